@@ -17,9 +17,9 @@ from pytest_mat.evaluators import ItemEvaluator, Reports
 
 
 def confirmer(item: pytest.Item, variant: str, *, recorded: bool) -> Callable[[Sequence[Schedule]], Iterator[Run | None]]:
-    """A function that executes schedules of this item in one fresh interpreter, and gives each run as soon as it is there.
+    """A function that executes schedules of this item in one fresh interpreter and yields each run as soon as it is ready.
 
-    `recorded`: runs hear recorded replies, and no live call is made.
+    `recorded`: runs get recorded replies, and no live call is made.
     """
 
     def confirm(schedules: Sequence[Schedule]) -> Iterator[Run | None]:
@@ -52,11 +52,11 @@ def _command(item: pytest.Item, variant: str, request: Path, *, recorded: bool) 
 
 
 def answer(item: pytest.Item, evaluate: ItemEvaluator) -> Reports:
-    """In the fresh process: execute the requested schedules, then the item as it is, which is reported."""
+    """In the fresh process: execute the requested schedules, then the item itself, which is reported."""
     seed = fresh.answer(Path(item.config.getoption("mat_confirm")), evaluate.here)
     return evaluate.here(Plan(mode="search", seed=seed)).reports
 
 
 def refuse(item: pytest.Item, error: MatError) -> None:
-    """In the fresh process: no schedule has a run where the item's settings mean nothing without the session's options."""
+    """In the fresh process: answer that no schedule has a run. The settings are invalid without the session's options."""
     fresh.answer(Path(item.config.getoption("mat_confirm")), lambda plan: Lost(plan=plan, why=str(error), refused=True))

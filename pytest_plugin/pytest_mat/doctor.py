@@ -1,4 +1,4 @@
-"""What `mat doctor TEST` wants to know of tests: are they instrumented, what do they cross, what outlives an evaluation."""
+"""What `mat doctor TEST` inspects: whether tests are instrumented, what they cross, and which state outlives an evaluation."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ from mat.govern.variant import NONE
 from pytest_mat.execution import EXECUTION
 
 _NOT_ARMED: Final = (
-    "it is a plain test: it has no marker mat, and requests neither mat_run nor a contract",
+    "it is a plain test: it has no mat marker and requests neither mat_run nor a contract",
     "add the fixture mat_run, or @pytest.mark.mat()",
 )
 _NO_CONTRACT: Final = ("no contract is armed: nothing could break", "request a contract fixture, or override mat_contracts")
 _NO_CROSSING: Final = (
-    "its body crosses no boundary: no instrumented tool, model, memory or retriever was called in it",
-    "decorate what the agent calls (@mat.tool, @mat.model, ...), or name it in a mat_instrument fixture; what fixtures call is "
-    "outside the run",
+    "its body crosses no boundary: it called no instrumented tool, model, memory or retriever",
+    "decorate what the agent calls (@mat.tool, @mat.model, ...), or name it in a mat_instrument fixture; calls of fixtures "
+    "are outside the run",
 )
 
 
 class Doctor:
-    """A pytest plugin that looks at each item when its body has ended, and writes what it saw as JSON."""
+    """A pytest plugin that inspects each item after its body has ended, and writes what it found as JSON."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -45,14 +45,14 @@ class Doctor:
 
 
 def examined(item: pytest.Item, *, when: str) -> dict[str, Any]:
-    """What there is to say of an item. `problems` are pairs of what is wrong and what mends it."""
+    """The findings on an item. `problems` are pairs of a problem and its fix."""
     known = item.stash.get(EXECUTION, None)
     run = known.run if known is not None and when == "call" else None
     contracts = [] if known is None else [contract.id for contract in known.contracts]
     crossings = Counter() if run is None else _crossings(run)
     problems = []
     if when == "setup":
-        problems.append(("its set-up did not come to its end", "run it with pytest alone and see"))
+        problems.append(("its setup did not finish", "run it with plain pytest to see why"))
     elif run is None:
         problems.append(_NOT_ARMED)
     else:
@@ -71,12 +71,12 @@ def examined(item: pytest.Item, *, when: str) -> dict[str, Any]:
 
 
 def _crossings(run: Run) -> Counter[str]:
-    """How often each port was asked, by boundary and name."""
+    """How often each port was called, by boundary and name."""
     return Counter(f"{record.action.boundary}:{record.action.name}" for record in run.records if record.action.boundary)
 
 
 def _persisting(item: pytest.Item) -> dict[str, str]:
-    """The user's fixtures wider than a function, with their scope: an evaluation finds them as the last one left them."""
+    """The user's fixtures wider than a function, with their scope: each evaluation gets them as the previous one left them."""
     info = getattr(item, "_fixtureinfo", None)
     found = {}
     for name, definitions in (info.name2fixturedefs if info is not None else {}).items():

@@ -1,6 +1,6 @@
-"""The evaluators of one item: in this process, through the whole protocol of pytest, and in a fork of it.
+"""The evaluators of one item: each executes pytest's whole protocol, in this process or in a fork of it.
 
-Each gives back what a study needs to know, and with it the reports of pytest, which are the plugin's own.
+Each returns what a study needs, together with pytest's reports, which only the plugin uses.
 """
 
 from __future__ import annotations
@@ -79,14 +79,14 @@ class ItemEvaluator:
         )  # fmt: skip
 
     def in_fork(self, plan: Plan) -> EvaluatedItem | LostItem:
-        """In a forked child, whose memory is this process's at this moment and dies with it (isolate="fork")."""
+        """In a forked child, which has a copy of this process's memory (isolate="fork")."""
         if not hasattr(os, "fork"):
             raise MatError(
-                'isolate="fork" cannot be had on this platform', why="it has no fork", fix="leave isolate out",
+                'isolate="fork" is not available on this platform', why="it has no fork", fix="leave isolate out",
                 where=self._item.nodeid,
             )  # fmt: skip
         known = self._known
-        assert known is not None  # the first execution of an item is reported, and made here
+        assert known is not None  # the first execution of an item is reported, and takes place in this process
         reading, writing = os.pipe()
         child = os.fork()
         if child == 0:
@@ -106,7 +106,7 @@ class ItemEvaluator:
             received = stream.read()
         os.waitpid(child, 0)
         if not received:
-            return self.here(plan)  # fails here too, and says why
+            return self.here(plan)  # fails here too, and reports why
         run, said = json.loads(received)
         return replace(
             known, plan=plan, run=decode(Run, run, where="fork"), judged=decode(Judged, said, where="fork"), outcome="passed",
@@ -128,7 +128,7 @@ def _protocol(item: pytest.Item) -> Reports:
         item._obj = None  # type: ignore[attr-defined]
     try:
         return runtestprotocol(item, log=False, nextitem=item.parent)  # type: ignore[arg-type]
-    except BaseException:  # an interrupt leaves the protocol half-way; the next execution must find nothing of it
+    except BaseException:  # an interrupt leaves the protocol half-way; the next execution must not see its remains
         item.session._setupstate.teardown_exact(item.parent)  # type: ignore[arg-type]
         tear_down(item)
         item._request = False  # type: ignore[attr-defined]
@@ -145,7 +145,7 @@ def _outcome(reports: Sequence[pytest.TestReport]) -> TestOutcome:
 
 
 def _why(reports: Sequence[pytest.TestReport], execution: Execution) -> str:
-    """Why an execution gave no run, in words that are the same each time."""
+    """Why an execution gave no run, in the same words each time."""
     said = next((each for each in reports if not each.passed), None)
     if said is None:
         return "no run"

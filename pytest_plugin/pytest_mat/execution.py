@@ -1,4 +1,4 @@
-"""One execution of one item: its world from set-up to tear-down, its run around the body, and what its end means to pytest."""
+"""One execution of one item: its environment from setup to teardown, the run around its body, and its outcome for pytest."""
 
 from __future__ import annotations
 
@@ -46,8 +46,8 @@ class RunHandle:
     def _open(self) -> run:
         if self._run is None:
             raise MatError(
-                "the run has not begun",
-                why="it spans the test's body, not its fixtures",
+                "the run has not started",
+                why="a run covers the test's body, not its fixtures",
                 fix="read mat_run inside the test function",
             )
         return self._run
@@ -64,7 +64,7 @@ class RunHandle:
 
     @contextmanager
     def episode(self, name: str) -> Iterator[None]:
-        """One of several cases in this body: contracts are judged for each from their start, state is carried on."""
+        """One of several cases in this body: contracts start anew in each, state is carried over."""
         recorder = self._open().recorder
         assert recorder is not None
         with recorder.episode(name):
@@ -73,10 +73,11 @@ class RunHandle:
 
 @dataclass(slots=True, kw_only=True)
 class Execution:
-    """An execution in progress: the hooks of pytest that set up, call and tear down are separate calls.
+    """An execution in progress, shared by pytest's separate hooks for setup, call and teardown.
 
-    What becomes known on the way, until there is a run: the workload, the contracts, the variants that the item is to be run
-    under. `why` there is none that counts, where pytest's reports do not say. `refused`: the test asks for what cannot be had.
+    It collects what is known before there is a run: the workload, the contracts, the variants to run the item under.
+    `why`: the reason why there is no run that counts, if pytest's reports do not give it. `refused`: the test asks for
+    something that is not available.
     """
 
     plan: Plan
@@ -101,7 +102,7 @@ class Execution:
 
 
 EXECUTION: Final = pytest.StashKey[Execution]()
-"""The one in progress; whoever planned it takes it away."""
+"""The execution in progress; whoever planned it removes it."""
 
 
 def live_calls(item: pytest.Item, settings: ItemSettings) -> LiveCalls:
@@ -121,13 +122,13 @@ def handle_of(item: pytest.Item) -> RunHandle:
 
 
 def is_unreported(item: pytest.Item) -> bool:
-    """Whether an execution is in progress whose outcome is not the test's."""
+    """Whether the execution in progress has an outcome that is not the test's."""
     execution = item.stash.get(EXECUTION, None)
     return execution is not None and execution.plan.mode in ("search", "compare")
 
 
 def set_up(item: pytest.Item) -> Generator[None, None, None]:
-    """Put the world in place before function fixtures are made, so that what they draw and read is the run's own."""
+    """Install the run's clock and randomness before function fixtures are made, so that fixtures use them too."""
     execution = _execution_of(item)
     execution.world = World(execution.plan.seed, execution.settings.clock)
     execution.installed = install.installed(execution.world)
@@ -136,7 +137,7 @@ def set_up(item: pytest.Item) -> Generator[None, None, None]:
 
 
 def _execution_of(item: pytest.Item) -> Execution:
-    """The execution that was planned; of an item that somebody else runs, an undisturbed one."""
+    """The planned execution; a nominal one if another plugin runs the item."""
     execution = item.stash.get(EXECUTION, None)
     if execution is None:
         settings = settings_of(item)
@@ -147,7 +148,7 @@ def _execution_of(item: pytest.Item) -> Execution:
 
 
 def tear_down(item: pytest.Item) -> None:
-    """Put the world away. What was not planned goes here, and no sooner: reports of the body may ask for its run."""
+    """Uninstall the run's clock and randomness. Drop an unplanned execution only here: reports of the body may need its run."""
     execution = item.stash.get(EXECUTION, None)
     if execution is None:
         return
@@ -159,9 +160,9 @@ def tear_down(item: pytest.Item) -> None:
 
 
 def call(item: pytest.Item) -> Generator[None, None, None]:
-    """Run the body as one run, and turn its end into the item's outcome.
+    """Execute the body as one run, and turn its end into the item's outcome.
 
-    An item that only requests a contract was not set up: its fixtures are made outside the world, which is the run's own then.
+    An item that only requests a contract was not set up here: its fixtures are made with the real clock and randomness.
     """
     execution = _execution_of(item)
     with ExitStack() as stack:
@@ -181,7 +182,7 @@ def call(item: pytest.Item) -> Generator[None, None, None]:
         made.__exit__(type(error) if error else None, error, error.__traceback__ if error else None)
     assert made.result is not None
     missed = None if execution.tape is None else execution.tape.refused
-    if missed is not None:  # an agent that catches everything has caught this too, and went on with nothing
+    if missed is not None:  # an agent that catches every exception has caught this one too, and continued without a reply
         execution.why = "a live call was not allowed"
         refuse(missed)
     try:
@@ -225,22 +226,22 @@ def _make_run(item: pytest.Item, execution: Execution, stack: ExitStack) -> run:
 
 
 def _planned(item: pytest.Item, execution: Execution) -> Plan:
-    """The plan, now that the workload is known: what is no task is run as usual, and one with gaps is refused unrun."""
+    """The plan, now that the workload is known: a test that is not a task runs as usual; a task with gaps is refused."""
     plan, task = execution.plan, execution.task
     if plan.mode != "measure":
         return plan
     if not is_task(task):
         return replace(plan, mode="nominal")
     if evaluate_xfail_marks(item) is not None:
-        item.config.option.runxfail = True  # its failures are data; whoever plans an evaluation puts that back
+        item.config.option.runxfail = True  # its failures are data; whoever plans an evaluation restores this option
     refuse_gaps(task, item.nodeid)
     return plan
 
 
 def _governance(execution: Execution, given: Any) -> Governance | None:
-    """The governance of this execution, out of what the fixture gives, the marker names and the command line asks for.
+    """The governance of this execution, from the fixture, the marker and the command line.
 
-    A test that declares no governance has one variant only, whatever is asked of the session.
+    A test that declares no governance has one variant only, whatever the command line asks for.
     """
     if isinstance(given, Path):
         from mat.govern.policy import load
@@ -265,7 +266,7 @@ def _fixture_reader(item: pytest.Item) -> Any:
 
 
 def _contracts(item: pytest.Item, settings: ItemSettings, value: Any) -> tuple[Contract, ...]:
-    """Requested fixtures that are contracts (or lists of them), mat_contracts, the marker's, and the hook's; each once."""
+    """The contracts from requested fixtures (one or a list), mat_contracts, the marker and the hook; each once."""
     found: list[Any] = []
     for name in sorted(getattr(item, "funcargs", None) or {}):
         if name == "mat_contracts":
@@ -288,19 +289,19 @@ def _listed(given: Any, source: str) -> list[Any]:
         return [given]
     if not isinstance(given, Iterable) or isinstance(given, str):
         raise SpecError(
-            what=f"{source} is {type(given).__qualname__}", why="it lists contracts", fix="give a list of contracts"
+            what=f"{source} is {type(given).__qualname__}", why="contracts come in a list", fix="use a list of contracts"
         )
     listed = list(given)
     strange = sorted({type(part).__qualname__ for part in listed if not isinstance(part, Contract)})
     if strange:
         raise SpecError(
-            what=f"{source} holds {', '.join(strange)}", why="its members are contracts", fix="give a list of contracts"
+            what=f"{source} contains {', '.join(strange)}", why="its members must be contracts", fix="use a list of contracts"
         )
     return listed
 
 
 def _unittest_error(item: pytest.Item, plan: Plan) -> BaseException | None:
-    """unittest keeps the body's exception on the item; a search takes it away, a reported run leaves it for the report."""
+    """The body's exception, which unittest keeps on the item; a search removes it, a reported run leaves it for the report."""
     stored = getattr(item, "_excinfo", None)
     if not stored:
         return None
@@ -311,12 +312,12 @@ def _unittest_error(item: pytest.Item, plan: Plan) -> BaseException | None:
 
 
 def refuse(error: MatError) -> NoReturn:
-    """Fail with what an error says and no traceback: it passes through none of the user's code."""
-    raise pytest.fail.Exception(f"{type(error).__name__}: {error}", pytrace=False) from None  # else it is told twice
+    """Fail with the text of an error and without its traceback, which contains none of the user's code."""
+    raise pytest.fail.Exception(f"{type(error).__name__}: {error}", pytrace=False) from None  # else pytest shows it twice
 
 
 _ALWAYS: Final = (KeyboardInterrupt, SystemExit, Exit, pytest.skip.Exception, XFailed, MatError)
-"""What leaves the body whatever the schedule (DESIGN section 1)."""
+"""Exceptions that propagate out of the body under any schedule (DESIGN section 1)."""
 
 
 def _outcome(item: pytest.Item, execution: Execution, result: Run, error: BaseException | None) -> None:
@@ -347,7 +348,7 @@ def _outcome(item: pytest.Item, execution: Execution, result: Run, error: BaseEx
 
 
 def _replayed(item: pytest.Item, plan: Plan, result: Run, expect: frozenset[str]) -> None:
-    """Decide a replay item; raises what its report shows."""
+    """Judge a replay item; raises the failure that its report shows."""
     replay = plan.replay
     assert replay is not None
     found = judge(plan, result, expect=expect)
@@ -381,6 +382,6 @@ def _stopped(result: Run) -> str:
     last = result.records[-1]
     return (
         f"the run did not terminate: {result.termination} at step {last.step}, {result.elapsed_ms} ms\n"
-        "  why: Term = 0 (A1.7), and no armed contract speaks about it\n"
-        "  fix: raise horizon=, or let the agent give up; arm mat_contracts.terminates() to make it a contract"
+        "  why: runs must terminate, and no armed contract covers it\n"
+        "  fix: raise horizon=, or make the agent give up; arm mat_contracts.terminates() to make it a contract"
     )

@@ -1,8 +1,8 @@
 """`--mat-gate`: select the smoke and the replay suite, run them, and judge them against a baseline report (A6.7).
 
-A session by itself runs all seeds that the baseline has and judges at its end. `mat gate` starts sessions in rounds instead
-(`--mat-gate-round`): each runs some of the seeds and only writes down what they came to. Workers of xdist select alike; what
-they ran travels with their reports, and what they selected when they end.
+A single session runs all seeds of the baseline and judges at its end. `mat gate` starts sessions in rounds instead
+(`--mat-gate-round`): each runs some of the seeds and only writes down their results. All xdist workers select the same
+items; they send results with their reports, and their selection when they end.
 """
 
 from __future__ import annotations
@@ -38,13 +38,13 @@ _ALONE: Final = ("mat_stress", "mat_replay", "mat_evaluate", "mat_confirm")
 
 
 def register(config: pytest.Config) -> None:
-    """Called once by a session with --mat-gate, before it collects. UsageError where the gate cannot mean anything."""
+    """Called once by a session with --mat-gate, before it collects. UsageError if the gate cannot apply."""
     from mat.commands.baseline import baseline_report
     from mat.commands.gate_settings import settings_from, settings_of
 
     others = [name for name in _ALONE if config.getoption(name, None)]
     if others:
-        raise pytest.UsageError(f"--mat-gate and --{others[0].replace('_', '-')} run different things; give one of them")
+        raise pytest.UsageError(f"--mat-gate and --{others[0].replace('_', '-')} run different things; use one of them")
     folder = Path(config.invocation_params.dir)
     try:
         settings = settings_of(settings_from(config.getoption("mat_gate_set") or ()), folder=folder)
@@ -72,7 +72,7 @@ class Gatekeeper:
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> Generator[None, None, None]:
-        """What was collected is noted before -k and -m deselect; the suites are chosen of what they leave."""
+        """Note what was collected before -k and -m deselect; choose the suites from what remains."""
         noted = {item.nodeid for item in items}
         yield
         files = [(item, file_of(item)) for item in items]
@@ -93,7 +93,7 @@ class Gatekeeper:
             self._config.workeroutput["mat_gate"] = encode(self.suites.plan)
 
     def _elsewhere(self, noted: set[str]) -> Callable[[str], bool]:
-        """Whether an item that is not in the session could be there still: deselected, or of a file that was not collected."""
+        """Whether an item that is not in the session may still exist: deselected, or in a file that was not collected."""
         modules = {name.partition("::")[0] for name in noted}
         named = any("::" in str(argument) for argument in self._config.args)
 
@@ -106,7 +106,7 @@ class Gatekeeper:
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_testnodedown(self, node: Any) -> None:
-        """Controller: a worker has ended, and says what it selected; all select alike."""
+        """Controller: a worker has ended and reports its selection, which is the same for all workers."""
         said = getattr(node, "workeroutput", {}).get("mat_gate")
         if said is not None and self.suites.plan is None:
             self.suites.take(decode(GatePlan, said, where="the plan of a worker"))
@@ -121,7 +121,7 @@ class Gatekeeper:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_sessionfinish(self, session: pytest.Session, exitstatus: int) -> None:
-        """Not in a worker, and not where the session was interrupted or nothing could be collected."""
+        """Judge, except in a worker, and except when the session was interrupted or collected nothing."""
         if hasattr(self._config, "workerinput") or exitstatus not in (0, 1, 5):
             return
         evidence = self.suites.evidence()
@@ -130,7 +130,7 @@ class Gatekeeper:
             Path(self._given.out).write_text(json.dumps(data), encoding="utf-8")
             return
         self._gate = self.suites.judge(evidence)
-        # nothing but the suites ran: a replay that was broken before fails as a test, and not the gate
+        # only the suites ran: a replay that was broken before fails as a test but does not fail the gate
         session.exitstatus = pytest.ExitCode.OK if self._gate.passed else pytest.ExitCode.TESTS_FAILED
 
     @pytest.hookimpl(trylast=True)
@@ -146,10 +146,10 @@ class Gatekeeper:
         file = self._config.getoption("mat_gate_summary")
         summarise(self._gate, self._name, None if file is None else Path(self._config.invocation_params.dir, file))
 
-    def told(self, document: Document, besides: Besides) -> Besides:
-        """With the comparison that the gate knows: undisturbed runs against the baseline's, and what covers all failures.
+    def with_comparison(self, document: Document, besides: Besides) -> Besides:
+        """Add the gate's comparison of nominal runs with the baseline's, and the suite that covers all failures.
 
-        The suite is that of all replays that were collected here; a controller of xdist collects none.
+        The suite is made from all replays that were collected here; an xdist controller collects none.
         """
         from mat.measure.suite import candidates, select
 
@@ -162,9 +162,9 @@ class Gatekeeper:
 
 
 def compared(config: pytest.Config, document: Document, besides: Besides) -> Besides:
-    """What the reports of a gate's session say besides."""
+    """What the reports of a gate's session contain in addition."""
     keeper = _keeper(config)
-    return besides if keeper is None else keeper.told(document, besides)
+    return besides if keeper is None else keeper.with_comparison(document, besides)
 
 
 def seeds_of(item: pytest.Item) -> tuple[int, ...] | None:

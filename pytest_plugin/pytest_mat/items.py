@@ -1,4 +1,4 @@
-"""Running an armed item: its study, and one report for all of it (DESIGN decision 15)."""
+"""Run an armed item: its study, and one report for all its executions (DESIGN decision 15)."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def run_item(item: pytest.Item, nextitem: pytest.Item | None) -> bool:
 
 
 def _run(item: pytest.Item, nextitem: pytest.Item | None) -> tuple[Reports, bool]:
-    """The item's reports, and whether the session is to be ended."""
+    """The item's reports, and whether the session must end."""
     try:
         settings = settings_of(item)
     except MatError as error:
@@ -53,7 +53,7 @@ def _run(item: pytest.Item, nextitem: pytest.Item | None) -> tuple[Reports, bool
         return _torn_down(item, nextitem, [_refused(item, error)]), False
     running = _Running(item, settings)
     if item.config.getoption("mat_confirm"):
-        _cancel_foreign_timer(item)  # it was set for one run of the item
+        _cancel_foreign_timer(item)  # another plugin set it for one run of the item
         return _torn_down(item, nextitem, confirm.answer(item, running.evaluate)), False
     try:
         with _own_xfail(item):
@@ -64,7 +64,7 @@ def _run(item: pytest.Item, nextitem: pytest.Item | None) -> tuple[Reports, bool
 
 
 class _Running:
-    """One item: what its study is given, and the reports that are made of what it finds."""
+    """One item: the inputs of its study, and the reports made from its findings."""
 
     def __init__(self, item: pytest.Item, settings: ItemSettings) -> None:
         self._item, self._settings, self._session = item, settings, session_of(item.config)
@@ -119,19 +119,19 @@ class _Running:
         return tuple(operator.spec() for operator in self._session.catalog.select(self._settings.faults))
 
     def _prepare(self) -> None:
-        """In a worker: the terminal is not its own, and calls to the world outside are made by one process only."""
+        """In a worker: leave the terminal alone, and make no live calls: only one process makes them."""
         _silence(self._item.config)
         self._live.serve_only()
 
     def _searching(self) -> None:
-        """What follows is not the reported run: a foreign time-out is not meant for it."""
+        """The reported run is over: a timeout of another plugin does not apply to what follows."""
         _cancel_foreign_timer(self._item)
         self._searching_s = real_monotonic()
 
     # -- what is reported -------------------------------------------------------------------------------------------
 
     def reported(self, found: ItemStudy) -> Reports:
-        """The reports of the execution that stands for the item, with what its study says."""
+        """The reports of the execution that represents the item, with the findings of its study."""
         item, result, reports = self._item, found.result, reports_of(found.reported)
         self._explain(reports, found)
         if found.failure is not None and result is not None:
@@ -139,7 +139,7 @@ class _Running:
             for report in _calls(reports):
                 report.outcome, report.longrepr = "failed", text
         if self._searching_s is not None:
-            for report in _calls(reports):  # --durations, JUnit and the terminal tell what the search took
+            for report in _calls(reports):  # --durations, JUnit and the terminal show the time of the search
                 report.duration += real_monotonic() - self._searching_s
         call: Any = next(iter(_calls(reports)), reports[-1])
         if found.notices:
@@ -153,7 +153,7 @@ class _Running:
         return reports
 
     def _explain(self, reports: Reports, found: ItemStudy) -> None:
-        """Which of several executions it is that is reported. One of a gate's session fails nothing by itself."""
+        """State which of several executions is reported. In a gate's session an execution does not fail by itself."""
         plan, said = found.reported.plan, ""
         if plan.mode == "search":
             disturbed = ", ".join(f"{each.operator} at {each.site}" for each in plan.schedule) or "no fault"
@@ -178,10 +178,10 @@ def _failure_text(failure: Failure, result: ItemResult, *, item: str, width: int
     assert certificate is not None
     if failure.missing:
         parts.append(
-            f"no counterexample for {', '.join(sorted(failure.missing))}, which expect= names\n"
+            f"no counterexample for {', '.join(sorted(failure.missing))}, which expect= lists\n"
             f"  why: the search was {'complete' if certificate.proven else 'not complete'}"
             f" within the budget ({result.executions} executions)\n"
-            "  fix: take the contract out of expect= if the system was mended, or raise budget="
+            "  fix: take the contract out of expect= if the system was fixed, or raise budget="
         )
     parts += [
         failure_section(found, certificate.below(found.cost), replay_path=path, item=item, width=width)
@@ -209,7 +209,7 @@ def _torn_down(item: pytest.Item, nextitem: pytest.Item | None, reports: Reports
 
 
 def _refused(item: pytest.Item, error: MatError) -> pytest.TestReport:
-    """The report of an item whose settings mean nothing: it fails in set-up, with what the error says."""
+    """The report of an item with invalid settings: it fails in setup, with the text of the error."""
     info = pytest.CallInfo.from_call(lambda: refuse(error), when="setup")
     report: pytest.TestReport = item.ihook.pytest_runtest_makereport(item=item, call=info)
     return report
@@ -217,7 +217,7 @@ def _refused(item: pytest.Item, error: MatError) -> pytest.TestReport:
 
 @contextmanager
 def _own_xfail(item: pytest.Item) -> Iterator[None]:
-    """An evaluation disregards that a task is marked to fail; the items to come have their own marks."""
+    """An evaluation ignores a task's xfail mark; later items keep theirs."""
     kept = item.config.option.runxfail
     try:
         yield
@@ -231,7 +231,7 @@ def _cancel_foreign_timer(item: pytest.Item) -> None:
 
 
 def _line(config: pytest.Config) -> WriteLine | None:
-    """A line that is rewritten in place, on a terminal only."""
+    """Writes a line that is rewritten in place; None without a terminal."""
     reporter = config.pluginmanager.getplugin("terminalreporter")
     if reporter is None or not getattr(reporter, "isatty", False) or reporter.verbosity < 0:
         return None

@@ -1,7 +1,7 @@
 """The workloads of a session with `--mat-evaluate`, validated once when all tests are collected (A6.1).
 
-Known then are what markers say, and what a `mat_workload` gives that takes no other fixture: it is asked once more for it.
-What another one gives is known when its test is set up, and refused there, before the body runs.
+At that time markers are known, and the value of a `mat_workload` fixture that requests no other fixture, which is called
+once more for it. Any other `mat_workload` is validated when its test is set up, before the body runs.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from pytest_mat.replays import file_of
 from pytest_mat.session import session_of
 
 _LISTED: Final = 20
-"""Tests that one problem names; the rest are counted."""
+"""How many tests one problem lists; the others are counted."""
 _LATER: Final = object()
 REFUSED: Final = "mat_refused"
-"""Where a worker of xdist leaves what it refuses."""
+"""The key under which an xdist worker leaves the workloads that it refuses."""
 
 
 def check_workloads(session: pytest.Session, items: Sequence[pytest.Item]) -> None:
-    """UsageError with everything that is wrong with the workloads of `items`. What is known is kept."""
+    """Raise UsageError with all problems of the workloads of `items`. Keep the workloads that are known."""
     found: dict[tuple[str, str, str], list[str]] = {}
     for item in items:
         if file_of(item) is not None:
@@ -37,10 +37,10 @@ def check_workloads(session: pytest.Session, items: Sequence[pytest.Item]) -> No
         except MatError as error:
             found.setdefault((error.what, error.why, error.fix), []).append(item.nodeid)
     if found:
-        told = _told(found)
-        if hasattr(session.config, "workeroutput"):  # xdist: the controller collects nothing, and says it (REFUSED)
-            session.config.workeroutput[REFUSED] = told
-        raise pytest.UsageError(told)
+        text = _problem_text(found)
+        if hasattr(session.config, "workeroutput"):  # xdist: the controller collects nothing, and reports the error (REFUSED)
+            session.config.workeroutput[REFUSED] = text
+        raise pytest.UsageError(text)
 
 
 def ignored_options(config: pytest.Config) -> list[str]:
@@ -58,7 +58,7 @@ def _check(session: pytest.Session, item: pytest.Item) -> None:
 
 
 def _ahead(session: pytest.Session, item: pytest.Item) -> Any:
-    """What the item's `mat_workload` gives, where it needs nothing for it; _LATER where only its set-up can tell."""
+    """The value of the item's `mat_workload` fixture if it requests no fixture; _LATER if it is known only in setup."""
     definitions = session._fixturemanager.getfixturedefs("mat_workload", item)
     if not definitions:
         return None
@@ -70,13 +70,13 @@ def _ahead(session: pytest.Session, item: pytest.Item) -> Any:
         return _LATER
     try:
         return nearest.func()
-    except (Exception, OutcomeException):  # its set-up says so, with a traceback; or it does not, in its own world
+    except (Exception, OutcomeException):  # the setup reports it with a traceback, or succeeds under the run's clock
         return _LATER
 
 
-def _told(found: dict[tuple[str, str, str], list[str]]) -> str:
+def _problem_text(found: dict[tuple[str, str, str], list[str]]) -> str:
     count = sum(map(len, found.values()))
-    lines = [f"--mat-evaluate: {count} {'workload means' if count == 1 else 'workloads mean'} nothing; no test was run"]
+    lines = [f"--mat-evaluate: {count} {'workload is' if count == 1 else 'workloads are'} invalid; no test was run"]
     for (what, why, fix), names in found.items():
         lines += [what, *(f"  where: {name}" for name in names[:_LISTED])]
         if len(names) > _LISTED:

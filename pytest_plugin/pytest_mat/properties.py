@@ -1,4 +1,4 @@
-"""What an item came to, as properties of its reports: pytest writes them into the file of --junitxml."""
+"""The result of an item as properties of its reports, which pytest writes into the --junitxml file."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ PREFIX: Final = "mat."
 def annotate(item: pytest.Item, reports: Sequence[pytest.TestReport], result: ItemResult) -> None:
     """Add the properties of a result to the reports of its item.
 
-    JUnit takes them from the report of the teardown, which may be made anew later: so the item has them as well.
+    JUnit takes them from the teardown report, which may be made again later, so the item gets them as well.
     """
-    told = [(f"{PREFIX}{name}", value) for name, value in properties(result)]
+    added = [(f"{PREFIX}{name}", value) for name, value in properties(result)]
     for properties_of in (item.user_properties, *(report.user_properties for report in reports)):
         kept = [known for known in properties_of if not str(known[0]).startswith(PREFIX)]
-        properties_of[:] = [*kept, *told]
+        properties_of[:] = [*kept, *added]
 
 
 def properties(result: ItemResult) -> Iterator[tuple[str, str]]:
-    """Names and values, as text; what is not known is left out. Every replay file, and every finding, is one of its own."""
+    """Names and values as text, without unknown values. Each replay file and each finding is a property of its own."""
     yield "status", result.status
     yield "executions", str(result.executions)
     if result.category:

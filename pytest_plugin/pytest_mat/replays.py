@@ -1,4 +1,4 @@
-"""Replay files as items (DESIGN decisions 16 and 17): collected beside their test, re-run in CI, never lost in silence."""
+"""Replay files as items (DESIGN decisions 16 and 17): collected next to their test, re-run in CI, never dropped silently."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from pytest_mat.session import session_of
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplayFile:
-    """What a cloned item re-runs, and where it was read."""
+    """The replay that a cloned item re-runs, and the file it was read from."""
 
     replay: artifact.Replay
     path: Path
@@ -27,18 +27,18 @@ _FILE: Final = pytest.StashKey[ReplayFile]()
 
 
 def file_of(item: pytest.Item) -> ReplayFile | None:
-    """The replay file that an item re-runs; None for a test of its own."""
+    """The replay file that an item re-runs; None for an ordinary test."""
     return item.stash.get(_FILE, None)
 
 
 def task_of(item: pytest.Item) -> str:
-    """x: the node id the item has without its replay."""
+    """The task: the item's node id without its replay."""
     file = file_of(item)
     return file.replay.item if file is not None else item.nodeid
 
 
 def _replays(config: pytest.Config, directory: Path) -> dict[Path, artifact.Replay | MatError]:
-    """Every replay file of a folder: the Replay, or the MatError that says why it cannot be read."""
+    """Every replay file of a folder, as a Replay or as the MatError that explains why it cannot be read."""
     cache = session_of(config).replays
     found: dict[Path, artifact.Replay | MatError] = {}
     for path in artifact.find(directory):
@@ -86,7 +86,7 @@ def _clone(item: pytest.Function, path: Path, replay: artifact.Replay) -> pytest
 
 
 def _set_node_id(item: Any, nodeid: str) -> None:
-    """pytest takes the id from the parametrization; ours has a part more. The attribute changed its type in pytest 9.1."""
+    """pytest derives the id from parameters; a replay's id has one more part. The attribute changed its type in pytest 9.1."""
     if hasattr(item, "_id"):
         item._id = type(item._id).parse(nodeid)
     else:
@@ -94,7 +94,7 @@ def _set_node_id(item: Any, nodeid: str) -> None:
 
 
 def complete(session: pytest.Session, config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Add what only a whole collection can show: replays of unittest methods, unreadable files, files without a test."""
+    """Add what only a complete collection reveals: replays of unittest methods, unreadable files, files without a test."""
     wanted = config.getoption("mat_replay")
     if wanted:
         chosen = [item for item in items if _path(item) == Path(wanted)] or _missing_clones(items, [Path(wanted)])
@@ -132,7 +132,7 @@ def _is_replay(item: pytest.Item) -> bool:
 
 
 def _missing_clones(items: Sequence[pytest.Item], paths: Sequence[Path]) -> list[pytest.Item]:
-    """Replays whose items were not made with their tests': of unittest methods, and of tests selected by their node ids."""
+    """Items for replays that have none yet: of unittest methods, and of tests selected by their node ids."""
     made: list[pytest.Item] = []
     for path in paths:
         replay = _replays(items[0].config, path.parent.parent).get(path) if items else None
@@ -154,7 +154,7 @@ def _unittest_clone(item: pytest.Function, path: Path, replay: artifact.Replay) 
 
 
 def _broken(config: pytest.Config, path: Path, modules: dict[Path, Any], *, selective: bool) -> pytest.Item | None:
-    """A failing item for a file that cannot be read or whose test is gone; None where its test was only not selected."""
+    """A failing item for a file that cannot be read or whose test no longer exists; None if its test was just not selected."""
     folder = path.parent.parent
     replay = _replays(config, folder)[path]
     if isinstance(replay, MatError):
@@ -172,7 +172,7 @@ def _broken(config: pytest.Config, path: Path, modules: dict[Path, Any], *, sele
     gone = MatError(
         f"{path.name} belongs to {replay.item}, which no longer exists",
         why="a counterexample without its test guards nothing",
-        fix="rename the test back, or delete the file if the test was meant to go",
+        fix="rename the test back, or delete the file if the test was removed on purpose",
         where=str(path),
     )
     return Broken.from_parent(module, name=path.name, error=gone)
@@ -196,7 +196,7 @@ class Broken(pytest.Item):
 
 
 def source_of(item: pytest.Item) -> str:
-    """The file of a replay's item, as a user would type it."""
+    """The file of a replay item, as a user would type it."""
     file = file_of(item)
     assert file is not None
     return typed(item, file.path)

@@ -1,4 +1,4 @@
-"""What this process keeps of a session of pytest: one value on its configuration."""
+"""What this process keeps for a pytest session: one value on its configuration."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from mat_study.store import KeptRuns
 
 
 class SessionState:
-    """What several items share. `replays`: replay files by path, each read once; the MatError of one that cannot be read.
+    """What several items share. `replays`: replay files by path, each read once, or the MatError why it cannot be read.
 
-    `replayed`: items and seeds of the replays that are run. `workloads`: those of tests by node id, as far as they are known
+    `replayed`: items and seeds of the replays that run. `workloads`: workloads by node id of the test, as far as they are known
     before the tests run (`--mat-evaluate`).
     """
 
@@ -34,7 +34,7 @@ class SessionState:
 
     @cached_property
     def catalog(self) -> Catalog:
-        """Operators of installed distributions and of the pytest_mat_operators hook."""
+        """The operators of installed distributions and of the pytest_mat_operators hook."""
         found = installed_operators()
         for group in self._config.hook.pytest_mat_operators(config=self._config):
             for operator in group or ():
@@ -43,18 +43,18 @@ class SessionState:
 
     @cached_property
     def store(self) -> KeptRuns | None:
-        """The log that this session keeps, None where it keeps none."""
+        """The artefact log of this session; None without one."""
         folder = self._config.getoption("mat_store")
         return None if folder is None else KeptRuns(Path(self._config.invocation_params.dir, folder), self._name())
 
     def _name(self) -> str:
-        """A name that no other session has, the same in all workers of one."""
+        """A unique name of the session, the same in all its workers."""
         shared = getattr(self._config, "workerinput", {}).get("testrunuid")
         return str(shared) if shared else f"{datetime.now(UTC):%Y%m%d-%H%M%S}-{os.getpid()}"
 
     @cached_property
     def began_s(self) -> float:
-        """When the first item was studied."""
+        """When the study of the first item began."""
         return real_monotonic()
 
 

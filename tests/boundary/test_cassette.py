@@ -403,7 +403,7 @@ def test_a_full_disk_is_said_and_the_call_can_be_made_again(path, monkeypatch):
 
 def test_the_cassette_of_another_test_is_refused(path):
     ask(Cassette(path, item="x", live=1), "a")
-    with pytest.raises(CodecError, match="no cassette of y"):
+    with pytest.raises(CodecError, match="not the cassette of y"):
         Cassette(path, item="y")
 
 
@@ -440,7 +440,7 @@ def test_live_calls_that_a_fork_has_made_count_as_calls_of_its_process_and_those
     assert ours.spent == 1
     ask(ours, "a", "b")
     assert ours.spent == 2
-    with pytest.raises(LiveCallsSpent, match="all 2 live calls of this item are spent"):
+    with pytest.raises(LiveCallsSpent, match="all 2 live calls of this item are used up"):
         ask(ours, "c")
 
 

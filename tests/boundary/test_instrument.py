@@ -193,7 +193,7 @@ def test_excluded_parameters_are_not_recorded_and_reach_the_port():
     with mat.run() as run:
         assert pay(5, handle)
     assert asked(run) == [("pay", {"cents": 5})]
-    with pytest.raises(SpecError, match="exclude names no parameter: conection"):
+    with pytest.raises(SpecError, match="exclude names unknown parameters: conection"):
         mat.tool(exclude=["conection"])(lambda connection: None)
 
 
@@ -402,5 +402,5 @@ def test_every_mistake_in_a_ports_options_is_said_in_one_go():
 
 @pytest.mark.parametrize("given", ["store", mat.artifact.handles, mat.artifact.Handles])
 def test_handles_that_are_no_store_are_refused_when_the_port_is_made(given):
-    with pytest.raises(SpecError, match="is no store"):
+    with pytest.raises(SpecError, match="is not a store"):
         mat.tool(handles=given)(double.__wrapped__)

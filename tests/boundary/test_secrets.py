@@ -161,7 +161,7 @@ def _leaves(value: Any) -> list[str]:
 
 @pytest.mark.parametrize("wrong", ["", None, 5])
 def test_only_a_text_can_be_a_secret(wrong):
-    with pytest.raises(mat.MatError, match="non-empty text"):
+    with pytest.raises(mat.MatError, match="non-empty string"):
         mat.secret(wrong)
 
 

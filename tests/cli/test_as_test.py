@@ -319,7 +319,7 @@ def test_operators_of_a_conftest_and_of_the_library_are_both_found(shop: Project
          "test_refund[1]", "its fixture 'number' is parametrized"),
         ("\n\n@pytest.fixture\ndef helper(mat_run):\n    return mat_run\n\n\n"
          "def test_refund(helper, refund_once):\n    work(2)\n", "test_refund", "its fixture 'helper' requests mat_run"),
-        ("\n\ndef test_refund(mat_run):\n    work(2)\n", "test_refund", "'refund.once' does not judge it any more"),
+        ("\n\ndef test_refund(mat_run):\n    work(2)\n", "test_refund", "'refund.once' no longer judges it"),
         ("\n\ndef test_other(mat_run):\n    work(2)\n", "test_refund", "could not be collected and set up"),
     ],
 )  # fmt: skip

@@ -122,7 +122,7 @@ def test_fixtures_that_outlive_an_evaluation_are_named_with_their_scope(seen: di
         ("test_plain", "it is a plain test"),
         ("test_crosses_nothing", "its body crosses no boundary"),
         ("test_unjudged", "no contract is armed"),
-        ("test_without_set_up", "its set-up did not come to its end"),
+        ("test_without_set_up", "its setup did not finish"),
     ],
 )
 def test_what_keeps_a_test_from_being_stressed_is_said_with_what_mends_it(seen: dict[str, Any], name: str, said: str) -> None:

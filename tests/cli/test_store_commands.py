@@ -298,7 +298,7 @@ def test_what_stands_before_the_damage_of_a_file_is_taken_in(here: Path, capsys:
         (["shop_contracts.py"], ""),
         (["--format", "tau", "shop_contracts.py"], "no format is called 'tau'"),
         (["--format", "shop_contracts:onse", "shop_contracts.py"], "has no 'onse'"),
-        (["--format", "shop_contracts:once", "shop_contracts.py"], "shop_contracts:once is no format"),
+        (["--format", "shop_contracts:once", "shop_contracts.py"], "shop_contracts:once is not a format"),
         (["shop_contracts.py", "--contracts", "shop_contracts:onse"], "has no 'onse'"),
     ],
 )

@@ -216,7 +216,7 @@ def test_as_a_guard_it_lets_no_call_begin_that_needs_what_is_used_up(budget: int
         ({"search": 5}, {}, "did you mean 'searches'"),
         ({"tokens": -1}, {}, "negative"),
         ({"tokens": 1.5}, {}, "counted in units of 1"),
-        ({"tool:": 1}, {}, "names no port"),
+        ({"tool:": 1}, {}, "does not name a port"),
         ({"money": 1}, {}, "money has no prices"),
         ({"money": 1}, {"prices": {"modell:x": Price()}}, "names? no port"),
         ({"money": 1}, {"prices": {"model:x": 3}}, "no Price"),

@@ -23,7 +23,7 @@ KEY = {"item": "test_shop.py::test_refund", "budget": 8}
 CONTENTS = [json.dumps({"run": index, "text": "x" * index, "note": "ü\n]"}) for index in range(5)]
 ASIDE = "an interrupted search was set aside"
 DAMAGED = (
-    "an interrupted search is damaged at byte {}: what stands before that is used; "
+    "an interrupted search is damaged at byte {}: everything before it is used; "
     "the damaged file is copied to log.aside.jsonl before more is written"
 )
 TRIALS = 50
@@ -140,7 +140,7 @@ def test_a_log_with_any_byte_changed_gives_back_what_stands_before_it_and_says_s
         if place == len(whole) - 1:
             assert said == ""  # the last line looks like one that was not written to its end
         elif hit == 0:
-            assert (place, said) == (place, f"{ASIDE}: its first line is not that of a log of pytest-mat, or is damaged")
+            assert (place, said) == (place, f"{ASIDE}: its first line is damaged, or not written by pytest-mat")
         else:
             assert (place, said) == (place, DAMAGED.format(starts[hit]))
 
@@ -226,10 +226,10 @@ def test_a_log_with_another_key_is_set_aside_and_its_file_kept(path: Path, other
     ("text", "said"),
     [
         ('{"sum":"5c1d09ab77fe4f53","mat":1,"key":{}}\n', "an older version of pytest-mat wrote it"),
-        ("dear diary\n", "its first line is not that of a log of pytest-mat, or is damaged"),
-        ("dear diary", "its first line is not that of a log of pytest-mat, or is damaged"),
-        ('["refund", "search"]', "its first line is not that of a log of pytest-mat, or is damaged"),
-        ('["5c1d09ab77fe4f53",7,{"format":"pytest', "its first line is not that of a log of pytest-mat, or is damaged"),
+        ("dear diary\n", "its first line is damaged, or not written by pytest-mat"),
+        ("dear diary", "its first line is damaged, or not written by pytest-mat"),
+        ('["refund", "search"]', "its first line is damaged, or not written by pytest-mat"),
+        ('["5c1d09ab77fe4f53",7,{"format":"pytest', "its first line is damaged, or not written by pytest-mat"),
     ],
 )
 def test_a_file_that_is_no_log_of_this_version_is_set_aside_and_kept(path: Path, text: str, said: str) -> None:
@@ -241,7 +241,7 @@ def test_a_file_that_is_no_log_of_this_version_is_set_aside_and_kept(path: Path,
 def test_a_first_line_with_the_right_checksum_that_is_not_json_is_no_header(path: Path) -> None:
     line, _ = checkpoint._written(b"", 0, b"{")
     path.write_bytes(line)
-    assert reread(path) == ([], f"{ASIDE}: its first line is not that of a log of pytest-mat, or is damaged")
+    assert reread(path) == ([], f"{ASIDE}: its first line is damaged, or not written by pytest-mat")
 
 
 def test_a_log_of_another_version_is_set_aside(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -499,7 +499,7 @@ def test_limits_on_a_line_and_on_a_file_are_outcomes_and_the_log_goes_on(path: P
     log = claim(path, kind="search", key=KEY, size_limit=700)
     assert log is not None
     monkeypatch.setattr(limits, "FILE_BYTES", 300)
-    with pytest.raises(LimitReached, match="an entry of 302 bytes does not go into the search log"):
+    with pytest.raises(LimitReached, match="an entry of 302 bytes is too large for the search log"):
         log.append(f'"{"x" * 300}"')
     log.append(f'"{"x" * 290}"')
     with pytest.raises(LimitReached, match="the search log has reached its limit of 700 bytes"):

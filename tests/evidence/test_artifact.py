@@ -307,7 +307,7 @@ def test_operators_need_not_be_registered_to_read_a_file(replay: artifact.Replay
 def test_a_verdict_of_another_run_cannot_be_packed(replay: artifact.Replay, shop_tests: Any) -> None:
     fine = shop_tests.run()
     stray = artifact.Counterexample(verdict=replay.counterexample.verdict, run=fine)
-    with pytest.raises(ReplayError, match="none of the run's violations"):
+    with pytest.raises(ReplayError, match="not one of the run's violations"):
         artifact.pack(artifact.Replay(item=replay.item, counterexample=stray, certificate=replay.certificate))
 
 

@@ -50,7 +50,7 @@ def test_a_literal_reads_back_as_the_same_value_on_one_line_of_ascii(value: obje
 
 @pytest.mark.parametrize("value", [float("inf"), float("nan"), [float("nan")], object(), {"x": float("-inf")}])
 def test_what_has_no_literal_is_refused(value: object) -> None:
-    with pytest.raises(SpecError, match="no literal"):
+    with pytest.raises(SpecError, match="cannot be written as a literal"):
         literal(value)
 
 
@@ -95,7 +95,7 @@ def test_a_hostile_site_and_parameter_stay_text(shop_tests: Any, subject: Collec
 def test_all_that_cannot_be_carried_over_is_listed_at_once(replay: Replay, subject: CollectedTest) -> None:
     with pytest.raises(SpecError) as caught:
         as_test(replay, replace(subject, problems=("one thing", "another"), armed=()), name="x")
-    for said in ("one thing", "another", "'refund.once' does not judge it any more"):
+    for said in ("one thing", "another", "'refund.once' no longer judges it"):
         assert said in caught.value.what
 
 
@@ -117,7 +117,7 @@ def test_a_lost_task_is_a_test_whose_body_must_come_to_its_end(replay: Replay, s
     verdict = replace(replay.counterexample.verdict, contract="task")
     text = as_test(replace(replay, counterexample=replace(replay.counterexample, verdict=verdict)), subject, name="x")
     assert "except Exception" not in text
-    assert "# must come to its end" in text
+    assert "# must finish" in text
     assert "assert run.result.term" in text
 
 

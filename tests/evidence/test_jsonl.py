@@ -218,7 +218,7 @@ def test_reading_goes_on_behind_a_line_that_a_crashed_writer_left_torn(tmp_path:
     path.write_bytes(path.read_bytes()[:-40])
     jsonl.write(path, map(step, range(2)), trace="next")
     first, second = ((trace.id, len(trace.records), trace.finished, trace.torn) for trace in taken(path))
-    assert first == ("crashed", 2, False, f"{path}:4: the file breaks off here; what stands before it is kept")
+    assert first == ("crashed", 2, False, f"{path}:4: the file breaks off here; the lines before it are kept")
     assert second == ("next", 2, True, "")
 
 

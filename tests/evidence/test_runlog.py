@@ -214,7 +214,7 @@ def test_a_finding_says_where_a_shard_breaks_off_and_how_much_is_lost(shard: Pat
     assert finding.code == "log-torn"
     assert finding.message == (
         f"{shard.name}: line 6, at byte {len(whole) - len(last)}, is not whole: {len(last) - 10} bytes are left out; "
-        "the process that wrote it was ended, or is still writing"
+        "the process that wrote it was killed, or is still writing"
     )
 
 
@@ -468,7 +468,7 @@ def test_a_log_of_another_kind_is_said_to_be_that(tmp_path: Path) -> None:
     assert list(found) == []
     (finding,) = found.findings
     assert (finding.code, finding.message) == (
-        "log-damaged", "search.mat.log: it is a log of kind search, and no run is in it",
+        "log-damaged", "search.mat.log: it is a log of kind search, which contains no runs",
     )  # fmt: skip
 
 
@@ -496,7 +496,7 @@ def test_a_run_too_large_for_a_reader_is_refused_and_the_log_goes_on(
         log.append(entry(runs[0]))
         with monkeypatch.context() as patch:
             patch.setattr(limits, "FILE_BYTES", 500)
-            with pytest.raises(LimitReached, match="does not go into the artefact log"):
+            with pytest.raises(LimitReached, match="is too large for the artefact log"):
                 log.append(entry(runs[1]))
         log.append(entry(runs[2]))
     reading = read(tmp_path)

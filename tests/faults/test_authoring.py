@@ -24,15 +24,15 @@ def idle(call: Any, reply: Any, stream: Any) -> Any:
 @pytest.mark.parametrize(
     ("given", "says"),
     [
-        (dict(id="service"), "its id must read boundary.name"),
+        (dict(id="service"), "its id must be of the form boundary.name"),
         (dict(id="network.slow"), "with boundary one of service, retrieval"),
         (dict(grid=[]), "its grid is empty"),
-        (dict(price=lambda parameters, model: 0), "must cost at least 1, as an integer"),
-        (dict(price=lambda parameters, model: 1.5), "must cost at least 1, as an integer"),
+        (dict(price=lambda parameters, model: 0), "must be an integer >= 1"),
+        (dict(price=lambda parameters, model: 1.5), "must be an integer >= 1"),
         (dict(phase="later"), "phase='later' is neither 'before' nor 'after'"),
         (dict(kinds=["retrieval"]), "no retrieval crosses the service boundary"),
         (dict(kinds=["tool_cal"]), "no tool_cal crosses the service boundary"),
-        (dict(decide=None), "decide is no function"),
+        (dict(decide=None), "decide is not a function"),
         (dict(id="network.slow", grid=[], phase="x"), "its grid is empty"),
         (dict(id="network.slow", grid=[], phase="x"), "phase='x'"),
     ],
@@ -145,9 +145,9 @@ def test_an_effect_that_makes_no_sense_is_its_authors_mistake_and_never_met_by_t
 @pytest.mark.parametrize(
     ("options", "says"),
     [
-        (dict(perturb="service.timeout"), "perturb='service.timeout' is one text"),
-        (dict(exclude="cents"), "exclude='cents' is one text"),
-        (dict(perturb=["servce.timeout"]), "perturb names no operator or boundary with 'servce.timeout'"),
+        (dict(perturb="service.timeout"), "perturb='service.timeout' is a single string"),
+        (dict(exclude="cents"), "exclude='cents' is a single string"),
+        (dict(perturb=["servce.timeout"]), "perturb: 'servce.timeout' is not an operator or a boundary"),
     ],
 )
 def test_a_port_that_names_its_operators_wrongly_is_refused(options, says):

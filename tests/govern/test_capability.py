@@ -184,21 +184,21 @@ def test_reads_and_writes_of_one_memory_share_its_rate() -> None:
 @pytest.mark.parametrize(
     ("wrong", "said"),
     [
-        (lambda: capability_sets({"main": "send"}), "are one text"),
+        (lambda: capability_sets({"main": "send"}), "are a single string"),
         (lambda: capability_sets({"main": ["retreival:kb"]}), "did you mean 'retrieval'"),
         (lambda: capability("prompt:user"), "not limited by capability sets"),
         (lambda: capability("retrieval:"), "no name after its kind"),
-        (lambda: capability(""), "names nothing"),
-        (lambda: capability("send", to="ann"), "no allow-list"),
-        (lambda: capability("send", 5), "is no rate"),  # type: ignore[arg-type]
-        (lambda: rate(-1), "no count"),
-        (lambda: rate(1, window_ms=0), "no time"),
+        (lambda: capability(""), "has no name"),
+        (lambda: capability("send", to="ann"), "is not an allow-list"),
+        (lambda: capability("send", 5), "is not a rate"),  # type: ignore[arg-type]
+        (lambda: rate(-1), "is not a count"),
+        (lambda: rate(1, window_ms=0), "is not a time"),
         (lambda: mat.policy.Governance(default="maybe"), "neither 'allow' nor 'deny'"),  # type: ignore[arg-type]
-        (lambda: mat.policy.Governance(timeout_ms=-1), "is no time"),
+        (lambda: mat.policy.Governance(timeout_ms=-1), "is not a time"),
         (lambda: mat.policy.Governance(rules=(5,)), "is not a rule"),  # type: ignore[arg-type]
-        (lambda: endpoint("*.shop.example"), "is no host"),
-        (lambda: endpoint("https://shop.example"), "is no host"),
-        (lambda: pattern("("), "no regular expression"),
+        (lambda: endpoint("*.shop.example"), "is not a host name"),
+        (lambda: endpoint("https://shop.example"), "is not a host name"),
+        (lambda: pattern("("), "is not a regular expression"),
         (lambda: length(3, 1), "less than"),
     ],
 )

@@ -255,7 +255,7 @@ def test_a_contract_that_is_settled_later_cannot_shield_and_one_that_crashes_blo
         "later",
         always(tool_call("send").implies(eventually(verification(passed=True)))),
     )
-    with pytest.raises(SpecError, match="settled by later steps"):
+    with pytest.raises(SpecError, match="later steps decide it"):
         rewrites.shield(later)
 
     @mat.step_contract(on="tool_call")

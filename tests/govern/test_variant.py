@@ -93,7 +93,7 @@ def test_mistakes_in_a_policy_are_named_together() -> None:
     declared = (Variant(name="shield"), Variant(name="a b"), Variant(name="x"), Variant(name="x"))
     with pytest.raises(SpecError) as raised:
         Policy(declared=declared, use="sheild")
-    for part in ("'shield' is a standard one", "may not hold ' '", "two variants are called 'x'", "did you mean 'shield'"):
+    for part in ("'shield' is a standard one", "may not contain ' '", "two variants are called 'x'", "did you mean 'shield'"):
         assert part in str(raised.value)
     with pytest.raises(SpecError, match=r"'shield\+routng'.*did you mean 'shield\+routing'"):
         POLICY.variant("shield+routng")
@@ -145,9 +145,9 @@ def test_the_own_variant_decides_and_the_others_are_compared(
         (POLICY, {"asked": ("shild",)}, "did you mean 'shield'"),
         (BY_NAME, {"marker": "nwe"}, "did you mean 'new'"),
         (G, {"asked": ("none", "shield")}, "the variants are none, strict"),
-        (3, {}, "mat_governance gave int"),
+        (3, {}, "mat_governance returned int"),
         ({}, {}, "an empty mapping"),
-        ({"a,b": G, "none": G, "x": 4}, {}, "'a,b' is no name.*'none' is the variant without.*'x' is int"),
+        ({"a,b": G, "none": G, "x": 4}, {}, "'a,b' is not a name.*'none' is the variant without.*'x' is int"),
     ],
 )
 def test_a_name_that_is_no_variant_and_a_thing_that_is_no_governance_are_refused(given: Any, options: Any, said: str) -> None:

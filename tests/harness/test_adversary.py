@@ -345,11 +345,11 @@ def _elsewhere(seen, **changes):
 WRONG: dict[str, tuple[Any, str]] = {
     "unknown": (lambda seen: replace(injection(seen, "service.timeout"), operator="service.timeoot"), "did you mean"),
     "boundary": (lambda seen: injection(seen, "memory.forget"), "acts at the memory boundary"),
-    "another call": (lambda seen: _elsewhere(seen, nth=2, last=2), "does not begin at this ask"),
-    "another port": (lambda seen: _elsewhere(seen, name="pay"), "does not begin at this ask"),
-    "free": (lambda seen: replace(injection(seen, "service.timeout"), cost=0), "at least 1"),
-    "fractional": (lambda seen: replace(injection(seen, "service.timeout"), cost=1.5), "at least 1"),
-    "dear": (lambda seen: replace(injection(seen, "service.timeout"), cost=13), "costs 13, and 12 of the budget is left"),
+    "another call": (lambda seen: _elsewhere(seen, nth=2, last=2), "does not begin at this call"),
+    "another port": (lambda seen: _elsewhere(seen, name="pay"), "does not begin at this call"),
+    "free": (lambda seen: replace(injection(seen, "service.timeout"), cost=0), "is not an integer >= 1"),
+    "fractional": (lambda seen: replace(injection(seen, "service.timeout"), cost=1.5), "is not an integer >= 1"),
+    "dear": (lambda seen: replace(injection(seen, "service.timeout"), cost=13), "costs 13, but only 12 of the budget is left"),
     "no perturbation": (lambda seen: "service.timeout", "it is a str"),
     "a crash": (lambda seen: 1 / 0, "raised ZeroDivisionError"),
 }
@@ -380,7 +380,7 @@ class TestWhatItMayAnswer:
 
     def test_a_range_must_not_run_into_what_was_given(self):
         given = mat.spec.schedule([mat.spec.perturbation("service.timeout", "main/service:look#3", {}, 4)])
-        with pytest.raises(SpecError, match=r"runs into service\.timeout"):
+        with pytest.raises(SpecError, match=r"overlaps with service\.timeout"):
             executed(retrying, schedule=given, adversary=lambda seen: injection(seen, "service.outage", span=3))
 
     def test_an_agent_cannot_swallow_the_error(self):

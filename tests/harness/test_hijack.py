@@ -428,14 +428,14 @@ def test_recorded_calls_whose_arguments_were_not_kept_are_refused(shop: Shop) ->
 @pytest.mark.parametrize(
     ("script", "said"),
     [
-        ([("pay", 3)], "its arguments are 3, no mapping"),
+        ([("pay", 3)], "its arguments are 3, not a mapping"),
         ([42, ("pay", {}, {}), {"arguments": {}}], "call 0 names no tool"),
         ([("pay", {"to": {"$reply": []}})], r"takes a list of a call and a path"),
         ([("pay", {"to": {"$reply": [2]}})], "wants the reply of call 2"),
         ([("pay", {"to": {"$join": "text"}})], "takes a list"),
         ([("pay", {"to": {"$join": [], "$reply": 3}})], "takes a list of a call and a path, not 3"),
-        ("pay", "str is no script"),
-        (7, "int is no script"),
+        ("pay", "str is not a script"),
+        (7, "int is not a script"),
     ],
 )
 def test_a_script_that_means_nothing_is_refused(script: Any, said: str) -> None:
@@ -466,7 +466,7 @@ def test_a_tool_that_crosses_no_boundary_is_an_error_and_not_a_measurement() -> 
 
 
 def test_arguments_that_the_tool_does_not_take_are_the_scripts_mistake(shop: Shop) -> None:
-    with mat.run(), pytest.raises(SpecError, match="never asked: TypeError"):
+    with mat.run(), pytest.raises(SpecError, match="never made: TypeError"):
         hijacked([("pay", {"sum": 1})], tools=shop.tools)
 
 

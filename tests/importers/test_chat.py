@@ -321,7 +321,7 @@ def test_formats_of_installed_packages_are_found_and_come_first(site: Path, writ
 @pytest.mark.parametrize(
     ("value", "module", "said"),
     [
-        ("mine_formats:FORMAT", "FORMAT = 'chat'", "is no Format"),
+        ("mine_formats:FORMAT", "FORMAT = 'chat'", "is not a Format"),
         ("mine_formats:FORM", MINE, "cannot be loaded: module 'mine_formats' has no attribute 'FORM'"),
         ("mine_formats:FORMAT", "import absent_of_this_name", "cannot be loaded: No module named 'absent_of_this_name'"),
         ("mine_elsewhere:FORMAT", MINE, "cannot be loaded: No module named 'mine_elsewhere'"),

@@ -30,7 +30,7 @@ from mat.measure.gate import (
     next_seeds,
     with_tolerances,
 )
-from mat.measure.noninferiority import difference, further, standing, units_of
+from mat.measure.noninferiority import decision, difference, further, units_of
 from mat.measure.paired import PairTable
 from mat.measure.paired import difference as newcombe
 from mat.measure.regression import RunOutcome
@@ -62,7 +62,7 @@ def table(lost: int, alike: int, gained: int = 0) -> PairTable:
 
 @cache
 def by_betting(counts: tuple[tuple[Fraction, int], ...]) -> str:
-    return standing(dict(counts), TOLERANCE, ALPHA)
+    return decision(dict(counts), TOLERANCE, ALPHA)
 
 
 def by_newcombe(counts: tuple[tuple[Fraction, int], ...]) -> str:
@@ -194,8 +194,8 @@ def test_more_tests_that_fail_apart_from_each_other_need_fewer_seeds():
 
 
 def test_83_units_without_a_loss_are_the_fewest_that_pass_at_five_percent_and_seven_losses_fail():
-    assert [standing(units(0, n), TOLERANCE, ALPHA) for n in (82, 83)] == ["", "kept"]
-    assert [standing(units(n, 0), TOLERANCE, ALPHA) for n in (6, 7)] == ["", "lost"]
+    assert [decision(units(0, n), TOLERANCE, ALPHA) for n in (82, 83)] == ["", "kept"]
+    assert [decision(units(n, 0), TOLERANCE, ALPHA) for n in (6, 7)] == ["", "lost"]
 
 
 VALUES = st.fractions(-1, 1, max_denominator=5)
@@ -212,7 +212,7 @@ def test_the_exact_rule_agrees_with_the_interval(counts, tolerance):
     if min(abs(found.low + tolerance), abs(found.high + tolerance)) < 1e-9:
         return  # closer than floats can tell
     expected = "kept" if found.low > -tolerance else "lost" if found.high < -tolerance else ""
-    assert standing(counts, tolerance, ALPHA) == expected
+    assert decision(counts, tolerance, ALPHA) == expected
 
 
 @settings(deadline=None, max_examples=30)
@@ -228,8 +228,8 @@ def test_as_many_further_units_as_it_says_decide_and_one_less_does_not(counts, t
     lost, alike, gained = counts
     more = further(units(*counts), tolerance, ALPHA)
     assert more is not None
-    assert standing(units(lost, alike + more, gained), tolerance, ALPHA) == "kept"
-    assert not more or standing(units(lost, alike + more - 1, gained), tolerance, ALPHA) != "kept"
+    assert decision(units(lost, alike + more, gained), tolerance, ALPHA) == "kept"
+    assert not more or decision(units(lost, alike + more - 1, gained), tolerance, ALPHA) != "kept"
 
 
 @given(st.lists(st.tuples(st.integers(0, 5), st.sampled_from([-1, 0, 1])), max_size=40))
@@ -243,7 +243,7 @@ def test_units_are_the_means_of_their_pairs_in_whatever_order_they_come(pairs):
 @pytest.mark.parametrize(("tolerance", "alpha"), [(Fraction(1), ALPHA), (Fraction(0), ALPHA), (TOLERANCE, Fraction(0))])
 def test_what_is_no_share_is_refused(tolerance, alpha):
     with pytest.raises(SpecError):
-        standing(units(0, 1), tolerance, alpha)
+        decision(units(0, 1), tolerance, alpha)
 
 
 # -- the judgement ----------------------------------------------------------------------------------------------------

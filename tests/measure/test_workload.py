@@ -79,11 +79,11 @@ def test_gaps_are_all_that_is_neither_given_nor_waived() -> None:
 @pytest.mark.parametrize(
     ("said", "text"),
     [
-        ({"chanels": ["email"]}, "no field is called 'chanels'; did you mean 'channels'?"),
+        ({"chanels": ["email"]}, "unknown field 'chanels'; did you mean 'channels'?"),
         ({"input": "missuse"}, "'missuse' is neither 'benign' nor 'misuse'; did you mean 'misuse'?"),
         ({"waive": ["channel"]}, "'channel' cannot be waived; did you mean 'channels'?"),
-        ({"waive": ["tools"], "tools": ["refund"]}, "tools are waived and given"),
-        ({"category": 3}, "category=3 is not a text"),
+        ({"waive": ["tools"], "tools": ["refund"]}, "tools are both waived and given"),
+        ({"category": 3}, "category=3 is not a string"),
         ({"tools": [3]}, "tools=[3] is not a list of names"),
         ({"oracle": True}, "oracle=True is not a function of the run"),
         ({"harm": 3}, "harm=3 is neither a function of the run nor a list of contract ids"),

@@ -141,9 +141,9 @@ def test_always_inside_another_formula_is_refused() -> None:
         always(~always(REFUND)),
         REFUND | always(CHECK),
     ):
-        with pytest.raises(mat.MatError, match="stands inside another formula"):
+        with pytest.raises(mat.MatError, match="is nested inside another formula"):
             mat.contract("c", formula)
-    with pytest.raises(mat.MatError, match="stands inside another formula"):
+    with pytest.raises(mat.MatError, match="is nested inside another formula"):
         once(always(REFUND))
 
 

@@ -292,9 +292,9 @@ def test_the_kinds_of_error_that_are_faults_can_be_stated() -> None:
         ({"boundaries": "service"}, "boundaries='service' are not names"),
         ({"without": ["eror"]}, "did you mean 'error'"),
         ({"alternates": {"search": "search_backup"}}, "alternates['search']"),
-        ({"detections": {"detect": lambda item, fault: True}}, "the name of a stated rule"),
-        ({"mitigations": {"mine": "yes"}}, "mitigations['mine'] is no predicate"),
-        ({"detections": ["mine"]}, "no mapping"),
+        ({"detections": {"detect": lambda item, fault: True}}, "the name of a built-in rule"),
+        ({"mitigations": {"mine": "yes"}}, "mitigations['mine'] is not a predicate"),
+        ({"detections": ["mine"]}, "is not a mapping"),
     ],
 )
 def test_rules_that_mean_nothing_are_refused(given: dict[str, Any], said: str) -> None:

@@ -6,6 +6,9 @@ from typing import Any
 
 import pytest
 
+import mat
+from mat_study.settings import settings_from
+
 
 def test_every_problem_of_a_marker_is_reported_at_once(shop: Any) -> None:
     shop.tests(
@@ -22,8 +25,8 @@ def test_every_problem_of_a_marker_is_reported_at_once(shop: Any) -> None:
     assert session.outcomes == {"test_shop.py::test_refund": "error", "test_shop.py::test_other": "passed"}
     said = session.failures["test_shop.py::test_refund"]
     for part in (
-        "marker mat: its arguments are given by name",
-        "no argument is called 'sedes'; did you mean 'seeds'?",
+        "marker mat: its arguments must be passed by name",
+        "unknown argument 'sedes'; did you mean 'seeds'?",
         "budget=-1 is not an integer >= 0",
         "horizon=True is not an integer >= 1",
         "objective='tusk' is not one of contracts, task",
@@ -42,18 +45,18 @@ def test_every_problem_of_a_marker_is_reported_at_once(shop: Any) -> None:
         ("faults=3", "faults=3 is not a list of operator ids"),
         ("expect=[3]", "expect=[3] is not a list of contract ids"),
         ("contracts=3", "contracts=3 is not a list of contracts"),
-        ("workload=mat.Workload(category=3)", "category=3 is not a text"),
+        ("workload=mat.Workload(category=3)", "category=3 is not a string"),
         ("workload=3", "workload=3 is not a mat.Workload"),
         ("search='random'", "search='random' is not a mat.Search"),
         ("search=mat.Search(max_runs=0, stop='now')", "max_runs=0 is not an integer >= 1; stop='now' is not one of budget,"),
-        ("category='policy'", "no argument is called 'category'; write workload=mat.Workload(category=...)"),
+        ("category='policy'", "unknown argument 'category'; write workload=mat.Workload(category=...)"),
         (
             "strategie='random'",
-            "no argument is called 'strategie'; did you mean 'strategy', as in search=mat.Search(strategy=...)?",
+            "unknown argument 'strategie'; did you mean 'strategy', as in search=mat.Search(strategy=...)?",
         ),
         ("search=mat.Search(target=2)", "target=2 is not a share between 0 and 1"),
         ("search=mat.Search(target='much')", "target='much' is not a share between 0 and 1"),
-        ("governance=3", "governance=3 is not a text"),
+        ("governance=3", "governance=3 is not a string"),
         ("clock='wall'", "clock='wall' is not one of virtual, real"),
     ],
 )
@@ -62,6 +65,15 @@ def test_a_marker_argument_of_the_wrong_type_is_named(shop: Any, argument: str, 
     session = shop.run()
     assert session.outcomes == {"test_shop.py::test_refund": "error"}
     assert problem in session.failures["test_shop.py::test_refund"]
+
+
+def test_a_nearer_marker_gives_a_search_back_its_default_and_keeps_what_it_does_not_name() -> None:
+    outer = {"search": mat.Search(strategy="random", max_runs=7), "workload": mat.Workload(category="policy", tools=["pay"])}
+    inner = {"search": mat.Search(strategy="exhaustive"), "workload": mat.Workload(category="misuse")}
+    found = settings_from([((), outer), ((), inner)], overrides={}, defaults={"stop": "first", "max_runs": 9, "seeds": 4})
+    assert (found.strategy, found.max_runs, found.stop, found.seeds) == ("exhaustive", 7, "first", 4)
+    assert (found.workload.category, list(found.workload.tools)) == ("misuse", ["pay"])
+    assert settings_from([((), outer)], overrides={"strategy": "beam", "seeds": 2}, defaults={"seeds": 4}).strategy == "beam"
 
 
 def test_nearer_markers_win_and_contracts_add_up(shop: Any) -> None:
@@ -353,7 +365,7 @@ def test_what_is_no_contract_is_refused_with_its_source(shop: Any) -> None:
     said = shop.run().failures["test_shop.py::test_refund"]
     assert "mat_contracts" in said
     assert "int" in said
-    assert "fix: give a list of contracts" in said
+    assert "fix: use a list of contracts" in said
 
 
 def test_two_contracts_with_one_id_are_refused(shop: Any) -> None:

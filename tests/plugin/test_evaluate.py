@@ -300,16 +300,16 @@ def test_workloads_are_validated_at_load_before_any_test_runs_and_all_problems_a
     assert not (shop.path / "runs").exists()
     assert session.outcomes == {}
     said = session.errors
-    assert "ERROR: --mat-evaluate: 5 workloads mean nothing; no test was run" in said
+    assert "ERROR: --mat-evaluate: 5 workloads are invalid; no test was run" in said
     assert "an untrusted channel (channels=), a tool boundary (tools=)" in said
-    assert "does not name a category" in said
-    assert "no argument is called 'categry'; did you mean 'category', as in workload=mat.Workload(category=...)?" in said
+    assert "lacks a category" in said
+    assert "unknown argument 'categry'; did you mean 'category', as in workload=mat.Workload(category=...)?" in said
     assert "tools=7 is not a list of names" in said
-    assert "no field is called 'chanels'; did you mean 'channels'?" in said
+    assert "unknown field 'chanels'; did you mean 'channels'?" in said
     named = [line.removeprefix("  where: ") for line in said.splitlines() if line.startswith("  where: ")]
     names = ("test_gaps[o1]", "test_gaps[o2]", "test_category", "test_marker", "TestByFixture::test_spelling")
     assert named == [f"test_shop.py::{name}" for name in names]
-    assert said.count("waive what the task has none of") == 2  # once for both cases of the first test
+    assert said.count("waive what the task does not have") == 2  # once for both cases of the first test
 
 
 def test_what_is_deselected_is_not_validated_and_sound_workloads_pass(shop: Any) -> None:
@@ -430,8 +430,8 @@ def test_an_oracle_that_raises_fails_the_test_with_its_name(shop: Any, measured:
     assert "the oracle of the workload raised KeyError" in said
     told = {(row["condition"], row["infrastructure"]) for row in found.rows}
     assert told == {
-        ("nominal", "the oracle of the workload raised KeyError"), ("fault", "no undisturbed run to draw faults from"),
-        ("adversarial", "no undisturbed run to search from"),
+        ("nominal", "the oracle of the workload raised KeyError"), ("fault", "no nominal run to draw faults from"),
+        ("adversarial", "no nominal run to search from"),
     }  # fmt: skip
     assert set(session.statuses.values()) == {"failed"}
     assert session.report["metrics"]["nominal.violations"]["n"] == 0
@@ -560,7 +560,7 @@ def test_careful(mat_run, no_double, database):
     assert session.statuses == {CAREFUL: "evaluated"}
     lost = Counter((row["condition"], row["seed"], row["infrastructure"]) for row in found.rows if row.get("infrastructure"))
     assert lost == {
-        ("nominal", 1, "set-up failed"): 1, ("fault", 1, "no undisturbed run to draw faults from"): 1,
+        ("nominal", 1, "set-up failed"): 1, ("fault", 1, "no nominal run to draw faults from"): 1,
         ("adversarial", 1, "set-up failed"): 1, ("fault", 2, "tear-down failed"): 2,
     }  # fmt: skip
     nominal = next(line for line in session.report["tables"]["evaluation"] if line["condition"] == "nominal")
@@ -661,7 +661,7 @@ def test_fault(mat_run):
     )
     session, found = measured()
     assert found.rows == []
-    assert "does not name an untrusted channel" in session.failures["test_shop.py::test_gaps"]
+    assert "lacks an untrusted channel" in session.failures["test_shop.py::test_gaps"]
     assert "service.timout" in session.failures["test_shop.py::test_fault"]
 
 
@@ -768,7 +768,7 @@ def test_lies(mat_run):
     )
     session, _ = measured()
     (said,) = [line for line in session.text.splitlines() if "declares" in line]
-    assert said == "mat: test_shop.py::test_lies: declares channel 'chat', tool 'search', which no undisturbed run met"
+    assert said == "mat: test_shop.py::test_lies: declares channel 'chat', tool 'search', which no nominal run met"
 
 
 # -- the same again ---------------------------------------------------------------------------------------------------------
@@ -864,7 +864,7 @@ def test_an_interrupted_evaluation_goes_on_and_ends_as_one_that_was_not(bench: B
             interrupted += 1
             assert returncode == (-signal.SIGKILL if by == "SIGKILL" else pytest.ExitCode.INTERRUPTED), done.stdout
             if by == "SIGINT":
-                assert "interrupted: run the same again, and the evaluation goes on where it was" in done.stdout
+                assert "interrupted: run the same command again to continue the evaluation" in done.stdout
                 assert "declares" not in done.stdout
             else:
                 with open(bench.journals[-1], "ab") as stream:
@@ -989,7 +989,7 @@ def test_broken(mat_run, broken):
 """
     )
     session, found = measured()
-    assert "mat: evaluated 2 tasks; 1 test could not be evaluated: skipped, or its first run did not come about" in session.text
+    assert "mat: evaluated 2 tasks; 1 test could not be evaluated: skipped, or without a first run" in session.text
     assert "no structured fault" not in session.text
     broken = "test_shop.py::test_broken"
     assert session.outcomes[broken] == "error"
@@ -998,8 +998,8 @@ def test_broken(mat_run, broken):
     )  # fmt: skip
     lost = [row for row in found.rows if row["item"] == broken]
     assert [(row["condition"], row["infrastructure"]) for row in lost] == [
-        ("nominal", "set-up failed"), ("fault", "no undisturbed run to draw faults from"),
-        ("adversarial", "no undisturbed run to search from"),
+        ("nominal", "set-up failed"), ("fault", "no nominal run to draw faults from"),
+        ("adversarial", "no nominal run to search from"),
     ]  # fmt: skip
     cells = [line for line in session.report["tables"]["evaluation"] if line["category"] == "policy"]
     assert [(line["items"], line["infrastructure"]) for line in cells] == [(2, 1)] * 3

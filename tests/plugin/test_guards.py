@@ -266,7 +266,7 @@ def test_state_that_the_trace_does_not_show_is_caught_by_running_skipped_schedul
     hidden, shown = items["test_shop.py::test_hidden"], items["test_shop.py::test_shown"]
     assert (hidden["status"], hidden["proven"]) == ("not_proven", False)
     assert "a skipped schedule (" in hidden["reason"]
-    assert "give a mat_state_digest fixture" in hidden["reason"]
+    assert "write a mat_state_digest fixture" in hidden["reason"]
     assert (shown["status"], shown["bound"]) == ("certified", 8)
 
 

@@ -191,7 +191,7 @@ def test_the_handle_shows_spec_and_trace_and_refuses_what_is_not_there_yet(shop:
     )
     session = shop.run()
     assert session.outcomes == {"test_shop.py::test_early": "error", "test_shop.py::test_handle": "passed"}
-    assert "the run has not begun" in session.failures["test_shop.py::test_early"]
+    assert "the run has not started" in session.failures["test_shop.py::test_early"]
 
 
 def test_episodes_judge_contracts_from_their_start(shop: Any) -> None:

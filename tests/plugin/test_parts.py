@@ -64,7 +64,7 @@ def test_an_entry_of_another_shape_sets_the_journal_aside(path: Path, content: s
     written(path)
     forged(path, content)
     journal = parts(path)
-    assert journal.said == "an interrupted evaluation was set aside: line 1 is of another version"
+    assert journal.said == "an interrupted evaluation was set aside: line 1 was written by another version"
     journal.keep("none/0/nominal", PART)
     journal.close()
     again = parts(path)

@@ -200,7 +200,7 @@ def test_expected_replays_are_green_while_they_violate_and_red_when_they_do_not(
     session = shop.run()
     assert session.outcomes == {ID: "passed", f"{ID}[replay-{short}]": "failed"}
     said = session.failures[f"{ID}[replay-{short}]"]
-    assert "was expected to violate no_double and does not" in said
+    assert "was expected to violate no_double but does not" in said
 
 
 @pytest.mark.full

@@ -48,7 +48,7 @@ def test_refund(mat_run, no_double, mat_workload):
     for order in ("o1", "o2"):
         shop.naive(2, order)
 """
-RESUMED = "executions taken from an interrupted search"
+RESUMED = "executions reused from an interrupted search"
 Outcome = tuple[list[str], dict[str, bytes]]
 WHOLE: dict[tuple[str, ...], tuple[Outcome, list[str]]] = {}
 """By source: what a session that nothing interrupted leaves, and what it executed; it is the same in every folder."""
@@ -241,7 +241,7 @@ def test_an_interrupted_session_keeps_what_it_executed(bench: Bench) -> None:
     os.utime(bench.path / "agent.py", (1_000_000_000, 1_000_000_000))
     done = bench.run(after=15)
     assert done.returncode == pytest.ExitCode.INTERRUPTED
-    assert "mat: interrupted: run the same again, and the search goes on where it was" in done.stdout
+    assert "mat: interrupted: run the same command again to continue the search" in done.stdout
     assert len(bench.journals) == 1
     count = len(bench.runs)
     done = bench.run()

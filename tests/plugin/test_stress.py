@@ -130,7 +130,7 @@ def test_a_budget_that_buys_no_fault_proves_nothing(shop: Any) -> None:
     ("expect", "status", "said"),
     [
         (["no_double"], "expected", ""),
-        (["no_double", "no_such"], "missed", "no counterexample for no_such, which expect= names"),
+        (["no_double", "no_such"], "missed", "no counterexample for no_such, which expect= lists"),
         (["no_such"], "counterexample", "no_double: o1 was refunded twice"),
     ],
 )
@@ -304,7 +304,7 @@ def test_a_search_that_was_told_to_stop_early_says_what_it_left(shop: Any, stop:
     found = session.items[ID]
     assert (found["status"], found["cost"], found["proven"]) == ("counterexample", 4, True)
     assert (found["bound"] < 8) == (stop != "budget")
-    left = f"stop={stop}: what costs more than {found['bound']} was not looked for"
+    left = f"stop={stop}: schedules that cost more than {found['bound']} were not searched"
     assert found["reason"] == (left if stop != "budget" else "")
     assert (left in session.text) == (stop != "budget")
 
@@ -323,4 +323,4 @@ def test_a_wrong_argument_that_an_option_overrides_leaves_the_search_without_a_p
     session = shop.stress("--mat-budget", "2")
     assert session.outcomes == {ID: "passed"}
     assert session.statuses == {ID: "not_proven"}
-    assert session.items[ID]["reason"] == "the nominal run could not be had in a fresh process"
+    assert session.items[ID]["reason"] == "the nominal run could not be executed in a fresh process"

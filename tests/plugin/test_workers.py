@@ -202,7 +202,7 @@ def test_where_there_is_no_fork_more_than_one_is_refused_with_the_reason(monkeyp
     assert _workers("1") == 1
     with pytest.raises(argparse.ArgumentTypeError, match="no fork"):
         _workers("2")
-    with pytest.raises(MatError, match="cannot be had on this platform"):
+    with pytest.raises(MatError, match="is not available on this platform"):
         Forked(2)
 
 

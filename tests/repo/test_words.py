@@ -3,10 +3,16 @@
 from __future__ import annotations
 
 import ast
+import builtins
 import importlib
 import re
 from collections import defaultdict
 from pathlib import Path
+
+import pytest
+
+import mat
+from mat_study.settings import ARGUMENTS
 
 ROOT = Path(__file__).parents[2]
 SOURCES = ("src", "pytest_plugin")
@@ -44,3 +50,16 @@ def test_a_term_of_the_glossary_stands_once_with_a_sentence() -> None:
     terms = [term for term, _ in rows if term not in ("term", "---")]
     assert len(terms) == len(set(terms)) >= 50
     assert [term for term, meaning in rows if term in terms and not meaning.rstrip().endswith((".", ").", "..."))] == []
+
+
+def test_the_face_is_narrow_and_shadows_no_built_in() -> None:
+    assert len(mat.__all__) <= 40
+    assert set(mat.__all__) & set(dir(builtins)) == set()
+    assert len(ARGUMENTS) == 13  # what a marker takes
+
+
+@pytest.mark.parametrize("name", ["temporal", "policy", "budget", "artifact", "spec", "errors"])
+def test_a_name_of_mat_has_one_home(name: str) -> None:
+    module = getattr(mat, name)
+    assert [each for each in module.__all__ if hasattr(mat, each)] == []
+    assert [each for each in module.__all__ if getattr(module, each).__doc__ is None] == []

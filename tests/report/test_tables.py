@@ -361,7 +361,13 @@ def test_a_test_whose_model_reports_nothing_beside_one_that_does_says_so(desk: A
 
 @pytest.mark.full
 def test_scorers_that_fail_are_counted_by_scorer_and_kind_of_error_and_lose_no_run(desk: Any) -> None:
-    errors = ["KeyError: 'a'", "KeyError: 'b'", "ValueError: no", "inf is no finite number", "{'x: 1'} is no finite number"]
+    errors = [
+        "KeyError: 'a'",
+        "KeyError: 'b'",
+        "ValueError: no",
+        "inf is not a finite number",
+        "{'x: 1'} is not a finite number",
+    ]
     rows = desk.rows()
     plain = build([], rows)
     rows[: len(errors)] = [
@@ -379,7 +385,7 @@ def test_scorers_that_fail_are_counted_by_scorer_and_kind_of_error_and_lose_no_r
         replace(rows[0], seed=seed, scores=(Score(name="tone", value=None, error=error),)) for seed, error in enumerate(errors)
     ]
     assert {line.reason: line.runs for line in build([], one).infrastructure} == {
-        "scorer tone: KeyError: 'a'": 2, "scorer tone: ValueError: no": 1, "scorer tone: inf is no finite number": 2,
+        "scorer tone: KeyError: 'a'": 2, "scorer tone: ValueError: no": 1, "scorer tone: inf is not a finite number": 2,
     }  # fmt: skip
     same = ("success", "violations", "steps")
     assert [cell.get(name) for cell in document.evaluation for name in same] == [

@@ -159,7 +159,7 @@ class TestMeaning:
         (tmp_path / "a.json").write_text(dumps(made), encoding="utf-8")
         assert load(tmp_path / "a.json", **FUNCTIONS) == made
         (tmp_path / "a.txt").write_text(REVIEW, encoding="utf-8")
-        with pytest.raises(SpecError, match=r"a\.txt is no contract file"):
+        with pytest.raises(SpecError, match=r"a\.txt is not a contract file"):
             load(tmp_path / "a.txt")
 
     def test_the_format_json_is_built_in(self) -> None:
@@ -232,14 +232,16 @@ class TestTime:
     def test_a_deadline_that_means_nothing_is_told(self) -> None:
         for deadline, starts, said in (
             ("17:00", None, "needs a start"),
-            ("soon", self.START, "no time of day"),
+            ("soon", self.START, "neither a time of day"),
             ("2026-03-02T16:30:00", self.START, "not after the start"),
             ("2026-03-03T00:00:00+00:00", self.START, "time zone"),
         ):
             assert said in problems(f'contracts: {{work: {{deadline: "{deadline}"}}}}', starts=starts)
 
     def test_a_duration_and_a_deadline_are_one_too_many(self) -> None:
-        assert "one of them" in problems('contracts: {work: {duration_s: 3, deadline: "17:00"}}', starts=self.START)
+        assert "either a duration or a deadline" in problems(
+            'contracts: {work: {duration_s: 3, deadline: "17:00"}}', starts=self.START
+        )
 
 
 class TestTakingOver:
@@ -444,21 +446,21 @@ contracts:
             checks={"judge": reviewed},
         )
         for expected in (
-            "contracts.a.budgets.tokens (line 4): 'many' is no amount",
-            "contracts.a.budgets.Calls (line 4): 'Calls' is no name",
+            "contracts.a.budgets.tokens (line 4): 'many' is not an amount",
+            "contracts.a.budgets.Calls (line 4): 'Calls' is not a resource name",
             "contracts.a.budgets.money (line 4): money=0.1234567 is counted in units of 0.000001",
             "contracts.a.skils (line 5): no key is called 'skils'; did you mean 'skills'?",
             "contracts.a.criteria[0] (line 6)",
-            "no check is called 'judged'; did you mean 'judge'?; given were judge",
-            "contracts.a.criteria[2] (line 6): it says nothing",
-            "contracts.a.criteria[3] (line 6): it says check and status",
+            "no check is called 'judged'; did you mean 'judge'?; load(checks=) has judge",
+            "contracts.a.criteria[2] (line 6): it gives nothing",
+            "contracts.a.criteria[3] (line 6): it gives check and status",
             "contracts.a.output.schema.a (line 7): no type is called 'strin'; did you mean 'string'?",
-            "no scorer is called 'scored'; none were given to load(scorers=)",
-            "least_quality=2 lies outside of 0 to 1",
+            "no scorer is called 'scored'; pass it with load(scorers=)",
+            "least_quality=2 is outside 0 to 1",
             "contracts.a.inputs.rules.n (line 8): least 5 is more than most 3",
-            "'(' is no regular expression",
-            "warn_at 101 is no whole percentage",
-            "contracts.b#1 (line 10): 'b#1' is no name",
+            "'(' is not a regular expression",
+            "warn_at 101 is not a whole percentage",
+            "contracts.b#1 (line 10): 'b#1' is not a name",
         ):
             assert expected in said, expected
 
@@ -473,11 +475,11 @@ contracts:
             ("contracts: {a: {}, a: {}}", "'a' twice"),
             ("contracts: {a: {budgets: [tokens]}}", "budgets"),
             ("contracts: {a: {budgets: {tokens: 1e999999999}}}", "10 ** 18"),
-            ("contracts: {a: {budgets: {tokens: '1e99'}}}", "no amount"),
+            ("contracts: {a: {budgets: {tokens: '1e99'}}}", "is not an amount"),
             ("contracts: {a: {budgets: {tokens: 1000000000000000000}}}", "below 10 ** 18"),
             ("contracts: {a: {budgets: {tokens: true}}}", "tokens"),
-            ("contracts: {a/b: {}}", "no name"),
-            ('contracts: {"a\\nb": {}}', "no name"),
+            ("contracts: {a/b: {}}", "is not a name"),
+            ('contracts: {"a\\nb": {}}', "is not a name"),
             ("contracts: {a: {output: {format: markdown}}}", "no format is called 'markdown'"),
             ("contracts: {a: {depth: -1}}", "depth=-1"),
             ("contracts: {a: {reserve_percent: 10.5}}", "reserve_percent"),
@@ -551,7 +553,7 @@ contracts:
             "no rule is called 'blok'",
             "contracts.clerk.budgts (line 4): no key is called 'budgts'; did you mean 'budgets'?",
             "no check is called 'reviewed'",
-            "contracts.team.contracts (line 5): what is handed on below a contract",
+            "contracts.team.contracts (line 5): agents decide what they hand on below a contract",
         ):
             assert said in caught.value.what
 

@@ -345,7 +345,7 @@ class TestInstantiation:
                 assign(work, needs, pool)
 
     def test_criteria_are_not_made_of_their_names(self) -> None:
-        with pytest.raises(SpecError, match=r"the criteria reviewed are not given; an output of quality 0\.8"):
+        with pytest.raises(SpecError, match=r"the criteria reviewed are not given; it needs an output of quality 0\.8"):
             NEEDS.contract("specialist")
         made = NEEDS.contract("specialist", criteria=(REVIEWED,), output=Output(quality=len, least_quality=0.8))
         assert match(NEEDS, {"specialist": made})[0].fits

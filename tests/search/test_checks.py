@@ -86,7 +86,7 @@ def test_a_breaker_that_stays_closed_in_the_search_is_caught_by_repeating_the_fi
 
     result = lab(body, [no_harm], ("service.timeout",)).search(budget=4)
     assert not result.certificate.proven
-    assert "gave another run at the end of the search" in result.certificate.reason
+    assert "gave a different run at the end of the search" in result.certificate.reason
     assert result.certificate.checks["repeated"] == 1
 
 
@@ -101,7 +101,7 @@ def test_a_run_that_differs_before_the_injection_is_caught_with_the_step_that_di
 
     result = lab(body, [no_harm], ("service.timeout",)).search()
     assert not result.certificate.proven
-    assert "step 1 (main/service:read#2) differs from the run before it" in result.certificate.reason
+    assert "step 1 (main/service:read#2) differs from the previous run" in result.certificate.reason
     assert result.certificate.checks["prefix"] == 3
 
 
@@ -251,7 +251,7 @@ def test_what_two_neighbouring_faults_set_and_clear_again_is_seen_when_the_order
 
     result = lab(body, [no_harm], ("service.timeout",)).search(budget=4)
     assert not result.certificate.proven
-    assert "gave another run" in result.certificate.reason
+    assert "gave a different run" in result.certificate.reason
 
 
 def test_counterexamples_are_confirmed_and_reported_in_rank_order(lab):
@@ -371,7 +371,7 @@ def test_an_interrupt_before_any_hit_is_an_interrupt(lab):
 
 def test_an_unknown_strategy_is_refused(lab):
     made = lab(reader, [no_harm])
-    with pytest.raises(SpecError, match="no strategy is called 'magic'"):
+    with pytest.raises(SpecError, match="unknown strategy 'magic'"):
         search(made.nominal(), made.evaluate, Campaign(operators=made.specs, strategy="magic"))
 
 
@@ -438,7 +438,7 @@ def test_shrinking_takes_no_more_executions_than_it_may(lab):
     whole = made.search(budget=16, strategy="random", max_runs=60, stop="first")
     short = made.search(budget=16, strategy="random", max_runs=60, stop="first", shrink_runs=0)
     assert short.shrinking == 0
-    assert "was ended before its counterexample was minimal" in short.certificate.reason
+    assert "stopped before its counterexample was minimal" in short.certificate.reason
     assert whole.counterexamples[0].cost == 4
     assert short.counterexamples[0].cost >= whole.counterexamples[0].cost
 

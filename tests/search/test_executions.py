@@ -167,7 +167,7 @@ def test_a_worker_that_dies_costs_no_result_and_is_told():
         result = search(evaluate(mat.spec.RunSpec()), dying, campaign(), executor=executor, note=noted.append)
     (finding,) = result.findings
     assert finding.code == "workers-lost"
-    assert finding.message.startswith("the search went on without workers; ")
+    assert finding.message.startswith("the search continued without workers: ")
     assert "BrokenProcessPool" in finding.message
     assert noted == order
     assert (result.counterexamples, result.certificate) == (expected.counterexamples, expected.certificate)
@@ -180,7 +180,7 @@ def test_workers_that_cannot_do_what_this_process_can_are_no_longer_asked():
         result = search(evaluate(mat.spec.RunSpec()), failing, campaign(), executor=executor, note=noted.append)
     (finding,) = result.findings
     assert finding.message == (
-        "the search went on without workers; 3 runs failed in workers, and not in the searching process: "
+        "the search continued without workers: 3 runs failed in workers but not in the searching process: "
         "ModuleNotFoundError: no module named shop"
     )
     assert noted == order
@@ -244,7 +244,7 @@ def test_any_executor_of_this_very_process_is_refused():
 def test_what_cannot_be_pickled_is_refused_with_the_way_out():
     with processes(1) as executor, pytest.raises(SpecError) as caught:
         search(evaluate(mat.spec.RunSpec()), lambda spec: evaluate(spec), campaign(), executor=executor)
-    assert "a function of a module" in caught.value.fix
+    assert "a module-level function" in caught.value.fix
 
 
 # -- what is begun ------------------------------------------------------------------------------------------------------
@@ -351,8 +351,8 @@ def test_workers_that_never_answer_cost_no_result_and_are_told(monkeypatch):
     result = search(evaluate(mat.spec.RunSpec()), evaluate, campaign(), executor=Waiting(), note=noted.append)
     (finding,) = result.findings
     assert finding.message == (
-        "the search went on without workers; 3 runs failed in workers, and not in the searching process: "
-        "TimeoutError: a worker gave no answer in 0 s"
+        "the search continued without workers: 3 runs failed in workers but not in the searching process: "
+        "TimeoutError: a worker did not answer within 0 s"
     )
     assert noted == order
     assert (result.counterexamples, result.certificate) == (expected.counterexamples, expected.certificate)

@@ -315,7 +315,7 @@ def test_a_second_process_goes_without_and_the_first_keeps_on(tmp_path):
     journal = open_journal(path, SPEC, key=KEY)
     with multiprocessing.get_context("fork").Pool(1) as pool:
         said, found = pool.apply(said_there, (path,))
-    assert said == "another process searches the same; what this one executes is not kept"
+    assert said == "another process runs the same search; executions of this process are not kept"
     journal.keep("explore", NO_SCHEDULE, NOMINAL)
     journal.close()
     with multiprocessing.get_context("fork").Pool(1) as pool:
@@ -383,7 +383,7 @@ def test_the_size_of_a_journal_has_a_limit_with_a_name(tmp_path, monkeypatch):
     journal = open_journal(tmp_path / "j.jsonl", SPEC, key=KEY)
     for _ in range(20):
         journal.keep("explore", NO_SCHEDULE, NOMINAL)
-    assert journal.said == "the search log has reached its limit of 10000 bytes; what follows is not kept"
+    assert journal.said == "the search log has reached its limit of 10000 bytes; later executions are not kept"
     assert (tmp_path / "j.jsonl").stat().st_size <= 10_000
     again = open_journal(tmp_path / "j.jsonl", SPEC, key=KEY)
     assert 0 < again.found < 20

@@ -294,7 +294,8 @@ class TestWhatIsGiven:
             schedules(under, ["service.timeout"], budget=-1, max_size=-2)
         said = str(raised.value)
         assert all(
-            part in said for part in ("under a schedule", "'service.timeout' is no operator", "budget=-1", "max_size=-2")
+            part in said
+            for part in ("has a schedule of its own", "'service.timeout' is not an operator", "budget=-1", "max_size=-2")
         )
 
     @pytest.mark.full

@@ -1,4 +1,4 @@
-"""Does an operator keep its word? A kit to run on operators of your own, and on ours.
+"""Check that fault operators do what they declare: a conformance kit for your own operators, and for ours.
 
     import mat
     from mat.boundary.effect import PASS, Replace
@@ -92,12 +92,12 @@ ASYNC_SAMPLES: Final = 2
 ALIGNED_CELLS: Final = 2_500
 """Pairs of items of two lists that are compared at most to find which belong together."""
 _BOUND_PARAMETERS: Final = ("ms", "latency_ms", "calls", "age", "magnitude", "tokens", "count", "times", "turns")
-"""Parameters of which more is more, whatever the operator."""
+"""Parameters of which a larger value always goes further."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OperatorProblem:
-    """What is wrong with an operator: at which grid point, and on which sample it was seen, where that matters."""
+    """One problem of an operator: the grid point, and the sample that showed it, if they matter."""
 
     kind: FindingKind
     message: str
@@ -111,7 +111,7 @@ class OperatorProblem:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConformanceReport:
-    """What the kit found. `runs`: perturbed runs made; `changed`: how many of them differ from their nominal run."""
+    """The findings of the kit. `runs`: perturbed runs made; `changed`: how many of them differ from their nominal run."""
 
     operator: str
     findings: tuple[OperatorProblem, ...]
@@ -132,11 +132,11 @@ class ConformanceReport:
 
 
 def check(operator: Operator, *, samples: Iterable[Sample] = (), accept: Collection[FindingKind] = ()) -> ConformanceReport:
-    """Run an operator on the samples of its boundary, the library's and yours, and report what it does wrong.
+    """Run an operator on the samples of its boundary, the library's and yours, and report its problems.
 
-    `accept` leaves out kinds of findings that are meant so: an operator that is relevant after an approval only "misses" calls
-    without one on purpose. SpecError where it names no kind of finding, and inside a run or an event loop: the kit makes runs
-    and loops of its own.
+    `accept` leaves out intended kinds of findings: an operator that is relevant only after an approval "misses" calls
+    without one on purpose. SpecError if it names an unknown kind, and inside a run or an event loop: the kit makes its own runs
+    and loops.
     """
     _require_plain_code()
     _require_kinds(accept)
@@ -151,7 +151,7 @@ def check(operator: Operator, *, samples: Iterable[Sample] = (), accept: Collect
 
 
 def assert_conforms(operator: Operator, *, samples: Iterable[Sample] = (), accept: Collection[FindingKind] = ()) -> None:
-    """AssertionError with every finding of `check`, where there is one."""
+    """Raise AssertionError with all findings of `check`, if there are any."""
     report = check(operator, samples=samples, accept=accept)
     if not report.conforms:
         raise AssertionError(str(report))
@@ -163,7 +163,7 @@ def _require_kinds(accept: Collection[FindingKind]) -> None:
     if unknown:
         close = get_close_matches(unknown[0], known, n=1)
         raise SpecError(
-            what=f"accept names no kind of finding with {', '.join(map(repr, unknown))}"
+            what=f"accept: there is no kind of finding {', '.join(map(repr, unknown))}"
             + (f"; did you mean [{close[0]!r}]?" if close else ""),
             fix=f"give a list of some of: {', '.join(known)}",
         )
@@ -178,7 +178,7 @@ def _require_plain_code() -> None:
     if where:
         raise SpecError(
             what=f"the conformance kit was called {where}",
-            why="it makes runs, and event loops for async ports, of its own",
+            why="it makes its own runs, and its own event loops for async ports",
             fix="call it from a plain test function without mat_run",
         )
 
@@ -223,9 +223,9 @@ def _check_declaration(seen: _Seen) -> None:
             seen.find("parameters", problem, point)
         span = point.get("calls", 1)
         if type(span) is not int or span < 1:
-            seen.find("parameters", f"calls={span!r} is no number of calls", point)
+            seen.find("parameters", f"calls={span!r} is not a number of calls", point)
     if len({canonical(point) for point in operator.grid}) < len(operator.grid):
-        seen.find("grid order", "a grid point stands twice")
+        seen.find("grid order", "a grid point occurs twice")
     _check_costs(seen)
 
 
@@ -234,7 +234,7 @@ def _not_json(point: FrozenDict) -> str:
         back = json.loads(json.dumps(thaw(point), allow_nan=False))
     except (TypeError, ValueError) as error:
         return f"JSON cannot hold them: {error}"
-    return "" if canonical(back) == canonical(point) else "they read otherwise when they come back from JSON"
+    return "" if canonical(back) == canonical(point) else "a round trip through JSON changes them"
 
 
 def _check_costs(seen: _Seen) -> None:
@@ -322,7 +322,7 @@ def _check_async(seen: _Seen, point: FrozenDict, sample: Sample) -> None:
     nominal = _play(seen.operator, sample, _repeats(point), asynchronous=True)
     outcome = _perturbed(seen, point, sample, nominal, asynchronous=True)
     if outcome is not None and not outcome.differs:
-        seen.find("not deterministic", "a plain port is changed, and the same port in async code is not", point, sample.name)
+        seen.find("not deterministic", "a plain port is changed, but the same port in async code is not", point, sample.name)
 
 
 def _check_relevant(seen: _Seen, point: FrozenDict, sample: Sample, nominal: Run, outcome: _Outcome) -> None:
@@ -335,7 +335,7 @@ def _check_relevant(seen: _Seen, point: FrozenDict, sample: Sample, nominal: Run
     if not outcome.differs:
         seen.idle.append(said)
     elif not said and not (outcome.declinable and sample.effect != "write"):
-        seen.find("misses", "relevant says no, and the run changes", point, sample.name)
+        seen.find("misses", "relevant returned no, but the run changes", point, sample.name)
 
 
 def _check_idle(seen: _Seen) -> None:
@@ -519,14 +519,14 @@ class _Spy:
         if effect is None:
             return PASS
         if _given(call, reply) != given:
-            self._find("alters in place", "what it was given is not what it was; build a changed copy instead")
+            self._find("alters in place", "it changed its arguments; build a changed copy instead")
             return effect
         after = stream.getstate()
         stream.setstate(state)
         again = self._decided(call, spare, stream)
         stream.setstate(after)
         if again is not None and _printed(again) != _printed(effect):
-            self._find("not deterministic", f"one call, two decisions: {_short(effect)}, then {_short(again)}")
+            self._find("not deterministic", f"two decisions on the same call: {_short(effect)}, then {_short(again)}")
         self._bound(effect, call, reply)
         if not isinstance(effect, Pass):
             lost = isinstance(effect, effects.Raise) and reply is not None
@@ -546,7 +546,7 @@ class _Spy:
         if isinstance(effect, Effect):
             return effect
         self.crashed = True
-        self._find("crashes", f"it decided {type(effect).__name__}, which is no effect of mat.boundary.effect")
+        self._find("crashes", f"it decided {type(effect).__name__}, which is not an effect of mat.boundary.effect")
         return None
 
     def _bound(self, effect: Effect, call: Call, reply: Reply | None) -> None:

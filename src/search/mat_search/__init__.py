@@ -1,4 +1,4 @@
-"""Search for the cheapest disturbance that breaks a contract. Given `evaluate` and operators as data; knows no framework."""
+"""Search for the cheapest schedule that breaks a contract, over an `evaluate` function and operators as data."""
 
 from mat_search.campaign import STOPS, Campaign, CampaignResult, SearchStopped, hard_violations
 from mat_search.engine import STRATEGIES, search

@@ -5,30 +5,30 @@
 One execution is one episode. At each call the policy of the episode sees h_t = Obs(r_t) (mat.core.adversary.Seen) and injects
 one grid point of one operator, or lets the call pass. Between episodes it learns; all figures are integers.
 
-How it learns. A state is an abstraction of what is seen: the place (the port, the kind, the role, which ask of the port it is,
+Learning. A state is an abstraction of what is seen: the place (the port, the kind, the role, the number of the port's call,
 and in buckets how many of its calls have failed, how many obligations are open and how many contracts are broken), the
-families of operators injected before, and what the rest of the budget can pay. Episodes explore until something has paid;
-from then on each is drawn to explore or to exploit.
+families of operators injected before, and what the rest of the budget can pay. Episodes explore until an injection has paid
+off; from then on each is drawn to explore or to exploit.
 
-To exploit is Monte Carlo control (Sutton and Barto, "Reinforcement Learning", 5.3): the best action by the mean of Eq. 9 from
-there to the end over the episodes that took it. What was returned is used as it is, and not the value of the next state,
-because states are abstractions: what an earlier injection did to the agent does not show in all of them.
+Exploiting is Monte Carlo control (Sutton and Barto, "Reinforcement Learning", 5.3): the best action by the mean of Eq. 9 from
+there to the end over the episodes that took it. It uses the returns themselves, not the value of the next state, because
+states are abstractions: not all of them show what an earlier injection did to the agent.
 
-To explore is real-time dynamic programming on a learned model, with optimism in the face of what was not tried (RTDP-RMAX:
+Exploring is real-time dynamic programming on a learned model, optimistic about what was not tried (RTDP-RMAX:
 Strehl, Li and Littman, UAI 2006, "Incremental model-based learners with formal learning-time guarantees"). For each state and
-action the model keeps what it cost and which states came next. After an episode the states it went through are valued anew,
-last one first:
+action the model keeps its cost and the states that came next. After an episode the states it visited are valued anew, last
+one first:
 
     Q(s, a) = mean of (gamma^steps V(s') - beta cost),   V(s) = max over a of Q(s, a), or of promise(s, a) where that is more
 
-The promise of an injection is what a hard violation pays, divided by how often its like was tried: most by trials at this very
-place, little by those at other asks of the port and with other parameters. So what is new is tried first, and a place that only
-an injection leads to (a fallback, a new role, an open obligation) is new: its promise is carried back to the injection that
-opened it, and, by the last place that this injection led to, to the same injection after another history. That is how
-failures in stages are found whose first injection pays nothing. What violations pay is left out here, so that a known failure
-does not hide the others. Where exploring leads to schedules that are known, more and more of its calls are given to chance.
+The promise of an injection is what a hard violation pays, divided by how often similar injections were tried: trials at this
+place weigh most, those at other calls of the port and with other parameters little. So new injections are tried first. A place
+that only an injection leads to (a fallback, a new role, an open obligation) is new: its promise is carried back to the
+injection that opened it, and, through the last place that this injection led to, to the same injection after another history.
+This finds failures in stages, whose first injection pays nothing. Rewards of violations do not count here, so a known failure
+does not hide others. When exploring leads to known schedules, more and more of its calls are decided at random.
 
-Instab of a schedule is the share of its re-executions that differed; it is charged where the episode ended.
+Instab of a schedule is the share of its re-executions that differed; it is charged at the end of the episode.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ from mat_search.strategy import EdgeOutcome, SearchPlan, Skips
 Ratio: TypeAlias = tuple[int, int]
 AdversaryMode: TypeAlias = Literal["exploit", "explore"]
 Place: TypeAlias = tuple[str | int, ...]
-"""What the system shows at a call; last, which ask of its port it is (0: any)."""
+"""What the system shows at a call; the last entry is the occurrence number of the call at its port (0: any)."""
 AdversaryState: TypeAlias = tuple[Place, str, int]
 """A place, what was injected before, and how many of the cheapest injections the rest of the budget can pay."""
 
@@ -61,7 +61,7 @@ UNIT: Final = 1_000_000
 PROMISE: Final = 10 * UNIT
 """What an untried action may pay: the default weight of a hard contract."""
 HOOKS: Final = 3
-"""What is left of the budget is told apart up to this many of the cheapest injections."""
+"""States distinguish the rest of the budget up to this many of the cheapest injections."""
 WANDER: Final = 40
 PASS: Final = ""
 
@@ -72,8 +72,8 @@ class Objective:
 
     `gamma`, at most 1, discounts by the step of the trace. `beta` prices a unit of cost (Eq. 8) in units of the weights alpha:
     by default a whole budget of 12 weighs about as much as an eighth of a soft violation, so that it only decides between
-    equals. `lam` is what a schedule loses that never repeats: by default all that a hard violation pays. `explore`, at most 1,
-    is the share of episodes that look for something new once something has paid.
+    equals. `lam` is the penalty of a schedule that never repeats: by default all that a hard violation pays. `explore`, at
+    most 1, is the share of episodes that look for something new after an injection has paid off.
     """
 
     gamma: Ratio = (99, 100)
@@ -86,7 +86,7 @@ class Objective:
         for name, most in (("gamma", 1), ("beta", None), ("lam", None), ("explore", 1)):
             above, below = getattr(self, name)
             if not all(type(item) is int for item in (above, below)) or above < 0 or below < 1:
-                problems.append(f"{name}={(above, below)!r} is no ratio of integers of at least 0")
+                problems.append(f"{name}={(above, below)!r} is not a ratio of non-negative integers")
             elif most is not None and above > below * most:
                 problems.append(f"{name}={(above, below)!r} is above {most}")
         if problems:
@@ -109,7 +109,7 @@ class Objective:
     def value(self, run: Run, *, instability: Fraction = Fraction(0), known: Set[str] = frozenset()) -> Fraction:
         """Eq. 9 of one run: violations (but of contracts in `known`) and costs at their steps, less lambda Instab.
 
-        The step of a cost is that of the first ask that its perturbation covers; one that was not reached costs nothing.
+        The step of a cost is that of the first call that its perturbation covers; an unreached perturbation costs nothing.
         """
         gamma = Fraction(*self.gamma)
         total = Fraction(0)
@@ -124,7 +124,7 @@ class Objective:
 
 
 def first_ask(site: Site) -> str:
-    """The first ask that a perturbation there covers, as records name it; one that orders stands for an ask elsewhere."""
+    """The first call that a perturbation at a site covers, as records name it; an order site stands for another site."""
     return f"{ordered_port(site.agent, site.name)}#{site.nth}" if site.boundary == "order" else _begins(site)
 
 
@@ -155,7 +155,7 @@ class Move:
 
 @dataclass(slots=True)
 class _Tried:
-    """What came of one action in one state, summed up over `count` trials.
+    """The results of one action in one state, summed over `count` trials.
 
     `returned`: Eq. 9 from there to the end. `spent`: costs up to the next state. `then` counts (next state or None for the end,
     steps to it).
@@ -168,7 +168,7 @@ class _Tried:
 
 
 class Knowledge:
-    """The learned model and its values: plain data, which only `learn` changes."""
+    """The learned model and its values: plain data that only `learn` changes."""
 
     def __init__(self, operators: Sequence[OperatorSpec], objective: Objective) -> None:
         grid = Grid(operators)
@@ -206,7 +206,7 @@ class Knowledge:
         ]
 
     def scores(self, state: AdversaryState, moves: Sequence[Move], mode: AdversaryMode) -> list[int]:
-        """Q(s, a) for letting the call pass, and for each move; what was not tried promises something to who explores only."""
+        """Q(s, a) for letting the call pass, and for each move; untried actions have a promise only in exploration."""
         tried = self._model.get(state, {})
         if mode == "exploit":
             known = [tried.get(text) for text in (PASS, *(move.text for move in moves))]
@@ -219,9 +219,9 @@ class Knowledge:
         return found
 
     def _promise(self, place: Place, hooks: int, move: Move) -> int:
-        """What an action may pay, the less the more its like was tried; the closer the likeness, the more a trial counts.
+        """What an action may pay: less the more often similar actions were tried, where more similar trials count more.
 
-        It promises as much as the place that it led to with another history, where the budget still pays an injection there.
+        It promises as much as the place that it led to with another history, if the budget still pays for an injection there.
         """
         count, cost, anywhere = 1, move.choice.cost, (*place[:-1], 0)
         for text, weight in ((move.operator, 1), (move.text, 8)):
@@ -232,7 +232,7 @@ class Knowledge:
         return value - self.objective.cost(cost)
 
     def _onwards(self, place: Place, hooks: int) -> int:
-        """What letting a call pass promises: what lies ahead, as far as it was seen with another history."""
+        """The promise of letting a call pass: that of the places ahead, as far as they were seen with another history."""
         return self._led(place, PASS, hooks) if (place, PASS) in self._leads else self.objective.later(PROMISE, 1)
 
     def _led(self, place: Place, text: str, hooks: int) -> int:
@@ -261,9 +261,9 @@ class Knowledge:
     # -- learning ---------------------------------------------------------------------------------------------------
 
     def learn(self, run: Run, *, instability: Fraction = Fraction(0), known: Set[str] = frozenset()) -> None:
-        """One episode: what was earned after each choice, and the values of the states it went through, last one first.
+        """Learn from one episode: the return after each choice, and the values of the visited states, last one first.
 
-        `run.seen` says what the adversary was shown; violations of contracts in `known` do not count. `instability` is the
+        `run.seen` holds what the adversary saw; violations of contracts in `known` do not count. `instability` is the
         share of the schedule's re-executions that differed.
         """
         shown = sorted(run.seen, key=lambda seen: seen.step)
@@ -280,7 +280,7 @@ class Knowledge:
         self, seen: Seen, after: Seen | None, item: Perturbation | None, paid: Mapping[int, int], instability: Fraction,
         returned: int,
     ) -> int:  # fmt: skip
-        """Note one choice; `returned` is Eq. 9 from the next one on, the answer is Eq. 9 from this one on."""
+        """Note one choice; `returned` is Eq. 9 from the next choice on, the result is Eq. 9 from this choice on."""
         state, objective = self.state(seen), self.objective
         move = None if item is None else self._move(seen, item)
         text = PASS if move is None else move.text
@@ -324,10 +324,10 @@ class Knowledge:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Episode:
-    """The policy of one execution: a Choose, a function of what is known and what is seen, so that it can travel.
+    """The policy of one execution: a Choose that depends only on the knowledge and on what it sees, so it can be pickled.
 
-    It takes the best action by its mode; equals are drawn from the stream of the episode's seed and the step. In `wander` of
-    40 cases it takes any move instead (epsilon-greedy).
+    It takes the best action of its mode and draws among equals from the stream of the episode's seed and the step. In `wander`
+    of 40 cases it takes any move instead (epsilon-greedy).
     """
 
     knowledge: Knowledge
@@ -365,7 +365,7 @@ class Learner:
         self.knowledge = Knowledge(operators, objective or Objective())
 
     def episode(self, stream: Random, *, wander: int = 0) -> Episode:
-        """The policy of the next execution, from what is known now; `wander` (0 to 40) is its epsilon in fortieths."""
+        """The policy of the next execution, from the current knowledge; `wander` (0 to 40) is its epsilon in fortieths."""
         above, below = self.knowledge.objective.explore
         explores = stream.randrange(below) < above
         mode: AdversaryMode = "explore" if explores or not self.knowledge.paid else "exploit"
@@ -381,11 +381,11 @@ class Learner:
 
 
 class AdversarySearch:
-    """The learner behind ask and tell. Its episodes are executed with `policy`; it proves nothing.
+    """The learner as a Strategy. Its episodes are executed with `policy`; it proves nothing.
 
-    The undisturbed run comes first: what that breaks is not the adversary's doing and pays nothing. The schedule of an episode
-    that hit is executed plainly once more before it is learned from: whether that run is the same is what Instab is
-    estimated from. It ends after `attempts` episodes that explored and led to schedules it knew, with nothing new in between.
+    The nominal run comes first: the contracts that it breaks pay nothing. The schedule of an episode that hit is executed once
+    more as a plain run before the learner uses it: Instab is estimated from whether the runs are equal. The strategy ends after
+    `attempts` exploring episodes in a row that led to known schedules.
     """
 
     proves = False
@@ -405,7 +405,7 @@ class AdversarySearch:
         self.skipped = Skips()
 
     def ask(self, most: int | None = None) -> Edge | None:
-        """The undisturbed run, a hit to be repeated, or an episode that spends at most `most`."""
+        """The nominal run, a hit to repeat, or an episode that spends at most `most`."""
         self._policy = None
         if not self._begun:
             self._begun = True
@@ -419,27 +419,27 @@ class AdversarySearch:
         self._policy, self._mode = (edge, Adaptive(choose=episode, budget=budget)), episode.mode
         return edge
 
-    def tell(self, edge: Edge, told: EdgeOutcome) -> None:
-        run = told.run
+    def tell(self, edge: Edge, outcome: EdgeOutcome) -> None:
+        run = outcome.run
         if self._policy is None or self._policy[0] is not edge:
-            self._told_again(run) if self._doubted else self._told_first(run)
+            self._learn_repeated(run) if self._doubted else self._learn_nominal(run)
             return
         schedule = run.spec.schedule
-        self.seen.update(_keys(run, told.states))
+        self.seen.update(_keys(run, outcome.states))
         if schedule in self._tried:
             self._stale += self._mode == "explore"
         else:
             self._stale = 0
             self._tried.add(schedule)
-        if told.hit and schedule not in self._repeated:
+        if outcome.hit and schedule not in self._repeated:
             self._doubted.append(run)
         else:
             self._learn(run)
 
-    def _told_first(self, run: Run) -> None:
+    def _learn_nominal(self, run: Run) -> None:
         self._known = frozenset(violation.contract for violation in run.violations)
 
-    def _told_again(self, run: Run) -> None:
+    def _learn_repeated(self, run: Run) -> None:
         episode = self._doubted.pop()
         runs, differed = self._repeated.get(episode.spec.schedule, (0, 0))
         self._repeated[episode.spec.schedule] = runs + 1, differed + (run.head != episode.head)
@@ -450,7 +450,7 @@ class AdversarySearch:
         self.learner.learn(run, instability=Fraction(differed, runs), known=self._known)
 
     def ahead(self, count: int) -> Sequence[Edge]:
-        """Nothing: what the next episode does depends on what the last one taught."""
+        """Nothing: the next episode depends on what the learner gets from the last one."""
         return ()
 
     def policy(self, edge: Edge) -> Choose | None:
@@ -462,7 +462,7 @@ class AdversarySearch:
 
 
 def _keys(run: Run, states: Sequence[str]) -> Iterable[GridKey]:
-    """Each injection with D at its ask."""
+    """Each injection with D at its call."""
     asked = {record.site: record.step for record in run.records}
     for item in run.spec.schedule:
         step = asked.get(first_ask(item.site))

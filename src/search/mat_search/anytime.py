@@ -1,16 +1,16 @@
-"""Anytime search: greedily to a first counterexample, then by cost until nothing cheaper can be left.
+"""Anytime search: greedy up to a first counterexample, then by cost until nothing cheaper can exist.
 
-The greedy phase grows the tree of mat_search.space best first. It picks a run by turns: the one nearest to breaking a contract
-(Run.margins), the one that showed most that was new (mat_search.coverage), the cheapest. No single order is trusted: a
-margin may lead away from the fault, and where none shrinks its turn is left out. A run that is grown without showing anything
-new counts for less each time. Within the run it picks among the pairs of an interface and an operator: each in turn, so that
-an operator with many grid points does not starve the others, and those that keep on showing something new more often. Within
-the pair the extreme grid points come first. A run that came nearer than its parent is grown before its last injection, too.
+The greedy phase grows the tree of mat_search.space best first. It alternates between three choices of a run: the nearest to
+breaking a contract (Run.margins), the one with the most new coverage (mat_search.coverage), the cheapest. No single order is
+reliable: a margin may lead away from the fault, and its turn is skipped if no margin shrinks. A run counts for less each time
+it is grown without new coverage. Within the run the phase alternates between pairs of an interface and an operator, so an
+operator with many grid points does not starve the others; pairs that keep giving new coverage come more often. Within the pair
+the extreme grid points come first. A run that came nearer than its parent is also grown before its last injection.
 
-The phase ends with a counterexample, when half of it brought nothing new, and at the latest with a fifth of the executions.
-Then follows mat_search.exhaust from the start. Both phases skip edges by the same keys, but the greedy one executes edges in
-no order of cost: an edge that it skipped may be cheaper than the one it was equal to, with more of the budget left below it. So
-nothing that it skipped or marked as seen is handed on. What it executed is known to the campaign and costs nothing again.
+The phase ends with a counterexample, when half of it brought nothing new, and at the latest after a fifth of the executions.
+Then mat_search.exhaust starts from the beginning. Both phases skip edges by the same keys, but the greedy one does not execute
+edges in order of cost: an edge that it skipped may be cheaper than the one it was equal to, with more of the budget left below
+it. So the second phase takes over no skipped or seen edges. The campaign reuses executed runs at no cost.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ from mat_search.space import ROOT, Edge, Grid, GridKey, edges
 from mat_search.strategy import EdgeOutcome, SearchPlan
 
 PlaceOperator: TypeAlias = tuple[str, str, str]
-"""(port, how the agent's crossing before ended, operator): where what kind of injection is made."""
+"""(port, how the agent's previous crossing ended, operator): the kind of an injection and its place."""
 
 _SHARE: Final = 5
-"""The greedy phase may take this part of the executions."""
+"""The greedy phase takes at most this part of the executions."""
 _PATIENCE: Final = 50
-"""It goes on for this many executions without anything new, however short it was."""
+"""The least number of executions without anything new before it ends."""
 _SPENT: Final = {"behaviour": 1, "states": 2, "": 4}
-"""What a pair is charged by what its run showed that was new: a barren one is picked four times less often."""
+"""The charge of a pair by the new coverage of its run: a pair without any is picked four times less often."""
 
 
 class Anytime:
@@ -50,7 +50,7 @@ class Anytime:
         self.skipped = self._exact.skipped
 
     def ask(self, most: int | None = None) -> Edge | None:
-        """Greedily the most promising edge; once that is over the cheapest, of those that cost at most `most`."""
+        """In the greedy phase the most promising edge, afterwards the cheapest of those that cost at most `most`."""
         if self._greedy is not None:
             edge = self._greedy.ask()
             if edge is not None:
@@ -58,8 +58,8 @@ class Anytime:
             self._greedy = None
         return self._exact.ask(most)
 
-    def tell(self, edge: Edge, told: EdgeOutcome) -> None:
-        (self._greedy or self._exact).tell(edge, told)
+    def tell(self, edge: Edge, outcome: EdgeOutcome) -> None:
+        (self._greedy or self._exact).tell(edge, outcome)
 
     def ahead(self, count: int) -> Sequence[Edge]:
         return (self._greedy or self._exact).ahead(count)
@@ -73,7 +73,7 @@ class Anytime:
 
     @property
     def bound(self) -> int:
-        """That of the second phase; -1 until it began."""
+        """The bound of the second phase; -1 before it began."""
         return self._exact.bound
 
 
@@ -95,7 +95,7 @@ class Greedy:
         self._asked, self._fruitful, self._hit = 0, 0, False
 
     def ask(self, most: int | None = None) -> Edge | None:
-        """The most promising edge, whatever it costs within the budget; None once the phase is over."""
+        """The most promising edge within the budget; None once the phase is over."""
         if self._over:
             return None
         self._asked += 1
@@ -114,7 +114,7 @@ class Greedy:
         return None
 
     def _first(self, items: deque[Edge]) -> Edge | None:
-        """Take the first that is worth it; what is not will never be again."""
+        """Take the first edge that is worth executing; the others before it never will be."""
         while items:
             edge = items.popleft()
             if self._worth(edge):
@@ -122,23 +122,23 @@ class Greedy:
         return None
 
     def _worth(self, edge: Edge) -> bool:
-        """Not skipped, not offered more cheaply since, and no schedule that was executed."""
+        """Whether an edge is not skipped, was not offered more cheaply since, and is not an executed schedule."""
         if self._prune and (self._cheapest[_alias(edge)] is not edge or self._seen.why(edge) is not None):
             return False
         return edge.schedule not in self._tried
 
     @property
     def _over(self) -> bool:
-        """It found something, may spend no more, or as many executions brought nothing new as did before."""
+        """Whether it found something, has spent its share, or half of its executions brought nothing new."""
         barren = self._asked - self._fruitful
         return self._hit or self._asked >= max(1, self._most_runs) or barren > max(_PATIENCE, self._fruitful)
 
-    def tell(self, edge: Edge, told: EdgeOutcome) -> None:
-        run = told.run
+    def tell(self, edge: Edge, outcome: EdgeOutcome) -> None:
+        run = outcome.run
         if self._nearness is None:
             self._nearness = Nearness(run)
             self._least = self._nearness.least(run)
-        self._hit = self._hit or told.hit
+        self._hit = self._hit or outcome.hit
         self._seen.add(edge, run, self._grid)
         margin, news = self._nearness.least(run), self._coverage.add(run)
         parent_margin = margin if self._from is None else self._from[0].margin
@@ -153,11 +153,11 @@ class Greedy:
         if edge.cost + self._grid.least <= self._budget:
             nearer = margin < parent_margin
             step = -1 if nearer else edge.step
-            self._runs.append(_Grown(run, edge.cost, step, told.states, margin=margin, news=news.worth, nearer=nearer))
+            self._runs.append(_Grown(run, edge.cost, step, outcome.states, margin=margin, news=news.worth, nearer=nearer))
             self._nearer = self._nearer or nearer
 
     def ahead(self, count: int) -> Sequence[Edge]:
-        """What it would pick at its next turns if they told nothing; runs whose edges were not worked out are left out."""
+        """The picks of its next turns if these show nothing new; runs whose edges are not computed yet are left out."""
         if self._over or not self._runs:
             return ()
         found: list[Edge] = []
@@ -173,7 +173,7 @@ class Greedy:
         return min(self._runs, key=orders[turn % len(orders)])
 
     def _new(self, edge: Edge) -> bool:
-        """Whether no run offers the same more cheaply; where runs meet again, what follows belongs to the cheapest."""
+        """Whether no run offers the same more cheaply; if runs reach the same state, the cheapest owns what follows."""
         alias = _alias(edge)
         known = self._cheapest.get(alias)
         if known is not None and known.cost <= edge.cost:
@@ -187,14 +187,14 @@ class Greedy:
 
 
 def _alias(edge: Edge) -> GridKey:
-    """What tells edges apart here. `loose` holds only for injections that decide by the call alone; it orders, not proves."""
+    """The identity of an edge in this phase. `loose` holds only for injections that depend on the call alone: no proofs."""
     alias = edge.loose or edge.key
     assert alias is not None
     return alias
 
 
 class _Grown:
-    """A run that was told, and the edges into it by pair, worked out when it is first picked."""
+    """An executed run with its edges by pair, computed when it is first picked."""
 
     __slots__ = ("_made", "_run", "_states", "_step", "barren", "cost", "margin", "nearer", "news")
 
@@ -206,7 +206,7 @@ class _Grown:
 
     @property
     def known(self) -> dict[PlaceOperator, deque[Edge]]:
-        """The edges, as far as they were worked out."""
+        """The edges, if they are computed."""
         return self._made or {}
 
     def made(self, grid: Grid, budget: int, new: Callable[[Edge], bool]) -> dict[PlaceOperator, deque[Edge]]:
@@ -236,7 +236,7 @@ def _by_cost(run: _Grown) -> tuple[int, ...]:
 
 
 class _Pairs:
-    """How much was spent on each pair of place and operator; the one on which least was spent is next."""
+    """The spending on each pair of place and operator; the pair with the least is next."""
 
     def __init__(self) -> None:
         self._spent: dict[PlaceOperator, int] = {}
@@ -246,12 +246,12 @@ class _Pairs:
         return (self._spent.get(pair, -1), pair)
 
     def charge(self, pair: PlaceOperator, cost: int) -> None:
-        """A new pair begins level with the least tried, or it would be picked until it had caught up with all."""
+        """A new pair starts level with the least tried, else it would be picked until it had caught up with all."""
         self._spent[pair] = self._spent.get(pair, min(self._spent.values(), default=0)) + cost
 
 
 def _before(run: Run) -> list[str]:
-    """For each step how the crossing before it, of the same agent, ended."""
+    """For each step, how the previous crossing of the same agent ended."""
     last: dict[str, str] = {}
     found = []
     for record in run.records:
@@ -261,7 +261,7 @@ def _before(run: Run) -> list[str]:
 
 
 def _extremes_first(items: Sequence[Edge]) -> list[Edge]:
-    """By grid point from the last of the operator's order to the first; among the asks of one point in ask order."""
+    """By grid point, from the last to the first in the operator's order; edges of one point in the order of their calls."""
     order: dict[str, int] = {}
     for edge in items:
         assert edge.option is not None

@@ -31,9 +31,9 @@ class Beam(Rounds):
         self._reserve: list[_Node] = []
         self._root: _Node | None = None
 
-    def _learned(self, rank: Rank, edge: Edge, told: EdgeOutcome) -> None:
-        run = told.run
-        offered = edges(run, run.spec.schedule, edge.step, self._grid, told.states, budget=self._budget)
+    def _learned(self, rank: Rank, edge: Edge, outcome: EdgeOutcome) -> None:
+        run = outcome.run
+        offered = edges(run, run.spec.schedule, edge.step, self._grid, outcome.states, budget=self._budget)
         left = [item for item in offered if item.schedule not in self._tried]
         if left:
             self._level.append(_Node(rank, left))

@@ -40,9 +40,8 @@ class Campaign:
     "cheapest" ends once everything that costs as much as the cheapest one is done; "first" once nothing can be cheaper.
     `max_runs` limits what the strategy executes; repetitions, samples, shrinking and confirmation come on top. `shrink_runs`:
     executions that shrinking one hit may take, None for what is left of `max_runs`, and limits.SHRINK_LEAST in any case.
-    `curve`: random chains of schedules to be grown besides (mat_search.curve), for robustness curves. `interval` and `decided`
-    are what the statistical strategy needs (mat_search.statistical): the interval that stands in place of a proof, and when to
-    stop.
+    `curve`: how many random chains of schedules to grow as well (mat_search.curve), for robustness curves. `interval` and
+    `decided` serve the statistical strategy (mat_search.statistical): the interval that replaces a proof, and when to stop.
     """
 
     operators: tuple[OperatorSpec, ...]
@@ -61,14 +60,14 @@ class Campaign:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CampaignResult:
-    """`counterexamples`: one per failure signature, severest first, then cheapest; a flaky one says so by its stability.
+    """`counterexamples`: one per failure signature, severest first, then cheapest; the stability of a flaky one shows that.
 
-    `unconfirmed`: never seen again, or in this process only. `nominal_stability` counts how often the nominal run was
+    `unconfirmed`: not reproduced, or in this process only. `nominal_stability` counts how often the nominal run was
     repeated, the fresh process included. `searched`: executions that the strategy asked for, `shrinking` that shrinking took;
     `executions`: all, checks included, of which `recalled` were taken from a journal. `first`: executions until the first hit.
     `lives` are the executed schedules that decide the worst case at every budget, `chains` random ones that grew, `covered`
-    what they all met. `interrupted`: a KeyboardInterrupt ended a part of it, and the caller should end the session once it has
-    said what was found.
+    the coverage of all. `interrupted`: a KeyboardInterrupt ended a part of the search, and the caller should end the session
+    after it has reported the findings.
     """
 
     nominal: Run

@@ -1,4 +1,4 @@
-"""What a certificate rests on, checked (DESIGN decision 9). A check that fails withdraws the certificate, with its reason."""
+"""Check the assumptions of a certificate (DESIGN decision 9). A failed check withdraws the certificate and gives the reason."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _CAUSES: Final = "likely causes: state shared between runs, a real clock, ids, t
 
 
 class WithdrawnError(Exception):
-    """A check failed: what was concluded from earlier runs no longer holds. `run` shows it, where one does."""
+    """A check failed: conclusions from earlier runs no longer hold. `run` is a run that shows it, if there is one."""
 
     def __init__(self, message: str, run: Run | None = None) -> None:
         self.run = run
@@ -32,10 +32,10 @@ class WithdrawnError(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Ending:
-    """How a run ended, as equal edges must: D, the state that was read, and what was judged from the injected step on.
+    """The end of a run, equal for equal edges: D, the state that was read, and the verdicts from the injected step on.
 
-    `before`: the contracts that had been broken earlier. Where states are equal by the user's word, histories may differ, and
-    a contract can be blamed on a step that one of them has before the injection.
+    `before`: the contracts broken earlier. If states are equal only by the user's digest, histories may differ, and a
+    contract can be blamed on a step that one of them has before the injection.
     """
 
     history: str
@@ -52,9 +52,9 @@ class _Ending:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SearchClaim:
-    """What a search is about to say: `cheapest` counterexample by contract, and that nothing was missed up to `bound`.
+    """The claim of a search: the `cheapest` counterexample by contract, and that nothing was missed up to `bound`.
 
-    `nominal`: the contracts that break without any fault, and are not searched for.
+    `nominal`: the contracts that break without faults, which are not searched for.
     """
 
     grid: Grid
@@ -63,13 +63,13 @@ class SearchClaim:
     nominal: frozenset[str]
 
     def denies(self, contract: str, cost: int) -> bool:
-        """Whether it says that no schedule of this cost breaks the contract."""
+        """Whether the claim excludes a schedule of this cost that breaks the contract."""
         known = self.cheapest.get(contract)
         return cost <= self.bound and contract not in self.nominal and (known is None or known > cost)
 
 
 class Checks:
-    """Counts what was compared, and raises WithdrawnError where something differs."""
+    """Counts comparisons, and raises WithdrawnError at a difference."""
 
     def __init__(self, nominal: Run, executions: Executions, judge: JudgeRun, entropy: Entropy) -> None:
         self.nominal = nominal
@@ -83,13 +83,13 @@ class Checks:
     # -- while exploring --------------------------------------------------------------------------------------------
 
     def begin(self, run: Run) -> None:
-        """The run that the search begins with is the one that was reported."""
+        """Check that the search begins with the run that was reported."""
         _refuse_uncontrolled(run)
         self._same(self.nominal, run, "the nominal run, repeated before the search,")
         self.nominal = run
 
     def explored(self, edge: Edge, run: Run, states: Sequence[str]) -> None:
-        """The child must have lived its parent's life up to the injected site, and have met the injection there."""
+        """Check that the child equals its parent up to the injected site, and meets the injection there."""
         _refuse_uncontrolled(run)
         if edge.key is not None:
             self._prefix(edge, run, states)
@@ -107,16 +107,16 @@ class Checks:
         differing = first_difference(edge.lineage, states)
         if differing is not None and differing <= edge.step:
             where = _at(run, max(0, differing - 1))
-            raise WithdrawnError(f"{where} differs from the run before it, before anything was injected; {_CAUSES}")
+            raise WithdrawnError(f"{where} differs from the previous run, before any fault was injected; {_CAUSES}")
         raise WithdrawnError(f"step {edge.step} ({edge.site}) was not reached again under the same schedule; {_CAUSES}")
 
     def again(self, when: str) -> None:
-        """The nominal run, once more."""
+        """Repeat the nominal run."""
         self.counts["nominal"] += 1
         self._same(self.nominal, self._executions.again(NO_SCHEDULE), f"the nominal run, repeated {when},")
 
     def _same(self, one: Run, other: Run, what: str) -> None:
-        """The reported run may have been made without monitor states, so facts are compared."""
+        """Compare facts, because the reported run may have no monitor states."""
         if one.head == other.head:
             return
         before, after = prefixes(replace(one, states=())), prefixes(replace(other, states=()))
@@ -125,12 +125,12 @@ class Checks:
         raise WithdrawnError(f"{what} differs at {where}{self._broke(one, other)}; {_CAUSES}", other)
 
     def _broke(self, one: Run, other: Run) -> str:
-        """What a repetition broke that the first run kept: a failure that comes and goes is said, whatever else follows."""
+        """The contracts that a repetition broke and the first run kept, to report failures that come and go."""
         names = sorted({item.contract for item in self._judge(other)} - {item.contract for item in self._judge(one)})
         return f", and broke {', '.join(names)}" if names else ""
 
     def _ending(self, edge: Edge, run: Run, states: Sequence[str]) -> _Ending:
-        """What came before the injection is not compared: it was judged in the parents' runs."""
+        """The end of a run from the injection on: what came before was judged in the parents' runs."""
         found = self._judge(run)
         return _Ending(
             history=states[-1],
@@ -142,11 +142,11 @@ class Checks:
     # -- at the end -------------------------------------------------------------------------------------------------
 
     def verify(self, skipped: Skips, claim: SearchClaim) -> None:
-        """A sample of skipped edges is executed, executed ones are repeated, and the nominal run once more.
+        """Execute a sample of skipped edges, and repeat a sample of executed ones and the nominal run.
 
-        The sample is larger of edges that are equal by the user's word alone: it puts that word to the test.
-        The first executed schedules are all repeated: they ran before others could leave anything behind. The order is turned
-        round, so that what two neighbours set and clear again shows.
+        The sample is larger for edges that are equal only by the user's state digest, which it tests. The first executed
+        schedules are all repeated: they ran before others could leave state behind. The order is reversed, which exposes state
+        that one schedule sets and its neighbour clears.
         """
         known = [(edge, of) for edge, _, of in skipped if of in self._endings]
         exact = [(edge, of) for edge, of in known if _exactly(edge, of)]
@@ -172,15 +172,15 @@ class Checks:
         exactly = _exactly(edge, of) and not run.complete
         if not self._ending(edge, run, states).equals(self._endings[of], exactly=exactly):
             raise WithdrawnError(
-                f"a skipped schedule ({words(edge.schedule)}) did not end as the equal one did; "
-                "something the trace does not show decides (give a mat_state_digest fixture that shows it)",
+                f"a skipped schedule ({words(edge.schedule)}) ended differently from the schedule it was equal to; "
+                "it depends on state that the trace does not show (write a mat_state_digest fixture that shows it)",
                 run,
             )
 
     def _audit(self, schedule: Schedule, step: int, claim: SearchClaim) -> None:
-        """Grow a skipped schedule at random as far as the claim goes: what it breaks must have been found as cheaply.
+        """Grow a skipped schedule at random within the claim: the search must have found what it breaks at no greater cost.
 
-        A state that leaves something out may end alike after one injection, and not after three.
+        With an incomplete state digest, runs may end equally after one injection but not after three.
         """
         stream = self._entropy.stream(f"search/audit/{schedule.cost}/{words(schedule)}")
         while True:
@@ -189,8 +189,8 @@ class Checks:
             missed = next((item.contract for item in self._judge(run) if claim.denies(item.contract, schedule.cost)), None)
             if missed is not None:
                 raise WithdrawnError(
-                    f"a skipped schedule ({words(schedule)}) breaks {missed}, and nothing as cheap was found to; "
-                    "something the states do not show decides (mend the mat_state_digest fixture)",
+                    f"a skipped schedule ({words(schedule)}) breaks {missed}, and no schedule as cheap was found that does; "
+                    "it depends on state that the digests do not show (fix the mat_state_digest fixture)",
                     run,
                 )
             offers = list(edges(run, schedule, step, claim.grid, prefixes(run), budget=claim.bound))
@@ -203,7 +203,7 @@ class Checks:
         self.counts["repeated"] += 1
         run = self._executions.again(schedule)
         if prefixes(run)[-1] != ending:
-            said = f"the same schedule ({words(schedule)}) gave another run at the end of the search"
+            said = f"the same schedule ({words(schedule)}) gave a different run at the end of the search"
             raise WithdrawnError(f"{said}{self._broke(self.nominal, run)}; {_CAUSES}", run)
 
     def _sample(
@@ -220,11 +220,11 @@ class Checks:
     # -- in a fresh process -----------------------------------------------------------------------------------------
 
     def fresh(self, nominal: Run | None, schedules: int) -> str:
-        """Why another process lives another life; "" where it lives the same."""
+        """How runs of a fresh process differ; "" if they are equal."""
         self.counts["fresh"] += schedules + 1
         try:
             if nominal is None:
-                raise WithdrawnError("the nominal run could not be had in a fresh process")
+                raise WithdrawnError("the nominal run could not be executed in a fresh process")
             self._same(self.nominal, nominal, "the nominal run in a fresh process, under another hash seed,")
         except WithdrawnError as withdrawn:
             return str(withdrawn)
@@ -233,7 +233,7 @@ class Checks:
 
 
 def _exactly(edge: Edge, of: GridKey) -> bool:
-    """Whether an edge equals the other by its history, and not by the user's word alone."""
+    """Whether an edge equals the other by its history, not only by the user's state digest."""
     return edge.key is not None and edge.key[0] == of[0]
 
 
@@ -244,9 +244,9 @@ def _refuse_uncontrolled(run: Run) -> None:
 
 
 def _wrong_site(edge: Edge, run: Run) -> bool:
-    """Whether the step that was to carry the injection is another one now, or did not meet it.
+    """Whether the step to inject into is now another one, or did not meet the injection.
 
-    A range may begin at a call that governance blocks, and meet none that it does not.
+    A range may begin at a call that governance blocks, and then meet no other call.
     """
     record = run.records[edge.step]
     missed = edge.added in run.unreached and not record.blocked

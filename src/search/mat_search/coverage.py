@@ -1,8 +1,8 @@
-"""What a run showed that no earlier one did: it tells a strategy where to look next, and a report how far a campaign looked.
+"""Coverage: the features of a run that no earlier run had. It guides strategies, and reports show how far a campaign looked.
 
-A feature is a small tuple: what a contract said, an interface and how it answered, an action, two actions in a row, a risk, a
-signal that an agent projects, and a state met at an ask. Coverage orders a search and never leaves anything out of one, so no
-proof rests on it.
+A feature is a small tuple: a contract's verdict, an interface and how it answered, an action, two actions in a row, a risk, a
+signal that an agent projects, or a state at a call. Coverage orders a search and never excludes anything from it, so no proof
+depends on it.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from mat.core.run import Run
 from mat.core.value import EMPTY, FrozenDict, Value
 
 Feature: TypeAlias = tuple[str, ...]
-"""What it is about (contract, interface, action, transition, risk, signal, state), then what was seen."""
+"""The kind of feature (contract, interface, action, transition, risk, signal, state), then its values."""
 
 _STATE: Final = 16
-"""Characters of a state digest that tell states apart; this orders a search, and no proof rests on it."""
+"""How many characters of a state digest distinguish states; this orders a search, and no proof depends on it."""
 _SIGNAL: Final = 32
 """Characters of a projected text that count."""
 _HUGE: Final = 1 << 62
@@ -28,14 +28,14 @@ _HUGE: Final = 1 << 62
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class News:
-    """How many features of a run no earlier one had: of what was done and said, and states met at an ask."""
+    """How many features of a run are new: those of actions and verdicts, and states at calls."""
 
     behaviour: int
     states: int
 
     @property
     def worth(self) -> int:
-        """States count by their order of magnitude: a system that remembers one thing has new states ever after."""
+        """States count by their order of magnitude: a system that remembers one thing keeps having new states."""
         return self.behaviour + self.states.bit_length()
 
 
@@ -46,7 +46,7 @@ class Coverage:
         self._known: set[Feature] = set()
 
     def add(self, run: Run) -> News:
-        """What was new about a run."""
+        """Add a run; returns its new features."""
         new = set(features(run)) - self._known
         self._known |= new
         states = sum(feature[0] == "state" for feature in new)
@@ -94,10 +94,10 @@ class CoverageTally:
 
 
 def features(run: Run) -> Iterator[Feature]:
-    """The features of a run; some come more than once."""
+    """The features of a run, possibly with repetitions."""
     yield from _judged(run)
     last: dict[str, Feature] = {}
-    told: FrozenDict = EMPTY
+    last_state: FrozenDict = EMPTY
     for record in run.records:
         action, met = record.action, met_error(record)
         decision = "" if record.mediation is None else record.mediation.decision
@@ -108,9 +108,9 @@ def features(run: Run) -> Iterator[Feature]:
         if action.boundary:
             yield ("interface", action.boundary, action.name, met)
         last[record.agent] = here
-        if record.state is not told:
-            told = record.state
-            for signal, value in told.items():
+        if record.state is not last_state:
+            last_state = record.state
+            for signal, value in last_state.items():
                 yield ("signal", signal, _rough(value))
     for state in run.states:
         yield ("state", state[:_STATE])
@@ -118,7 +118,7 @@ def features(run: Run) -> Iterator[Feature]:
 
 
 def _judged(run: Run) -> Iterator[Feature]:
-    """What the contracts said. Violations count as none, one or many, margins by their order of magnitude."""
+    """Features of the verdicts. Violations count as none, one or many, margins by their order of magnitude."""
     for outcome in run.outcomes:
         broken = sorted({f"{item.severity} {item.stage}" for item in outcome.violations})
         many = "many" if len(outcome.violations) > 1 else ""
@@ -139,7 +139,7 @@ def _rough(value: Value) -> str:
 
 
 def met_error(record: Record) -> str:
-    """The kind of error that an agent met at a crossing, or its class; empty where it met none."""
+    """The kind of error that an agent met at a crossing, or its class; "" without an error."""
     error = record.observation.error
     if error is not None:
         return error.kind or error.type
@@ -155,12 +155,12 @@ def magnitude(margin: int) -> int:
 
 
 class Nearness:
-    """How near a run came to what is searched for: to breaking a hard contract that the nominal run keeps."""
+    """How near a run came to breaking a hard contract that the nominal run keeps."""
 
     def __init__(self, nominal: Run) -> None:
         self._broken = frozenset(item.contract for item in nominal.violations)
 
     def least(self, run: Run) -> int:
-        """The least margin in thousandths, 0 or less where broken; a contract that defines none is a whole one away."""
+        """The least margin in thousandths, 0 or less if broken; a contract without a margin counts as 1000."""
         hard = [item.contract for item in run.outcomes if item.severity == "hard" and item.contract not in self._broken]
         return min((int(run.margins[contract]) for contract in hard if contract in run.margins), default=_WHOLE)

@@ -2,19 +2,19 @@
 
 Two declared distributions over schedules; both draw integers from named streams, so equal seeds give equal schedules.
 
-Chains (`Chains`, `chains`), for systems that repeat themselves. A chain begins with the empty schedule and grows one injection
-at a time. To grow, the run under the schedule so far is looked at: first one of the asks is drawn at which anything may be
-injected within what is left of the budget, each alike; then one of the operators that can be injected there, each alike; then
-one of its grid points, each alike. What an operator itself declares without effect there is left out, as are asks that carry
-an injection already. A chain ends where nothing is left to draw. So a schedule of one injection is drawn evenly over the asks
-of the undisturbed run, and every further one evenly over the asks of the run it is added to, whether before or after those
-that are there: chains that only went on to later asks would crowd at the end and leave most of the budget unspent. An
-injection may keep a later one from being reached; that one stays in the schedule, does nothing, and costs what it costs.
+Chains (`Chains`, `chains`), for deterministic systems. A chain begins with the empty schedule and grows one injection at a
+time, from the run under its schedule so far: it draws uniformly one of the calls at which an injection fits the rest of the
+budget, then one of the operators that can act there, then one of its grid points. Calls that carry an injection already are
+left out, and so is what an operator declares to have no effect. A chain ends when nothing is left to draw. So a schedule of one
+injection is drawn evenly over the calls of the nominal run, and each further one evenly over the calls of the run it is added
+to, before or after the injections that are there: chains that only moved on to later calls would crowd at the end and leave
+most of the budget unspent. An injection may keep a later one from being reached; that one stays in the schedule, does nothing,
+and still costs its price.
 
-Within a budget B a chain stands for its longest part that costs at most B. Parts are nested, so one chain gives a schedule for
-every B, and each distinct part is executed once.
+For a budget B a chain gives its longest prefix that costs at most B. Prefixes are nested, so one chain gives a schedule for
+every B, and each distinct prefix is executed once.
 
-The policy (`RandomPolicy`), for systems that do not: it is asked at each crossing and needs no run to look at.
+The policy (`RandomPolicy`), for other systems: it decides at each crossing and needs no earlier run.
 """
 
 from __future__ import annotations
@@ -51,9 +51,9 @@ def chains(
 
 
 class Chains:
-    """Random chains that grow along with a campaign, which notes what it executes anyway.
+    """Random chains that grow along with a campaign, from the runs that it executes anyway.
 
-    `executions` counts what `finish` had to execute. The chains depend on the seed and on the runs alone, not on the order in
+    `executions` counts the executions of `finish`. The chains depend only on the seed and on the runs, not on the order in
     which runs are noted: each draws from a stream of its own.
     """
 
@@ -66,11 +66,11 @@ class Chains:
         self.executions = 0
 
     def note(self, run: Run) -> None:
-        """A finished run: chains that wait for its schedule go on. Any other run is passed over."""
+        """Note a finished run: chains that wait for its schedule grow. Other runs are ignored."""
         self._note(run.spec.schedule, run)
 
     def finish(self, run: Execute) -> tuple[Chain, ...]:
-        """All chains, whole; what nobody noted is executed, chain by chain. Whatever `run` raises leaves them as they are."""
+        """All chains, complete; executes missing runs, chain by chain. An exception of `run` leaves the chains unchanged."""
         for chain in self._chains:
             while not chain.whole:
                 schedule = chain.wanted
@@ -80,9 +80,9 @@ class Chains:
 
     @property
     def grown(self) -> tuple[Chain, ...]:
-        """The chains that are whole, up to the first that is not.
+        """The complete chains up to the first incomplete one.
 
-        Those behind it are left out even where they are whole: the ones that are done early are those that ended early.
+        Later ones are left out even if they are complete: chains that are done early are short, which would bias the sample.
         """
         found: list[Chain] = []
         for chain in self._chains:
@@ -101,7 +101,7 @@ class Chains:
             self._grow(chain)
 
     def _grow(self, chain: _Growing) -> None:
-        """As far as is known without executing anything."""
+        """Grow a chain as far as possible without executing anything."""
         while (known := self._known.get(chain.wanted)) is not None:
             life, offered = known
             chain.links.append(life)
@@ -123,7 +123,7 @@ class _Growing:
 
 
 def offered_by(run: Run, schedule: Schedule, grid: Grid, budget: int) -> Offered:
-    """What may be added anywhere in the run of a schedule: what the tree offers to a run that carries nothing yet."""
+    """What may be added anywhere in the run of a schedule: what the tree offers for a run without injections."""
     rest = budget - schedule.cost
     if rest < grid.least:
         return ()
@@ -145,7 +145,7 @@ def drawn_from(offered: Offered, stream: Random) -> Perturbation:
 def _check(*, budget: int, count: int = 0) -> None:
     wrong = [f"{name}={value!r}" for name, value in (("budget", budget), ("count", count)) if value < 0]
     if wrong:
-        raise SpecError(what=f"{' and '.join(wrong)}: below 0", fix="give 0 or more")
+        raise SpecError(what=f"{' and '.join(wrong)}: below 0", fix="use 0 or more")
 
 
 # -- the policy -------------------------------------------------------------------------------------------------------
@@ -161,12 +161,12 @@ class Offer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RandomPolicy:
-    """Injects at random: a `Choose` (mat.core.adversary), asked at each call of one episode that something can act on.
+    """Injects at random: a `Choose` (mat.core.adversary) for each call of one episode that an operator can act on.
 
-    At a call at which some operator can act within what is left of the budget, it injects in `hit` of `of` cases; then each of
-    these operators is drawn alike, then each of its affordable grid points. What an operator declares without effect is not
-    left out, because a call does not tell what will be replied. The policy holds no state: what it answers at a site is a
-    function of seed, episode and what it sees, so it can be asked again, and be sent to another process.
+    At a call at which some operator can act within the rest of the budget, it injects in `hit` of `of` cases; it draws one of
+    these operators uniformly, then one of its affordable grid points. It does not leave out what an operator declares to have
+    no effect, because the reply is not known yet. The policy has no state: its answer is a function of seed, episode and what
+    it sees, so it can be asked again and sent to another process.
     """
 
     offers: tuple[Offer, ...]
@@ -197,11 +197,11 @@ class RandomPolicy:
 def random_policy(
     nominal: Run, operators: Sequence[OperatorSpec], *, budget: int, seed: int | str = 0, episode: int = 0
 ) -> Adaptive:
-    """The policy of one episode and its budget, its odds set so that it may be expected to spend it.
+    """The policy of one episode, with odds under which it is expected to spend its budget.
 
-    With n calls of the undisturbed run at which something affordable can act, and c the mean cost of what would be drawn there,
-    it injects in budget / (n c) of the cases: budget / c times in all, if nothing cuts it short. Where that is one case or
-    more, it injects at every call.
+    With n calls of the nominal run at which an affordable operator can act, and c the mean cost of what would be drawn there,
+    it injects in budget / (n c) of the cases: budget / c times in all, if nothing cuts the run short. If that is 1 or more, it
+    injects at every call.
     """
     _check(budget=budget)
     affordable = [

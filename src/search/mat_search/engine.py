@@ -1,11 +1,11 @@
-"""One search of one item: executes what a strategy asks for, checks everything it rests on, shrinks and confirms the hits.
+"""One search of one item: execute what a strategy asks for, check the assumptions, shrink and confirm the hits.
 
-The search goes on to the budget and keeps the cheapest counterexample of each failure signature; `stop` ends it earlier.
-However it stops, its bound is what the strategy has left open (see mat_search.exhaust). A contract that the nominal run breaks
-is not searched for: its cheapest counterexample is that run.
+The search continues to the budget and keeps the cheapest counterexample of each failure signature; `stop` ends it earlier.
+However it stops, its bound follows from what the strategy has left open (see mat_search.exhaust). A contract that the nominal
+run breaks is not searched for: its cheapest counterexample is that run.
 
-Checks come on top of `max_runs`, and one that fails withdraws the certificate, never the counterexamples: those stand on
-their own executions in a fresh process.
+Checks come on top of `max_runs`. A failed check withdraws the certificate but never the counterexamples, which have their own
+executions in a fresh process.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from mat_search.curve import Chains
 from mat_search.evolve import Evolutionary
 from mat_search.executions import Adapt, Evaluate, Executions, RunJournal
 from mat_search.exhaust import Exhaustive
-from mat_search.hits import Hit, Hits, again, alike, distinct
+from mat_search.hits import Hit, Hits, again, distinct, same_failure
 from mat_search.sample import RandomSearch
 from mat_search.shrink import Shows, ShrinkStopped, shrink
 from mat_search.space import Edge, Grid
@@ -50,7 +50,7 @@ STRATEGIES: Final[dict[str, Factory]] = {
     "evolutionary": Evolutionary,
     "adversary": AdversarySearch,
 }
-"""By name. The statistical strategy is none of them: it does not rest on runs that repeat themselves."""
+"""The strategies by name. The statistical one is not among them: it does not assume deterministic runs."""
 
 
 def search(
@@ -66,14 +66,14 @@ def search(
     journal: RunJournal | None = None,
     note: Callable[[Run], None] | None = None,
 ) -> CampaignResult:
-    """Find, for each failure signature, a cheapest schedule within the budget that shows it; say how far that is proven.
+    """Find, for each failure signature, a cheapest schedule within the budget that shows it, with a certificate.
 
     `nominal` is the run that was reported; the search begins by reproducing it. Without `confirm`, counterexamples are
-    re-executed in this process only. `vary` executes what the strategy asks for, and tells in `Run.alike` which perturbations
-    could be exchanged; without it `evaluate` does. `adapt` executes an adversary's runs. `executor` takes what will probably
-    be asked for; the result does not depend on it. `journal` keeps finished executions. `note` is told of every execution,
-    once, in order, whoever made it. KeyboardInterrupt propagates while nothing was found; later it ends the part it met and
-    what was found is kept.
+    re-executed in this process only. `vary` executes what the strategy asks for and reports equivalence classes of
+    perturbations in `Run.alike`; without it, `evaluate` executes. `adapt` executes an adversary's runs. `executor` executes
+    probable next schedules in advance; the result does not depend on it. `journal` keeps finished executions. `note` is called
+    with every execution, once, in order, whoever made it. KeyboardInterrupt propagates as long as nothing was found; later it
+    ends the current phase, and the findings are kept.
     """
     spec = nominal.spec.under(NO_SCHEDULE)
     vary = vary if nominal.concolic else None
@@ -83,7 +83,7 @@ def search(
         if campaign.strategy == "statistical":
             return replace(sample(nominal, executions, campaign, progress), covered=lives.covered)
         result = _Search(nominal, executions, campaign, confirm, progress).run()
-        return lives.told(result, executions)
+        return lives.completed(result, executions)
     finally:
         executions.close()
 
@@ -92,7 +92,7 @@ def _strategy(campaign: Campaign, entropy: Entropy) -> Strategy:
     problems = []
     if campaign.strategy not in STRATEGIES:
         names = ", ".join([*STRATEGIES, "statistical"])
-        problems.append(f"no strategy is called {campaign.strategy!r}: use one of {names}")
+        problems.append(f"unknown strategy {campaign.strategy!r}: use one of {names}")
     if campaign.stop not in STOPS:
         problems.append(f"stop={campaign.stop!r} is not one of {', '.join(STOPS)}")
     if problems:
@@ -105,7 +105,7 @@ def _strategy(campaign: Campaign, entropy: Entropy) -> Strategy:
 
 
 class _Lives:
-    """What all executions of a search came to, and the random chains that grow along with them."""
+    """The outcomes of all executions of a search, and the random chains that grow along with them."""
 
     def __init__(self, campaign: Campaign, nominal: Run, note: Callable[[Run], None] | None) -> None:
         self._chains = Chains(campaign.operators, budget=campaign.budget, count=campaign.curve, seed=nominal.spec.base)
@@ -124,8 +124,8 @@ class _Lives:
         if self._note is not None:
             self._note(run)
 
-    def told(self, result: CampaignResult, executions: Executions) -> CampaignResult:
-        """The result with its lives, and with the chains as far as what was missing could be executed."""
+    def completed(self, result: CampaignResult, executions: Executions) -> CampaignResult:
+        """The result with the outcomes and the chains, after executing what the chains still need if possible."""
         interrupted = result.interrupted
         if not interrupted:
             try:
@@ -164,7 +164,7 @@ class _Search:
             reason, proven = self._unfaithful, False
         unasked = self._confirm is not None and not (self._checks.fresh_nominal or fresh)
         if proven and (unasked or any(item.stability.runs == 0 for item in seen)):
-            reason, proven = reason or "the search ended before what it says could be confirmed", False
+            reason, proven = reason or "the search ended before its result could be confirmed", False
         if proven and (unconfirmed or any(item.flaky for item in seen)):
             reason, proven = "a counterexample did not reproduce: state outlives a run", False
         if proven and fresh:
@@ -187,7 +187,7 @@ class _Search:
     # -- exploring --------------------------------------------------------------------------------------------------
 
     def _explored(self) -> tuple[str, bool]:
-        """Explore and check; the reason for stopping early, and whether what is left is proven."""
+        """Explore and check; returns the reason for stopping early, and whether the rest is proven."""
         reason = ""
         try:
             try:
@@ -196,7 +196,7 @@ class _Search:
                 reason = str(stopped)
             self._checks.verify(self._strategy.skipped, self._claim())
         except SearchStopped as stopped:
-            return f"{reason or stopped}; the checks that a proof needs could not be made", False
+            return f"{reason or stopped}; the checks that a proof needs could not run", False
         except WithdrawnError as withdrawn:
             if withdrawn.run is not None:
                 self._hits.repeated(withdrawn.run)
@@ -235,7 +235,7 @@ class _Search:
                 self._progress(executions.count, self._hits.cost, max(0, strategy.bound))
 
     def _execute(self, edge: Edge) -> Run:
-        """The run of an edge; one that is known from before was counted then."""
+        """The run of an edge; a known run was counted before."""
         before = self._executions.count
         policy = self._strategy.policy(edge)
         run = self._executions.explore(edge.schedule) if policy is None else self._executions.adapted(policy)
@@ -243,14 +243,14 @@ class _Search:
         return run
 
     def _most(self) -> int | None:
-        """The largest cost that is still wanted, once something was found."""
+        """The largest cost still of interest after something was found."""
         cost = self._hits.cost
         if cost is None or self._campaign.stop == "budget":
             return None
         return cost if self._campaign.stop == "cheapest" else cost - 1
 
     def _met(self, edge: Edge, hits: Sequence[Hit]) -> None:
-        """The nominal run is repeated after each contract's first hit; one found out of cost order is shrunk at once."""
+        """Repeat the nominal run after each contract's first hit; shrink a hit found out of cost order at once."""
         self._first = self._first or self._searched
         new = {hit.violation.contract for hit in hits} - self._checked
         if new:
@@ -263,7 +263,7 @@ class _Search:
     # -- shrinking --------------------------------------------------------------------------------------------------
 
     def _simplest(self, hit: Hit) -> Hit | None:
-        """A hit's simplest form, which takes its place; None where the plain run does not show it."""
+        """Replace a hit by its simplest form; None if the plain run does not show it."""
         if not self._faithful(hit):
             self._hits.drop(hit)
             return None
@@ -274,7 +274,7 @@ class _Search:
             hit.schedule, hit.run, self._kept(hit), operators=self._campaign.operators, execute=self._judged, most=most
         )
         if not result.finished:
-            self._unfinished = f"shrinking {hit.violation.contract} was ended before its counterexample was minimal"
+            self._unfinished = f"shrinking {hit.violation.contract} stopped before its counterexample was minimal"
         verdict = again(result.run, self._campaign.judge(result.run), hit.counterexample)
         assert verdict is not None
         simplest = Hit(schedule=result.schedule, run=result.run, violation=verdict)
@@ -282,13 +282,13 @@ class _Search:
         return simplest
 
     def _kept(self, hit: Hit) -> Shows:
-        """What shrinking keeps: each failure in its own way, or, where the cheapest alone is wanted, the broken contract."""
+        """What shrinking preserves: the failure signature, or just the broken contract if only the cheapest is wanted."""
         if self._campaign.stop == "budget":
-            return lambda run, judged: alike(run, judged, hit.counterexample)
+            return lambda run, judged: same_failure(run, judged, hit.counterexample)
         return lambda run, judged: any(same_violation(hit.violation, found) for found in judged)
 
     def _faithful(self, hit: Hit) -> bool:
-        """Whether the plain run shows the hit of a run that had recording proxies in it."""
+        """Whether the plain run shows the hit of a run with concolic values."""
         if hit.plain or self._executions.same_as_plain:
             return True
         try:
@@ -296,7 +296,7 @@ class _Search:
         except (ShrinkStopped, KeyboardInterrupt):  # it will be seen when the counterexample is confirmed
             return True
         if not shows:
-            self._unfaithful = f"recording proxies changed a run ({words(hit.schedule)}): its values do not stay in Python code"
+            self._unfaithful = f"recording proxies changed a run ({words(hit.schedule)}): its values leave Python code"
         return shows
 
     def _judged(self, schedule: Schedule) -> tuple[Run, tuple[Violation, ...]]:
@@ -312,7 +312,7 @@ class _Search:
         return run, self._campaign.judge(run)
 
     def _shrunk(self) -> tuple[Counterexample, ...]:
-        """The simplest of each signature. Schedules that shrink to one signature are one counterexample."""
+        """The simplest counterexample of each signature; schedules that shrink to one signature are one counterexample."""
         simplest = [self._simplest(hit) for hit in self._hits.ranked()]
         return distinct([hit.counterexample for hit in simplest if hit is not None])
 
@@ -321,10 +321,10 @@ class _Search:
     def _confirmed(
         self, found: Sequence[Counterexample], *, nominal_too: bool
     ) -> tuple[tuple[Counterexample, ...], tuple[Counterexample, ...], str]:
-        """Seen again, and not seen outside this process; and why a fresh process differs.
+        """The counterexamples that showed again, those that showed in this process only, and how a fresh process differs.
 
-        First in a fresh process, then again here; what is kept is the first run that shows it, the fresh one where it does:
-        no earlier run can have touched that.
+        They are executed first in a fresh process, then again here. The first run that shows a counterexample is kept: best the
+        fresh one, which no earlier run can have influenced.
         """
         seen: list[Counterexample] = []
         never: list[Counterexample] = []
@@ -335,7 +335,7 @@ class _Search:
                 runs += self._repeated(item, self._campaign.stability_runs - len(runs))
             showing = [run for run in runs if run is not None and self._shows(run, item.verdict)]
             kept = replace(item, stability=Stability(runs=len(runs), reproduced=len(showing)))
-            if not runs:  # the search was ended before it could be repeated: it is said as it is
+            if not runs:  # the search ended before a repetition: report it as it is
                 seen.append(kept)
                 continue
             if not showing or (outside and showing == runs[1:]):  # never again, or in this process only, and always there
@@ -347,9 +347,9 @@ class _Search:
         return distinct(seen), tuple(never), differs
 
     def _fresh(self, schedules: Sequence[Schedule], *, nominal_too: bool) -> tuple[list[Run | None], str]:
-        """One run each from a fresh process; none where there is no such process or it was interrupted.
+        """One run each from a fresh process; none if there is no such process or it was interrupted.
 
-        The nominal run goes along, because a certificate is worth nothing where another process lives another life.
+        The nominal run is included, because a certificate is worthless if runs of another process differ.
         """
         if self._confirm is None or not (schedules or nominal_too):
             return [], ""
@@ -361,12 +361,12 @@ class _Search:
         return runs, self._checks.fresh(nominal, len(schedules))
 
     def _nominal_stability(self, *, differs: bool) -> Stability:
-        """How often the nominal run was repeated; all but a differing fresh one were equal, or the search had ended there."""
+        """How often the nominal run was repeated. All but perhaps the fresh run are equal: a difference ends the search."""
         fresh, repeated = self._checks.fresh_nominal, self._checks.counts["nominal"]
         return Stability(runs=repeated + (1 if fresh or differs else 0), reproduced=repeated + fresh)
 
     def _repeated(self, item: Counterexample, times: int) -> list[Run | None]:
-        """Executions in this process, as many as can be had."""
+        """Up to `times` executions in this process."""
         runs: list[Run | None] = []
         while len(runs) < times and not self._interrupted:
             try:

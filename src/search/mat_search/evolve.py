@@ -1,7 +1,7 @@
 """Evolutionary search: schedules are added to, cut, changed, moved and crossed, and the fitter ones have more offspring.
 
-It does not walk the tree: a schedule may hold perturbations at any asks, in any number within the budget. Asks are taken from
-runs that were told, and what a run never reached is cut from its schedule before it has offspring. It proves nothing.
+It does not walk the tree: a schedule may have perturbations at any calls, in any number within the budget. Calls are taken from
+executed runs, and what a run never reached is cut from its schedule before it has offspring. It proves nothing.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ POPULATION: Final = 20
 OFFSPRING: Final = 40
 """Schedules executed in a generation."""
 TOURNAMENT: Final = 3
-"""Of so many drawn, the fittest becomes a parent."""
+"""Tournament size: the fittest of so many drawn becomes a parent."""
 _CROSSED: Final = 40
 """Percent of the offspring with two parents."""
 _AGAIN: Final = 30
@@ -44,11 +44,11 @@ class Evolutionary(Rounds):
         self._tried.add(NO_SCHEDULE)
         self._nominal: _Individual | None = None
 
-    def _learned(self, rank: Rank, edge: Edge, told: EdgeOutcome) -> None:
-        run = told.run
+    def _learned(self, rank: Rank, edge: Edge, outcome: EdgeOutcome) -> None:
+        run = outcome.run
         reached = Schedule(tuple(item for item in run.spec.schedule if item not in run.unreached))
         self._tried.add(reached)  # its run is this one
-        individual = _Individual(rank, reached, told, self._grid, self._budget)
+        individual = _Individual(rank, reached, outcome, self._grid, self._budget)
         self._born.append(individual)
         self._nominal = self._nominal or individual
 
@@ -80,7 +80,7 @@ class Evolutionary(Rounds):
         return self._within(items)
 
     def _selected(self) -> _Individual:
-        """The fittest of a few; now and then the nominal run, from which everything can be reached."""
+        """The fittest of a few; sometimes the nominal run, from which everything can be reached."""
         drawn = [self._stream.randrange(len(self._alive) + 1) for _ in range(TOURNAMENT)]
         fittest = min(drawn)  # the population is in order of fitness
         if fittest == len(self._alive):
@@ -100,7 +100,7 @@ class Evolutionary(Rounds):
         return ways[stream.randrange(len(ways))](items, parent)
 
     def _added(self, items: list[Perturbation], parent: _Individual) -> list[Perturbation]:
-        """One that the parent's run offers, or the nominal one, which offers asks before its own perturbations, too."""
+        """Add a perturbation that the run of the parent offers, or the nominal run, which also offers earlier calls."""
         assert self._nominal is not None
         offers = (parent if self._stream.randrange(2) else self._nominal).offers
         if not offers:
@@ -112,7 +112,7 @@ class Evolutionary(Rounds):
         return [item for index, item in enumerate(items) if index != gone]
 
     def _changed(self, items: list[Perturbation], parent: _Individual) -> list[Perturbation]:
-        """Another grid point of one of its operators, of the same span."""
+        """Change one to another grid point of its operator, with the same span."""
         index = self._stream.randrange(len(items))
         item = items[index]
         span = item.site.last - item.site.nth + 1
@@ -129,7 +129,7 @@ class Evolutionary(Rounds):
         return [*items[:index], replace(item, parameters=point.parameters, cost=point.cost), *items[index + 1 :]]
 
     def _moved(self, items: list[Perturbation], parent: _Individual) -> list[Perturbation]:
-        """One of them to an ask nearby, or to any ask of its port."""
+        """Move one of them to a nearby call, or to any call of its port."""
         index = self._stream.randrange(len(items))
         item = items[index]
         span, asks = item.site.last - item.site.nth + 1, parent.asks(item.site)
@@ -150,30 +150,30 @@ class Evolutionary(Rounds):
 class _Individual:
     """A schedule as far as its run reached it, and what that run offers."""
 
-    def __init__(self, rank: Rank, schedule: Schedule, told: EdgeOutcome, grid: Grid, budget: int) -> None:
+    def __init__(self, rank: Rank, schedule: Schedule, outcome: EdgeOutcome, grid: Grid, budget: int) -> None:
         self.rank, self.schedule = rank, schedule
-        self._told, self._grid, self._budget = told, grid, budget
+        self._outcome, self._grid, self._budget = outcome, grid, budget
 
     def order(self) -> tuple[Rank, tuple[tuple[str, str, str], ...]]:
         return self.rank, tuple(item.key for item in self.schedule)
 
     @property
     def run(self) -> Run:
-        return self._told.run
+        return self._outcome.run
 
     @cached_property
     def offers(self) -> Offered:
-        """What could be injected besides, at any of its asks; worked out once it is a parent."""
+        """What could be added, at any of its calls; computed once it is a parent."""
         return offered_by(self.run, self.schedule, self._grid, self._budget)
 
     def asks(self, site: Site) -> int:
-        """How often its run asked the port that a site belongs to."""
+        """How often its run called the port of a site."""
         return self._asks.get(site.port, 0)
 
     @cached_property
     def _asks(self) -> dict[tuple[str, str, str], int]:
         found: dict[tuple[str, str, str], int] = {}
-        for (added, *_), *_ in self.offers:  # of a call, any operator's first grid point tells the port
+        for (added, *_), *_ in self.offers:  # the first grid point of any operator names the port of a call
             found[added.site.port] = max(found.get(added.site.port, 0), added.site.nth)
         for item in self.schedule:
             found[item.site.port] = max(found.get(item.site.port, 0), item.site.nth)
@@ -181,7 +181,7 @@ class _Individual:
 
 
 def _apart(items: Iterable[Perturbation]) -> list[Perturbation]:
-    """Those that cover no ask of an earlier one: a call carries one effect."""
+    """The perturbations that cover no call of an earlier one: a call carries one effect."""
     found: list[Perturbation] = []
     for item in items:
         if not any(item.site.overlaps(other.site) for other in found):

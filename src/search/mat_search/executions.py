@@ -1,13 +1,13 @@
-"""The one place where a schedule becomes a Run: it is known, was recorded, was begun by a worker, or is executed now.
+"""The one place where a schedule becomes a Run: known already, recalled from a journal, begun by a worker, or executed now.
 
-A search asks in one order, whoever executes. Workers only begin early what will probably be asked; what they give is taken
-when the search asks for it, and thrown away where it never does. So neither workers nor a resumed journal change a result:
-the counts are those of a search that executed everything itself, in its own order. What a worker cannot do, whatever the
-reason, is executed here instead, where an error shows as it would have without workers.
+A search requests runs in one order, whoever executes them. Workers only start probable requests early; their runs are used when
+the search requests them, and discarded if it never does. So neither workers nor a resumed journal change a result: the counts
+are those of a search that executed everything itself, in its own order. If a worker fails for any reason, the schedule is
+executed in this process, where an error shows as it would without workers.
 
-`explore` asks for what a strategy wants, `plain` and `again` for checks, shrinking and confirmation, `adapted` for a run
-during which somebody chooses. A journal keeps these apart, and gives back what was executed in the order in which it was:
-a schedule that the search repeats to check it was executed as often before.
+`explore` serves strategies; `plain` and `again` serve checks, shrinking and confirmation; `adapted` is for runs in which a
+policy chooses. A journal separates these kinds and returns executions in their recorded order: a schedule that a check repeats
+was executed equally often before.
 """
 
 from __future__ import annotations
@@ -31,38 +31,38 @@ from mat.kernel.clock import real_monotonic
 
 Evaluate: TypeAlias = Callable[[RunSpec], Run]
 Adapt: TypeAlias = Callable[[RunSpec, Choose], Run]
-"""A run during which somebody chooses perturbations; its spec carries what was chosen."""
+"""Executes a run in which a policy chooses perturbations; the run's spec has the chosen schedule."""
 Note: TypeAlias = Callable[[Run], None]
-"""Told of every execution that a search takes, once and in its order, whoever executed it."""
+"""Called with every execution that a search takes, once and in order, whoever executed it."""
 
 _AHEAD: Final = 2
-"""Schedules begun per worker: one that it executes, and one to go on with."""
+"""Schedules begun per worker: the current one and the next."""
 _FAILURES: Final = 3
-"""Schedules that workers may fail to execute, and this process does not, until they are no longer asked."""
+"""Workers are given up after they failed on this many schedules that this process could execute."""
 _PATIENCE_S: Final = 60.0
-"""Real seconds that are waited for a worker, at least. A cluster may lose a task without a word."""
+"""The least real seconds to wait for a worker. A cluster may lose a task silently."""
 _PATIENCE: Final = 10
-"""How many times the longest wait so far is waited for a worker."""
+"""How many times the longest wait so far to wait for a worker."""
 
 
 class RunJournal(Protocol):
-    """Finished executions that outlive the process. What is given back is what was executed by the same code, or nothing."""
+    """Finished executions that survive the end of the process. Recalls only what the same code executed."""
 
     def recall(self, kind: str, schedule: Schedule) -> Run | None:
-        """The next of those that were kept under this kind and schedule; it is given back once."""
+        """The next execution that was kept under this kind and schedule; each is recalled once."""
 
     def holds(self, kind: str, schedule: Schedule) -> bool:
-        """Whether `recall` would give one."""
+        """Whether `recall` would return a run."""
 
     def keep(self, kind: str, schedule: Schedule, run: Run) -> None:
-        """Once this returns, the run outlives the process. Called from any thread."""
+        """Keep a run, which then survives the end of the process. Called from any thread."""
 
 
 class Executions:
-    """Executes schedules under one spec. `count` is how many executions the search has asked for.
+    """Executes schedules under one spec. `count` is how many executions the search has requested.
 
-    `executor`: any whose tasks run in other processes; SpecError for one whose tasks run in this one. What went wrong with it
-    is in `findings`. `recalled` counts what came from the journal.
+    `executor`: any whose tasks run in other processes; SpecError for one whose tasks run in this process. `findings` reports
+    problems with it. `recalled` counts runs from the journal.
     """
 
     def __init__(
@@ -95,7 +95,7 @@ class Executions:
     # -- what a search asks for -------------------------------------------------------------------------------------
 
     def explore(self, schedule: Schedule) -> Run:
-        """The run that a strategy asks for; it may be one that tells what perturbations could be exchanged for."""
+        """The run that a strategy asks for, which may report equivalence classes of perturbations."""
         known = self._asked.get(schedule)
         if known is not None:
             return known
@@ -105,7 +105,7 @@ class Executions:
         return self._taken(self._asked, schedule, run)
 
     def adapted(self, policy: Choose) -> Run:
-        """A run during which `policy` chooses."""
+        """A run in which `policy` chooses perturbations."""
         assert self._adapt is not None
         run = self._recalled("adapted", NO_SCHEDULE)
         if run is None:
@@ -119,7 +119,7 @@ class Executions:
         return self.again(schedule) if known is None else known
 
     def again(self, schedule: Schedule) -> Run:
-        """A plain run executed now, whatever is known: for repetitions."""
+        """A plain run executed now even if the schedule is known: for repetitions."""
         run = self._recalled("plain", schedule)
         if run is None:
             run = self._evaluate(self._spec.under(schedule))
@@ -127,7 +127,7 @@ class Executions:
         return self._taken(self._plain, schedule, run)
 
     def _taken(self, runs: OrderedDict[Schedule, Run], schedule: Schedule, run: Run) -> Run:
-        """Keep a run at hand for as long as there is room; the oldest goes first."""
+        """Keep a run as long as there is room; the oldest is dropped first."""
         runs[schedule] = run
         if len(runs) > limits.RUNS_KEPT:
             runs.popitem(last=False)
@@ -153,7 +153,7 @@ class Executions:
     # -- workers ----------------------------------------------------------------------------------------------------
 
     def begin(self, schedules: Iterable[Schedule]) -> None:
-        """Let workers begin what will probably be explored. What they finish is kept at once, asked for or not."""
+        """Let workers start schedules that will probably be explored. Runs they finish are kept at once."""
         waiting = sum(not begun.future.done() for begun in self._begun.values())
         for schedule in schedules:
             if self._executor is None or waiting >= self.lookahead:
@@ -163,7 +163,7 @@ class Executions:
             try:
                 future = self._executor.submit(work, self._vary, self._spec.under(schedule), _this_process())
             except RuntimeError as error:  # broken, or shut down by its owner
-                self._give_up(f"they could not be asked: {_said(error)}")
+                self._give_up(f"no work could be sent to them: {_error_text(error)}")
                 break
             self._begun[schedule] = begun = _Begun(future, partial(self._keep, "explore", schedule))
             future.add_done_callback(begun.finished)
@@ -175,7 +175,7 @@ class Executions:
         return self._journal is not None and self._journal.holds("explore", schedule)
 
     def _worked(self, schedule: Schedule) -> Run:
-        """What a worker made of a schedule; where none began it, or none could do it, what is made of it here."""
+        """A worker's run of a schedule; executed here if no worker began or finished it."""
         begun = self._begun.pop(schedule, None)
         failure = None if begun is None else self._waited(begun)
         if begun is not None and begun.run is not None:
@@ -187,7 +187,7 @@ class Executions:
         return run
 
     def _waited(self, begun: _Begun) -> BaseException | None:
-        """Wait for a worker, much longer than any took so far; what goes wrong, or None."""
+        """Wait for a worker, much longer than any took so far; returns what went wrong, or None."""
         began_s = real_monotonic()
         failure = begun.waited(max(_PATIENCE_S, _PATIENCE * self._longest_s))
         if failure is None:
@@ -195,29 +195,29 @@ class Executions:
         return failure
 
     def _failed(self, error: BaseException) -> None:
-        """A worker could not do what this process did."""
+        """Note that a worker failed on a schedule that this process could execute."""
         if self._executor is None or isinstance(error, Declined):
             return
         self._failures += 1
         if isinstance(error, BrokenExecutor):
-            self._give_up(f"a worker died: {_said(error)}")
+            self._give_up(f"a worker died: {_error_text(error)}")
         elif self._failures >= _FAILURES:
-            self._give_up(f"{self._failures} runs failed in workers, and not in the searching process: {_said(error)}")
+            self._give_up(f"{self._failures} runs failed in workers but not in the searching process: {_error_text(error)}")
 
     def _give_up(self, why: str) -> None:
-        """Go on without workers; what they finished is still taken."""
+        """Continue without workers; runs they finished are still used."""
         self._executor, self.lookahead = None, 0
-        self.findings += (Finding(code="workers-lost", message=f"the search went on without workers; {why}"),)
+        self.findings += (Finding(code="workers-lost", message=f"the search continued without workers: {why}"),)
 
     def close(self) -> None:
-        """Give up what was begun and never asked for."""
+        """Cancel what was begun but never requested."""
         for begun in self._begun.values():
             begun.future.cancel()
         self._begun.clear()
 
 
 class _Begun:
-    """A run that a worker was asked for. `keep` is called with it once, as soon as it is there."""
+    """A run requested from a worker. `keep` is called with it once, as soon as it is finished."""
 
     def __init__(self, future: Future[Run], keep: Callable[[Run], None]) -> None:
         self.future = future
@@ -226,8 +226,8 @@ class _Begun:
         self._lock = Lock()
 
     def finished(self, future: Future[Run]) -> None:
-        """Called by whoever learns of it, perhaps in another thread."""
-        with self._lock:  # whoever comes second finds it kept
+        """Called when the future is done, perhaps in another thread."""
+        with self._lock:  # the second caller finds it kept
             if self._keep is None or future.cancelled() or future.exception() is not None:
                 return
             keep, self._keep = self._keep, None
@@ -235,7 +235,7 @@ class _Begun:
             keep(self.run)
 
     def waited(self, most_s: float) -> BaseException | None:
-        """Wait for the run, at most so many real seconds; what went wrong, or None."""
+        """Wait for the run, at most so many real seconds; returns what went wrong, or None."""
         if self.future.cancelled():
             return None
         try:
@@ -244,7 +244,7 @@ class _Begun:
             return None
         except TimeoutError:
             self.future.cancel()
-            return TimeoutError(f"a worker gave no answer in {most_s:.0f} s")
+            return TimeoutError(f"a worker did not answer within {most_s:.0f} s")
         if failure is None:
             self.finished(self.future)
         elif isinstance(failure, SameProcessError):
@@ -254,31 +254,31 @@ class _Begun:
         ):
             raise SpecError(
                 what=f"the search cannot be sent to another process: {failure}",
-                why="workers get evaluate and a RunSpec, and give back a Run, all of them pickled",
-                fix="give search() a function of a module as evaluate, not a lambda or a nested function",
+                why="workers receive evaluate and a RunSpec and return a Run, all of them pickled",
+                fix="pass a module-level function as evaluate, not a lambda or a nested function",
             )
         return failure
 
 
 def work(evaluate: Evaluate, spec: RunSpec, asked_by: tuple[str, int]) -> Run:
-    """What a worker executes. SameProcessError where it is no other process."""
+    """Execute a spec in a worker. SameProcessError if this is not another process."""
     if asked_by == _this_process():
         raise _in_this_process("the executor runs its tasks in the process that searches")
     return evaluate(spec)
 
 
 class Declined(Exception):  # noqa: N818  (it is an answer)
-    """A worker leaves a schedule to the process that searches, and nothing is wrong with it."""
+    """A worker leaves a schedule to the searching process; this is not an error."""
 
 
 class SameProcessError(SpecError):
-    """An executor that cannot execute runs beside the search."""
+    """An executor whose tasks run in the searching process."""
 
 
 def _in_this_process(what: str) -> SameProcessError:
     return SameProcessError(
         what=what,
-        why="a run takes the clock, the randomness and the threads of its whole process into its hands",
+        why="a run controls the clock, the randomness and the threads of its whole process",
         fix="use processes: concurrent.futures.ProcessPoolExecutor, dask's Client(processes=True), or --mat-workers",
     )
 
@@ -288,7 +288,7 @@ def _this_process() -> tuple[str, int]:
 
 
 def _workers(executor: Executor) -> int:
-    """How many tasks an executor runs at once, as far as it tells."""
+    """How many tasks an executor runs at once, as far as it reports that."""
     count = getattr(executor, "_max_workers", None)
     client: Any = getattr(executor, "_client", None)  # of dask.distributed
     if count is None and hasattr(client, "nthreads"):
@@ -296,6 +296,6 @@ def _workers(executor: Executor) -> int:
     return count or os.cpu_count() or 1
 
 
-def _said(error: BaseException) -> str:
+def _error_text(error: BaseException) -> str:
     lines = str(error).strip().splitlines()
     return f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__

@@ -1,32 +1,33 @@
 """Cost-ordered exhaustive search over the dynamic tree, skipping edges whose key was seen (DESIGN decisions 8 and 9).
 
-Why it is exact on its grid: the queue is ordered by cost and a child costs more than its parent, so when an edge is executed
+Exactness on the grid: the queue is ordered by cost and a child costs more than its parent, so when an edge is executed
 every cheaper schedule was executed or skipped, and the first run that breaks a contract is a cheapest one. `bound` is one
 less than the cheapest edge that is queued or open, so it holds whenever and for whatever reason the search stops.
 
-Why skipping an equal state is sound: an edge is skipped only if an edge with the same key was executed before, at no greater
-cost. The key holds D, the digest of all that the agents, ports and monitors have been through, the ask, what earlier
-perturbations still do, and the injection itself. In a deterministic system both edges have the same future: the same records,
-monitor states and offers. Whatever more could be injected there was offered by the first edge, with at least as much of the
-budget left and with the same ranges excluded. What lies before the site was judged in the parents' own runs. By induction
+Skipping an equal state is sound: an edge is skipped only if an edge with the same key was executed before, at no greater
+cost. The key holds D (the digest of the history of agents, ports and monitors), the call, the pending effects of earlier
+perturbations, and the injection itself. In a deterministic system both edges have the same future: the same records, monitor
+states and offers. The first edge offered every further injection, with at least as much of the budget left and with the same
+ranges excluded. Everything before the site was judged in the parents' own runs. By induction
 over the cost left, every contract that some schedule breaks is broken by an executed one that costs no more.
 
-Where the user vouches for a complete state, that state stands for D: the key then leaves out how the state was reached, and
-for that reason holds only for injections that were seen to decide by the call alone (`Alike.local`); the others keep D.
+If the user declares a state digest complete, that state replaces D: the key then ignores how the state was reached, and
+therefore holds only for injections that were seen to decide by the call alone (`Alike.local`); the others keep D.
 
-What comes later must not tell the two apart either: an operator that looks at earlier replies, at the time, at the number of
-the ask or at its dice has another future in each. So by the state alone nothing is skipped where such an operator can still
-act. Which ones do is only known once they were asked: what was skipped before one showed itself is then asked for after all.
+Later operators must not distinguish the two edges either: an operator that looks at earlier replies, at the time, at the
+occurrence number or at its random stream has another future in each. So nothing is skipped by the state alone while such an
+operator can still act. Which operators these are shows only when they are called: edges skipped before that are then executed
+after all.
 
-Why skipping an equal effect is sound: two grid points of one operator at one ask in one state, for which the operator decides
-the same effect, make the same run. They go on to do so where all that the injection covers was decided in that run and nothing
-injected later can come in between (or can be paid for); otherwise neither is taken for the other. Equal decisions: with a
-complete state every number that the agent keeps is read, and so compared, at the next ask; if all decisions on the injected
-numbers come out the same until then, and the state at each ask is the same, both points have the same future. In both cases
-the first one executed costs no more, because the queue is ordered.
+Skipping an equal effect is sound: two grid points of one operator at one call in one state for which the operator decides the
+same effect make the same run. They still do if everything that the injection covers was decided in that run and no later
+injection can come in between (or be paid for); otherwise they are not exchanged. Equal decisions: with a complete state, every
+number that the agent keeps is read, and so compared, at the next call; if all decisions on the injected numbers are equal until
+then, and the state at each call is equal, both points have the same future. In both cases the first one executed costs no
+more, because the queue is ordered.
 
-What the arguments rest on, determinism and the completeness of D, is not taken on trust: the campaign compares prefixes at
-every execution, repeats a sample of the executed edges and executes a sample of the skipped ones.
+The assumptions, determinism and the completeness of D, are checked: the campaign compares prefixes at every execution, repeats
+a sample of the executed edges and executes a sample of the skipped ones.
 """
 
 from __future__ import annotations
@@ -47,10 +48,10 @@ NOBODY: Final[frozenset[str]] = frozenset()
 
 
 class SeenEdges:
-    """What was executed, and what need not be: keys of edges, and of those exchangeable with them.
+    """The keys of executed edges, and of edges equivalent to them.
 
-    Entries that rest on the user's word alone are kept apart: what they call equal has another history, and may have come at
-    another time. An operator that looks at those (`strangers`) tells it apart, so they hold only where none can act later.
+    Entries that depend on the user's state digest alone are separate: equal states may have another history and time. An
+    operator that looks at these (`strangers`) distinguishes them, so such entries hold only if none can act later.
     """
 
     def __init__(self) -> None:
@@ -63,16 +64,16 @@ class SeenEdges:
         self.strangers.update(item.operator for item in run.alike if not item.local)
         if edge.key is None:
             return
-        alike = _alike(edge, run)
-        loose = edge.loose if alike is not None and alike.local and _ranges_local(run) else None
+        equivalent = _equivalence(edge, run)
+        loose = edge.loose if equivalent is not None and equivalent.local and _ranges_local(run) else None
         _enter(self._exact, edge.key, "equal state", edge.key, edge.cost)
         if loose is not None:
             _enter(self._vouched, loose, "equal state", loose, edge.cost)
-        if alike is None or not (last or _settled(edge, run)):
+        if equivalent is None or not (last or _settled(edge, run)):
             return
         exchangeable: list[tuple[Why, tuple[str, ...], bool]] = [
-            ("equal effect", grid.texts(alike.operator, alike.effect), _may_take_longer(edge, run)),
-            ("equal decisions", grid.texts(alike.operator, alike.decisions) if run.complete else (), False),
+            ("equal effect", grid.texts(equivalent.operator, equivalent.effect), _may_take_longer(edge, run)),
+            ("equal decisions", grid.texts(equivalent.operator, equivalent.decisions) if run.complete else (), False),
         ]
         for why, texts, timed in exchangeable:
             for text in texts:
@@ -81,7 +82,7 @@ class SeenEdges:
                     _enter(self._vouched, (loose[0], text), why, loose, edge.cost)
 
     def why(self, edge: Edge, later: Set[str] = NOBODY) -> tuple[Why, GridKey] | None:
-        """The reason for which an edge need not be executed, and the key of the executed edge that it equals.
+        """The reason why an edge can be skipped, and the key of the executed edge that it equals.
 
         `later`: the operators that can act after it.
         """
@@ -89,7 +90,7 @@ class SeenEdges:
         return None if entry is None else entry[:2]
 
     def entry(self, edge: Edge, later: Set[str] = NOBODY) -> tuple[_Entry | None, bool]:
-        """The entry for which an edge need not be executed, and whether it rests on the user's word."""
+        """The entry by which an edge can be skipped, and whether it depends on the user's state digest."""
         exact = None if edge.key is None else self._exact.get(edge.key)
         if exact is not None and exact[2] <= edge.cost:
             return exact, False
@@ -111,7 +112,7 @@ def _enter(entries: dict[GridKey, _Entry], key: GridKey, why: Why, of: GridKey, 
 
 
 def _may_take_longer(edge: Edge, run: Run) -> bool:
-    """Whether what counts as one effect may come at different times, by the user's word that time decides nothing."""
+    """Whether equal effects may come at different times, because the user declared that time decides nothing."""
     if run.clocked or not run.complete or edge.option is None:
         return False
     operator = edge.option.operator.id
@@ -120,7 +121,7 @@ def _may_take_longer(edge: Edge, run: Run) -> bool:
 
 
 def _settled(edge: Edge, run: Run) -> bool:
-    """Whether all that the edge's injection covers was asked, and nothing injected later can come in between."""
+    """Whether every call that the edge's injection covers was made, and no later injection can come in between."""
     if edge.option is None:
         return True
     span = edge.option.choice.span
@@ -130,12 +131,12 @@ def _settled(edge: Edge, run: Run) -> bool:
 
 
 def _ranges_local(run: Run) -> bool:
-    """Whether no operator of a range looked at more than its calls: it may be under way, and no state says what it saw."""
+    """Whether no operator of a range looked at more than its calls: a range may be active, and no state covers what it saw."""
     ranges = {(item.operator, str(item.site)) for item in run.spec.schedule if item.site.last > item.site.nth}
     return all(item.local for item in run.alike if (item.operator, item.site) in ranges)
 
 
-def _alike(edge: Edge, run: Run) -> Alike | None:
+def _equivalence(edge: Edge, run: Run) -> Alike | None:
     added = edge.added
     if added is None:
         return None
@@ -174,15 +175,15 @@ class Exhaustive:
                 return found
         return None
 
-    def tell(self, edge: Edge, told: EdgeOutcome) -> None:
+    def tell(self, edge: Edge, outcome: EdgeOutcome) -> None:
         self._open = None
-        run = told.run
+        run = outcome.run
         last, before = edge.cost + self._grid.least > self._budget, len(self._seen.strangers)
         self._seen.add(edge, run, self._grid, last=last)
         self._reconsider(before)
         if last:
             return
-        offers = Offers(run, run.spec.schedule, edge.step, self._grid, told.states, budget=self._budget)
+        offers = Offers(run, run.spec.schedule, edge.step, self._grid, outcome.states, budget=self._budget)
         for cost in offers.costs:
             self._push(offers.cost + cost, edge.size + 1, offers)
 
@@ -204,7 +205,7 @@ class Exhaustive:
         return True
 
     def _after(self, edge: Edge) -> Set[str]:
-        """The operators that can act once an edge's injection is asked: what can be paid for, and ranges under way."""
+        """The operators that can act after an edge's injection: the affordable ones, and active ranges."""
         if edge.option is None or edge.cost + self._grid.least > self._budget:
             return NOBODY
         rest = self._budget - edge.cost
@@ -220,7 +221,7 @@ class Exhaustive:
         self._reconsider(before)
 
     def _reconsider(self, before: int) -> None:
-        """Ask for what was skipped in reliance on operators that have shown since then that they look at more."""
+        """Queue again the edges that were skipped before an operator turned out to look at more than its calls."""
         if len(self._seen.strangers) == before:
             return
         again = [edge for edge in self._doubtful if not self._seen.strangers.isdisjoint(self._after(edge))]
@@ -235,7 +236,7 @@ class Exhaustive:
         heapq.heappush(self._queue, (cost, size, self._sequence, item))
 
     def ahead(self, count: int) -> Sequence[Edge]:
-        """The first edges of the queue that are not to be skipped, as far as is known now."""
+        """The first edges of the queue that cannot be skipped, by current knowledge."""
         near = (item[-1] for item in heapq.nsmallest(2 * count, self._queue))
         edges = (
             item for item in near if isinstance(item, Edge) and not (self._prune and self._seen.why(item, self._after(item)))

@@ -1,4 +1,4 @@
-"""Runs that break a contract: which of them are news, which is the cheapest of each failure signature, and in what rank."""
+"""Runs that break a contract: which are new, the cheapest of each failure signature, and their ranking."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from mat.core.verdict import Violation
 from mat_search.space import Edge
 
 JudgeRun: TypeAlias = Callable[[Run], tuple[Violation, ...]]
-"""What counts as a failure of a run: its hard violations by default, and the task where that is the objective."""
+"""The failures of a run: its hard violations by default, and the task if that is the objective."""
 _RANK: Final = {"hard": 0, "soft": 1}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hit:
-    """A run with a violation that none of the schedules it grew from shows. `plain`: no recording proxies were in it."""
+    """A run with a violation that none of its parent schedules shows. `plain`: it had no concolic values."""
 
     schedule: Schedule
     run: Run
@@ -38,8 +38,8 @@ class Hit:
 class Hits:
     """The cheapest run of each failure signature.
 
-    A schedule that holds a failing one as a part fails in the same way as a rule, and its operators' families would make a
-    signature of their own of that. So what a run's parents broke in the same way is no news.
+    A schedule that contains a failing one usually fails in the same way, though its operators' families would give another
+    signature. So a failure that a run's parents show in the same way is not new.
     """
 
     def __init__(self, judge: JudgeRun, nominal: Run) -> None:
@@ -49,7 +49,7 @@ class Hits:
         self._best: dict[Signature, Hit] = {}
 
     def note(self, edge: Edge, run: Run) -> tuple[Hit, ...]:
-        """The hits of a run that are news: another signature, or a known one at a lower cost."""
+        """The new hits of a run: another signature, or a known one at a lower cost."""
         schedule = run.spec.schedule
         if not len(schedule):
             return ()
@@ -74,7 +74,7 @@ class Hits:
         return tuple(found)
 
     def repeated(self, run: Run) -> None:
-        """A plain run, repeated to check something, breaks what was not found so cheaply: chance decides, or a state lied."""
+        """Note a repeated plain run with a failure not found at its cost: by chance, or by an incomplete state digest."""
         for violation in self._judge(run):
             hit = Hit(schedule=run.spec.schedule, run=run, violation=violation, plain=True)
             known = self._best.get(hit.signature)
@@ -92,20 +92,20 @@ class Hits:
         return frozenset(violation.contract for violation in self._judge(run)) - self.nominal
 
     def replace(self, hit: Hit, better: Hit) -> None:
-        """A simpler schedule took the place of a hit."""
+        """Replace a hit by one with a simpler schedule."""
         self.drop(hit)
         other = self._best.get(better.signature)
         if other is None or better.schedule.cost < other.schedule.cost:
             self._best[better.signature] = better
 
     def drop(self, hit: Hit) -> None:
-        """What was taken for a hit is none."""
+        """Remove a hit that turned out not to be one."""
         if self._best.get(hit.signature) is hit:
             del self._best[hit.signature]
 
     @property
     def cost(self) -> int | None:
-        """Of the cheapest hit."""
+        """The cost of the cheapest hit."""
         return min((hit.schedule.cost for hit in self._best.values()), default=None)
 
     @property
@@ -121,13 +121,13 @@ class Hits:
         return len(self._best)
 
     def ranked(self) -> tuple[Hit, ...]:
-        """Severest first, then cheapest; ties by contract and schedule, so that the order is one."""
+        """The hits, severest first, then cheapest; ties by contract and schedule, so that the order is unique."""
         return tuple(sorted(self._best.values(), key=lambda hit: _rank(hit.violation, hit.schedule)))
 
 
 @dataclass(frozen=True, slots=True)
 class _Way:
-    """How a contract was broken, whatever operator led there."""
+    """How a contract was broken, regardless of the operators."""
 
     contract: str
     stage: str
@@ -148,15 +148,15 @@ def again(run: Run, judged: Sequence[Violation], wanted: Counterexample) -> Viol
     counterexample is taken, whatever operators it needs now.
     """
     same = [violation for violation in judged if same_violation(violation, wanted.verdict)]
-    return next(iter(_alike(run, same, wanted)), same[0] if same else None)
+    return next(iter(_same_signature(run, same, wanted)), same[0] if same else None)
 
 
-def alike(run: Run, judged: Sequence[Violation], wanted: Counterexample) -> bool:
+def same_failure(run: Run, judged: Sequence[Violation], wanted: Counterexample) -> bool:
     """Whether a run fails as a counterexample does: contract, stage, and all of the signature but the operators' families."""
-    return bool(_alike(run, [violation for violation in judged if same_violation(violation, wanted.verdict)], wanted))
+    return bool(_same_signature(run, [violation for violation in judged if same_violation(violation, wanted.verdict)], wanted))
 
 
-def _alike(run: Run, same: Sequence[Violation], wanted: Counterexample) -> list[Violation]:
+def _same_signature(run: Run, same: Sequence[Violation], wanted: Counterexample) -> list[Violation]:
     like = replace(wanted.signature, operator_family="")
     return [each for each in same if replace(Counterexample(verdict=each, run=run).signature, operator_family="") == like]
 

@@ -1,14 +1,14 @@
-"""Finished executions on disk: a search that was killed goes on where it was.
+"""The journal of a search: finished executions on disk, so that a killed search can resume.
 
-A journal is a checkpoint log (`mat.core.checkpoint`) whose key is what the search is. Each entry is one finished execution, or
-a source that executions rest on, with its digest:
+A journal is a checkpoint log (`mat.core.checkpoint`) whose key identifies the search. Each entry is one finished execution, or
+a source that executions depend on, with its digest:
 
     {"source":"shop.py","digest":"e3b0..."}
     {"kind":"explore","of":"4f53...","more":null,"run":[...]}
 
-Another key, or a source that has changed since, sets the whole file aside, with the reason: edited code never meets old
-executions. Of a damaged file the executions before the damage are used. A journal is read by the search that wrote it and by
-nobody else. One process at a time has it; a second one goes without.
+If the key differs or a source has changed, the whole file is set aside, with the reason: edited code never uses old executions.
+Of a damaged file, the executions before the damage are used. Only the search that wrote a journal reads it. One process at a
+time owns it; a second one runs without a journal.
 """
 
 from __future__ import annotations
@@ -30,23 +30,23 @@ from mat.core.run import Run
 from mat.core.spec import RunSpec, Schedule
 
 More: TypeAlias = Callable[[Run], Any]
-"""JSON data to keep beside a run."""
+"""Returns JSON data to keep with a run."""
 Restore: TypeAlias = Callable[[Run, Any], None]
-"""Told of a run that is given back, with what was kept beside it."""
+"""Called with a recalled run and the data kept with it."""
 ConfirmInOrder: TypeAlias = Callable[[Sequence[Schedule]], Iterable[Run | None]]
 
 _RUN: Final = re.compile(rb'\{"kind":"([a-z0-9 -]+)","of":"([0-9a-f]{32})",')
 
 
 def no_digest(source: str) -> str:
-    """For searches whose code cannot change between two of them."""
+    """For searches whose code cannot change between sessions."""
     return ""
 
 
 class SearchJournal:
-    """One search's finished executions; made by `open_journal`. `found` counts those that were there, `recalled` those taken.
+    """One search's finished executions; made by `open_journal`. `found` counts those in the file, `recalled` those used.
 
-    `said` is why a file that was there is not used, or why nothing is kept any more; "" where all is well.
+    `said` is why an existing file is not used, or why nothing more is kept; "" without a problem.
     """
 
     def __init__(
@@ -63,7 +63,7 @@ class SearchJournal:
         self.found = 0
 
     def recall(self, kind: str, schedule: Schedule) -> Run | None:
-        """The next execution that was kept under this kind and schedule; each is given back once."""
+        """The next execution that was kept under this kind and schedule; each is recalled once."""
         if not self._kept:
             return None
         with self._lock:
@@ -74,18 +74,18 @@ class SearchJournal:
         try:
             run = unpack(data["run"], self._spec)
         except CodecError:
-            return None  # the line is as it was written, so it was written by other code; execute it again
+            return None  # the line is undamaged, so other code wrote it; execute it again
         if self._restore is not None:
             self._restore(run, data["more"])
         self.recalled += 1
         return run
 
     def holds(self, kind: str, schedule: Schedule) -> bool:
-        """Whether `recall` would find one."""
+        """Whether `recall` would return a run."""
         return bool(self._kept and self._kept.get((kind, _of(schedule))))
 
     def keep(self, kind: str, schedule: Schedule, run: Run) -> None:
-        """Write one finished execution; once this returns, it outlives the process."""
+        """Write one finished execution, which then survives the end of the process."""
         if self._log is None:
             return
         try:
@@ -96,14 +96,14 @@ class SearchJournal:
         self._write(f'{{"kind":"{kind}","of":"{_of(schedule)}","more":{more},"run":{text}}}')
 
     def learn(self, sources: Mapping[str, str]) -> None:
-        """Note what executions rest on: names with their digests. Call it before the executions that do."""
+        """Note the sources that executions depend on, with their digests. Call it before those executions."""
         for name, found in sources.items():
             if self._sources.get(name) != found:
                 self._sources[name] = found
                 self._write(json.dumps({"source": name, "digest": found}))
 
     def confirming(self, confirm: ConfirmInOrder) -> Callable[[Sequence[Schedule]], Sequence[Run | None]]:
-        """`confirm`, asked only for what it had not executed before; each run is kept as soon as it is given."""
+        """Wrap `confirm` so that it executes only what is not kept yet; each run is kept as soon as it is ready."""
 
         def through(schedules: Sequence[Schedule]) -> Sequence[Run | None]:
             runs = [self.recall("fresh", schedule) for schedule in schedules]
@@ -118,7 +118,7 @@ class SearchJournal:
         return through
 
     def once(self, kind: str, schedule: Schedule, execute: Callable[[], Run]) -> Run:
-        """What was kept, or else what `execute` gives: for executions beside the search's own."""
+        """The kept run, or else the result of `execute`: for executions in addition to the search's own."""
         run = self.recall(kind, schedule)
         if run is None:
             run = execute()
@@ -132,7 +132,7 @@ class SearchJournal:
             try:
                 self._log.append(text)
             except LimitReached as reached:
-                self._stop(f"{reached.what}; what follows is not kept")
+                self._stop(f"{reached.what}; later executions are not kept")
             except OSError as error:
                 self._stop(f"the journal could not be written: {error}")
 
@@ -141,13 +141,13 @@ class SearchJournal:
         self.close()
 
     def close(self) -> None:
-        """Let go of the file; it stays."""
+        """Close the file without removing it."""
         if self._log is not None:
             self._log.close()
             self._log = None
 
     def remove(self) -> None:
-        """The search is finished and said: nothing is left to resume."""
+        """Remove the file of a search that is finished and reported."""
         if self._log is not None:
             self._log.path.unlink(missing_ok=True)
             self.close()
@@ -162,17 +162,17 @@ def open_journal(
     more: More | None = None,
     restore: Restore | None = None,
 ) -> SearchJournal:
-    """The journal of a search of `spec`, at `path`; a new one where none is there that fits.
+    """The journal of a search of `spec`, at `path`; a new one if no file there matches.
 
-    `key`: JSON data by name that must be the same for executions to be the same: the item, what the search is, versions.
-    `source_digest` gives the digest that a source has now. `more` and `restore`: what is kept beside each run. The file that
-    does not fit is renamed to `*.aside.jsonl`.
+    `key`: JSON data by name that must be equal for executions to be equal: the item, the search, versions. `source_digest`
+    returns the current digest of a source. `more` and `restore`: data kept with each run. A file that does not match is
+    renamed to `*.aside.jsonl`.
     """
     log = None
     try:
         log = claim(path, kind="search", key=key, size_limit=limits.JOURNAL_BYTES)
         if log is None:
-            return SearchJournal(None, spec, "another process searches the same; what this one executes is not kept")
+            return SearchJournal(None, spec, "another process runs the same search; executions of this process are not kept")
         journal = SearchJournal(log, spec, more=more, restore=restore)
         unfit = _load(journal, log, source_digest)
         if unfit:
@@ -187,7 +187,7 @@ def open_journal(
 
 
 def _load(journal: SearchJournal, log: Log, source_digest: Callable[[str], str]) -> str:
-    """Find what a log holds; returns why it cannot be used, "" where it can."""
+    """Load a log; returns why it cannot be used, "" if it can."""
     changed: list[str] = []
     for line in log.lines():
         run = _RUN.match(line.content)
@@ -199,7 +199,7 @@ def _load(journal: SearchJournal, log: Log, source_digest: Callable[[str], str])
             case {"source": str(name), "digest": str(noted)}:
                 pass
             case _:
-                return f"line {line.number} is of another version"
+                return f"line {line.number} was written by another version"
         journal._sources[name] = noted
         if source_digest(name) != noted:
             changed.append(name)

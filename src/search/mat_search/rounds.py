@@ -17,7 +17,7 @@ Rank: TypeAlias = tuple[int, int, int]
 
 
 class Rounds(ABC):
-    """What such searches share: the queue, what was tried, and how runs are ranked."""
+    """The common part of these searches: the queue, the tried schedules, and the ranking of runs."""
 
     proves = False
 
@@ -32,22 +32,22 @@ class Rounds(ABC):
         self.bound = -1
 
     def ask(self, most: int | None = None) -> Edge | None:
-        """None after a hit, and where a round draws nothing that was not executed."""
+        """The next edge; None after a hit, and when a round draws nothing new."""
         if most is not None:
             return None
         if not self._queue:
             self._queue = self._drawn()
         return self._queue.pop(0) if self._queue else None
 
-    def tell(self, edge: Edge, told: EdgeOutcome) -> None:
-        """A hit is not built on: what contains a failing schedule fails in the same way as a rule."""
+    def tell(self, edge: Edge, outcome: EdgeOutcome) -> None:
+        """Learn from a run, except from a hit: a schedule that contains a failing one usually fails in the same way."""
         if self._nearness is None:
-            self._nearness, self.bound = Nearness(told.run), 0
+            self._nearness, self.bound = Nearness(outcome.run), 0
         if edge.key is not None:
             self.seen.add(edge.key)
-        rank = (self._nearness.least(told.run), -self._coverage.add(told.run).worth, edge.cost)
-        if not told.hit:
-            self._learned(rank, edge, told)
+        rank = (self._nearness.least(outcome.run), -self._coverage.add(outcome.run).worth, edge.cost)
+        if not outcome.hit:
+            self._learned(rank, edge, outcome)
 
     def ahead(self, count: int) -> Sequence[Edge]:
         """The rest of the round."""
@@ -61,5 +61,5 @@ class Rounds(ABC):
         """The next round."""
 
     @abstractmethod
-    def _learned(self, rank: Rank, edge: Edge, told: EdgeOutcome) -> None:
-        """Take from a run that is no hit what may be built on."""
+    def _learned(self, rank: Rank, edge: Edge, outcome: EdgeOutcome) -> None:
+        """Take what later rounds build on from a run that is not a hit."""

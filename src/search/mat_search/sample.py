@@ -1,9 +1,9 @@
 """Random search, the baseline: schedules drawn at random within the budget. It proves nothing.
 
 A draw has one injection, and one more in every second case, up to six. Each is drawn from what the run under the schedule so
-far offers, where that run is known, and from what the undisturbed run offers otherwise: one of the calls, then one of the
-operators that can act there, then one of its grid points, each alike. So operators with many grid points get no more than
-others, and calls that exist only after a fault are drawn once such a run was seen.
+far offers, if that run is known, else from what the nominal run offers: uniformly one of the calls, then one of the operators
+that can act there, then one of its grid points. So operators with many grid points are not favoured, and calls that exist only
+after a fault are drawn once such a run was seen.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class RandomSearch:
         self.skipped = Skips()
 
     def ask(self, most: int | None = None) -> Edge | None:
-        """None after a hit, and once many draws in a row met only schedules already tried."""
+        """The next schedule; None after a hit, and after many draws in a row gave only known schedules."""
         if not self._begun:
             self._begun = True
             return ROOT
@@ -51,14 +51,14 @@ class RandomSearch:
         self._tried.add(schedule)
         return free(schedule)
 
-    def tell(self, edge: Edge, told: EdgeOutcome) -> None:
+    def tell(self, edge: Edge, outcome: EdgeOutcome) -> None:
         schedule = edge.schedule
-        self._runs[schedule] = told.run
+        self._runs[schedule] = outcome.run
         if len(self._runs) > limits.RUNS_KEPT:
             self._runs.pop(next(known for known in self._runs if known != NO_SCHEDULE))
 
     def ahead(self, count: int) -> Sequence[Edge]:
-        """What would be drawn next if nothing more were told."""
+        """The next draws without further results."""
         if not self._begun or NO_SCHEDULE not in self._runs:
             return ()
         stream, tried, found = Random(), set(self._tried), list[Edge]()
@@ -88,7 +88,7 @@ class RandomSearch:
         return schedule
 
     def _offered(self, schedule: Schedule) -> Offered:
-        """What the run under a schedule offers, where it is known; otherwise what is left of the undisturbed run's offers."""
+        """What the run under a schedule offers, if it is known; otherwise what remains of the nominal run's offers."""
         known = self._offers.get(schedule)
         if known is None:
             run = self._runs.get(schedule)

@@ -3,8 +3,8 @@
 Total order of "simpler", first difference decides: cost, number of perturbations, asks covered, places in the operators'
 grids, then the schedule's canonical text. Every accepted step is simpler in that order and keeps (contract, stage) at least, so
 shrinking ends, never costs more, is 1-minimal (no single removal and no single simpler grid point keeps the violation) and
-idempotent. What a candidate did not reach did not act: it is left out, and the rest is executed again, so that the schedule
-that is kept is the whole of what happened.
+idempotent. A perturbation that a candidate did not reach is removed and the rest executed again, so that everything in the
+final schedule acted.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from mat.core.verdict import Violation
 
 Judged = tuple[Run, tuple[Violation, ...]]
 Shows = Callable[[Run, Sequence[Violation]], bool]
-"""Whether a run, with what was judged of it, still fails in the way that is to be kept."""
+"""Whether a run, with its verdicts, still fails in the way that shrinking must keep."""
 Order = tuple[int, int, int, tuple[int, ...], tuple[tuple[str, str, str], ...]]
 
 
@@ -31,7 +31,7 @@ class ShrinkStopped(Exception):  # noqa: N818  (it is no error: the simplest sch
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shrunk:
-    """The simplest schedule found with its run. `finished` is False where shrinking was ended before 1-minimality."""
+    """The simplest schedule found with its run. `finished` is False if shrinking ended before 1-minimality."""
 
     schedule: Schedule
     run: Run
@@ -48,15 +48,15 @@ def shrink(
     execute: Callable[[Schedule], Judged],
     most: int,
 ) -> Shrunk:
-    """The simplest schedule reachable by single steps for which `shows` says yes, in at most `most` executions.
+    """The simplest schedule reachable by single steps for which `shows` is true, in at most `most` executions.
 
-    An interrupt or ShrinkStopped out of `execute` keeps the simplest so far.
+    An interrupt or ShrinkStopped from `execute` keeps the simplest so far.
     """
     tried: dict[Schedule, Run | None] = {schedule: run}
     executions = 0
 
     def kept(candidate: Schedule) -> Run | None:
-        """The candidate's run where it shows the violation; each candidate is executed once."""
+        """The candidate's run if it shows the violation; each candidate is executed once."""
         nonlocal executions
         if candidate not in tried:
             if executions >= most:
@@ -103,7 +103,7 @@ def _place(item: Perturbation, operator: OperatorSpec | None) -> int:
 
 
 def simpler(schedule: Schedule, operators: Sequence[OperatorSpec]) -> Iterator[Schedule]:
-    """Single steps, most gain first: each removal (dearest first), then each simpler grid point."""
+    """Single steps, most gain first: each removal (most expensive first), then each simpler grid point."""
     by_id = {operator.id: operator for operator in operators}
     for item in sorted(schedule, key=lambda found: (-found.cost, found.key)):
         yield schedule.without(item)
@@ -115,7 +115,7 @@ def simpler(schedule: Schedule, operators: Sequence[OperatorSpec]) -> Iterator[S
             lowered = replace(item, parameters=choice.parameters, cost=choice.cost, site=site)
             try:
                 candidate = schedule.without(item).add(lowered)
-            except SpecError:  # a longer range that costs less runs into another perturbation
+            except SpecError:  # a longer, cheaper range overlaps another perturbation
                 continue
             if order(candidate, operators) < here:
                 yield candidate

@@ -1,13 +1,13 @@
 """The dynamic tree: which injections a finished run offers, and the key by which equal ones are skipped.
 
-A child injects one perturbation at a site that its parent's run really reached, asked after every site injected so far. So
+A child injects one perturbation at a site that its parent's run reached, called after every site injected so far. So
 sites that exist only after a fault (a retry, a fallback) appear by themselves, and every schedule whose perturbations are
 all reached has exactly one path: its perturbations in the order in which their sites are asked in its own run. That holds
 with concurrency too, because a perturbation acts after its site is asked and cannot change what was asked before.
 
-What is left out of the grid, and why each cut is sound:
-- Operators of another boundary or action kind, and ports that allow no such operator: they cannot bind.
-- Asks that governance blocked: the fault layer lies behind the mediator, so nothing would be injected there.
+What the tree leaves out of the grid, and why each cut is sound:
+- Operators of another boundary or action kind, and ports that do not allow the operator: they cannot bind.
+- Calls that governance blocked: the fault layer lies behind the mediator, so nothing would be injected there.
 - Sites in the range of an earlier perturbation: a call carries one effect.
 - Grid points for which the operator says, from the unperturbed record, that nothing would change. A range is left out only
   where that holds for each ask it covers: until the first that matters, the run is the parent's own. Where calls of one
@@ -35,7 +35,7 @@ from mat.core.spec import NO_SCHEDULE, Perturbation, Schedule
 from mat.core.value import FrozenDict, fast_constructor
 
 GridKey: TypeAlias = tuple[str, str]
-"""(digest of everything the future depends on at a site, what is injected there)."""
+"""(digest of everything the future depends on at a site, the injection there)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,10 +80,10 @@ class Grid:
 class Edge:
     """One injection into one parent. `state` is D at the site (DESIGN decision 8), `step` where it will be asked.
 
-    `key`: two edges with one key lead to the same run from there on; None for the root, the empty schedule. `loose` is the
-    key by what the user vouches for (mat.spec.StateDigest with complete=True) in place of the history; it holds for injections
-    that decide by the call alone. `lineage` holds eight bytes of D for each step of the parent, to name the first step that
-    differs. All but the numbers is shared between the edges of a run, so that a queue of them stays small.
+    `key`: two edges with one key lead to the same run from there on; None for the root, the empty schedule. `loose` is the key
+    with the user's complete state digest (mat.spec.StateDigest with complete=True) instead of the history; it holds for
+    injections that decide by the call alone. `lineage` holds eight bytes of D for each step of the parent, to name the first
+    step that differs. The edges of a run share everything but the numbers, so that a queue of them stays small.
     """
 
     parent: Schedule
@@ -117,7 +117,7 @@ _new_edge = fast_constructor(Edge)
 
 
 def free(schedule: Schedule) -> Edge:
-    """An edge for any schedule, for strategies that do not walk the tree: it has no parent to be compared with."""
+    """An edge for any schedule, for strategies that do not walk the tree: it has no parent to compare with."""
     return Edge(schedule, None, "", schedule.cost, len(schedule), -1, "", None, b"")
 
 
@@ -142,9 +142,9 @@ def first_difference(one: bytes, states: Sequence[str]) -> int | None:
 
 
 class Offers:
-    """The children of a run under `schedule`, whose last injection was asked at `step`; worked out when they are wanted.
+    """The children of a run under `schedule`, whose last injection was asked at `step`; computed on demand.
 
-    A search that goes by cost never looks at most of them, and the operators' opinions are the dear part.
+    A search by cost never looks at most of them, and calling the operators is the expensive part.
     """
 
     def __init__(self, run: Run, schedule: Schedule, step: int, grid: Grid, states: Sequence[str], *, budget: int) -> None:
@@ -158,14 +158,14 @@ class Offers:
             crossed.add("order")
         reached = (self._options.get(boundary, ()) for boundary in crossed)
         self.costs: tuple[int, ...] = tuple(sorted({option.choice.cost for options in reached for option in options}))
-        """The costs that an injection may have here, cheapest first; for some of them there may turn out to be none."""
+        """The possible costs of an injection here, cheapest first; some of them may have no injection."""
 
     def __iter__(self) -> Iterator[Edge]:
-        """All of them, in ask order."""
+        """All edges, in the order of their calls."""
         return self._made(self._options)
 
     def at(self, cost: int) -> Iterator[Edge]:
-        """Those whose injection costs this much, in ask order."""
+        """The edges whose injection costs this much, in the order of their calls."""
         return self._made(
             {
                 boundary: [option for option in options if option.choice.cost == cost]
@@ -181,7 +181,7 @@ class Offers:
 
     @property
     def strangers(self) -> Set[str]:
-        """Operators whose opinion was seen to depend on calls that came before."""
+        """Operators whose decision was seen to depend on earlier calls."""
         return self._gathered[0].strangers
 
     @cached_property
@@ -189,7 +189,7 @@ class Offers:
         return {}
 
     def _base(self, record: Record) -> tuple[str, str]:
-        """What the keys at an ask begin with: by the history, and by what the user vouches for ("" where nothing is)."""
+        """The common parts of the keys at a call: by the history, and by the user's complete state digest ("" without one)."""
         found = self._bases.get(record.step)
         if found is None:
             _, pending, _, alone = self._gathered
@@ -230,27 +230,27 @@ def edges(run: Run, schedule: Schedule, step: int, grid: Grid, states: Sequence[
 
 
 def sites(record: Record, contended: Container[int]) -> tuple[tuple[str, str], ...]:
-    """(site, boundary) at which a call can be perturbed: its own, and that of who goes first where somebody else could."""
+    """(site, boundary) at which a call can be perturbed: its own, and the order boundary's if another thread could go first."""
     own = (record.site, record.action.boundary)
     return (own, (order_site(record.site), "order")) if record.step in contended else (own,)
 
 
 def _base(record: Record, state: str, pending: Sequence[_Pending]) -> str:
-    """Everything the future depends on: D, the ask itself, and what earlier perturbations have still to do.
+    """Everything the future depends on: D, the call itself, and the pending effects of earlier perturbations.
 
-    D holds what earlier perturbations did to crossings that were sealed. It does not hold what they are doing to crossings
-    in flight (a time-out and a lost acknowledgement that both still wait) nor what is left of their ranges, nor in which
-    order those who can run stand after one of them was held.
+    D covers what earlier perturbations did to sealed crossings. It does not cover what they are doing to crossings in flight (a
+    timeout and a lost acknowledgement that both still wait), the rest of their ranges, or the order of runnable threads after
+    one of them was held.
     """
     going_on = [item.text for item in pending if item.acts_after(record)]
     return digest([state, record.site, record.action.arguments, record.at_ms, going_on])
 
 
 def _vouched(run: Run, record: Record, pending: Sequence[_Pending]) -> str:
-    """The same by the user's word: the state that was read at the ask stands for the history.
+    """The same with the user's complete state digest, read at the call, instead of the history.
 
-    The ask's number is left out: what is equal but for the numbers of its asks goes on equally, under renumbered sites. What
-    perturbations have still to do is counted from this ask for the same reason. Time is left out where nothing looks at it.
+    The occurrence number is left out: runs that differ only in these numbers continue equally, under renumbered sites. For the
+    same reason pending effects are counted from this call. Time is left out if nothing looks at it.
     """
     port = record.site.rpartition("#")[0]
     at_ms = record.at_ms if run.clocked else None
@@ -259,7 +259,7 @@ def _vouched(run: Run, record: Record, pending: Sequence[_Pending]) -> str:
 
 
 def _held(run: Run, schedule: Schedule, step: int) -> frozenset[int]:
-    """The step of the last injection where that held the call: the call itself is served later, and can be perturbed too."""
+    """The step of the last injection if it held the call: the call itself is served later and can be perturbed too."""
     if not 0 <= step < len(run.records):
         return frozenset()
     site = run.records[step].site
@@ -269,10 +269,10 @@ def _held(run: Run, schedule: Schedule, step: int) -> frozenset[int]:
 
 
 def undisturbed(run: Run, asks: Sequence[Record]) -> bool:
-    """Whether nothing else can be injected from the first of these calls' ask on until all of them have ended.
+    """Whether nothing else can be injected between the start of the first of these calls and the end of the last.
 
-    `asks`: calls of one port in ask order, that one injection covers. What runs inside or beside them could be perturbed, and
-    so could who goes first at the later ones.
+    `asks`: calls of one port, in order, that one injection covers. Calls inside them or concurrent with them could be
+    perturbed, and so could the order at the later ones.
     """
     until_seq, mine = max(record.sealed_seq for record in asks), {record.step for record in asks}
     if any(record.step in run.contended for record in asks[1:]):
@@ -286,7 +286,7 @@ def undisturbed(run: Run, asks: Sequence[Record]) -> bool:
 
 
 def _alone(run: Run) -> frozenset[int]:
-    """Steps at whose ask nothing was in flight and nobody else could go on: no state says what those are about to do."""
+    """Steps at which nothing else was in flight or runnable: no state digest covers what such code is about to do."""
     found, until_seq, contended = set(), -1, frozenset(run.contended)
     for record in run.records:
         if until_seq < record.asked_seq and record.step not in contended:
@@ -312,11 +312,11 @@ class _Pending:
     steps: Sequence[int]
 
     def acts_after(self, record: Record) -> bool:
-        """Whether it may still change something once this record is asked."""
+        """Whether it may still change something after this record is asked."""
         return self.orders or self.until_seq is None or self.until_seq > record.asked_seq
 
     def ahead(self, record: Record) -> str:
-        """What is left of it at an ask, counted from there: how many asks it has covered, and how many are to come."""
+        """Its rest at a call, counted from there: how many calls it has covered, and how many are to come."""
         if self.orders:
             return self.text
         asked = bisect_left(self.steps, record.step)
@@ -324,7 +324,7 @@ class _Pending:
 
 
 class _Trace:
-    """What the edges of one run need to know of it, gathered once."""
+    """Facts about a run that all its edges need, collected once."""
 
     def __init__(self, run: Run) -> None:
         self._run = run
@@ -363,7 +363,7 @@ class _Trace:
         return found
 
     def matters(self, option: Option, record: Record, *, more: bool) -> bool:
-        """Whether injecting this option from this ask on could change anything. `more`: another injection may follow it."""
+        """Whether injecting this option from this call on could change anything. `more`: another injection may follow it."""
         span = option.choice.span
         port, _, nth = record.site.rpartition("#")
         covered = self._asks[port][int(nth) - 1 : int(nth) - 1 + span]
@@ -372,7 +372,7 @@ class _Trace:
         return any(self._matters_at(option, item) for item in covered)
 
     def _settled(self, covered: Sequence[Record], span: int) -> bool:
-        """Whether the asks that an injection covers are what they will be, whatever else is injected after the first."""
+        """Whether later injections cannot change the calls that an injection covers."""
         key = (covered[0].step, span)
         if key not in self._known:
             self._known[key] = len(covered) == span and undisturbed(self._run, covered)
@@ -397,14 +397,14 @@ class _Trace:
         return allowed is None or operator.id in allowed or operator.boundary in allowed
 
     def _before(self, record: Record) -> Sequence[Record]:
-        """The records that had ended when this one was asked, in the order in which they ended."""
+        """The records that had ended when this one was asked, in the order of their ends."""
         if self._ended is None:
             self._ended = sorted(self._run.records, key=_sealed_seq)
         return self._ended[: bisect_left(self._ended, record.asked_seq, key=_sealed_seq)]
 
 
 class _Before(Sequence[Record]):
-    """The records before one; notes that somebody looked at them."""
+    """The records before one; notes whether an operator looks at them."""
 
     __slots__ = ("_found", "_record", "looked")
 

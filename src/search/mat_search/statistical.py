@@ -1,12 +1,12 @@
-"""Sequential tests of systems that do not repeat themselves: a share with an interval, in place of a proof.
+"""Sequential tests of nondeterministic systems: an estimate with an interval instead of a proof.
 
-Where a model is live and cannot be taped, no two runs need be alike, and nothing that is concluded from one holds for another.
-What can be said is how often a schedule drawn from a declared distribution (mat_search.curve.random_policy) breaks a contract:
-episodes are drawn and executed, one after another and none from memory, until the interval of that share lies wholly below
-or wholly above what is asked for. The interval is valid at every look, so that stopping by it does not spoil it.
+With a live model that cannot be recorded, two runs may differ, and no conclusion from one run holds for another. Instead, this
+strategy estimates how often a schedule drawn from a declared distribution (mat_search.curve.random_policy) breaks a contract:
+it draws and executes episodes, one after another and without reuse, until the interval of that share lies entirely below or
+above the target. The interval is valid at every look, so stopping by it does not bias it.
 
-A counterexample is an episode that broke a contract, under the schedule that was realised. It is executed again as it is; how
-often it shows is its stability. It is not shrunk: one execution says too little of a simpler schedule.
+A counterexample is an episode that broke a contract, under its realised schedule. It is executed again unchanged; its stability
+is how often it shows. It is not shrunk: one execution says too little about a simpler schedule.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ from mat_search.space import free
 
 
 def sample(nominal: Run, executions: Executions, campaign: Campaign, progress: Progress | None) -> CampaignResult:
-    """Episodes until it is decided how often contracts break, or until `max_runs` are spent.
+    """Execute episodes until it is decided how often contracts break, or until `max_runs` are spent.
 
-    A share says nothing of contracts that the nominal run breaks. SpecError where the campaign does not say what to decide.
+    The share does not include contracts that the nominal run breaks. SpecError for a campaign without a stopping rule.
     """
     interval, decided = campaign.interval, campaign.decided
     if interval is None or decided is None:
         raise SpecError(
-            what="the statistical strategy was given no interval and no rule by which to stop",
-            why="mat_search knows no statistics",
-            fix="give Campaign(interval=, decided=), as in mat.measure.sequential",
+            what="the statistical strategy has no interval and no stopping rule",
+            why="mat_search has no statistics of its own",
+            fix="pass Campaign(interval=, decided=), as in mat.measure.sequential",
         )
     hits, lives = Hits(campaign.judge, nominal), _Shares()
     reason, interrupted = "", False
@@ -79,7 +79,7 @@ def sample(nominal: Run, executions: Executions, campaign: Campaign, progress: P
 
 
 class _Shares:
-    """How many episodes there were, and how many of them broke a contract."""
+    """The number of episodes, and how many of them broke a contract."""
 
     def __init__(self) -> None:
         self.runs = self.failures = 0
@@ -114,7 +114,7 @@ def _sampled(
         said = decided(lives.failures, lives.runs)
         if said:
             return f"decided: {said} the target"
-    return f"max_runs={campaign.max_runs} were not enough to decide"
+    return f"max_runs={campaign.max_runs} is not enough to decide"
 
 
 def _seen(hits: Sequence[Hit]) -> tuple[Counterexample, ...]:
@@ -122,7 +122,7 @@ def _seen(hits: Sequence[Hit]) -> tuple[Counterexample, ...]:
 
 
 def _chains(nominal: Run, executions: Executions, campaign: Campaign) -> tuple[tuple[Chain, ...], bool]:
-    """Chains of their own, none of them where they could not all be grown, and whether an interrupt ended that."""
+    """Chains (none if they could not all be grown), and whether an interrupt ended their growth."""
     try:
         return chains(
             campaign.operators, executions.again, budget=campaign.budget, count=campaign.curve, seed=nominal.spec.base
@@ -136,7 +136,7 @@ def _chains(nominal: Run, executions: Executions, campaign: Campaign) -> tuple[t
 def _repeated(
     counterexamples: Sequence[Counterexample], executions: Executions, campaign: Campaign
 ) -> tuple[tuple[Counterexample, ...], bool]:
-    """The counterexamples with how often their schedules showed them again, and whether an interrupt ended that."""
+    """The counterexamples with how often their schedules showed them again, and whether an interrupt ended the repetitions."""
     found, interrupted = [], False
     for item in counterexamples:
         runs: list[Run] = []

@@ -9,10 +9,10 @@
             agent()
         assert run.result.failures == ()
 
-What is drawn is valid: within the budget, no ask carries two perturbations, ports that restrict operators are respected, and
-what an operator itself declares without effect at an ask is left out. It shrinks towards the empty schedule, fewer
-perturbations, earlier asks, and at an ask towards what costs less, covers fewer asks and comes earlier in its operator's grid,
-as mat_search.shrink does. This is the one module of the room that needs Hypothesis; it is imported when a strategy is made.
+Drawn schedules are valid: within the budget, no call carries two perturbations, ports that restrict operators are respected,
+and perturbations without effect (as declared by their operator) are left out. They shrink towards the empty schedule, fewer
+perturbations, earlier calls, and at one call towards lower cost, fewer covered calls and earlier points of the operator's grid,
+like mat_search.shrink. Only this module of the room needs Hypothesis, which is imported when a strategy is made.
 """
 
 from __future__ import annotations
@@ -36,17 +36,17 @@ if TYPE_CHECKING:
 __all__ = ["perturbations", "schedules"]
 
 Asks: TypeAlias = tuple[tuple[Perturbation, ...], ...]
-"""What can be injected into a run, simplest first, for each of its asks in order; for some asks that is nothing."""
+"""The possible injections into a run, simplest first, for each of its calls in order; some calls have none."""
 
 
 class Described(Protocol):
-    """Whatever knows its OperatorSpec: an operator of a catalog."""
+    """An object with an OperatorSpec: an operator of a catalog."""
 
     def spec(self) -> OperatorSpec: ...
 
 
 Operators: TypeAlias = Iterable[OperatorSpec | Described]
-"""A catalog, operators, or their specs. They are given, as everywhere in this room: it knows no catalog of its own."""
+"""A catalog, operators, or their specs. The room has no catalog of its own, so callers pass one."""
 EvaluateSchedule: TypeAlias = Callable[[Schedule], Run]
 
 
@@ -60,12 +60,12 @@ def schedules(
 ) -> SearchStrategy[Schedule]:
     """Schedules of at most `max_size` perturbations that cost at most `budget` in all.
 
-    `run` is an undisturbed run of the system: its asks are the sites. `operators` are those that the test gives to `mat.run`.
+    `run` is a nominal run of the system: its calls are the sites. `operators` are those that the test passes to `mat.run`.
     A site that exists only after a fault (a retry, a fallback) can be drawn only with `evaluate`, which executes a schedule:
-    perturbations are then drawn one after the other, each at an ask that follows the last one in the run under those before it.
-    So all of them are reached, where without it one can keep another from being reached. What the runs of `evaluate` offer
-    is kept, so that a schedule is executed once. Raises SpecError for a run under a schedule, a limit below 0 or what is
-    no operator.
+    perturbations are then drawn one after the other, each at a call after the last one in the run under the previous ones.
+    So all of them are reached; without `evaluate`, one can keep another from being reached. The offers of these runs are
+    cached, so a schedule is executed once. Raises SpecError for a run with a schedule, a limit below 0 or an invalid
+    operator.
     """
     specs = _specs(run, operators, budget=budget, max_size=max_size)
     offered = _Static(run, specs, budget) if evaluate is None else _Tree(run, specs, budget, evaluate)
@@ -77,7 +77,7 @@ def schedules(
     @strategies.composite
     def schedule(draw: DrawFn) -> Schedule:
         drawn = NO_SCHEDULE
-        while most and draw(more):  # asked for once more at the end, so that one can be taken away from a full schedule
+        while most and draw(more):  # drawn once more at the end, so that shrinking can remove one from a full schedule
             asks = offered.after(drawn)
             here = asks[draw(strategies.sampled_from(range(len(asks))))]  # Hypothesis hashes what it samples from, at each draw
             if here and len(drawn) < most:
@@ -88,14 +88,14 @@ def schedules(
 
 
 def perturbations(run: Run, operators: Operators, *, budget: int = limits.BUDGET) -> SearchStrategy[Perturbation]:
-    """Single perturbations of an undisturbed run that cost at most `budget`; SpecError also where there is none."""
+    """Single perturbations of a nominal run that cost at most `budget`; SpecError also if there are none."""
     offered = _Static(run, _specs(run, operators, budget=budget, max_size=None), budget)
     asks = [here for here in offered.after(NO_SCHEDULE) if here]
     if not asks:
         raise SpecError(
             what="no perturbation can be drawn",
-            why=f"no operator can act on any call of the run for {budget} or less",
-            fix="give other operators, a larger budget, or a run that crosses their boundaries",
+            why=f"no operator can act on any call of the run within a budget of {budget}",
+            fix="use other operators, a larger budget, or a run that crosses their boundaries",
         )
     from hypothesis import strategies
 
@@ -103,14 +103,14 @@ def perturbations(run: Run, operators: Operators, *, budget: int = limits.BUDGET
 
 
 def _added(schedule: Schedule, item: Perturbation, budget: int) -> Schedule:
-    """The schedule with one more, where it fits: what does not is passed over, so that draws keep their meaning."""
+    """The schedule with one more perturbation if it fits, else unchanged, so that draws keep their meaning."""
     if schedule.cost + item.cost > budget or any(item.site.overlaps(other.site) for other in schedule):
         return schedule
     return schedule.add(item)
 
 
 class _Static:
-    """The asks of the undisturbed run, whatever was drawn before."""
+    """Offers the calls of the nominal run, regardless of earlier draws."""
 
     def __init__(self, run: Run, specs: tuple[OperatorSpec, ...], budget: int) -> None:
         grid = Grid(specs)
@@ -122,7 +122,7 @@ class _Static:
 
 
 class _Tree:
-    """The asks that follow the last perturbation in the run under those drawn before."""
+    """Offers the calls after the last perturbation in the run under the previous draws."""
 
     def __init__(self, run: Run, specs: tuple[OperatorSpec, ...], budget: int, evaluate: EvaluateSchedule) -> None:
         self._grid, self._specs, self._budget, self._evaluate = Grid(specs), specs, budget, evaluate
@@ -141,9 +141,9 @@ class _Tree:
 
 
 def _asks(run: Run, schedule: Schedule, grid: Grid, specs: Sequence[OperatorSpec], budget: int) -> Asks:
-    """What the dynamic tree offers after the last perturbation of a run (mat_search.space), by ask.
+    """What the dynamic tree offers after the last perturbation of a run (mat_search.space), by call.
 
-    The asks before it keep their places: a perturbation that is taken away does not move those after it to other asks.
+    Earlier calls keep their places, so that removing a perturbation does not move later ones to other calls.
     """
     by_site: dict[str, list[Perturbation]] = {record.site: [] for record in run.records if record.action.boundary}
     last = _last(run, schedule)
@@ -154,13 +154,13 @@ def _asks(run: Run, schedule: Schedule, grid: Grid, specs: Sequence[OperatorSpec
 
 
 def _last(run: Run, schedule: Schedule) -> int:
-    """The step at which the last perturbation that was reached began; -1 where there is none."""
+    """The step at which the last reached perturbation began; -1 without one."""
     begun = {first_ask(item.site) for item in schedule}
     return max((record.step for record in run.records if record.site in begun), default=-1)
 
 
 def _specs(run: Run, operators: Operators, *, budget: int, max_size: int | None) -> tuple[OperatorSpec, ...]:
-    problems = [] if not len(run.spec.schedule) else ["the run is under a schedule itself"]
+    problems = [] if not len(run.spec.schedule) else ["the run has a schedule of its own"]
     problems += [
         f"{name}={value!r} is below 0" for name, value in (("budget", budget), ("max_size", max_size or 0)) if value < 0
     ]
@@ -171,11 +171,11 @@ def _specs(run: Run, operators: Operators, *, budget: int, max_size: int | None)
         elif callable(getattr(item, "spec", None)):
             specs.append(item.spec())
         else:
-            problems.append(f"{item!r} is no operator")
+            problems.append(f"{item!r} is not an operator")
     if problems:
         raise SpecError(
             what=f"schedules: {'; '.join(problems)}",
-            why="schedules are drawn for an undisturbed run, from operators or their specs",
-            fix="give the result of a mat.run without schedule, and the operators themselves (mat_faults.operators())",
+            why="schedules are drawn for a nominal run, from operators or their specs",
+            fix="pass the result of a mat.run without a schedule, and the operators themselves (mat_faults.operators())",
         )
     return tuple(specs)

@@ -1,4 +1,4 @@
-"""What a strategy is: it is asked for the next edge to execute, and told what happened. It never executes anything itself."""
+"""The interface of strategies: `ask` returns the next edge to execute, `tell` takes its outcome. Strategies execute nothing."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from mat.core.run import Run
 from mat_search.space import Edge, GridKey
 
 Why: TypeAlias = Literal["equal state", "equal effect", "equal decisions"]
-"""Why an edge need not be executed: what follows it was searched from an equal one."""
+"""Why an edge is skipped: its future was searched from an equal edge."""
 
 
 @dataclass(slots=True)
 class Skips:
-    """Edges that were not executed, each with its reason and the key of the executed edge that it equals."""
+    """Skipped edges, each with the reason and the key of the executed edge that it equals."""
 
     edges: list[tuple[Edge, Why, GridKey]] = field(default_factory=list)
 
@@ -40,7 +40,7 @@ class Skips:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EdgeOutcome:
-    """What became of an edge. `states` is D by step (mat.core.run.prefixes); `broken` the contracts, searched for, it broke."""
+    """The outcome of an edge. `states` is D by step (mat.core.run.prefixes); `broken` the searched contracts that it broke."""
 
     run: Run
     states: Sequence[str]
@@ -52,36 +52,36 @@ class EdgeOutcome:
 
 
 class Strategy(Protocol):
-    """Ask and tell. An edge that was asked for and never told counts as open."""
+    """Chooses edges by ask and tell. An edge that was asked for but never told counts as open."""
 
     skipped: Skips
     proves: bool
-    """Whether what it leaves open is all that is left: a bound of its own means something."""
+    """Whether its open edges are all that is left, so that its bound is meaningful."""
 
     def ask(self, most: int | None = None) -> Edge | None:
-        """The next edge, or None where nothing is left. `most`: a hit of this cost is known, dearer edges are not wanted."""
+        """The next edge, or None if nothing is left. `most`: a hit of this cost is known, so no edge may cost more."""
 
-    def tell(self, edge: Edge, told: EdgeOutcome) -> None:
+    def tell(self, edge: Edge, outcome: EdgeOutcome) -> None:
         """The run of an edge."""
 
     def ahead(self, count: int) -> Sequence[Edge]:
-        """Up to `count` edges that will probably be asked for next, so that workers can begin; it changes nothing."""
+        """Up to `count` edges that will probably be asked for next, so that workers can start; changes nothing."""
 
     def policy(self, edge: Edge) -> Choose | None:
-        """Who chooses further perturbations while the edge is executed; None for strategies whose schedules are fixed."""
+        """The policy that chooses further perturbations while the edge is executed; None for fixed schedules."""
 
     @property
     def seen(self) -> Set[GridKey]:
-        """Keys of the edges that were told, and of those that are exchangeable with them."""
+        """Keys of the executed edges, and of edges equivalent to them."""
 
     @property
     def bound(self) -> int:
-        """The cost up to which nothing is left to execute; -1 while not even the empty schedule was told, 0 for no proof."""
+        """The cost up to which nothing is left to execute; -1 before the empty schedule was executed, 0 without a proof."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SearchPlan:
-    """What a strategy is made from. `stream` is its own, `max_runs` what it may spend; no float decides anything."""
+    """The inputs of a strategy. `stream` is its own random stream, `max_runs` its limit; no float decides anything."""
 
     operators: tuple[OperatorSpec, ...]
     budget: int

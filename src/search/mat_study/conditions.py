@@ -1,12 +1,11 @@
-"""A task under the three conditions of A6.1, each a function of a seed and a governance variant that gives a Part.
+"""The three conditions of an evaluation: each fills the cell of a task, a seed and a governance variant. Source: A6.1.
 
-- nominal: the undisturbed run;
-- fault: the fault matrix. Each operator that acts on services, retrieval or memory, and can act on the nominal run, acts once,
-  at a call and a grid point that the seed draws alike among all it offers within the budget. Every variant gets the same
-  schedules, so that rows can be paired: those of the run without governance, or of the item's own variant where that is not
-  evaluated;
-- adversarial: the run under what a search of all operators finds worst within the budget: the cheapest counterexample, or,
-  where it finds none, a run that failed the task, or else the one that came nearest to breaking a contract.
+- nominal: the run without faults;
+- fault: the fault matrix. Each operator of services, retrieval or memory that can act on the nominal run acts once, at a call
+  and a grid point that the seed draws uniformly from all within the budget. Every variant gets the same schedules, so that
+  rows can be paired: the schedules of the run without governance, or of the item's own variant if that one is not evaluated;
+- adversarial: the worst run that a search of all operators finds within the budget: the cheapest counterexample, else a run
+  that failed the task, else the run that came nearest to breaking a contract.
 """
 
 from __future__ import annotations
@@ -35,12 +34,12 @@ from mat_study.searches import SearchEvaluator
 
 CONDITIONS: Final[tuple[RunCondition, ...]] = ("nominal", "fault", "adversarial")
 BOUNDARIES: Final = ("service", "retrieval", "memory")
-"""Where structured faults are injected (paper IV.D); what acts elsewhere is for the search."""
+"""Where structured faults are injected; only the search uses operators of other boundaries. Source: paper IV.D."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MeasuredTask:
-    """What is measured: an item of which `first` is an evaluation. `uncontrolled`: why its runs are not controlled, or ""."""
+    """A task under measurement: `first` is one of its executions. `uncontrolled`: why its runs are not controlled, or ""."""
 
     subject: Subject
     means: Means
@@ -51,7 +50,7 @@ class MeasuredTask:
 
 @dataclass(slots=True, kw_only=True)
 class EvaluationCell:
-    """One condition of a task, one seed and one variant, and what it gives. `runs` are those to be stored."""
+    """One condition of a task, one seed and one variant, with its results. `runs` are the runs to store."""
 
     task: MeasuredTask
     condition: RunCondition
@@ -61,7 +60,7 @@ class EvaluationCell:
     runs: list[tuple[Run, RunRow]] = field(default_factory=list)
 
     def execute(self, schedule: Schedule) -> Evaluated | None:
-        """An execution, measured; None where what is around the test failed, which is a row of its own."""
+        """Execute and measure a schedule. None if the test's surroundings failed, which is noted as a row of its own."""
         self.part.executions += 1
         plan = Plan(mode="search", seed=self.seed, schedule=schedule, variant=self.variant)
         given = self.task.means.evaluate(plan)
@@ -75,13 +74,13 @@ class EvaluationCell:
         return given
 
     def lost(self, why: str) -> None:
-        """Infrastructure failures are counted apart: they say nothing of the contracts."""
+        """Note an infrastructure failure, which is counted separately because it says nothing about the contracts."""
         task, workload = self.task.subject.task, self.task.first.task
         self.part.rows.append(lost(task, workload, self.condition, why, seed=self.seed, variant=self.variant))
 
 
 def nominal(cell: EvaluationCell, *, draw: bool) -> Evaluated | None:
-    """The undisturbed run, and where `draw` asks for it the fault matrix of its seed."""
+    """Execute the nominal run; with `draw`, also draw the fault matrix of its seed."""
     given = cell.execute(NO_SCHEDULE)
     if given is not None:
         cell.part.met = sorted({record.action.name for record in given.run.records if record.action.boundary})
@@ -91,20 +90,20 @@ def nominal(cell: EvaluationCell, *, draw: bool) -> Evaluated | None:
 
 
 def fault(cell: EvaluationCell, schedules: Sequence[Schedule] | None) -> None:
-    """The run under each schedule of the matrix; None where no undisturbed run was there to draw it from."""
-    if cell.task.uncontrolled:  # under faults it may do anything, waiting for ever included
+    """Execute each schedule of the matrix, which is None if there was no nominal run to draw it from."""
+    if cell.task.uncontrolled:  # under faults such a run may even wait for ever
         cell.lost(cell.task.uncontrolled)
     elif schedules is None:
-        cell.lost("no undisturbed run to draw faults from")
+        cell.lost("no nominal run to draw faults from")
     else:
         for schedule in schedules:
             cell.execute(schedule)
 
 
 def adversarial(cell: EvaluationCell, undisturbed: Evaluated | None) -> None:
-    """Searched within the seed and the variant; only the item's own variant enters the robustness curves.
+    """Search under this seed and variant; only the item's own variant enters the robustness curves.
 
-    `undisturbed`: the nominal run of the seed, which is executed again where it is not at hand.
+    `undisturbed`: the nominal run of the seed; without it, the nominal run is executed again.
     """
     task, part = cell.task, cell.part
     if task.uncontrolled:
@@ -126,7 +125,7 @@ def adversarial(cell: EvaluationCell, undisturbed: Evaluated | None) -> None:
         return
     finally:
         part.notes += evaluate.reasons
-    if result.interrupted:  # it would rather tell what it found; the next session finds it again, and the rest
+    if result.interrupted:  # an interrupted search returns what it found; the next session finds that again, and the rest
         raise KeyboardInterrupt
     part.executions += result.executions
     first = min(result.counterexamples, key=lambda found: found.cost, default=None)
@@ -139,10 +138,10 @@ def adversarial(cell: EvaluationCell, undisturbed: Evaluated | None) -> None:
 
 
 def _conclude(cell: EvaluationCell, result: CampaignResult, first: Counterexample | None) -> None:
-    """What the item itself is said to be: its own variant, on the first seed."""
+    """Set the item's own result, from its own variant on the first seed."""
     part = cell.part
     broken = next(iter(result.nominal.failures), None)
-    if broken is not None:  # it needs no disturbance, and nothing is cheaper
+    if broken is not None:  # it needs no fault, and nothing is cheaper
         first = Counterexample(verdict=broken, run=result.nominal, stability=result.nominal_stability)
     part.found += [] if first is None else [first]
     part.undisturbed += [result.nominal] if first is not None and len(first.run.spec.schedule) else []
@@ -154,9 +153,9 @@ def _campaign(task: MeasuredTask, own: bool) -> Campaign:
     settings = task.subject.settings
     return Campaign(
         operators=task.operators, budget=settings.budget, max_runs=settings.evaluation_runs, stop="cheapest",
-        strategy=settings.evaluation_strategy, shrink_runs=settings.search.shrink_runs,
-        curve=(settings.search.curve or limits.EVALUATION_CHAINS) if own else 0,
-        interval=interval, decided=partial(decided, target=settings.search.exact_target),
+        strategy=settings.evaluation_strategy, shrink_runs=settings.shrink_runs,
+        curve=(settings.curve or limits.EVALUATION_CHAINS) if own else 0,
+        interval=interval, decided=partial(decided, target=settings.target),
     )  # fmt: skip
 
 
@@ -171,7 +170,7 @@ def _stopped(given: Lost, disturbed: bool) -> str:
 def matrix(run: Run, operators: Sequence[OperatorSpec], *, budget: int) -> list[Schedule]:
     """The fault matrix of a nominal run: one schedule for each operator of BOUNDARIES that can act on it within the budget.
 
-    Where it acts, and how, is drawn alike among all that it offers, from a stream of the run's own seed named by the operator.
+    Its call and grid point are drawn uniformly, from a stream of the run's seed that is named after the operator.
     """
     structured = tuple(operator for operator in operators if operator.boundary in BOUNDARIES)
     offered: dict[str, list[Schedule]] = {}
@@ -186,10 +185,10 @@ def matrix(run: Run, operators: Sequence[OperatorSpec], *, budget: int) -> list[
 
 
 class _Worst:
-    """The worst disturbed run that breaks no further contract; the nominal one where nothing was disturbed.
+    """The worst run under faults that breaks no further contract; the nominal run if there were no faults.
 
-    A run may fail its task and keep its contracts (paper V.A reports both), so that comes first; then how near it came to
-    breaking a contract, then what it cost.
+    Worst is, in this order: a run that fails its task (which may keep its contracts), then the run nearest to breaking a
+    contract, then the cheapest. Source: paper V.A.
     """
 
     def __init__(self, nominal: Run) -> None:

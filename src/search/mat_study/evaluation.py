@@ -1,4 +1,4 @@
-"""One execution of an item as values: a Plan goes into an Evaluator, and Evaluated or Lost comes back."""
+"""One execution of an item as values: an Evaluator takes a Plan and returns Evaluated or Lost."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ from mat.monitor.contract import Contract
 from mat_study.tasks import Judged
 
 ExecutionMode: TypeAlias = Literal["nominal", "search", "regression", "strict", "compare", "measure"]
-"""`compare`: a nominal run under another governance variant. `measure`: the first of an evaluation; a test that is no task is
-executed as "nominal" instead, and the plan that comes back says so."""
+"""`compare`: a nominal run under another governance variant. `measure`: the first run of an evaluation; a test that is not a
+task is executed as "nominal" instead, and the returned plan says so."""
 TestOutcome: TypeAlias = Literal["passed", "failed", "skipped", "error"]
-"""Of a test as it is reported: `failed` in its body, an `error` in what is set up and torn down around it."""
+"""The outcome of a test in reports: `failed` in its body, `error` in its setup or teardown."""
 REPORTED: Final = ("nominal", "regression", "strict")
-"""Modes in which what the body came to is the outcome of the test; in the others its failures are data."""
+"""Modes in which the outcome of the body is the outcome of the test; in other modes its failures are data."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """What to execute. `variant`: the governance variant, "" for the item's own. `tape` answers external ports.
+    """What an evaluator executes. `variant`: the governance variant, "" for the item's own. `tape` answers external ports.
 
-    `vary`: numbers in perturbed replies may be recording proxies. `adversary` chooses perturbations during the run. `replay`:
+    `vary`: numbers in perturbed replies may be concolic values. `adversary` chooses perturbations during the run. `replay`:
     the counterexample that is run again.
     """
 
@@ -46,10 +46,10 @@ class Plan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Evaluated:
-    """An execution that gave a run, and all that is known of it.
+    """An execution that gave a run, and everything known about it.
 
-    `outcome` is the test's. `judged` is what the workload says of the run, `contracts` were armed, `variants` are those that
-    the item is to be run under, its own first.
+    `outcome` is the test's. `judged` is the workload's judgement of the run, `contracts` were armed, `variants` are those to
+    run the item under, its own first.
     """
 
     plan: Plan
@@ -75,11 +75,11 @@ class Evaluated:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lost:
-    """An execution without a run that counts: it was skipped, or what is around the test failed.
+    """An execution without a run that counts: the test was skipped, or its setup or teardown failed.
 
-    `why` says it in words that are the same each time, `outcome` is the test's. `refused`: it asks for what cannot be had,
-    which is a mistake of its author. `unanswered`: a live call was not allowed; what to do about it. `task` and `variants`, as
-    far as they were known.
+    `why` gives the reason in the same words each time, `outcome` is the test's. `refused`: the test asks for something that is
+    not available, a mistake of its author. `unanswered`: a live call was not allowed, with the fix. `task` and `variants` hold
+    what was known by then.
     """
 
     plan: Plan
@@ -103,7 +103,7 @@ Evaluator: TypeAlias = Callable[[Plan], Evaluated | Lost]
 
 
 class EvaluationLost(Exception):  # noqa: N818  (named after what happened)
-    """Carries a lost execution through a search, which knows runs only."""
+    """Carries a lost execution through a search, which handles runs only."""
 
     def __init__(self, lost: Lost) -> None:
         self.lost = lost

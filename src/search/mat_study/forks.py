@@ -1,12 +1,12 @@
-"""Processes that evaluate one item beside this one (--mat-workers): forked where its search begins, gone where it ends.
+"""Worker processes that evaluate one item (--mat-workers): forked when its search begins, ended with it.
 
-A fork inherits the collected item and its module and session fixtures as they are at that moment, so that nothing has to be
-imported, collected or set up again. What it does to them stays in it: they are torn down once, by this process. A worker
-reads schedules from a pipe and writes runs into it, and nothing anywhere else: it has no terminal, no report and no files of
-this session, and it ends without running what this process registered for its own end.
+A fork inherits the collected item and its module and session fixtures as they are at that moment, so nothing is
+imported, collected or set up again. Its changes to them stay in the fork: this process alone tears them down, once. A worker
+reads schedules from a pipe and writes runs into it, and nothing else: it has no terminal, no report and no files of this
+session, and it exits without the exit handlers of this process.
 
-This process starts no thread for that. Threads around a run are something that a run has to wait for, and the search executes
-some of its runs here.
+This process starts no thread for its workers: a run waits for threads around it, and the search executes some of its runs
+in this process.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from mat_search.executions import Declined
 T = TypeVar("T")
 _OUTPUT: Final = (1, 2)
 _DECISIONS: Final = ("SearchStopped", "LiveCallsSpent")
-"""What an evaluation raises where it is to go no further; the process that searches has to decide that itself."""
+"""Raised by an evaluation that must not go on; the searching process has to make that decision itself."""
 
 
 class WorkerDied(BrokenExecutor):
@@ -39,15 +39,15 @@ class WorkerDied(BrokenExecutor):
 
 
 class WorkerFailed(Exception):  # noqa: N818  (named after what happened)
-    """What a task raised in a worker, in words: exceptions and the reports they carry are made anew where it is repeated."""
+    """The text of an exception that a task raised in a worker; repeating the task here raises the exception itself."""
 
 
 class Forked(Executor):
-    """Tasks in forks of this process, which begin with the first of them.
+    """An Executor that runs tasks in forks of this process, started at the first task.
 
-    `inherited`: objects that tasks may name without being pickled, because every fork has them. `prepare` is called in a new
-    fork. `sidecar(result)` is called in it after each task, and `unpack(result, sidecar)` here, before the result is known to
-    anybody. Results are taken in whenever somebody asks for one, or submits.
+    `inherited`: objects that tasks may refer to without pickling, because every fork has them. `prepare` is called in each new
+    fork. `sidecar(result)` is called there after each task, and `unpack(result, sidecar)` here before anybody gets the result.
+    Results are received whenever somebody asks for one or submits a task.
     """
 
     def __init__(
@@ -69,7 +69,7 @@ class Forked(Executor):
 
     def submit(self, function: Callable[..., T], /, *arguments: Any, **named: Any) -> Future[T]:
         if self._closed:
-            raise RuntimeError("the workers are gone")
+            raise RuntimeError("the workers have exited")
         task = _pickled((function, arguments, named), self._inherited)
         while len(self._workers) < self._max_workers:
             self._workers.append(self._forked())
@@ -79,7 +79,7 @@ class Forked(Executor):
         return answer
 
     def take(self, timeout: float | None = 0) -> None:
-        """Take in the results that are there, after `timeout` real seconds at the latest, and hand out what is waiting."""
+        """Receive the available results, waiting at most `timeout` real seconds, and hand out waiting tasks."""
         self._hand_out()
         busy = {worker.pipe: worker for worker in self._workers if worker.answer is not None}
         for pipe in wait(list(busy), timeout) if busy else ():
@@ -87,7 +87,7 @@ class Forked(Executor):
         self._hand_out()
 
     def until(self, answer: Future[Any], timeout: float | None) -> None:
-        """Take results in until that of `answer` is among them."""
+        """Receive results until that of `answer` is among them."""
         deadline = None if timeout is None else real_monotonic() + timeout
         while not Future.done(answer):
             left = None if deadline is None else deadline - real_monotonic()
@@ -113,10 +113,10 @@ class Forked(Executor):
         except (EOFError, OSError):
             answer.set_exception(WorkerDied(f"worker {worker.process} {worker.ended()}"))
             return
-        except Exception as error:  # an answer that only its worker can read
+        except Exception as error:  # an answer that cannot be unpickled here
             answer.set_exception(WorkerFailed(f"{type(error).__name__}: {error}"))
             return
-        except BaseException:  # half an answer was read, and the other half means nothing to the next one
+        except BaseException:  # half an answer was read, and its other half would corrupt the next answer
             worker.answer = answer
             worker.end()
             raise
@@ -127,7 +127,7 @@ class Forked(Executor):
         answer.set_result(value)
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
-        """End the workers. What they are executing is given up: whoever wants it has waited for it."""
+        """End the workers and give up their current tasks: whoever wants a result has waited for it."""
         self._closed = True
         while self._waiting:
             self._waiting.popleft()[0].cancel()
@@ -140,14 +140,14 @@ class Forked(Executor):
     def _forked(self) -> _Worker:
         here, there = Pipe()
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", DeprecationWarning)  # of threads that others run; a run has none of its own yet
+            warnings.simplefilter("ignore", DeprecationWarning)  # about threads of others; a run has none of its own yet
             process = os.fork()
         if process:
             there.close()
             return _Worker(process, here)
         status = 1
         try:
-            signal.signal(signal.SIGINT, signal.SIG_IGN)  # a person's Ctrl-C is for the process that searches
+            signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the searching process
             here.close()
             for sibling in self._workers:  # else their pipes would outlive this process's parent
                 sibling.pipe.close()
@@ -158,7 +158,7 @@ class Forked(Executor):
             os._exit(status)
 
     def _serve(self, pipe: Connection) -> None:
-        with suppress(EOFError, OSError):  # the parent is gone, or has no more to ask
+        with suppress(EOFError, OSError):  # the parent has exited, or has no more tasks
             while True:
                 pipe.send_bytes(self._done(pipe.recv_bytes()))
 
@@ -173,7 +173,7 @@ class Forked(Executor):
 
 
 class _Answer(Future[Any]):
-    """A future whose result is taken in by whoever asks for it."""
+    """A future whose result is received when somebody asks for it."""
 
     def __init__(self, pool: Forked) -> None:
         super().__init__()
@@ -194,7 +194,7 @@ class _Answer(Future[Any]):
 
 
 class _Worker:
-    """A forked process, this end of its pipe, and whom its next answer is for."""
+    """A forked process, this end of its pipe, and the future of its current task."""
 
     def __init__(self, process: int, pipe: Connection) -> None:
         self.process, self.pipe = process, pipe
@@ -203,11 +203,11 @@ class _Worker:
 
     def give(self, answer: _Answer, task: bytes) -> None:
         self.answer = answer
-        with suppress(OSError):  # it is dead, and the end of its pipe will tell
+        with suppress(OSError):  # it is dead, which the end of its pipe will show
             self.pipe.send_bytes(task)
 
     def ended(self) -> str:
-        """Wait for the process that has closed its pipe; how it ended."""
+        """Wait for the process, which has closed its pipe; returns how it ended."""
         self.alive = False
         self.pipe.close()
         try:
@@ -215,7 +215,7 @@ class _Worker:
         except ChildProcessError:
             return "is gone"
         code = os.waitstatus_to_exitcode(status)
-        return f"was ended by signal {-code}" if code < 0 else f"ended with {code}"
+        return f"was killed by signal {-code}" if code < 0 else f"exited with {code}"
 
     def end(self) -> None:
         if not self.alive:
@@ -259,7 +259,7 @@ def refuse_without_fork() -> None:
     """MatError where the platform has no fork."""
     if not hasattr(os, "fork"):
         raise MatError(
-            "--mat-workers cannot be had on this platform",
-            why="workers are forks of the process that has the item, and there is no fork here",
+            "--mat-workers is not available on this platform",
+            why="workers are forks of the process that has the item, and this platform has no fork",
             fix="leave it out; with pytest-xdist (-n), several items are searched at once",
         )

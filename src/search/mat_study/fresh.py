@@ -1,7 +1,7 @@
-"""Executing schedules where no earlier run can have left anything: in a fresh interpreter.
+"""Execute schedules in a fresh interpreter, where no earlier run can have left state.
 
-It also has another hash seed, so that an order taken from a set shows. Two ends of one file: `confirm` writes a request and
-starts the process; there, `answer` executes it and writes the runs next to the request, a line each.
+The interpreter has another hash seed, which exposes a dependence on set order. This module holds both ends: `confirm` writes
+a request and starts the process; there, `answer` executes it and writes the runs next to the request, one per line.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from mat_study.evaluation import Evaluated, Evaluator, Plan
 _HASH_SEED: Final = "424242"
 _SECONDS: Final = 600.0
 _LOOK_S: Final = 0.005
-"""Real seconds between two looks for an answer."""
+"""Real seconds between two checks for an answer."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,9 +41,9 @@ class FreshRequest:
 def confirm(
     schedules: Sequence[Schedule], command: Callable[[Path], Sequence[str]], *, folder: Path, where: str
 ) -> Iterator[Run | None]:
-    """Execute schedules of the item `where` in one fresh process, and give each run as soon as it is there.
+    """Execute schedules of the item `where` in one fresh process, and yield each run as soon as it is ready.
 
-    `command` starts it, in `folder`, with the file of the request.
+    `command` gives the command line that starts the process in `folder`, from the request file.
     """
     with tempfile.TemporaryDirectory(prefix="mat-") as place, open(Path(place, "said"), "w+b") as said:
         request = Path(place, "request.json")
@@ -63,15 +63,15 @@ def confirm(
             said.seek(0)
             text = said.read()[-2000:].decode(errors="replace").strip()
             raise MatError(
-                "the fresh process that confirms counterexamples gave no answer",
-                why=text or f"it ended with {process.returncode}",
+                "the fresh process that confirms counterexamples did not answer",
+                why=text or f"it exited with {process.returncode}",
                 fix="run the test by its node id alone and see whether it is collected",
                 where=where,
             )
 
 
 def answer(request: Path, evaluate: Evaluator) -> int:
-    """In the fresh process: execute what is asked for, while somebody is left to read it. Gives the seed."""
+    """In the fresh process: execute the request while its reader is alive. Returns the seed."""
     asked = decode(FreshRequest, json.loads(request.read_text()), where=str(request))
     for schedule in asked.schedules:
         if os.name == "posix" and os.getppid() != asked.parent:
@@ -84,7 +84,7 @@ def answer(request: Path, evaluate: Evaluator) -> int:
 
 
 def _answers(process: subprocess.Popen[bytes], path: Path) -> Iterator[Any]:
-    """The lines of the answer as they are written, until the process has ended or its time is over."""
+    """Yield the lines of the answer as they are written, until the process has ended or its time is over."""
     deadline, offset, ended = real_monotonic() + _SECONDS, 0, False
     while not ended:
         try:
@@ -116,8 +116,8 @@ def _environment() -> dict[str, str]:
 def _user_roots() -> list[str]:
     """The user's own entries of sys.path, in their order, so that imports resolve as they do here.
 
-    They hold PYTHONPATH, what a conftest or `pythonpath` put there, and editable installations; the installation's own
-    folders come back by themselves.
+    They are PYTHONPATH, additions of a conftest or `pythonpath`, and editable installations; the interpreter adds the folders
+    of the installation itself.
     """
     return [
         path for path in sys.path if path and "site-packages" not in path and not path.startswith((sys.prefix, sys.base_prefix))

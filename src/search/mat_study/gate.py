@@ -1,4 +1,4 @@
-"""The suites of a session with a gate (A6.7): what it selects, what it ran, and the evidence that comes of it."""
+"""The suites of a session with a gate: what it selects, what it ran, and the resulting evidence. Source: A6.7."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _NOT_RUN: Final = "it did not run"
 
 
 class Suites:
-    """A session by itself runs all seeds that the baseline has; one of several (`round`) runs some of them."""
+    """A single session runs all seeds of the baseline; one of several (`round`) runs some of them."""
 
     def __init__(self, baseline: Baseline, settings: GateSettings, round: Round | None) -> None:
         self._baseline, self._settings = baseline, settings
@@ -36,7 +36,7 @@ class Suites:
         broken: Sequence[str],
         there: Callable[[str], bool],
     ) -> frozenset[str]:
-        """The items to run. `there`: whether one that was not collected could exist still."""
+        """The items to run. `there`: whether an item that was not collected may still exist."""
         plan = self._round.plan or measure.plan(
             self._baseline, tests=tests, replays=replays, broken=broken, there=there, smoke=self._round.smoke,
             seeds=self._round.seeds, all_replays=self._round.all_replays,
@@ -47,7 +47,7 @@ class Suites:
         return frozenset(item for item in plan.selected if self._seeds.get(item))
 
     def take(self, plan: GatePlan) -> None:
-        """What was selected, here or by a worker; all select alike. Of it, the seeds of this session."""
+        """Take the selection, made here or by a worker (all make the same), and the seeds of this session."""
         self.plan = plan
         self._seeds = {test.item: test.seeds[self._round.begin : self._round.end] for test in plan.smoke}
 
@@ -64,7 +64,7 @@ class Suites:
         self._ends[result.id] = ReplayEnd(id=result.id, status=result.status, why=result.reason)
 
     def failed(self, item: str, why: str, *, skipped: bool) -> None:
-        """A report of an item did not pass; the first says why."""
+        """Note a report that did not pass; the first of an item gives the reason."""
         self._unrun.setdefault(item, Unrun(item=item, why=why, skipped=skipped))
 
     def evidence(self) -> GateEvidence:
@@ -87,7 +87,7 @@ class Suites:
         return measure.judge(self._baseline, self.plan or GatePlan(), evidence, self._settings.rules)
 
     def _end(self, name: str) -> ReplayEnd:
-        """How a replay ended: by its result, and where its report failed, with what that says."""
+        """How a replay ended: its result, and if its report failed, the reason."""
         found, failed = self._ends.get(name), self._unrun.get(name)
         status = found.status if found is not None else "failed"
         if failed is None:

@@ -1,4 +1,4 @@
-"""The study of one item: what was asked of the session decides what is executed; a value says all that came of it."""
+"""The study of one item: the session's options decide what is executed, and one value holds all results."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from mat_study.variants import compare
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Asked:
-    """What is asked of an item: its undisturbed runs, and a search under `stress`; or `evaluate` it where it is a task; or a
-    gate's `seeds`; or a `replay`. `look`: somebody looks at the first run that fails (--pdb)."""
+    """What a study does: nominal runs, with `stress` also a search; or an evaluation (`evaluate`) if the item is a task; or
+    a gate's `seeds`; or a `replay`. `look`: a person inspects the first run that fails (--pdb)."""
 
     stress: bool = False
     evaluate: bool = False
@@ -31,12 +31,12 @@ class Asked:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ItemStudy:
-    """What the study of an item gave.
+    """The results of the study of an item.
 
-    `reported`: the execution whose outcome is the item's, unless `failure` says why it fails. `result` None: there is nothing
-    to report of it but that; else `report` is all that there is. `failed_seed`: that of a failing execution among several.
-    `unjudged`: what could not be. `smoke`: how many of a gate's seeds failed, None where that is not the question.
-    `interrupted`: the session is to be ended.
+    `reported`: the execution whose outcome is the item's, unless `failure` gives the reason why the item fails. `result` None:
+    nothing else to report; otherwise `report` holds everything. `failed_seed`: the seed of a failing execution among several.
+    `unjudged`: what could not be judged. `smoke`: how many of a gate's seeds failed, None without a gate.
+    `interrupted`: the session must end.
     """
 
     reported: Evaluated | Lost
@@ -51,7 +51,7 @@ class ItemStudy:
 
 
 def study(subject: Subject, means: Means, asked: Asked) -> ItemStudy:
-    """Study one item, from its first execution to what is said of it."""
+    """Study one item, from its first execution to its result."""
     gathered = Gathered(subject.task, store=means.store, compared=means.compared)
     searches = Searches(subject, means)
     try:
@@ -84,11 +84,11 @@ def study(subject: Subject, means: Means, asked: Asked) -> ItemStudy:
 def _run(
     subject: Subject, means: Means, gathered: Gathered, searches: Searches, asked: Asked, *, begun: Evaluated | None = None
 ) -> ItemStudy:
-    """The undisturbed runs, and where they pass the search."""
+    """Execute the nominal runs, and if they pass, the search."""
     runs = nominal(subject, means, gathered, begun=begun, look=asked.look)
     given = runs.reported
     found = ItemStudy(reported=given, failed_seed=runs.failed if subject.settings.seeds > 1 else None)
-    if isinstance(given, Lost):  # skipped, failed in set-up, or a test that requests nothing of ours
+    if isinstance(given, Lost):  # skipped, failed in setup, or a test that requests nothing of pytest-mat
         return found
     if given.outcome != "passed":
         gathered.show(given.run)
@@ -106,7 +106,7 @@ def _run(
 def _compared(
     subject: Subject, means: Means, gathered: Gathered, searches: Searches, asked: Asked, found: ItemStudy
 ) -> ItemStudy:
-    """With the item's other governance variants, where there is something to compare them with."""
+    """Add the item's other governance variants, if there is something to compare them with."""
     if found.result is None:
         return found
     problems = compare(subject, means, gathered, searches, gathered.variants[1:], stress=asked.stress)
@@ -115,7 +115,7 @@ def _compared(
 
 
 def _unmeasured(subject: Subject, gathered: Gathered, first: Lost) -> ItemStudy:
-    """The task could not be evaluated: its first run did not come about."""
+    """The result of a task that could not be evaluated, because it has no first run."""
     notice = Notice(item=subject.id, what="unevaluated")
     gathered.rows = lost_at_once(subject, first)
     if not gathered.rows:
@@ -127,7 +127,7 @@ def _unmeasured(subject: Subject, gathered: Gathered, first: Lost) -> ItemStudy:
 
 
 def _measured(subject: Subject, means: Means, gathered: Gathered, first: Evaluated) -> ItemStudy:
-    """A task, under all conditions."""
+    """Evaluate a task under all conditions."""
     means.searching()
     measurement = Measurement(subject, means, first)
     try:

@@ -1,8 +1,8 @@
-"""Live calls of an item (--mat-live-calls, live_calls=): its cassette, and what follows from replies that were recorded.
+"""Live calls of an item (--mat-live-calls, live_calls=): its cassette, and the consequences of recorded replies.
 
-Without a number nothing is recorded, and external ports are called in every run: right for scripted models, which reply the
-same to the same. With one, every run of the item hears recorded replies, and a run that had to make live calls is executed
-once more: only a run that was served wholly from the cassette can be repeated, whatever a client draws or waits for on its way.
+Without a number, nothing is recorded and every run calls external ports, which is right for scripted models: they give equal
+replies to equal requests. With a number, every run of the item gets recorded replies, and a run that made live calls is
+executed again: only a run served entirely from the cassette is repeatable, whatever a client draws or waits for.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _BEFORE: Final = Path(".mat", "reels")
 _UNSAFE: Final = re.compile(r"[^A-Za-z0-9_.-]+")
 _NAME_CHARS: Final = 60
 _DIFFERED: Final = "likely causes:"
-"""In the reason of a certificate: a run was not the one that it repeated."""
+"""Marks the reason of a certificate that failed because a repeated run differed."""
 
 
 class LiveCalls:
@@ -40,7 +40,7 @@ class LiveCalls:
         self._cassette: Cassette | None = None
 
     def tape_for(self, seed: int, given: Tape | None) -> Tape | None:
-        """What the next run hears: the tape it is given, else the cassette, read once a session, else the ports themselves."""
+        """The replies for the next run: the given tape, else the cassette (read once per session), else None (the ports)."""
         if given is not None or self._most is None:
             return given
         if self._cassette is None:
@@ -51,13 +51,13 @@ class LiveCalls:
 
     @property
     def recorded(self) -> bool:
-        """Whether runs of this item hear recorded replies."""
+        """Whether runs of this item get recorded replies."""
         return self._cassette is not None
 
     def until_served(self, execute: Callable[[], T], unanswered: Callable[[T], bool]) -> T:
-        """What `execute` gives, executed again as long as it had to make live calls and got them.
+        """The result of `execute`, which is repeated as long as it makes live calls and gets replies.
 
-        It ends: what was called for is recorded, and the number of live calls is limited.
+        This ends: replies are recorded, and the number of live calls is limited.
         """
         while True:
             before = self._spent()
@@ -66,21 +66,21 @@ class LiveCalls:
                 return result
 
     def _spent(self) -> int:
-        """Live calls made so far, those of forks included; 0 before there is a cassette."""
+        """Live calls so far, including those of forks; 0 before there is a cassette."""
         if self._cassette is None or self._cassette.only_serves:
             return 0
         self._cassette.catch_up()
         return self._cassette.spent
 
     def serve_only(self) -> None:
-        """In a worker: live calls are the searching process's, which makes them in one order however many workers there are."""
+        """In a worker: make no live calls. The searching process makes them, in one order for any number of workers."""
         if self._cassette is not None:
             self._cassette.only_serves = True
 
     def relative(self, certificate: Certificate, run: Run) -> Certificate:
-        """The certificate, which says so where it stands on recorded replies; where it fell for want of them, its reason does.
+        """The certificate, marked as relative to recorded replies; if it failed for lack of them, its reason says so.
 
-        `run`: one of the item's, whose external ports are named.
+        `run`: a run of the item, whose external ports are named.
         """
         if self._cassette is not None:
             return replace(certificate, relative_to=RECORDED_REPLIES) if self._cassette.used else certificate
@@ -92,7 +92,7 @@ class LiveCalls:
 
 
 def path_of(root: Path, task: str) -> Path:
-    """Where the cassette of a test is, moved there from the folder of earlier versions: a name for people, and a digest."""
+    """The path of a test's cassette (a readable name and a digest); moves it there from the folder of earlier versions."""
     name = _UNSAFE.sub("_", task.rpartition("::")[2])[:_NAME_CHARS].strip("._-") or "cassette"
     digest = sha256(task.encode()).hexdigest()[:12]
     path = root / FOLDER / f"{name}-{digest}.jsonl"
@@ -104,7 +104,7 @@ def path_of(root: Path, task: str) -> Path:
 
 
 def unanswered(error: MatError | None) -> str:
-    """A refusal to call live on one line, for a certificate; "" where every request was answered."""
+    """A refused live call as one line for a certificate; "" if every request was answered."""
     if error is None:
         return ""
     return f"{error.what} (at {error.where}): {error.fix}" if error.where else f"{error.what}: {error.fix}"

@@ -1,4 +1,4 @@
-"""What a study is about, and what it is given to execute with. The plugin makes both."""
+"""The inputs of a study: its subject, and the means to execute it. The plugin makes both."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from mat_study.settings import ItemSettings
 from mat_study.store import ItemRuns
 
 WriteLine: TypeAlias = Callable[[str], None]
-"""Shows a line of progress, over the last one."""
+"""Shows a line of progress in place of the previous one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Subject:
-    """The item under study. `id` is its own, `task` the one that it has without its replay, `name` a short one.
+    """The item under study. `id` is its node id, `task` the node id without its replay, `name` a short name.
 
-    `place` of `places`: its position in the session, for the time that is left, which began at `began_s`.
+    `place` of `places`: its position in the session, which began at `began_s`, to estimate the time left.
     """
 
     id: str
@@ -37,14 +37,14 @@ class Subject:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Means:
-    """What to study an item with.
+    """The means to study an item.
 
-    `evaluate` executes a plan. `operators` gives the chosen ones; MatError where there are none of a name. `confirm` makes,
-    for a governance variant, a function that executes schedules in a fresh process. `replays` is the folder for replay files,
-    whose paths `typed` gives as a user types them. `prepare` is called in a worker before it executes anything, `searching`
-    before the first execution that is not the reported one, `interrupted` where no report will say that there is something to
-    go on with. `root` is the folder that holds `.mat`, `began_ns` when the session began as files tell time. `compared`:
-    whether an undisturbed run of a seed is shown; None where nothing is.
+    `evaluate` executes a plan. `operators` returns the chosen operators; MatError for an unknown name. `confirm` makes, for a
+    governance variant, a function that executes schedules in a fresh process. `replays` is the folder for replay files;
+    `typed` writes their paths as a user types them. `prepare` is called in a worker before it executes anything, `searching`
+    before the first execution that is not the reported one, `interrupted` if no report will mention that there is something to
+    resume. `root` is the folder that contains `.mat`, `began_ns` the start of the session on the clock of file times.
+    `compared`: whether a nominal run of a seed is shown; None if nothing is shown.
     """
 
     evaluate: Evaluator

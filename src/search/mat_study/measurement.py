@@ -1,7 +1,7 @@
 """`--mat-evaluate`: a task under the three conditions of A6.1, on all its seeds and governance variants, as rows of numbers.
 
-A finished part (one condition, one seed and one variant) is kept in `.mat/evaluations` until its session has come to its end,
-so that an evaluation that was interrupted goes on where it was.
+A finished cell (one condition, one seed and one variant) is kept in `.mat/evaluations` until its session has finished, so
+that an interrupted evaluation can resume.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ FOLDER: Final = Path(".mat", "evaluations")
 
 
 class Measurement:
-    """The evaluation of one task, of which `first` is an execution. `total` is what its parts add up to."""
+    """The evaluation of one task, `first` being one of its executions. `total` is the sum of its cells."""
 
     def __init__(self, subject: Subject, means: Means, first: Evaluated) -> None:
         self._subject, self._means = subject, means
@@ -54,12 +54,12 @@ class Measurement:
         return {
             "item": self._subject.id, "the first run": self._task.first.run.head, "variants": list(self._variants),
             "operators": grid_digest(self._task.operators), "budget": settings.budget, "horizon": settings.horizon,
-            "max_runs": settings.evaluation_runs, "strategy": settings.evaluation_strategy, "curve": settings.search.curve,
-            "timeout": settings.timeout_s, "shrink_runs": settings.search.shrink_runs,
+            "max_runs": settings.evaluation_runs, "strategy": settings.evaluation_strategy, "curve": settings.curve,
+            "timeout": settings.timeout_s, "shrink_runs": settings.shrink_runs,
         }  # fmt: skip
 
     def run(self) -> None:
-        """Execute all parts: of each variant each seed, of each seed each condition. The matrix is drawn before it is used."""
+        """Execute all cells: each condition of each seed of each variant. The matrix is drawn before it is used."""
         seeds = range(self._subject.settings.seeds)
         order = (self._plainest, *(name for name in self._variants if name != self._plainest))
         progress = _Progress(self._subject, self._means, len(order) * len(seeds) * len(CONDITIONS))
@@ -72,13 +72,13 @@ class Measurement:
                         progress.step(f"{condition}, seed {seed}, {variant}")
         finally:
             self._parts.close()
-        for variant in self._variants:  # the item's own first: it stands for the item in tables that know no variants
+        for variant in self._variants:  # the item's own first: tables without a variant column show it
             for seed in seeds:
                 for condition in CONDITIONS:
                     self.total.take(parts[variant, seed, condition])
 
     def _one(self, variant: str, seed: int, condition: RunCondition) -> EvaluationPart:
-        """One part: taken from the journal, or executed and kept there, its runs before it."""
+        """One cell: taken from the journal, or executed and kept there (its runs are stored first)."""
         name = f"{variant}/{seed}/{condition}"
         part = self._parts.recall(name)
         if part is None:
@@ -93,7 +93,7 @@ class Measurement:
         return part
 
     def _execute(self, cell: EvaluationCell) -> None:
-        """The undisturbed run of a seed is executed once more for its search only where it was taken from the journal."""
+        """Execute a cell. A seed's nominal run is executed again for the search only if it came from the journal."""
         if cell.condition == "nominal":
             self._undisturbed = nominal(cell, draw=cell.variant == self._plainest)
         elif cell.condition == "fault":
@@ -112,11 +112,11 @@ class Measurement:
         )  # fmt: skip
 
     def _reason(self) -> str:
-        """What a reader should know of how the parts were made."""
+        """What a reader should know about how the cells were made."""
         return "; ".join(f"{note} ({count}x)" if count > 1 else note for note, count in Counter(self.total.notes).items())
 
     def notice(self) -> Notice:
-        """Where its journal is, what was taken from it, and what the session sums up."""
+        """The path of the journal, how much was reused from it, and what the session summarises."""
         task, total = self._task.first.task, self.total
         taken, parts = self._parts.recalled, len(self._variants) * self._subject.settings.seeds * len(CONDITIONS)
         declared = {**dict.fromkeys(task.channels, "channel"), **dict.fromkeys(task.tools, "tool")}
@@ -129,36 +129,36 @@ class Measurement:
         )  # fmt: skip
 
     def begun(self) -> Notice:
-        """The same of an evaluation that was interrupted: there is something to go on with."""
+        """The notice of an interrupted evaluation, which can be resumed."""
         return Notice(item=self._subject.id, what="begun", path=str(self._parts.path or ""))
 
 
 def lost_at_once(subject: Subject, given: Lost) -> list[RunRow]:
-    """A task whose very first run did not come about, which is an error of its test (--mat-evaluate goes on with the next).
+    """The rows of a task without a first run, which is an error of its test (--mat-evaluate continues with the next).
 
-    The same failure in a later run is a row of its own, so it is one here: of seed 0 and the item's own variant, under each
-    condition. No rows for a test that is skipped, or that asks for what cannot be had.
+    The same failure in a later run gives a row, so it gives one here for each condition, with seed 0 and the item's own
+    variant. No rows for a test that is skipped, or that asks for something that is not available.
     """
     if given.outcome == "skipped" or given.refused or not is_task(given.task):
         return []
     whys: dict[RunCondition, str] = {
-        "nominal": given.why, "fault": "no undisturbed run to draw faults from",
-        "adversarial": "no undisturbed run to search from",
+        "nominal": given.why, "fault": "no nominal run to draw faults from",
+        "adversarial": "no nominal run to search from",
     }  # fmt: skip
     return [lost(subject.task, given.task, condition, why, seed=0, variant=given.variant) for condition, why in whys.items()]
 
 
 class _Progress:
-    """How far an evaluation is.
+    """The progress of an evaluation.
 
-    The time left is that of the parts so far, for as many as are left; items to come count as much as this one.
+    The time left extrapolates from the finished cells; later items count as much as this one.
     """
 
     def __init__(self, subject: Subject, means: Means, parts: int) -> None:
         self._subject, self._line, self._parts, self._done = subject, means.line, parts, 0
 
     def step(self, said: str) -> None:
-        """One more part is done."""
+        """Note that one more cell is done."""
         self._done += 1
         if self._line is None:
             return

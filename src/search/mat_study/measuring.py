@@ -1,4 +1,4 @@
-"""What the executions of one item give in numbers."""
+"""Rows of numbers from the executions of one item."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ from mat_study.store import ItemRuns
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ItemReport:
-    """What there is to report of one item; it travels from the process that studied it.
+    """Everything to report about one item; sent by the process that studied it.
 
-    `governed` and `searches` are what its runs and searches say of governance variants, `curves` what its search gives to
-    robustness curves, `shown` what a page shows besides its counterexamples; `kept` counts the runs that went into the store.
+    `governed` and `searches` are rows on governance variants from its runs and searches, `curves` the rows for robustness
+    curves, `shown` what a page shows in addition to counterexamples; `kept` counts the runs written to the store.
     """
 
     result: ItemResult
@@ -39,10 +39,10 @@ class ItemReport:
 
 
 class Gathered:
-    """What an item's executions gave so far: a row for each RunSpec, and what is to be shown.
+    """The results of an item's executions so far: a row for each RunSpec, and the runs to show.
 
-    `task` is the id that rows carry. `compared`: whether a replay of this session is compared with the undisturbed run of a
-    seed; None where no page shows runs. `variants` are those that the item is to be run under, as far as they are known.
+    `task` is the id in the rows. `compared`: whether a replay of this session is compared with the nominal run of a seed;
+    None if no page shows runs. `variants`: the variants to run the item under, as far as they are known.
     """
 
     def __init__(self, task: str, *, store: ItemRuns | None = None, compared: Callable[[int], bool] | None = None) -> None:
@@ -59,11 +59,11 @@ class Gathered:
 
     @property
     def category(self) -> str:
-        """What the workload says, which may be a fixture's, in its short name."""
+        """The short name of the category from the workload, which may come from a fixture."""
         return self.rows[0].category if self.rows else ""
 
     def note(self, given: Evaluated, condition: RunCondition) -> None:
-        """Keep the run's row once per RunSpec: repetitions that check determinism are no further evidence."""
+        """Keep the run's row once per RunSpec: repetitions that check determinism add no evidence."""
         self.unjudged = self.unjudged or _unjudged(given.run)
         self.variants = given.variants
         if given.run.id in self._counted:
@@ -72,7 +72,7 @@ class Gathered:
         row, governed = measured(given, self.task, condition)
         self.rows.append(row)
         self.governed += [] if governed is None else [governed]
-        if condition != "fault":  # what a search executes on its way is not kept singly
+        if condition != "fault":  # single executions of a search are not kept
             self.keep([(given.run, row)])
 
     def keep(self, runs: Sequence[tuple[Run, RunRow]]) -> None:
@@ -80,7 +80,7 @@ class Gathered:
             self._store.keep(runs)
 
     def show(self, *runs: Run) -> None:
-        """For the page of a session: runs that broke something, or that one which did is compared with."""
+        """Keep runs for the page of a session: those that broke something, or with which such a run is compared."""
         if self._compared is not None:
             self.shown += runs
 
@@ -95,7 +95,7 @@ class Gathered:
         )  # fmt: skip
 
     def of_variants(self) -> Gathered:
-        """For runs of other governance variants, whose rows belong in the table of variants alone."""
+        """A copy for runs of other governance variants, whose rows belong only in the table of variants."""
         other = Gathered(self.task, store=self._store)
         other.governed, other.searches = self.governed, self.searches
         return other
@@ -104,7 +104,7 @@ class Gathered:
 def measured(
     given: Evaluated, task: str, condition: RunCondition, *, claims: bool = False
 ) -> tuple[RunRow, GovernedRow | None]:
-    """A run in numbers, and what it says of governance. `claims`: judge its claims as well, which takes time."""
+    """The row of a run, and its row on governance. `claims`: judge its claims as well, which takes time."""
     run = given.run
     row = row_of(
         run, item=task, condition=condition, rules=rules_of(given.contracts),
@@ -115,7 +115,7 @@ def measured(
 
 
 def _governed(given: Evaluated, task: str, condition: RunCondition) -> GovernedRow | None:
-    """None where nothing governs the item and nothing was decided."""
+    """None if the item has no governance and no decision was made."""
     if given.variants == ("none",) and all(record.mediation is None for record in given.run.records):
         return None
     return governed_row(
@@ -125,7 +125,7 @@ def _governed(given: Evaluated, task: str, condition: RunCondition) -> GovernedR
 
 
 def lost(task: str, workload: Workload, condition: RunCondition, why: str, *, seed: int, variant: str) -> RunRow:
-    """The row of an execution that gave no run: infrastructure failures say nothing of the contracts."""
+    """The row of an execution that gave no run: infrastructure failures say nothing about the contracts."""
     labels = Labels(
         category=workload.category, input=workload.input, variant=variant, episode=workload.episode, infrastructure=why
     )
@@ -133,7 +133,7 @@ def lost(task: str, workload: Workload, condition: RunCondition, why: str, *, se
 
 
 def search_row(task: str, variant: str, result: CampaignResult) -> SearchRow:
-    """What a search under a variant found; a run that breaks a contract undisturbed costs nothing."""
+    """The result of a search under a variant; a contract that the nominal run breaks costs 0."""
     broken = next(iter(result.nominal.failures), None)
     first = min(result.counterexamples, key=lambda found: found.cost, default=None)
     cost, contract = (None, "") if first is None else (first.cost, first.verdict.contract)
@@ -146,7 +146,7 @@ def search_row(task: str, variant: str, result: CampaignResult) -> SearchRow:
 
 
 def curve(task: str, category: str, budget: int, result: CampaignResult) -> CurveRow:
-    """What a search gives to robustness curves."""
+    """The row of a search for robustness curves."""
     return curve_row(
         item=task, category=category, budget=budget, certificate=result.certificate, lives=result.lives, chains=result.chains
     )

@@ -1,4 +1,4 @@
-"""The undisturbed runs of an item: all its seeds, fresh fixtures each."""
+"""The nominal runs of an item: all its seeds, each with fresh fixtures."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from mat_study.settings import ItemSettings
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Nominal:
-    """`reported`: the execution whose outcome is the item's, `first` the first that gave a run. `failed`: that of this seed."""
+    """`reported`: the execution whose outcome is the item's, `first` the first that gave a run. `failed`: the failing seed."""
 
     reported: Evaluated | Lost
     first: Evaluated | None = None
@@ -25,10 +25,10 @@ class Nominal:
 def nominal(
     subject: Subject, means: Means, gathered: Gathered, *, begun: Evaluated | None = None, look: bool = False
 ) -> Nominal:
-    """All seeds; the first that fails is reported. The others run all the same: a share of seeds that stops at the first
-    failure says nothing (Wilson).
+    """Execute all seeds and report the first that fails. The others still run: a Wilson interval needs a number of runs that
+    does not depend on their results.
 
-    `begun`: the first seed was executed just now. `look`: somebody looks at the first that fails, so it is the last.
+    `begun`: the execution of the first seed, if already made. `look`: a person inspects the first that fails, so stop there.
     """
     first: Evaluated | None = None
     failed: Evaluated | Lost | None = None
@@ -52,7 +52,7 @@ def nominal(
 
 
 def failed_result(subject: Subject, gathered: Gathered, run: Run) -> ItemResult:
-    """A nominal run failed, by a contract or otherwise."""
+    """The result of an item with a failed nominal run, by a contract or otherwise."""
     unexpected = [found for found in run.failures if found.contract not in subject.settings.expect]
     status: ItemStatus = "violated" if unexpected else "failed"
     return ItemResult(id=subject.id, status=status, executions=len(gathered.rows), category=gathered.category)
@@ -80,7 +80,7 @@ def why_vacuous(run: Run, settings: ItemSettings) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Smoke:
-    """The seeds of a gate's session. `failed` of them did; None where one gave no run to judge, which is reported as it is."""
+    """The seeds of a gate's session. `failed`: how many failed; None if one gave no run to judge, which is then reported."""
 
     reported: Evaluated | Lost
     result: ItemResult
@@ -88,7 +88,7 @@ class Smoke:
 
 
 def smoke(subject: Subject, means: Means, gathered: Gathered, seeds: Sequence[int]) -> Smoke:
-    """All seeds, whatever they come to: the gate judges their share (`--mat-gate`)."""
+    """Execute all seeds, passing or failing: the gate judges their share (`--mat-gate`)."""
     shown: Evaluated | None = None
     last: Evaluated | None = None
     failed = violated = 0

@@ -1,4 +1,4 @@
-"""What the studies of items leave to be said at the end of the session, and the journals that go once it is over."""
+"""Lines that studies print at the end of the session, and the journals to remove afterwards."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from mat.measure.workload import CATEGORIES
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Notice:
-    """What is to be said of the study of one item.
+    """What the end of the session reports about the study of one item.
 
-    `what` was done: an item was searched, or evaluated; `untasked` has no workload and was run as usual, `unevaluated` gave no
-    first run, `begun` was evaluated until somebody interrupted it. `path`: its journal, "" without one. `recalled`: executions
-    taken from it. `said`: why it was not used, or what was. Of an evaluated one: its `category`, whether no structured fault
-    could act on it, and the boundaries it declares that no undisturbed run met.
+    `what` was done: an item was searched or evaluated; an `untasked` item has no workload and ran as usual, an `unevaluated`
+    one gave no first run, the evaluation of a `begun` one was interrupted. `path`: its journal, "" without one. `recalled`:
+    executions reused from it. `said`: why the journal was not used, or what was reused. For an evaluated item: its `category`,
+    whether no structured fault could act on it, and the boundaries it declares that no nominal run crossed.
     """
 
     item: str
@@ -31,22 +31,22 @@ class Notice:
 
 
 def lines(notices: Sequence[Notice], *, interrupted: bool) -> list[str]:
-    """For the terminal, at the end of the session."""
+    """The lines for the terminal at the end of the session."""
     found = []
     for each in notices:
         if each.recalled:
-            found.append(f"{each.item}: resumed: {_counted(each.recalled, 'execution')} taken from an interrupted search")
+            found.append(f"{each.item}: resumed: {_counted(each.recalled, 'execution')} reused from an interrupted search")
         if each.said:
             found.append(f"{each.item}: {each.said}")
     found += _evaluation(sorted(notices, key=lambda each: each.item))
     if interrupted and any(each.path for each in notices):
         what = "evaluation" if any(each.what in ("evaluated", "begun") for each in notices) else "search"
-        found.append(f"interrupted: run the same again, and the {what} goes on where it was")
+        found.append(f"interrupted: run the same command again to continue the {what}")
     return found
 
 
 def _evaluation(notices: Sequence[Notice]) -> list[str]:
-    """What was evaluated and what was not, and whether the tasks are what A6.1 asks for."""
+    """What was evaluated and what was not, and how the tasks deviate from a balanced workload. Source: A6.1."""
     counts = Counter(each.what for each in notices)
     tasks, others, failed = counts["evaluated"], counts["untasked"], counts["unevaluated"]
     if not tasks and not others and not failed:
@@ -55,18 +55,18 @@ def _evaluation(notices: Sequence[Notice]) -> list[str]:
     if others:
         found[0] += f"; {_counted(others, 'test')} without a workload {'was' if others == 1 else 'were'} run as usual"
     if failed:
-        found[0] += f"; {_counted(failed, 'test')} could not be evaluated: skipped, or its first run did not come about"
+        found[0] += f"; {_counted(failed, 'test')} could not be evaluated: skipped, or without a first run"
     evaluated = [each for each in notices if each.what == "evaluated"]
     categories = Counter(dict.fromkeys(CATEGORIES, 0))
     categories.update(each.category for each in evaluated)
     if tasks and len(set(categories.values())) > 1:
         listed = ", ".join(f"{name} {count}" for name, count in sorted(categories.items()))
-        found.append(f"the categories have unequal numbers of tasks, and weigh in totals by them: {listed}")
+        found.append(f"the categories have unequal numbers of tasks, which weight them in totals: {listed}")
     spared = [each.item for each in evaluated if each.unfaulted]
     if spared:
         found.append(f"no structured fault within the budget could act on {_counted(len(spared), 'task')}: {', '.join(spared)}")
     unmet = [each for each in evaluated if each.unmet]
-    return [*found, *(f"{each.item}: declares {', '.join(each.unmet)}, which no undisturbed run met" for each in unmet)]
+    return [*found, *(f"{each.item}: declares {', '.join(each.unmet)}, which no nominal run met" for each in unmet)]
 
 
 def _counted(count: int, noun: str) -> str:

@@ -1,4 +1,4 @@
-"""What the parts of an evaluation give, and their journal."""
+"""The results of an evaluation's cells, and their journal."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ from mat.measure.rows import RunRow
 from mat_study.sources import Sources, installed_digest
 
 _KEPT: Final = 10_000
-"""Journals kept of evaluations that were never taken up again; the oldest go first."""
+"""How many journals of evaluations that nobody resumed are kept; the oldest are removed first."""
 
 
 @dataclass(slots=True, kw_only=True)
 class EvaluationPart:
-    """What one part gave: a condition, a seed and a variant.
+    """The results of one cell: a condition, a seed and a variant.
 
-    Of a nominal part, `schedules` are the fault matrix of its seed, where it decides that, and `met` the boundaries and
-    channels that its run crossed, by name. `undisturbed` are the runs that those in `found` are compared with. `notes` say
-    what a person should know of how the part was made.
+    In a nominal cell, `schedules` are the fault matrix of its seed, if this cell draws it, and `met` the names of the
+    boundaries and channels that its run crossed. `undisturbed` are the nominal runs with which those in `found` are compared.
+    `notes` are remarks for the reader on how the cell was made.
     """
 
     rows: list[RunRow] = field(default_factory=list)
@@ -46,7 +46,7 @@ class EvaluationPart:
     executions: int = 0
 
     def take(self, other: EvaluationPart) -> None:
-        """Add what another part gave."""
+        """Add the results of another cell."""
         for kind in KINDS:
             getattr(self, kind).extend(getattr(other, kind))
         self.executions += other.executions
@@ -57,20 +57,20 @@ KINDS: Final[dict[str, type[Any]]] = {
     "undisturbed": Run,
     "certificates": Certificate, "covered": Covered, "schedules": Schedule, "met": str, "notes": str,
 }  # fmt: skip
-"""What a part holds lists of."""
+"""The fields of a cell that are lists."""
 
 
 class PartsJournal:
-    """The journal of one item's evaluation, a checkpoint log with an entry for each finished part.
+    """The journal of one item's evaluation: a checkpoint log with an entry for each finished cell.
 
-    It is valid while its key and all sources that were loaded are as they were; otherwise it is begun anew, and `said` tells
-    why. `session` is the name that its first session had, under which runs are kept (`--mat-store`). `path` is None where no
-    journal can be kept.
+    It is valid as long as its key and all loaded sources are unchanged; otherwise it starts anew, and `said` gives the reason.
+    `session` is the name of its first session, under which runs are stored (`--mat-store`). `path` is None if no journal can
+    be kept.
     """
 
     def __init__(self, path: Path, key: dict[str, Any], *, began_ns: int, session: str = "", fresh: bool = False) -> None:
         self.path: Path | None = path
-        self.recalled, self.session, self._said = 0, session, ""
+        self.recalled, self.session, self._problem = 0, session, ""
         self._sources = Sources(began_ns)
         self._known: dict[str, Any] = {}
         self._log: Log | None = None
@@ -79,7 +79,7 @@ class PartsJournal:
                 path.unlink(missing_ok=True)
             self._log = claim(path, kind="evaluation", key={**key, "installed": installed_digest(), "python": sys.version})
             if self._log is None:
-                self._without("another process evaluates the same; what this one executes is not kept")
+                self._without("another process runs the same evaluation; executions of this process are not kept")
             else:
                 self._load(self._log)
         except (OSError, CodecError) as error:
@@ -96,7 +96,7 @@ class PartsJournal:
                     found[name] = gave
                     changed |= {path for path, was in sources.items() if self._sources.digest(path) != was}
                 case _:
-                    log.set_aside(f"line {line.number} is of another version")
+                    log.set_aside(f"line {line.number} was written by another version")
                     return
         if changed:
             log.set_aside(f"{', '.join(sorted(changed)[:3])} changed since")
@@ -105,11 +105,11 @@ class PartsJournal:
 
     @property
     def said(self) -> str:
-        """Why what was there is not used, or why nothing is kept; "" where all is well."""
-        return self._said or ("" if self._log is None else self._log.said())
+        """Why the previous journal is not used, or why nothing is kept; "" without a problem."""
+        return self._problem or ("" if self._log is None else self._log.said())
 
     def recall(self, name: str) -> EvaluationPart | None:
-        """A finished part; None where it has to be executed."""
+        """A finished cell; None if it has to be executed."""
         gave = self._known.get(name)
         if gave is None:
             return None
@@ -120,13 +120,13 @@ class PartsJournal:
             CodecError,
             KeyError,
             TypeError,
-        ):  # another version of this file wrote it, under the same version of the distribution
+        ):  # another state of this source file wrote it, under the same version of the distribution
             return None
         self.recalled += 1
         return part
 
     def keep(self, name: str, part: EvaluationPart) -> None:
-        """Once this returns, the part outlives the process."""
+        """Keep a cell, which then survives the end of the process."""
         if self._log is None:
             return
         gave: dict[str, Any] = {kind: [encode(each) for each in getattr(part, kind)] for kind in KINDS}
@@ -139,13 +139,13 @@ class PartsJournal:
 
     def _without(self, why: str) -> None:
         """Go on without a journal."""
-        self._said = why
+        self._problem = why
         self.close()
         self.path = None
 
     def close(self) -> None:
-        """Let go of the file; it stays."""
+        """Close the file without removing it."""
         if self._log is not None:
-            self._said = self.said
+            self._problem = self.said
             self._log.close()
             self._log = None

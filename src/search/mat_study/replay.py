@@ -1,4 +1,4 @@
-"""One replay item: the recorded seed and schedule, executed again, strictly or as a regression test (decisions 16 and 17)."""
+"""One replay item: execute its recorded seed and schedule again, strictly or as a regression test (decisions 16 and 17)."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ def plan_of(recorded: Replay, *, strict: bool, live_calls: int | None) -> Plan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplayJudgement:
-    """What a replay's run says. `fails`: its item does. `shown`: what to show of a strict one that met its recording, else the
-    violations of a `broken` one."""
+    """The judgement of a replay's run. `fails`: its item fails. `shown`: what to show: of a strict replay that matched its
+    recording, else the violations of a `broken` one."""
 
     fails: bool = False
     divergence: ReplayDivergence | None = None
@@ -41,7 +41,7 @@ class ReplayJudgement:
 
 
 def judge(plan: Plan, run: Run, *, expect: frozenset[str]) -> ReplayJudgement:
-    """Decide a replay's run."""
+    """Judge a replay's run."""
     recorded = plan.replay
     assert recorded is not None
     if plan.mode == "strict":
@@ -61,7 +61,7 @@ def judge(plan: Plan, run: Run, *, expect: frozenset[str]) -> ReplayJudgement:
 
 
 def replay(subject: Subject, means: Means, gathered: Gathered, plan: Plan) -> tuple[Evaluated | Lost, ItemResult]:
-    """Execute a replay; the execution, whose outcome is the item's, and what it came to."""
+    """Execute a replay; returns the execution, whose outcome is the item's, and the item's result."""
     given = means.evaluate(plan)
     if isinstance(given, Evaluated):
         gathered.note(given, "replay")
@@ -73,7 +73,7 @@ def replay(subject: Subject, means: Means, gathered: Gathered, plan: Plan) -> tu
 
 
 def _reproduced(plan: Plan) -> str:
-    """What a strict replay that met its recording saw; a regression replay that passes has nothing to say."""
+    """The message of a strict replay that matched its recording; "" for a regression replay that passes."""
     if plan.mode != "strict" or plan.replay is None:
         return ""
     found = plan.replay.counterexample

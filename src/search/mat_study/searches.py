@@ -1,4 +1,4 @@
-"""The searches of one item: each executes plans through the Evaluator, and has a journal and workers beside it."""
+"""The searches of one item: each executes plans through the Evaluator, with a journal and workers."""
 
 from __future__ import annotations
 
@@ -31,15 +31,15 @@ from mat_study.tasks import Judged
 FOLDER: Final = Path(".mat", "campaigns")
 Note = Callable[[Evaluated], None]
 Stopped = Callable[[Lost, bool], str]
-"""(what was lost, whether under a disturbance) -> why the search ends with what it has; "" to give it up."""
+"""(the lost execution, whether it was under faults) -> why the search ends with its results so far; "" to abandon it."""
 
 
 class SearchEvaluator:
-    """An Evaluator as a search wants it: RunSpec -> Run, under the variant of `first`, an evaluation of the same item.
+    """Adapts an Evaluator to a search: RunSpec -> Run, under the variant of `first`, an execution of the same item.
 
-    Time that is over, and what is lost as far as `stopped` says, end the search (SearchStopped); else EvaluationLost.
-    `reasons` are those with which it was ended, `lost` is the latest execution without a run. What the workload says of a run
-    is kept here until the search takes the run (`taken`).
+    SearchStopped ends the search when its time is over, or for a lost execution if `stopped` says so; otherwise a lost
+    execution raises EvaluationLost. `reasons` are why the search was ended, `lost` is the latest execution without a run. The
+    workload's judgement of a run is kept here until the search takes the run (`taken`).
     """
 
     def __init__(self, evaluate: Evaluator, first: Evaluated, *, timeout_s: float | None, stopped: Stopped) -> None:
@@ -66,7 +66,7 @@ class SearchEvaluator:
             raise self._ended(why) from given
 
     def execute(self, seed: int, schedule: Schedule, *, vary: bool = False, adversary: Choose | None = None) -> Run:
-        """One execution without a deadline; EvaluationLost where it gives no run."""
+        """One execution without a deadline; EvaluationLost if it gives no run."""
         given = self._evaluate(
             Plan(
                 mode="search", seed=seed, schedule=schedule, variant=self._first.variant, vary=vary, adversary=adversary
@@ -86,14 +86,14 @@ class SearchEvaluator:
         return SearchStopped(why)
 
     def learn(self, run: Run, judged: Judged) -> None:
-        """What the workload says of a run, which somebody else may have executed."""
+        """Keep the workload's judgement of a run, which another process may have executed."""
         self._judged[run.id] = self._latest = judged
 
     def judged(self, run: Run) -> Judged:
         return self._judged.get(run.id, self._latest)
 
     def taken(self, run: Run) -> Evaluated:
-        """A run that the search takes, as the evaluation that it was."""
+        """The execution behind a run that the search takes."""
         self._latest = self._judged.pop(run.id, self._latest)
         plan = replace(self._first.plan, mode="search", seed=run.spec.seed, schedule=run.spec.schedule)
         return replace(self._first, plan=plan, run=run, judged=self._latest)
@@ -108,7 +108,7 @@ class Searches:
         self._journals: list[SearchJournal] = []
 
     def search(self, nominal: Evaluated, *, note: Note) -> tuple[CampaignResult, SearchEvaluator]:
-        """Search from an undisturbed execution, under its variant. `note` is told of each execution that the search takes."""
+        """Search from a nominal execution, under its variant. `note` is called with each execution that the search takes."""
         settings, means = self._subject.settings, self._means
         campaign = campaign_of(self._subject, means)
         evaluate = SearchEvaluator(means.evaluate, nominal, timeout_s=settings.timeout_s, stopped=_stopped)
@@ -123,7 +123,7 @@ class Searches:
         return result, evaluate
 
     def once(self, kind: str, schedule: Schedule, *, seed: int, evaluate: SearchEvaluator) -> Evaluated:
-        """An execution that belongs to the latest search, beside its own."""
+        """One more execution that belongs to the latest search."""
         return evaluate.taken(self._journals[-1].once(kind, schedule, partial(evaluate.execute, seed, schedule)))
 
     def _journal(self, nominal: Evaluated, campaign: Campaign, evaluate: SearchEvaluator) -> SearchJournal:
@@ -143,7 +143,7 @@ class Searches:
 
     @contextmanager
     def _workers(self, evaluate: SearchEvaluator, vary: object, journal: SearchJournal) -> Iterator[Executor | None]:
-        """As many as --mat-workers asks for, gone at the end; None where this process is to do it alone."""
+        """The workers that --mat-workers asks for, ended on exit; None if this process executes everything itself."""
         if self._means.workers == 1:
             yield None
             return
@@ -162,7 +162,7 @@ class Searches:
             yield pool
 
     def notices(self) -> list[Notice]:
-        """The journals, how much was taken from them, and what went wrong."""
+        """The journals, how much was reused from them, and what went wrong."""
         return [
             Notice(item=self._subject.id, path=str(each.path or ""), recalled=each.recalled, said=each.said)
             for each in self._journals
@@ -174,23 +174,23 @@ class Searches:
 
 
 def campaign_of(subject: Subject, means: Means) -> Campaign:
-    """What `--mat-stress` searches an item for."""
+    """The campaign of `--mat-stress` for an item."""
     from mat.measure.sequential import decided, interval
 
-    settings, asked = subject.settings, subject.settings.search
+    settings = subject.settings
     return Campaign(
-        operators=means.operators(), budget=settings.budget, max_runs=asked.max_runs, shrink_runs=asked.shrink_runs,
-        strategy=asked.strategy, stop=asked.stop, curve=asked.curve, interval=interval,
-        decided=partial(decided, target=asked.exact_target),
+        operators=means.operators(), budget=settings.budget, max_runs=settings.max_runs, shrink_runs=settings.shrink_runs,
+        strategy=settings.strategy, stop=settings.stop, curve=settings.curve, interval=interval,
+        decided=partial(decided, target=settings.target),
     )  # fmt: skip
 
 
 def _stopped(lost: Lost, disturbed: bool) -> str:
-    return lost.unanswered or ("an evaluation did not come to its end" if disturbed else "")
+    return lost.unanswered or ("an execution did not finish" if disturbed else "")
 
 
 def _key(subject: Subject, nominal: Evaluated, campaign: Campaign) -> dict[str, Any]:
-    """What must be the same for executions to be the same."""
+    """The facts that must be equal for executions to be equal."""
     plan = {field.name: getattr(campaign, field.name) for field in fields(campaign)}
     return {
         "item": subject.id,

@@ -1,31 +1,32 @@
-"""How one item is run, as a value: what its marker and the command line say, checked."""
+"""The validated settings of one item, from its marker, the command line and the project's configuration."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
+from fractions import Fraction
 from typing import Any, Final, Literal
 
 from mat.core import limits
 from mat.core.errors import SpecError, did_you_mean
-from mat.core.search import SEARCH_FIELDS, Search, StrategyName, search_problems
+from mat.core.search import SEARCH_FIELDS, Search, Stop, StrategyName, search_problems
 from mat.measure.workload import Workload, workload_problems
 from mat.monitor.contract import Contract
 
-_SEARCH: Final = Search()
 _WORKLOAD: Final = Workload()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ItemSettings:
-    """How one item is run. `seeds` counts from 0; `faults` None means every default operator.
+    """The settings of one item. `seeds` counts from 0; `faults` None means every default operator.
 
     `governance` is the variant that the marker names. `live_calls`: how many calls of external ports may be made for replies
-    that are not recorded; None records nothing and calls them every time. `search` is how --mat-stress searches. `workload` is
-    what the marker says that the test stands for in an evaluation.
+    that are not recorded; None records nothing and calls the ports every time. From `strategy` to `target`: how
+    --mat-stress searches; a `target` of None is 1 in 20. `workload` is what the test stands for in an evaluation, according to
+    the marker.
 
-    What the session alone says: `variants` that the command line asks for, `timeout_s`, real seconds that a search may take,
+    Only the session sets the `variants` that the command line asks for, `timeout_s` (the real seconds that a search may take),
     and the executions and the strategy of the searches of an evaluation.
     """
 
@@ -40,7 +41,12 @@ class ItemSettings:
     governance: str = ""
     clock: Literal["virtual", "real"] = "virtual"
     live_calls: int | None = None
-    search: Search = _SEARCH
+    strategy: StrategyName = "exhaustive"
+    max_runs: int = limits.MAX_RUNS
+    shrink_runs: int | None = None
+    stop: Stop = "budget"
+    curve: int = 0
+    target: Fraction | None = None
     workload: Workload = _WORKLOAD
     variants: tuple[str, ...] = ()
     timeout_s: float | None = None
@@ -49,10 +55,11 @@ class ItemSettings:
 
 
 _SESSION: Final = ("variants", "timeout_s", "evaluation_runs", "evaluation_strategy")
-ARGUMENTS: Final = tuple(name for name in ItemSettings.__dataclass_fields__ if name not in _SESSION)
-"""What a marker may say."""
+_FLAT: Final = tuple(name for name in ItemSettings.__dataclass_fields__ if name not in (*_SESSION, *SEARCH_FIELDS, "workload"))
+ARGUMENTS: Final = (*_FLAT, "search", "workload")
+"""The arguments of the marker."""
 OVERRIDES: Final = ("seeds", "budget", "horizon", "live_calls", *SEARCH_FIELDS)
-"""What the command line may say instead."""
+"""The settings that the command line can override."""
 _WORKLOAD_FIELDS: Final = tuple(Workload.__dataclass_fields__)
 
 
@@ -67,9 +74,8 @@ def settings_from(
 ) -> ItemSettings:
     """Settings from the arguments of markers, the outermost first; the command line's `overrides` win over them.
 
-    `defaults` are a project's: what stands where no marker says it, by the name of an argument or of a field of Search. Nearer
-    markers override outer ones, of a search and a workload field by field; contracts add up. SpecError lists everything that is
-    wrong with them.
+    `defaults` are the project's values for what no marker sets, by the name of an argument or of a field of Search. Nearer
+    markers override outer ones, field by field in a search and a workload; contracts add up. SpecError lists every problem.
     """
     found: dict[str, Any] = {}
     contracts: list[Any] = []
@@ -79,14 +85,14 @@ def settings_from(
     problems: list[str] = []
     for positional, named in markers:
         if positional:
-            problems.append("its arguments are given by name")
+            problems.append("its arguments must be passed by name")
         for name, value in named.items():
             if name in fields and isinstance(value, _VALUES[name]):
                 fields[name].update(_stated(value))
             elif name in fields:
                 problems.append(f"{name}={value!r} is not a mat.{_VALUES[name].__name__}")
             elif name not in ARGUMENTS:
-                problems.append(f"no argument is called {name!r}{_meant(name)}")
+                problems.append(f"unknown argument {name!r}{_meant(name)}")
             elif name == "contracts" and isinstance(value, list | tuple):
                 contracts += value
             else:
@@ -101,14 +107,16 @@ def settings_from(
         if found.get(name) is not None:
             found[name] = kind([found[name]] if isinstance(found[name], str) else found[name])
     runs = overrides.get("max_runs")
-    search = Search(**fields["search"])
+    search = fields["search"]
+    if "target" in search:
+        search["target"] = Fraction(str(search["target"]))
     return ItemSettings(
         **{**found, "contracts": tuple(contracts)},
-        search=search,
+        **search,
         workload=Workload(**fields["workload"]),
         variants=variants,
         timeout_s=timeout_s,
-        evaluation_runs=min(search.max_runs, limits.EVALUATION_RUNS) if runs is None else runs,
+        evaluation_runs=min(search.get("max_runs", limits.MAX_RUNS), limits.EVALUATION_RUNS) if runs is None else runs,
         evaluation_strategy=overrides.get("strategy") or "anytime",
     )
 
@@ -117,14 +125,14 @@ _VALUES: Final[Mapping[str, type[Search] | type[Workload]]] = {"search": Search,
 
 
 def _stated(value: Search | Workload) -> dict[str, Any]:
-    """The fields of a value that are not as they are by default."""
+    """The fields of a value that differ from their defaults."""
     empty = type(value)()
     fields = {name: getattr(value, name) for name in type(value).__dataclass_fields__}
     return {name: given for name, given in fields.items() if given != getattr(empty, name)}
 
 
 def _meant(name: str) -> str:
-    """What to write in the place of an argument that there is none of."""
+    """A hint what to write instead of an unknown argument."""
     homes = {**dict.fromkeys(SEARCH_FIELDS, "search=mat.Search"), **dict.fromkeys(_WORKLOAD_FIELDS, "workload=mat.Workload")}
     if name in homes:
         return f"; write {homes[name]}({name}=...)"
@@ -161,5 +169,5 @@ def _type_problems(found: Mapping[str, Any]) -> list[str]:
     if "contracts" in found:
         problems.append(f"contracts={found['contracts']!r} is not a list of contracts")
     if not isinstance(found.get("governance", ""), str):
-        problems.append(f"governance={found['governance']!r} is not a text")
+        problems.append(f"governance={found['governance']!r} is not a string")
     return problems

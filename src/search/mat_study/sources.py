@@ -1,7 +1,7 @@
-"""The code that executions rest on: an interrupted search or evaluation is resumed only where that is as it was.
+"""The code that executions depend on: an interrupted search or evaluation is resumed only if that code is unchanged.
 
-Code is every source outside the standard library and the installation that is loaded, and what is installed. A source that
-was changed while the session ran never fits, because what ran is not what is on disk.
+Code is every loaded source outside the standard library and the installation, and the set of installed distributions. A
+source that changed while the session ran never matches, because the code that ran is not the code on disk.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ _EDITED: Final = "changed while the session ran"
 
 
 class Sources:
-    """The loaded modules that are no part of the installation, with the digests of their files.
+    """The loaded modules that are not part of the installation, with the digests of their files.
 
-    `began_ns`: when the session began, in nanoseconds as files tell time.
+    `began_ns`: when the session began, in nanoseconds on the clock of file times.
     """
 
     def __init__(self, began_ns: int) -> None:
@@ -34,7 +34,7 @@ class Sources:
         self._known: set[str] = set()
 
     def new(self) -> dict[str, str]:
-        """Those that were not there at the last call; cheap where nothing was imported since."""
+        """The sources loaded since the last call; cheap if nothing was imported."""
         if len(sys.modules) == self._modules:
             return {}
         self._modules = len(sys.modules)
@@ -43,7 +43,7 @@ class Sources:
         return found
 
     def digest(self, path: str) -> str:
-        """The digest of a file as it is now; of one that was changed after the session began, what fits no digest."""
+        """The digest of a file as it is now; for a file that changed after the session began, a text that equals no digest."""
         try:
             status = os.stat(path)
             return _digest(path, status.st_mtime_ns, status.st_size, status.st_mtime_ns > self._began_ns)
@@ -76,7 +76,7 @@ def _digest(path: str, mtime_ns: int, size: int, edited: bool) -> str:
 
 
 def installed_digest() -> str:
-    """Of all that is installed where modules are found now."""
+    """The digest of everything installed on the module search path."""
     return _distributions(tuple(path for path in sys.path if path))
 
 

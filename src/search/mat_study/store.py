@@ -1,7 +1,7 @@
 """`--mat-store`: the session's reported and measured runs, appended to the artefact log that `mat query` reads.
 
-Kept are nominal runs (of every governance variant), replays, counterexamples, and all measured runs of an evaluation. What a
-search executes on its way is not: there are thousands, chosen by the search, and no share of them means anything. A
+It keeps nominal runs (of every governance variant), replays, counterexamples, and all measured runs of an evaluation. It does
+not keep the other runs of a search: there are thousands, chosen by the search, so no share of them is meaningful. A
 counterexample is kept as adversarial, because a search has chosen it.
 """
 
@@ -26,14 +26,14 @@ class KeptRuns:
         self._ignored = folder.parent / ".gitignore" if folder.parent.name == ".mat" else None
 
     def append(self, entry: RunEntry) -> None:
-        """MatError for one that cannot be written."""
+        """Append an entry; MatError if it cannot be written."""
         self._log.append(entry)
         if self._ignored is not None and not self._ignored.exists() and self._ignored.parent.is_dir():
             self._ignored.write_text("# made by pytest-mat\n*\n", encoding="utf-8")
 
 
 class ItemRuns:
-    """The kept runs of one item, as a study keeps them; `count` of them. `warn` is told of one that could not be."""
+    """Keeps the runs of one item's study; `count` were kept. `warn` is called for a run that could not be kept."""
 
     def __init__(self, log: KeptRuns, warn: Callable[[str], None]) -> None:
         self._log, self._warn = log, warn
@@ -41,7 +41,7 @@ class ItemRuns:
         self.count = 0
 
     def keep(self, runs: Sequence[tuple[Run, RunRow]], *, session: str = "") -> None:
-        """Append runs with what their rows say of them. One that cannot be written is a warning: the tests go on."""
+        """Append runs with their rows. A run that cannot be written is a warning: the tests continue."""
         for run, row in runs:
             try:
                 self._log.append(_entry(run, row, session=session or self.session))

@@ -1,4 +1,4 @@
-"""One item under stress: its search, its counterexamples on other seeds, and what all of it comes to."""
+"""One item under stress: its search, its counterexamples on other seeds, and the result."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from mat_study.settings import ItemSettings
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Failure:
-    """Why an item fails: `extra` contracts have counterexamples, `missing` ones were expected to. Else `message` says it."""
+    """Why an item fails: `extra` contracts have counterexamples, `missing` ones should have. Otherwise see `message`."""
 
     extra: frozenset[str] = frozenset()
     missing: frozenset[str] = frozenset()
@@ -31,7 +31,7 @@ class Failure:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stressed:
-    """`lost`: an execution under stress that is the item's outcome instead. `result` None: it was skipped."""
+    """`lost`: an execution lost under stress, which is the item's outcome instead. `result` None: the test was skipped."""
 
     result: ItemResult | None
     failure: Failure | None = None
@@ -40,7 +40,7 @@ class Stressed:
 
 
 def stress(subject: Subject, means: Means, gathered: Gathered, searches: Searches, nominal: Evaluated) -> Stressed:
-    """Search from an undisturbed execution that passed."""
+    """Search from a nominal execution that passed."""
     vacuous = why_vacuous(nominal.run, subject.settings)
     if vacuous:
         return Stressed(result=ItemResult(id=subject.id, status="vacuous", executions=1, reason=vacuous))
@@ -63,12 +63,12 @@ def stress(subject: Subject, means: Means, gathered: Gathered, searches: Searche
 
 
 def note(gathered: Gathered, given: Evaluated) -> None:
-    """An execution that a search took."""
+    """Note an execution that a search took."""
     gathered.note(given, "fault" if len(given.run.spec.schedule) else "nominal")
 
 
 def _lost(subject: Subject, gathered: Gathered, lost: Lost) -> Stressed:
-    """An execution was skipped, or failed outside its body: that is the item's outcome, unless more was found."""
+    """The outcome of an item with an execution that was skipped or failed outside its body, unless more was found."""
     failed = ItemResult(id=subject.id, status="failed", executions=len(gathered.rows))
     return Stressed(result=failed if lost.failed else None, lost=lost)
 
@@ -80,7 +80,7 @@ def _on_other_seeds(
     evaluate: SearchEvaluator,
     found: Sequence[Counterexample],
 ) -> tuple[Counterexample, ...]:
-    """Each counterexample, executed on the seeds that were not searched."""
+    """Execute each counterexample on the seeds that were not searched."""
     shown: dict[int, list[int]] = {index: [] for index in range(len(found))}
     tried = 0
     with suppress(EvaluationLost):
@@ -119,8 +119,8 @@ def _concluded(
     if not found and certificate.states == 0 and not reason:
         status = "vacuous"
         reason = f"no operator of the grid can change anything here within the budget of {settings.budget}"
-    if found and not reason and proven is False and certificate.proven and settings.search.stop != "budget":
-        reason = f"stop={settings.search.stop}: what costs more than {certificate.bound} was not looked for"
+    if found and not reason and proven is False and certificate.proven and settings.stop != "budget":
+        reason = f"stop={settings.stop}: schedules that cost more than {certificate.bound} were not searched"
     if result.unconfirmed:
         names = ", ".join(sorted(each.verdict.contract for each in result.unconfirmed))
         reason = f"{reason} ({names} was broken in this process only)"
@@ -138,7 +138,7 @@ def _concluded(
 
 
 def _saved(subject: Subject, means: Means, found: Counterexample, certificate: Certificate) -> str:
-    """Write the replay file of a counterexample; its path as a user types it."""
+    """Write the replay file of a counterexample; returns its path as a user types it."""
     replay = artifact.Replay(
         item=subject.task, counterexample=found, certificate=certificate.below(found.cost),
         expected=found.verdict.contract in subject.settings.expect,

@@ -1,4 +1,4 @@
-"""What a test stands for (A6.1): its workload, and what that says of one run of it."""
+"""A test as a task of an evaluation: its workload, and the workload's judgement of a run. Source: A6.1."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from mat_study.settings import ItemSettings
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Judged:
-    """`harm`: whether the attack of a misuse task succeeded, None where nobody but the contracts can say."""
+    """The workload's judgement of a run. `harm`: whether a misuse task's attack succeeded; None if only contracts can tell."""
 
     labels: Labels = NO_LABELS
     harm: bool | None = None
@@ -27,28 +27,28 @@ class Judged:
 
 
 def workload_of(given: Any, settings: ItemSettings) -> Workload:
-    """From the fixture `mat_workload`, over what the marker says. SpecError where they mean nothing."""
+    """The workload from the fixture `mat_workload`, which overrides the marker. SpecError if one is invalid."""
     return workload(given, settings.workload)
 
 
 def is_task(task: Workload) -> bool:
-    """Whether an evaluation is meant to measure a test: it has a workload, be it one with gaps."""
+    """Whether an evaluation measures a test: it has a workload, possibly with gaps."""
     return bool(task.category or task.channels or task.tools or task.waive)
 
 
 def refuse_gaps(task: Workload, where: str) -> None:
-    """SpecError with all that A6.1 wants to know of a task and its workload does not say."""
+    """Raise SpecError with everything that an evaluation needs and the workload lacks. Source: A6.1."""
     if task.gaps:
         raise SpecError(
-            what=f"the workload of the task does not name {', '.join(task.gaps)}",
-            why="an evaluation wants of each task its category, an untrusted channel and a tool boundary (A6.1)",
-            fix='name them in mat_workload or the marker, or waive what the task has none of: mat.Workload(waive=["channels"])',
+            what=f"the workload of the task lacks {', '.join(task.gaps)}",
+            why="an evaluation needs the category, an untrusted channel and a tool boundary of each task",
+            fix="name them in mat_workload or the marker, or waive what the task does not have: mat.Workload(waive=[...])",
             where=where,
         )
 
 
 def judged(task: Workload, run: Run) -> Judged:
-    """What a task says of one of its runs; the run's variant is in its configuration. JudgeFailed where `harm` raises."""
+    """A task's judgement of one of its runs; the run's variant is in its configuration. JudgeFailed if `harm` raises."""
     labels = Labels(
         category=task.category, input=task.input, misuse=_ending(task, run) if task.misuse else "", episode=task.episode
     )
@@ -60,7 +60,7 @@ def judged(task: Workload, run: Run) -> Judged:
 
 
 def _ending(task: Workload, run: Run) -> Misuse | Literal[""]:
-    """What became of a misuse task (A2.F5), by the contracts that its harm names, or by all hard ones; "" without any."""
+    """The outcome of a misuse task (A2.F5), by the contracts that its `harm` names, else by all hard ones; "" without any."""
     from mat_contracts.misuse import misuse_outcome
 
     known = {item.contract: item for item in run.outcomes if item.severity == "hard" and item.outcome != "unknown"}
@@ -72,7 +72,7 @@ def _ending(task: Workload, run: Run) -> Misuse | Literal[""]:
 
 
 def succeeded(task: Workload, run: Run) -> bool | None:
-    """What the task's oracle says of a run whose body came to its end; True without one. JudgeFailed where it raises."""
+    """The answer of the task's oracle for a run whose body finished; True without an oracle. JudgeFailed if it raises."""
     if task.oracle is None:
         return True
     answer = _asked("oracle", task.oracle, run)
@@ -80,13 +80,13 @@ def succeeded(task: Workload, run: Run) -> bool | None:
 
 
 def with_success(task: Workload, run: Run, *, returned: bool) -> Run:
-    """Y is about the task alone: its body returned, and its oracle, where it has one, says yes."""
+    """The run with its task success (Y): the body returned, and the oracle, if any, answered True."""
     success = succeeded(task, run) if returned and run.term else False
     return run if run.success == success else replace(run, success=success)
 
 
 def with_task(run: Run) -> Run:
-    """Under objective="task" a body that does not succeed breaks a contract of that name."""
+    """The run for objective="task": an unsuccessful body breaks a contract named "task"."""
     last = run.records[-1]
     said = run.error or f"the run ended with {run.termination}"
     broken = Violation(
@@ -101,12 +101,12 @@ def with_task(run: Run) -> Run:
 
 
 class JudgeFailed(SpecError):  # noqa: N818  (named after what happened)
-    """A function that judges a task's runs raised. What it was asked of is no run that counts; `reason` says so shortly."""
+    """A function that judges a task's runs raised. Its run does not count; `reason` is the short form."""
 
     reason = ""
 
 
-_ANSWERS: Final = {"oracle": "True, False, or None where it cannot say", "harm": "True or False"}
+_ANSWERS: Final = {"oracle": "True, False, or None if it cannot decide", "harm": "True or False"}
 
 
 def _asked(name: str, function: Callable[[Run], Any], run: Run) -> Any:
@@ -115,8 +115,8 @@ def _asked(name: str, function: Callable[[Run], Any], run: Run) -> Any:
     except Exception as error:
         failed = JudgeFailed(
             what=f"the {name} of the workload raised {type(error).__name__}: {error}",
-            why="it judges a run, and this one it did not: the run is in no rate",
-            fix=f"let it return {_ANSWERS[name]}",
+            why="it did not judge this run, so the run counts in no rate",
+            fix=f"make it return {_ANSWERS[name]}",
         )
         failed.reason = f"the {name} of the workload raised {type(error).__name__}"
         raise failed from error

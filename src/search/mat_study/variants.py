@@ -1,4 +1,4 @@
-"""An item under its other governance variants (A5.5): its own decides the outcome, the others are run and reported."""
+"""An item under its other governance variants: its own decides the outcome, the others are run and reported. Source: A5.5."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from mat_study.stress import note
 def compare(
     subject: Subject, means: Means, gathered: Gathered, searches: Searches, variants: Sequence[str], *, stress: bool
 ) -> list[str]:
-    """All seeds under each variant, and a search each under stress. They fail nothing; says what could not be compared."""
+    """Run all seeds under each variant, with a search each under stress. Returns what could not be compared; fails nothing."""
     others = gathered.of_variants()
     problems = []
     for variant in variants:
         first = _nominal(subject, means, others, variant)
         if first is None:
-            problems.append(f"the governance variant {variant} was not compared: the test did not run to its end under it")
+            problems.append(f"the governance variant {variant} was not compared: the test did not finish under it")
         elif stress:
             with suppress(EvaluationLost, MatError):
                 result, _ = searches.search(first, note=lambda given: note(others, given))
@@ -31,7 +31,7 @@ def compare(
 
 
 def _nominal(subject: Subject, means: Means, others: Gathered, variant: str) -> Evaluated | None:
-    """All seeds under a variant; the first execution, or None where a seed gave none."""
+    """Run all seeds under a variant; returns the first execution, or None if a seed gave no run."""
     first: Evaluated | None = None
     for seed in range(subject.settings.seeds):
         given = means.evaluate(Plan(mode="compare", seed=seed, variant=variant))

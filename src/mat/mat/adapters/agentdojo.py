@@ -198,9 +198,9 @@ def _run(
         return new_run(contracts, governance=governance, task=task, config={"attack": attack})
     if governance is not None or tuple(contracts):
         raise SpecError(
-            what="governance or contracts for a run that is open already",
-            why="a run has those it was opened with",
-            fix="request them of the test: mat_governance, or contracts as fixtures",
+            what="governance or contracts were given for a run that is already open",
+            why="a run keeps those it was opened with",
+            fix="give them in the test: mat_governance, or contracts as fixtures",
         )
     return nullcontext()
 

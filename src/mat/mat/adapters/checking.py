@@ -121,8 +121,8 @@ def _as_contracts(value: Any, name: str, *, call: bool) -> tuple[Contract, ...]:
     if isinstance(value, list | tuple):
         wrong = [item for item in value if not isinstance(item, Contract)]
         if wrong or not value:
-            what = f"{name} holds what is no contract: {_said(wrong[0])}" if wrong else f"{name} is empty"
-            raise SpecError(what=what, fix="list contracts, made by templates or by mat.contract and its like")
+            what = f"{name} contains something that is not a contract: {_said(wrong[0])}" if wrong else f"{name} is empty"
+            raise SpecError(what=what, fix="list contracts made by templates or decorators such as mat.contract")
         return tuple(value)
     if type(value).__name__ == "FixtureFunctionDefinition":
         raise SpecError(
@@ -133,7 +133,7 @@ def _as_contracts(value: Any, name: str, *, call: bool) -> tuple[Contract, ...]:
     if call and callable(value):
         return _as_contracts(_called(value, name), f"what {name}() returned", call=False)
     raise SpecError(
-        what=f"{name} is no contract: {_said(value)}",
+        what=f"{name} is not a contract: {_said(value)}",
         fix="name a contract, a list of contracts, or a function without arguments that returns them",
     )
 
@@ -149,7 +149,7 @@ def _called(function: Any, name: str) -> Any:
         module, _, attribute = name.rpartition(":")
         raise SpecError(
             what=f"{name} needs arguments: {', '.join(needed)}",
-            why="a function named here is called without any",
+            why="a function named here is called without arguments",
             fix=f"in a module of yours: from {module} import {attribute}; mine = {attribute}({needed[0]}=...); name mine",
         )
     try:
@@ -203,7 +203,7 @@ def _own_format(name: str) -> Format:
     fix = "name a mat.adapters.importers.Format"
     given = _named(name, option="--format", example="mypackage.formats:FORMAT", kind="formats", fix=fix)
     if not isinstance(given, Format):
-        raise SpecError(what=f"{name} is no format: {_said(given)}", fix=fix)
+        raise SpecError(what=f"{name} is not a format: {_said(given)}", fix=fix)
     return given
 
 

@@ -1,17 +1,17 @@
-"""A cassette: what external ports replied to one test item, kept in a file, so that each of its runs can be repeated.
+"""Cassettes: the replies of external ports to one test item, kept in a file, so that each of its runs can be repeated.
 
 A reply is found again by the seed of the run, the port, the digest of the request, and the request's occurrence number in the
-run: a prompt that is sampled twice gets two replies, in every run the same two. Seeds are apart, because another seed is
-another sample; schedules are not, because two runs that ask the same must hear the same.
+run: a prompt that is sampled twice gets two replies, in every run the same two. Seeds are distinguished, because another seed
+is another sample; schedules are not, because two runs with the same request must get the same reply.
 
 The file is a checkpoint log (`mat.core.checkpoint`) whose key is the test; each entry is one reply:
 
     {"seed":0,"port":"model:planner","nth":1,"reply":{"request":"9c1f...","value":{"text":"refund it"}, ...}}
 
 Processes share it: each reads what others have added before a run begins. Replies that hold secrets, or that a port's `record=`
-keeps out of artefacts, are served in the process that heard them and never written. A last line without its end is where a
-process was killed: it is cut off, and that call is made again. Any other line that is not as it was written refuses the file,
-because what follows from half a recording is nobody's behaviour. A file from before the checkpoint log is rewritten as one.
+keeps out of files, are served in the process that received them and never written. An unfinished last line means that a
+process was killed: it is cut off, and that call is made again. If any other line is damaged, the file is refused,
+because half a recording shows behaviour that never happened. A file older than checkpoint logs is rewritten as one.
 """
 
 from __future__ import annotations
@@ -34,18 +34,18 @@ CallKey: TypeAlias = tuple[int, str, str, int]
 """Seed, port, digest of the request, occurrence number of that request in its run."""
 
 RECORDED_REPLIES: Final = "the recorded replies"
-"""What a certificate takes as given where replies came from a cassette."""
+"""What a certificate is relative to if replies came from a cassette."""
 _KIND: Final = "cassette"
 _OLD: Final = b'{"mat":1,"reel":'
 
 
 class LiveCallsSpent(MatError):  # noqa: N818  (named after what happened)
-    """A request that no recorded reply answers, and no live call may."""
+    """No recorded reply answers a request, and no live call is left."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Recorded:
-    """One entry of the file; the port's site is not in it, because requests move."""
+    """One entry of the file, without the site, because the same request can come from another site."""
 
     seed: int
     port: str
@@ -58,10 +58,10 @@ class _Recorded:
 
 
 class Cassette:
-    """The replies recorded for one item. `live`: calls that may still be made for what is missing; `spent`: those made.
+    """The replies recorded for one item. `live`: how many live calls may be made for missing ones; `spent`: those made.
 
     `path` None: kept in this process only. `item` is the test's id, so that no file serves another test. `served` counts
-    the replies given again. `notes` say what a person should know of the file.
+    the replies that were served again. `notes`: what a person should know about the file.
     """
 
     def __init__(self, path: Path | None = None, *, item: str = "", live: int = 0) -> None:
@@ -73,9 +73,9 @@ class Cassette:
         self._replies: dict[CallKey, TapeEntry] = {}
         self._mark = START
         if path is not None and path.exists():
-            if not path.is_file():  # opening a pipe would wait for whoever writes to it
+            if not path.is_file():  # opening a pipe would wait for its writer
                 raise _refused(
-                    path, f"{path.name} is not a file", "name another file for the cassette, or remove what stands there"
+                    path, f"{path.name} is not a file", "name another file for the cassette, or remove what is at its path"
                 )
             with _system_errors(path):
                 _rewrite(path, item)
@@ -86,7 +86,7 @@ class Cassette:
 
     @property
     def used(self) -> bool:
-        """Whether any run heard something from here, or left something here."""
+        """Whether any run got a reply from the cassette, or recorded one."""
         return self.served > 0 or self.spent > 0
 
     def reply(self, key: CallKey) -> TapeEntry | None:
@@ -95,19 +95,19 @@ class Cassette:
         return found
 
     def spend(self, port: str, *, where: str) -> None:
-        """Count one live call; LiveCallsSpent where none is left."""
+        """Count one live call; LiveCallsSpent if none is left."""
         if self.only_serves:
             raise LiveCallsSpent(
                 f"no recorded reply of {port} for this request",
-                why="this process only serves what was recorded: live calls are made by the one that searches",
-                fix="nothing is to be done where the searching process goes on by itself",
+                why="this process only serves recorded replies; the searching process makes the live calls",
+                fix="nothing, if the search continues; its process makes the call",
                 where=where,
             )
         if self.spent >= self.live:
             raise LiveCallsSpent(
                 f"no recorded reply of {port} for this request, and {_calls(self.live)}",
                 why="a request that differs from every recorded one needs a call of the real port",
-                fix=f"raise --mat-live-calls (or live_calls=) above {self.live}; what is recorded is not asked again",
+                fix=f"raise --mat-live-calls (or live_calls=) above {self.live}; recorded requests are not sent again",
                 where=where,
             )
         self.spent += 1
@@ -121,7 +121,7 @@ class Cassette:
         self._replies.setdefault(key, reply)
 
     def catch_up(self) -> None:
-        """Take in what other processes have added; what forks of this one have added counts as calls of its own."""
+        """Read what other processes have added; what forks of this process have added counts as its own calls."""
         if self.path is not None:
             self._take_in(ours=True)
 
@@ -142,7 +142,7 @@ class Cassette:
             self._share(ours=ours)
 
     def _share(self, *, ours: bool, append: str = "") -> None:
-        """While no other process writes: read what was added, and append."""
+        """Read what was added, and append, while no other process writes."""
         assert self.path is not None
         try:
             with (
@@ -154,8 +154,8 @@ class Cassette:
                     log.append(append)
                 self._mark = log.mark
         except Unusable as unusable:
-            fix = unusable.fix or "delete the file to record anew, or put back the one that belongs to the test"
-            raise _refused(self.path, f"this is no cassette of {self.item}: {unusable.what}", fix) from None
+            fix = unusable.fix or "delete the file to record it again, or restore the one that belongs to the test"
+            raise _refused(self.path, f"this is not the cassette of {self.item}: {unusable.what}", fix) from None
         except LimitReached:
             raise _full(self.path) from None
 
@@ -166,15 +166,15 @@ class Cassette:
             self._replies.setdefault(found.key, found.reply)
             self.spent += ours
         if log.gap is not None and not log.gap.torn:
-            what = f"the cassette of {self.item} is not as it was written"
-            raise _refused(log.path, what, "restore it from version control, or delete it to record anew", at=log.gap.offset)
+            what = f"the cassette of {self.item} has changed since it was written"
+            raise _refused(log.path, what, "restore it from version control, or delete it and record again", at=log.gap.offset)
         if log.gap is not None:
             log.cut()
             self.notes.append(f"the last line of {log.path.name} was half-written, and was cut off; that call is made again")
 
 
 def _rewrite(path: Path, item: str) -> None:
-    """Make a checkpoint log of a file from before there was one; its last line may be half-written."""
+    """Convert a file of the older format to a checkpoint log; its last line may be half-written."""
     with open(path, "rb") as before:
         if before.read(len(_OLD)) != _OLD:
             return
@@ -186,7 +186,7 @@ def _rewrite(path: Path, item: str) -> None:
             return
         first, *lines = data[: data.rfind(b"\n") + 1].split(b"\n")[:-1] or [data]
         if load_json(first, where=f"{path} at byte 0") != {"mat": 1, "reel": item}:
-            raise _refused(path, f"this is no cassette of {item}", "delete it to record anew, or put back the one of the test")
+            raise _refused(path, f"this is not the cassette of {item}", "delete it, or restore the one of the test")
         entries = [load_json(line, where=f"{path}:{number}") for number, line in enumerate(lines, 2)]
         for number, entry in enumerate(entries, 2):
             decode(_Recorded, entry, where=f"{path}:{number}")
@@ -210,14 +210,14 @@ def _system_errors(path: Path) -> Iterator[None]:
     except OSError as error:
         raise CodecError(
             what=f"the cassette {path.name} cannot be read or written: {error.strerror or error}",
-            why="what a live call replied is kept before it is served", fix="check the folder and the disk", where=str(path),
+            why="a live reply is stored before it is served", fix="check the folder and the disk", where=str(path),
         ) from error  # fmt: skip
 
 
 def _calls(live: int) -> str:
     if live == 0:
         return "no live calls are allowed"
-    return "the one live call of this item is spent" if live == 1 else f"all {live} live calls of this item are spent"
+    return "the one live call of this item is used up" if live == 1 else f"all {live} live calls of this item are used up"
 
 
 def _full(path: Path) -> CodecError:
@@ -230,4 +230,4 @@ def _full(path: Path) -> CodecError:
 
 
 def _refused(path: Path, what: str, fix: str, *, at: int = 0) -> CodecError:
-    return CodecError(what=what, why="runs rest on all of what was recorded", fix=fix, where=f"{path} at byte {at}")
+    return CodecError(what=what, why="runs depend on every recorded reply", fix=fix, where=f"{path} at byte {at}")

@@ -1,4 +1,4 @@
-"""The operators known to a process: ours, and those a user registers."""
+"""The operators that a process knows: the built-in ones and those that users register."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ one lies; calls or deliveries affected; tokens changed (edit distance); calls of
 
 
 def one_hook(parameters: FrozenDict, model: CostModel) -> int:
-    """The default price: one activated hook, and `magnitude` where the grid point has one."""
+    """The default price: one activated hook, and `magnitude` if the grid point has one."""
     return model.of(hooks=1, magnitude=int(parameters.get("magnitude", 0)))
 
 
@@ -43,7 +43,7 @@ class Operator:
     """A fault operator: a pure decision with its grid, price and plausibility note.
 
     `phase="before"`: decided with reply None, before the port is invoked. `phase="after"`: decided on the port's reply.
-    `grid` lists parameters, simplest first: that order is the shrink order. A grid point with `calls` covers that many asks.
+    `grid` lists parameters, simplest first: that order is the shrink order. A grid point with `calls` covers that many calls.
     `bounds` says how far any grid point goes, by the names of BOUNDS; `mat_faults.conformance` holds an operator to them.
     """
 
@@ -63,7 +63,7 @@ class Operator:
         return self.id.partition(".")[0]  # type: ignore[return-value]
 
     def spec(self, model: CostModel = DEFAULT_COST) -> OperatorSpec:
-        """The operator as the search is given it; choices cheapest first, ties in grid order."""
+        """The operator as data for the search; choices cheapest first, ties in grid order."""
         choices = [
             GridPoint(parameters=point, cost=self.price(point, model), span=int(point.get("calls", 1))) for point in self.grid
         ]
@@ -86,7 +86,7 @@ def operator(
     default: bool = True,
     bounds: Mapping[str, int] = EMPTY,
 ) -> Operator:
-    """An operator from one function. SpecError where its id names no boundary or its grid is empty or costs nothing."""
+    """Make an operator from one function. SpecError if its id names no boundary, or its grid is empty or costs nothing."""
     made = Operator(
         id=id, decide=decide, grid=tuple(snapshot_arguments(point, id) for point in grid), phase=phase,
         kinds=frozenset(kinds), price=price, relevant=relevant, plausible=plausible, default=default,
@@ -98,20 +98,20 @@ def operator(
         if name not in BOUNDS or not isinstance(value, int) or isinstance(value, bool) or value < 0
     ]
     if not callable(decide):
-        problems.append("decide is no function of (call, reply, stream)")
+        problems.append("decide is not a function of (call, reply, stream)")
     if phase not in ("before", "after"):
         problems.append(f"phase={phase!r} is neither 'before' nor 'after'")
     unknown = sorted(made.kinds - KINDS.get(made.boundary, frozenset()))
     if unknown and made.boundary in BOUNDARIES:
         problems.append(f"no {', '.join(unknown)} crosses the {made.boundary} boundary")
     if made.boundary not in BOUNDARIES or "." not in id:
-        problems.append(f"its id must read boundary.name with boundary one of {', '.join(BOUNDARIES)}")
+        problems.append(f"its id must be of the form boundary.name with boundary one of {', '.join(BOUNDARIES)}")
     if not made.grid:
         problems.append("its grid is empty")
     elif made.boundary in BOUNDARIES and any(
         not isinstance(choice.cost, int) or choice.cost < 1 for choice in made.spec().choices
     ):
-        problems.append("every grid point must cost at least 1, as an integer")
+        problems.append("the cost of every grid point must be an integer >= 1")
     if problems:
         raise SpecError(what=f"operator {id!r}: {'; '.join(problems)}", fix="see mat_faults for examples")
     return made
@@ -167,7 +167,7 @@ class Catalog:
         return tuple({item.id: item for item in sorted(chosen, key=lambda item: item.id)}.values())
 
     def check(self, perturbation: Perturbation) -> None:
-        """SpecError where a perturbation's operator is unknown or belongs to another boundary."""
+        """Raise SpecError if a perturbation's operator is unknown or belongs to another boundary."""
         found = self[perturbation.operator]
         if found.boundary != perturbation.site.boundary:
             raise SpecError(

@@ -1,10 +1,10 @@
-"""Numbers that stand in for those of a perturbed reply and record which decisions are taken on them (variational execution).
+"""Concolic values: numbers of a perturbed reply that record the decisions taken on them (variational execution).
 
-An operator's grid often holds many points that change a number by different amounts. Delivered plainly, each is a run of its
-own. Here the agent gets, in the number's place, one that carries the vector of what every point of the grid would have put
-there. Arithmetic is done for all points at once. Whatever turns a number into something that is none, a comparison, a truth
-value, an index, a text, a hash, a key, is a decision: points for which it comes out otherwise than for the chosen one are
-dropped. Those that are alive at the end would have led to the same run.
+An operator's grid often has many points that change a number by different amounts. Delivered plainly, each needs its own
+run. Here the agent instead gets a number that carries the vector of the values that all points of the grid would have put
+there. Arithmetic is done for all points at once. Every operation that turns a number into something else (a comparison, a truth
+value, an index, a text, a hash, a key) is a decision: points for which it has another result than for the chosen one are
+dropped. Those that are still alive at the end would have led to the same run.
 
 Why that is sound, given what the user vouches for (`mat.spec.StateDigest`: `complete`, `concolic`): Python code can learn of
 such a number only through the methods of its type, and each of them either computes the vector or decides. So up to each ask
@@ -12,10 +12,10 @@ the agent has done the same for all points alive. What it keeps is in the comple
 decides on every number in it. So all points alive are in one state there, and stay so whatever is injected later. What is
 recorded is a snapshot, and a snapshot decides too.
 
-What is not seen, and is therefore part of what the user vouches for: `type(x) is int`, `x is y`, the class called as a
+Some operations cannot be seen, and the user vouches that they do not occur: `type(x) is int`, `x is y`, the class called as a
 constructor (`type(x)(0)`), and code in C that takes a real int or float by its layout, such as `decimal.Decimal(x)`,
 `datetime.timedelta(x)`, array libraries, database drivers and validators. Those raise, or take another path, as soon as they
-meet such a number. `isinstance` holds, `json.dumps` and, from Python 3.12 on, `sum` (which adds floats in a way of its own)
+meet such a number. `isinstance` works, and `json.dumps` and, from Python 3.12 on, `sum` (which adds floats in a way of its own)
 are taken care of while a run has such numbers. The classes do not inherit from int and float for this very reason: code in C
 would read the chosen number without a decision.
 """
@@ -39,14 +39,14 @@ from typing import Any, Final, TypeAlias, cast
 from mat.core.value import FrozenDict, FrozenList
 
 PathCondition: TypeAlias = tuple[Any, ...]
-"""Where a leaf lies: keys, indexes and names of fields."""
+"""The path of a leaf: keys, indexes and names of fields."""
 
 _DEAD: Final = object()
-"""Stands where a point was dropped before its value was needed."""
+"""The value of a point that was dropped before its value was needed."""
 
 
 class Family:
-    """The grid points that one perturbation stands for. Number 0 is the chosen one; `alive` holds the others, in order.
+    """The grid points that one perturbation represents. Number 0 is the chosen one; `alive` holds the others, in order.
 
     `serial` orders families by age.
     """
@@ -58,7 +58,7 @@ class Family:
         self.serial = serial
 
     def keep(self, stays: Callable[[int], bool]) -> None:
-        """Drop those for which `stays` is not true, or raises."""
+        """Drop the points for which `stays` is not true, or raises."""
         if self.alive:
             self.alive = [index for index in self.alive if _true(stays, index)]
 
@@ -75,7 +75,7 @@ def _true(stays: Callable[[int], bool], index: int) -> bool:
 
 
 def same(one: Any, other: Any) -> bool:
-    """Whether two outcomes cannot be told apart: of one type and equal; 0.0 and -0.0 are two, NaN and NaN are one."""
+    """Whether two outcomes are indistinguishable: of one type and equal; 0.0 and -0.0 differ, NaN equals NaN."""
     if type(one) is not type(other):
         return False
     if isinstance(one, float | complex):
@@ -84,7 +84,7 @@ def same(one: Any, other: Any) -> bool:
 
 
 class _Number:
-    """What both kinds have in common. Made by `standing_in` alone."""
+    """The base of both kinds of number; only `standing_in` makes them."""
 
     __slots__ = ("_mat_family", "_mat_values")
 
@@ -102,7 +102,7 @@ class _Number:
         return type(self._mat_values[0])
 
     def __mat_plain__(self) -> Any:
-        """The plain number, for whoever needs one: a decision. Recognised by its name where this module is not known."""
+        """The plain number, which is a decision. Modules that do not know this one call it by its name."""
         return _decide(_itself, self)
 
     def __getattr__(self, name: str) -> Any:
@@ -214,19 +214,19 @@ _NUMBERS: Final = frozenset({int, float, bool, *_KINDS})
 _COMPARABLE: Final = _NUMBERS | {
     str, bytes, type(None), list, tuple, dict, set, frozenset, complex, decimal.Decimal, fractions.Fraction,
 }  # fmt: skip
-"""Types whose comparisons with a number are known to be without effects."""
+"""Types whose comparisons with a number are known to have no side effects."""
 
 
 def is_stand_in(value: object) -> bool:
-    """Whether this is such a number. Decides nothing."""
+    """Whether a value is such a number. This is not a decision."""
     return type(value) in _KINDS
 
 
 def standing_in(family: Family, values: Sequence[Any]) -> Any:
-    """A number that stands for one value per point of the family; the plain one where all alive have the same.
+    """A number with one value per point of the family; a plain number if all points that are alive have the same value.
 
-    `values[0]` is that of the chosen point, an int or a float; those of dropped points do not matter. Points whose value is
-    of another type are dropped.
+    `values[0]` is the value of the chosen point, an int or a float; those of dropped points do not matter. Points whose value
+    is of another type are dropped.
     """
     first = values[0]
     family.keep(lambda index: type(values[index]) is type(first))
@@ -238,7 +238,7 @@ def standing_in(family: Family, values: Sequence[Any]) -> Any:
 
 
 def _columns(args: Sequence[Any]) -> tuple[Family, list[Any]]:
-    """The youngest family among arguments, and each argument as a column of its values; older families are decided."""
+    """The youngest family among the arguments, and each argument as a column of its values; older families are decided."""
     family = max((arg._mat_family for arg in args if type(arg) in _KINDS), key=lambda found: found.serial)
     columns = []
     for arg in args:
@@ -262,7 +262,7 @@ class _Constant:
 
 
 def _chosen(family: Family, function: Callable[..., Any], columns: Sequence[Any]) -> Any:
-    """The outcome for the chosen point; where that is an error, no other point is taken to make the same one."""
+    """The outcome for the chosen point; if it is an error, all other points are dropped."""
     try:
         return function(*[column[0] for column in columns])
     except BaseException:
@@ -271,7 +271,7 @@ def _chosen(family: Family, function: Callable[..., Any], columns: Sequence[Any]
 
 
 def _lift(function: Callable[..., Any], *args: Any) -> Any:
-    """A function of numbers, done for every point. With anything but numbers it is decided first, and done once."""
+    """A function of numbers, computed for every point. Arguments other than numbers are a decision."""
     if not all(type(arg) in _NUMBERS for arg in args):
         return function(*[arg.__mat_plain__() if type(arg) in _KINDS else arg for arg in args])
     family, columns = _columns(args)
@@ -290,7 +290,7 @@ def _lift(function: Callable[..., Any], *args: Any) -> Any:
 
 
 def _decide(function: Callable[..., Any], *args: Any) -> Any:
-    """A function whose outcome is no number that can be followed further: points for which it differs are dropped."""
+    """A function whose result is not a number that can be tracked: points for which the result differs are dropped."""
     if not all(type(arg) in _COMPARABLE for arg in args):
         return function(*[arg.__mat_plain__() if type(arg) in _KINDS else arg for arg in args])
     family, columns = _columns(args)
@@ -303,10 +303,10 @@ def _decide(function: Callable[..., Any], *args: Any) -> Any:
 
 
 def unlike(one: Any, other: Any) -> dict[PathCondition, Any] | None:
-    """The numbers in which two values differ, by where they lie, as they are in the other; None where more is different.
+    """The numbers in which two values differ: path -> number in the other value; None if anything else differs.
 
-    Only an int and another int, or a float and another float, differ in a number; bools do not. Lists, tuples, dicts (with
-    keys in one order) and dataclasses are looked into, and no other class.
+    Only an int and another int, or a float and another float, can differ in this way; bools cannot. Lists, tuples, dicts (with
+    keys in the same order) and dataclasses are compared part by part, and no other class.
     """
     found: dict[PathCondition, Any] = {}
     return found if _compare(one, other, (), found) else None
@@ -333,7 +333,7 @@ _DEPTH: Final = 32
 
 
 def _parts(value: Any) -> list[tuple[Any, Any]] | None:
-    """(key, part) of a container that can be made anew with other parts; None of everything else."""
+    """(key, part) of a container that can be rebuilt with other parts; None for anything else."""
     kind = type(value)
     if kind is dict:
         return list(value.items())
@@ -353,9 +353,9 @@ def _is_named(kind: type) -> bool:
 
 
 def replaced(value: Any, leaves: Mapping[PathCondition, Any]) -> Any:
-    """The value with other leaves at some paths; what lies beside the ways to them is the same object as before.
+    """The value with other leaves at some paths; parts that are not on these paths stay the same objects.
 
-    ValueError where a container on such a way is met at two places: whoever changes one of them would change the other.
+    ValueError if a container on such a path occurs twice in the value: changing one occurrence would change the other.
     """
     ways = {path[:length] for path in leaves for length in range(len(path))}
     met: dict[int, int] = {}
@@ -400,7 +400,7 @@ def _with_parts(value: Any, parts: Sequence[tuple[Any, Any]]) -> Any:
 
 
 def plain_of(value: Any, depth: int = 0) -> Any:
-    """The value with plain numbers in the place of those that stand in, which is a decision; itself where it has none."""
+    """The value with plain numbers instead of concolic ones, which is a decision; the same object if it has none."""
     if type(value) in _KINDS:
         return value.__mat_plain__()
     parts = _parts(value) if depth <= _DEPTH else None
@@ -415,11 +415,11 @@ def plain_of(value: Any, depth: int = 0) -> Any:
 _MAPPINGS: Final = (dict, FrozenDict)
 _SEQUENCES: Final = (list, tuple, FrozenList)
 _VALUES: Final = ("datetime", "decimal", "fractions", "uuid", "pathlib", "ipaddress")
-"""Modules whose values are what is recorded of them."""
+"""Modules whose values are equal to their recorded form."""
 
 
 def form_of(value: Any, depth: int = 0) -> Any:
-    """What tells two values apart for whoever is given one: types, order and content; None where it has no recorded form."""
+    """A form that distinguishes values by types, order and content; None if a value has no recorded form."""
     kind = type(value)
     if kind in (int, bool, str, bytes, type(None)):
         return (kind, value)
@@ -442,7 +442,7 @@ def form_of(value: Any, depth: int = 0) -> Any:
 
 
 def _recorded(value: Any) -> Any:
-    """Of a value of the standard library; what another class carries beside what is recorded of it, nobody knows."""
+    """The recorded form of a value of the standard library; other classes may carry state that is not recorded."""
     if type(value).__module__ not in _VALUES and not isinstance(value, Enum):
         return None
     from mat.core.digest import canonical
@@ -459,7 +459,7 @@ def _recorded(value: Any) -> Any:
 
 @contextmanager
 def understood() -> Iterator[None]:
-    """While a run has such numbers: `json` writes them (a decision), and `sum` adds them as it adds plain ones."""
+    """While a run has concolic numbers, make `json` write them (a decision) and `sum` add them as it adds plain ones."""
     default, added = json.JSONEncoder.default, builtins.sum
 
     def written(self: json.JSONEncoder, o: Any) -> Any:

@@ -1,7 +1,7 @@
-"""One crossing of a boundary, in the order that is law: recorder, mediator, faults, tape, port (DESIGN decisions 5, 6, 12).
+"""One crossing of a boundary, always in this order: recorder, mediator, faults, tape, port (DESIGN decisions 5, 6, 12).
 
-The crossing is a generator that yields what only the caller's world can do: invoke the port, sleep, ask an approver. Two
-small drivers run it, for plain and for async code; nothing else differs between the two.
+The crossing is a generator that yields what only the caller can do: invoke the port, sleep, ask an approver. Two
+small drivers run it, for synchronous and for async code; nothing else differs between the two.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class Sleep:
 
 
 class Ask:
-    """Call an approver: the answer may be awaitable."""
+    """Call an approver; the answer may be awaitable."""
 
     __slots__ = ("call",)
 
@@ -62,7 +62,7 @@ class Ask:
 
 
 class Wait:
-    """Let others go first, as a Hold says. The answer is the number of calls of others that ended meanwhile."""
+    """Let other calls go first, as a Hold says. The answer is the number of other calls that ended in the meantime."""
 
     __slots__ = ("turns",)
 
@@ -71,7 +71,7 @@ class Wait:
 
 
 class Stopped(Exception):  # noqa: N818
-    """Carries a StopIteration that a plain port raised through the crossing: no generator lets one pass (PEP 479)."""
+    """Carries a StopIteration that a synchronous port raised through the crossing: generators cannot raise one (PEP 479)."""
 
     def __init__(self, error: StopIteration) -> None:
         self.error = error
@@ -84,7 +84,7 @@ _INVOKE: Final = Invoke()
 
 
 def crossing(session: Session, port: Port, arguments: dict[str, Any], *, suspends: bool = False) -> Crossing:
-    """One call through all layers; returns what the agent gets, raises what the agent meets."""
+    """One call through all layers; returns the reply that the agent gets, or raises its error."""
     step = session.ask(port, arguments)
     try:
         if port.boundary or port.kind == "grant":
@@ -117,7 +117,7 @@ def crossing(session: Session, port: Port, arguments: dict[str, Any], *, suspend
 def _mediated(
     session: Session, layer: SessionMediation, step: AskedStep, port: Port
 ) -> Generator[Command, Any, Callable[[FrozenDict], Any] | None]:
-    """Governance: notes the decision on the step; returns what stands in for the port, if anything does. Raises Blocked."""
+    """Governance: note the decision on the step; return the stand-in for the port, if any. Raises Blocked."""
     decided, stand_in = layer.mediate(step), None
     while isinstance(decided, Pending):
         decided = yield from _approved(session, decided)
@@ -134,7 +134,7 @@ def _mediated(
 
 
 def _approved(session: Session, pending: Pending) -> Generator[Command, Any, MediationOutcome]:
-    """Ask an approver, as a step of its own that is pending until the answer is there."""
+    """Ask an approver, as a separate step that is pending until the answer arrives."""
     asked, answer = session.ask(pending.port, pending.request), None
     try:
         if pending.call is not None:
@@ -149,12 +149,12 @@ def _approved(session: Session, pending: Pending) -> Generator[Command, Any, Med
 
 
 def _as_reply(port: Port, value: Any) -> Any:
-    """What a stand-in says, in the form the port replies in: a stream has chunks."""
+    """A stand-in's reply in the form of the port's: a stream has chunks."""
     return [value] if port.stream and not isinstance(value, list) else value
 
 
 def _confirmed(session: Session, step: AskedStep) -> None:
-    """What was approved is what will run: asked again when the fault layer has had its turn."""
+    """Ask again, after the fault layer, whether the call is still the one that was approved."""
     refused = None if session.mediation is None else session.mediation.confirm(step)
     if refused is not None:
         step.mediation, step.error_kind = refused, "blocked"
@@ -162,7 +162,7 @@ def _confirmed(session: Session, step: AskedStep) -> None:
 
 
 def _serve(session: Session, step: Any, port: Port, command: Invoke = _INVOKE) -> Crossing:
-    """Tape, then port. Whatever the port says is heard before anything is done to it."""
+    """Serve from tape, else call the port. The port's reply is recorded before any fault changes it."""
     reply = session.tape.serve(step) if session.tape is not None and port.tape == "external" else None
     if isinstance(reply, BaseException):
         session.heard(step, None, reply)
@@ -185,9 +185,9 @@ def _serve(session: Session, step: Any, port: Port, command: Invoke = _INVOKE) -
 
 
 def _replaced(step: Any) -> FrozenDict | None:
-    """The parameters that governance or an operator put in place; all others reach the port as the caller gave them.
+    """The parameters that governance or an operator replaced; all others reach the port as the caller gave them.
 
-    Of what was approved, lists and mappings are held to what they were when it was asked: others may have changed them since.
+    In an approved call, lists and mappings are passed as they were when it was asked: the caller may have changed them since.
     """
     asked, mediation = step.asked, step.mediation
     if mediation is not None and mediation.approval:
@@ -200,7 +200,7 @@ def _replaced(step: Any) -> FrozenDict | None:
 
 
 def _perturbed(session: Session, faults: SessionFaults, step: Any, port: Port, phase: str) -> Crossing:
-    """The fault layer: asks the operator in its phase and does what it decided."""
+    """The fault layer: ask the operator in its phase, and do what it decided."""
     effect: Effect = faults.decide(step, None) if phase == "before" else PASS
     command = Invoke(through=phase == "before")
     match effect:
@@ -222,7 +222,10 @@ def _perturbed(session: Session, faults: SessionFaults, step: Any, port: Port, p
             command = Invoke(limit=limit)
         case Hold():
             raise _misplaced(
-                effect, f"a call of {port.name}", "calls go first at the order boundary only", "name it order.something"
+                effect,
+                f"a call of {port.name}",
+                "only operators of the order boundary let other calls go first",
+                "name it order.something",
             )
         case Delay(ms=ms):
             faults.acted(step, effect, differs=ms > 0)
@@ -242,7 +245,7 @@ def _perturbed(session: Session, faults: SessionFaults, step: Any, port: Port, p
                 yield from _serve(session, step, port, Invoke(through=False))
             except MatError:
                 raise
-            except Exception:  # whoever asked has its reply already: the second delivery fails unseen
+            except Exception:  # the caller has its reply already: the second delivery fails unseen
                 continue
     if phase != "after":
         return value
@@ -290,7 +293,7 @@ def _failure(step: Any, port: Port, effect: Raise) -> Generator[Command, Any, Ba
 
 
 def drive(steps: Crossing, call: Callable[[FrozenDict | None], Any]) -> Any:
-    """Run a crossing in plain code. `call(changed)` invokes the port."""
+    """Run a crossing in synchronous code. `call(changed)` invokes the port."""
     try:
         command = next(steps)
         while True:
@@ -309,7 +312,7 @@ def drive(steps: Crossing, call: Callable[[FrozenDict | None], Any]) -> Any:
 
 
 def perform(command: Command) -> Any:
-    """Sleep, let others go first, or ask an approver, in plain code."""
+    """Sleep, let other calls go first, or ask an approver, in synchronous code."""
     if isinstance(command, Sleep):
         import time
 
@@ -323,15 +326,15 @@ def perform(command: Command) -> Any:
 
 
 def plain_answer(answer: Any) -> Any:
-    """An approver's answer in plain code. An awaitable is no answer: it would count as yes."""
+    """An approver's answer in synchronous code. An awaitable is refused: it would count as yes."""
     if inspect.isawaitable(answer):
         close = getattr(answer, "close", None)
         if close is not None:  # a coroutine that nobody awaits
             close()
         raise SpecError(
-            what="the approver is async, and this call is not",
-            why="plain code cannot wait for its answer",
-            fix="give a plain function as approver, or ask from async code",
+            what="the approver is async, but this call is not",
+            why="synchronous code cannot await its answer",
+            fix="give a plain function as approver, or make the call from async code",
         )
     return answer
 
@@ -355,7 +358,7 @@ async def drive_async(steps: Crossing, call: Callable[[FrozenDict | None], Await
 
 
 async def perform_async(command: Command, call: Callable[[FrozenDict | None], Any]) -> Any:
-    """What a crossing yields, done in async code. `call(changed)` invokes the port."""
+    """Do what a crossing yields, in async code. `call(changed)` invokes the port."""
     if isinstance(command, Invoke):
         return await call(command.changed)
     if isinstance(command, Sleep):
@@ -368,7 +371,7 @@ async def perform_async(command: Command, call: Callable[[FrozenDict | None], An
 
 
 async def sleep_async(seconds: float) -> None:
-    """Sleep in whatever async library runs the caller: asyncio, else trio."""
+    """Sleep in the async library that runs the caller: asyncio, else trio."""
     import asyncio
 
     try:

@@ -1,4 +1,4 @@
-"""The closed set of effects. An operator decides one; the crossing acts (DESIGN decision 4)."""
+"""The closed set of effects. An operator decides on one; the crossing carries it out (DESIGN decision 4)."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Delay:
 
 @dataclass(frozen=True, slots=True)
 class Replace:
-    """This value is delivered. Decided before the port is invoked, the port is not invoked at all (a cache answers)."""
+    """This value is delivered. If decided before the port is invoked, the port is not invoked at all (a cache answers)."""
 
     value: Any
 
@@ -37,15 +37,15 @@ class Rewrite:
 
 @dataclass(frozen=True, slots=True)
 class Drop:
-    """The port is not invoked and nobody is told: None is delivered."""
+    """The port is not invoked, and None is delivered without an error."""
 
 
 @dataclass(frozen=True, slots=True)
 class Raise:
-    """The agent meets an error of this kind after `delay_ms`. Decided on the reply, the port's effect has happened.
+    """The agent gets an error of this kind after `delay_ms`. If decided on the reply, the port's effect has happened.
 
     Kinds: timeout, connection, rate_limit, server_error, auth, not_found, invalid. A port maps kinds to its own types.
-    `retry_after_s` is the wait that the other side names, in seconds.
+    `retry_after_s` is the wait that the other side asks for, in seconds.
     """
 
     kind: str
@@ -56,7 +56,7 @@ class Raise:
 
 @dataclass(frozen=True, slots=True)
 class Truncate:
-    """A stream ends after this many chunks: quietly, or with an error of `kind`, as a connection that breaks does."""
+    """A stream ends after this many chunks: silently, or with an error of `kind`, as when a connection breaks."""
 
     chunks: int
     kind: str = ""
@@ -64,16 +64,16 @@ class Truncate:
 
 @dataclass(frozen=True, slots=True)
 class Duplicate:
-    """The port is invoked `times` more; the first reply is delivered."""
+    """The port is invoked `times` more times; the first reply is delivered."""
 
     times: int = 1
 
 
 @dataclass(frozen=True, slots=True)
 class Hold:
-    """Others go first: the call is asked, and goes on when `turns` calls of others have ended or nobody else can run.
+    """Other calls go first: the call is asked, and goes on when `turns` other calls have ended or nobody else can run.
 
-    Only at the order boundary. No time passes: who would have to sleep or wait cannot run.
+    Only at the order boundary. No time passes: code that would have to sleep or wait cannot run.
     """
 
     turns: int = 1
@@ -85,7 +85,7 @@ PASS: Final = Pass()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Past:
-    """An earlier call of the same port that got a reply: who made it, what it asked (in recorded form), what the port said."""
+    """An earlier call of the same port that got a reply: its agent, its arguments in recorded form, and the port's reply."""
 
     kind: ActionKind
     agent: str
@@ -98,9 +98,9 @@ class Past:
 class Call:
     """What an operator knows of a call.
 
-    `arguments` are in recorded form (hashed or redacted where the port says so), `given` as the caller gave them: that is
+    `arguments` are in recorded form (hashed or redacted if the port says so), `given` as the caller gave them: this is
     what a Rewrite starts from. `past` holds the port's earlier calls in this run, by any agent, oldest first; reads and
-    writes of one memory are one port. `index` is the ask's place in the perturbation's range, from 0.
+    writes of one memory are one port. `index` is the call's position in the perturbation's range, from 0.
     """
 
     port: str
@@ -121,12 +121,12 @@ class Call:
 
     @property
     def asked(self) -> tuple[FrozenDict, ...]:
-        """The arguments of those replies, one for one."""
+        """The arguments of the calls in `history`, in the same order."""
         return tuple(item.arguments for item in self.past)
 
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """What the port said, as Python data; operators build a changed copy and never alter it in place."""
+    """The port's reply, as Python data; operators build a changed copy and never alter it in place."""
 
     value: Any

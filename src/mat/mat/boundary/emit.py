@@ -1,4 +1,4 @@
-"""What an agent says about itself: who acts, messages, claims, checks, detection, mitigation, the end. No-ops outside a run."""
+"""Reports of agents: who acts, messages, claims, checks, detections, mitigations, the end. No-ops outside a run."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ MITIGATIONS: Final = ("retry", "alternate", "replan", "clarify", "escalate", "sa
 FinishStatus: TypeAlias = Literal["completed", "aborted", "failed"]
 
 acting: ContextVar[tuple[str, str]] = ContextVar("mat_agent", default=("main", ""))
-"""(agent, role) of whoever acts in this context."""
+"""(agent, role) of the agent that acts in this context."""
 
 
 class Talking(Session, Protocol):
-    """A session as this module needs it: it also takes notes that cross no boundary."""
+    """A session as this module needs it: it also records reports that cross no boundary."""
 
     def emit(self, kind: ActionKind, name: str, arguments: FrozenDict, supports: Iterable[object] = ()) -> None: ...
     def project(self, signals: Mapping[str, object]) -> None: ...
@@ -42,7 +42,7 @@ def _talking() -> Talking | None:
 
 
 class agent:  # noqa: N801  (reads as a statement: with mat.agent(...))
-    """Who acts inside the block; nests, and works as a plain or an async context manager."""
+    """Name the agent that acts inside the block; blocks nest, and can be `with` or `async with`."""
 
     __slots__ = ("_name", "_role", "_tokens")
 
@@ -82,7 +82,7 @@ def _port(kind: ActionKind, name: str, boundary: Literal["prompt", "delegation"]
 
 
 def untrusted(text: str, channel: str = "user") -> str:
-    """Text from outside enters here: recorded as a message from that channel, and open to prompt operators."""
+    """Mark text that enters from outside: it is recorded as a message from that channel, and prompt operators can change it."""
     session = active()
     if session is None:
         return text
@@ -98,7 +98,7 @@ def state(**signals: object) -> None:
 
 
 def verify(what: str, passed: bool, supports: Iterable[object] = ()) -> bool:
-    """Record a check and its outcome; returns `passed`, so that it can stand in an `if`."""
+    """Record a check and its outcome; returns `passed`, so that it can be used in an `if`."""
     session = _talking()
     if session is not None:
         session.emit("verification", what, FrozenDict({"passed": bool(passed)}), supports)
@@ -113,15 +113,15 @@ def observed(
     integrity: Integrity | None = None,
     supersedes: bool = False,
 ) -> str:
-    """Declare a text an artefact that was issued now, to be used within `ttl_ms` and as it is; returns it unchanged.
+    """Declare that a text is an artifact issued now, to be used unchanged and within `ttl_ms`; returns it.
 
-    The contract is (artefact, issued at, time to live, integrity), sha256() where nothing else is named. `supersedes`: it ends
-    the artefacts of its name that came before. Where every reply of a port brings one, `@mat.tool(issues=...)` says it once.
+    The contract is (artifact, issued at, time to live, integrity), with sha256() by default. `supersedes`: it ends
+    the earlier artifacts of its name. If every reply of a port brings one, declare it once with `@mat.tool(issues=...)`.
     """
     declared = issue(name, ttl_ms=ttl_ms, integrity=integrity, supersedes=supersedes)
     if not isinstance(value, str) or not value:
         raise SpecError(
-            what="an artefact is a non-empty text", why=f"got {type(value).__qualname__}", fix="pass the text itself"
+            what="an artifact is a non-empty string", why=f"got {type(value).__qualname__}", fix="pass the text itself"
         )
     session = _talking()
     if session is not None:
@@ -138,7 +138,7 @@ def claim(text: str, supports: Iterable[object] = ()) -> str:
 
 
 def detect(what: str, supports: Iterable[object] = ()) -> None:
-    """Record that a fault was recognised."""
+    """Record that the agent recognised a fault."""
     session = _talking()
     if session is not None:
         session.emit("detection", what, EMPTY, supports)
@@ -154,7 +154,7 @@ def mitigate(kind: Mitigation, **details: object) -> None:
 
 
 def message(to: str, text: str) -> str | None:
-    """Send a message to an agent or to "user". Returns what was delivered, None where it was lost."""
+    """Send a message to an agent or to "user". Returns what was delivered, None if it was lost."""
     session = active()
     if session is None:
         return text
@@ -172,8 +172,8 @@ def _delivered(field: str, given: Any) -> Any:
 class DelegatedTask:
     """A delegated task, from the step that delegated it until it is handed back.
 
-    `outer`: the tasks in whose course it was delegated, outermost first. `entered`: somebody acts on it in a context of its
-    own; one that never was binds its agent wherever it acts. `owner`: who keeps account of it, in the run `session`.
+    `outer`: the tasks under which it was delegated, outermost first. `entered`: somebody acts on it in a separate
+    context; otherwise it binds its agent in all contexts. `owner`: who keeps account of it, in the run `session`.
     """
 
     __slots__ = ("agent", "delegator", "ended", "entered", "outer", "owner", "session", "step")
@@ -185,20 +185,20 @@ class DelegatedTask:
 
 
 tasks: ContextVar[tuple[DelegatedTask, ...]] = ContextVar("mat_tasks", default=())
-"""The delegated tasks in whose course whoever acts in this context acts, outermost first. Empty without governance."""
+"""The delegated tasks that the agent of this context works on, outermost first. Empty without governance."""
 delegated: ContextVar[DelegatedTask | None] = ContextVar("mat_delegated", default=None)
-"""The task that the mediator let pass last in this context, or that ended last."""
+"""The task that the mediator last let pass in this context, or that ended last."""
 
 
 def take_task() -> DelegatedTask | None:
-    """The task that was delegated a moment ago in this context, if a mediator keeps account of tasks in this run."""
+    """The task that was just delegated in this context, if a mediator keeps account of tasks in this run."""
     task = delegated.get()
     return task if task is not None and task.session is active() else None
 
 
 @contextmanager
 def entered(task: DelegatedTask | None) -> Iterator[None]:
-    """Whoever acts inside acts on this task, and is bound by what those who delegated it may do; at the end it is over."""
+    """Work on this task inside the block, limited to what its delegators may do; the task ends with the block."""
     if task is None:
         yield
         return
@@ -210,7 +210,7 @@ def entered(task: DelegatedTask | None) -> Iterator[None]:
 
 
 def _enter(task: DelegatedTask) -> Any:
-    task.entered, task.ended = True, False  # a hand-off that is delivered twice is taken up twice
+    task.entered, task.ended = True, False  # a hand-off that is delivered twice is begun twice
     before = tasks.get()
     return tasks.set((*before, *(item for item in (*task.outer, task) if item not in before)))
 
@@ -268,7 +268,7 @@ class delegate:  # noqa: N801  (also a statement: with mat.delegate(...))
 
 @contextmanager
 def handed_over(to: str, role: str) -> Iterator[None]:
-    """Inside, the agent `to` acts on what it was handed; at the end it hands back. Outside a run nothing happens."""
+    """Inside the block, the agent `to` acts on what it was handed; at the end it hands back. Does nothing outside a run."""
     if active() is None:
         yield
         return
@@ -285,7 +285,7 @@ def handed_over(to: str, role: str) -> Iterator[None]:
 
 
 def hand_back(delegator: str, task: DelegatedTask | None = None) -> None:
-    """Record that the acting agent has ended what it was delegated; `task` where governance keeps account of it."""
+    """Record that the acting agent has ended its delegated task; `task` if governance keeps account of it."""
     session = _talking()
     if session is not None:
         found = {"agent": acting.get()[0]} if task is None else {"agent": acting.get()[0], "task": f"step#{task.step}"}
@@ -293,9 +293,9 @@ def hand_back(delegator: str, task: DelegatedTask | None = None) -> None:
 
 
 def grant(to: str, tool: str, /, *, calls: int | None = None, within_ms: int | None = None, **parameters: Allowed) -> bool:
-    """Give an agent leave that it has not got by itself; False where governance refuses, and that is recorded too.
+    """Permit an agent something that its own capabilities do not; False if governance refuses. Both are recorded.
 
-    `tool` and `parameters` as `mat.policy.capability` takes them, without functions, because the grant stands in the trace. The
+    `tool` and `parameters` as `mat.policy.capability` takes them, without functions, because the trace records the grant. The
     acting agent must hold what it grants, or be declared as a granter. It holds for `calls` calls and `within_ms`
     milliseconds of run time, by default without limit, and ends with the delegation in which it was made.
     """
@@ -312,7 +312,7 @@ def grant(to: str, tool: str, /, *, calls: int | None = None, within_ms: int | N
 async def grant_async(
     to: str, tool: str, /, *, calls: int | None = None, within_ms: int | None = None, **parameters: Allowed
 ) -> bool:
-    """The same, where an async approver may be asked about the grant."""
+    """Like `grant`, for governance that may ask an async approver."""
     session = active()
     if session is None:
         return True
@@ -347,7 +347,7 @@ def _grant_arguments(
         for name, value in (("calls", calls), ("within_ms", within_ms))
         if value is not None and (not isinstance(value, int) or isinstance(value, bool) or value < 1)
     ]
-    problems += [f"{name}={value!r} names nothing" for name, value in (("to", to), ("tool", tool)) if not value]
+    problems += [f"{name}={value!r} is empty" for name, value in (("to", to), ("tool", tool)) if not value]
     if problems:
         raise SpecError(what=f"a grant to {to!r}: {'; '.join(problems)}", fix='write mat.grant("mailer", "send", calls=1)')
     data = {name: allowed_data(allowed, f"grant of {tool}, {name}") for name, allowed in sorted(parameters.items())}
@@ -358,7 +358,7 @@ _APPROVAL: Final = Port(name="approval", kind="approval", boundary="", effect="n
 
 
 def approval(what: str, **details: object) -> bool:
-    """Ask the run's approver; anything but True is no, and so is no approver. Recorded with the answer. Outside a run: no."""
+    """Ask the run's approver and record the answer; anything but True means no, as do no approver and no run."""
     session = active()
     if session is None:
         return False
@@ -367,7 +367,7 @@ def approval(what: str, **details: object) -> bool:
 
 
 async def approval_async(what: str, **details: object) -> bool:
-    """The same for an async approver."""
+    """Like `approval`, for an async approver."""
     session = active()
     if session is None:
         return False
@@ -397,9 +397,9 @@ def _approval(session: Session, what: str, details: Mapping[str, object]) -> tup
 
 
 def finish(answer: object = None, *, status: FinishStatus = "completed") -> None:
-    """The run ends here: with a final response, or as a safe abort or an explicit failure."""
+    """End the run: with a final response, as a safe abort, or as an explicit failure."""
     if status not in ("completed", "aborted", "failed"):
-        raise SpecError(what=f"no finish status is called {status!r}", fix="completed, aborted or failed")
+        raise SpecError(what=f"no finish status is called {status!r}", fix="use completed, aborted or failed")
     session = _talking()
     if session is not None:
         session.finish(status, answer)
@@ -409,9 +409,11 @@ _process_secrets: dict[str, None] = {}
 
 
 def secret(value: str) -> str:
-    """Declare a text that must appear in no artefact; returns it unchanged. Declared outside a run, it holds for all runs."""
+    """Declare a text that must not appear in any file; returns it unchanged. Declared outside a run, it holds for all runs."""
     if not isinstance(value, str) or not value:
-        raise SpecError(what="a secret is a non-empty text", why=f"got {type(value).__qualname__}", fix="pass the text itself")
+        raise SpecError(
+            what="a secret is a non-empty string", why=f"got {type(value).__qualname__}", fix="pass the text itself"
+        )
     session = _talking()
     if session is not None and current_session.get() is not None:
         session.secret(value)

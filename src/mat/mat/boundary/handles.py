@@ -1,8 +1,8 @@
-"""Handles: an artefact is stored byte by byte, and a short name of it is passed on in its place (seed 003, appendix H).
+"""Handles: short names that agents pass on instead of artifacts, which are stored byte by byte (seed 003, appendix H).
 
-A port that is given the store gets the bytes: `@HANDLE:name` in its arguments is replaced when the port is called, behind
-governance, faults and tape. So no tool interface, middleware or language model on the way can damage what it stands for, and
-the trace holds the handle.
+A port with the store gets the artifact: `@HANDLE:name` in its arguments is replaced when the port is called, after
+governance, faults and tape. So no tool interface, middleware or language model on the way can damage the artifact, and
+the trace contains the handle.
 """
 
 from __future__ import annotations
@@ -23,23 +23,23 @@ _HANDLE: Final = re.compile(re.escape(PREFIX) + r"([A-Za-z0-9_\-]+)")
 
 
 class UnknownHandle(LookupError):  # noqa: N818
-    """An agent passed on a handle that nobody has stored."""
+    """An agent passed on a handle that is not stored."""
 
 
 class Handles:
-    """A store of artefacts by name. Each run has contents of its own, and so has the time outside all runs."""
+    """A store of artifacts by name. Each run has its own contents, and so has code outside all runs."""
 
     def __init__(self) -> None:
         self._outside: dict[str, str] = {}
         self._within: WeakKeyDictionary[Any, dict[str, str]] = WeakKeyDictionary()
 
     def put(self, name: str, text: str) -> str:
-        """Store a text and return its handle. A name that is taken gets the new text, as a renewed token needs it."""
+        """Store a text and return its handle. An existing name gets the new text, as for a renewed token."""
         problems = []
         if not isinstance(text, str):
-            problems.append(f"{type(text).__qualname__} is no text")
+            problems.append(f"{type(text).__qualname__} is not a string")
         if not isinstance(name, str) or not _NAME.fullmatch(name):
-            problems.append(f"{name!r} is no name of letters, digits, _ and -")
+            problems.append(f"{name!r} is not a name of letters, digits, _ and -")
         if problems:
             raise SpecError(what=f"handle {name!r}: {'; '.join(problems)}", fix='write handles.put("url_1", url)')
         self._texts()[name] = text
@@ -63,9 +63,9 @@ class Handles:
         return len(self._texts())
 
     def resolve(self, value: Any) -> Any:
-        """A value with the texts in place of the handles in it: in strings, lists, tuples, sets and the values of mappings.
+        """Replace the handles in a value by their texts: in strings, lists, tuples, sets and the values of mappings.
 
-        What holds no handle is returned itself, and nothing is changed in place. UnknownHandle for a handle that is not stored.
+        A value without handles is returned itself, and nothing is changed in place. UnknownHandle if a handle is not stored.
         """
         if isinstance(value, str):
             return _HANDLE.sub(lambda found: self[found[1]], value) if PREFIX in value else value
@@ -79,7 +79,7 @@ class Handles:
         return value
 
     def around(self, callee: Callable[..., Any]) -> Callable[..., Any]:
-        """A callable that gets the artefacts themselves."""
+        """Wrap a callable so that it gets the artifacts instead of the handles."""
 
         @functools.wraps(callee)
         def resolved(*args: Any, **kwargs: Any) -> Any:
@@ -93,7 +93,7 @@ class Handles:
 
 
 def _like(value: Any, items: Any) -> Any:
-    """A collection of the same kind with other items; of a kind that is not made of items, the plain one."""
+    """A collection of the same class with other items, or a plain one if the class cannot be made from items."""
     kind = type(value)
     if isinstance(value, tuple) and hasattr(value, "_make"):
         return value._make(items)
@@ -104,5 +104,5 @@ def _like(value: Any, items: Any) -> Any:
 
 
 def handles() -> Handles:
-    """A store of byte-exact artefacts; give it to the ports that may use them: `@mat.tool(handles=store)`."""
+    """Make a store of byte-exact artifacts; give it to the ports that may use them: `@mat.tool(handles=store)`."""
     return Handles()

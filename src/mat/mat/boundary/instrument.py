@@ -1,4 +1,4 @@
-"""Instrumenting code once: tools, retrievers, models, memories. Outside a run an instrumented call is a plain call."""
+"""Instrument tools, retrievers, models and memories. Outside a run an instrumented call is a plain call."""
 
 from __future__ import annotations
 
@@ -49,13 +49,13 @@ def tool(
     issues: Issue | Iterable[Issue] = (),
     consumes: Consume | Mapping[str, str] | Iterable[Consume] = (),
 ) -> Any:
-    """A tool: a function, method, coroutine function, (async) generator function, or a class, whose public methods are wrapped.
+    """Instrument a tool: a function, method, coroutine function, (async) generator function, or the public methods of a class.
 
     effect: none, read or write. impact: low or high. errors: error kind -> what the client raises. tape: "external" to serve
     replays from tape. record: keep, hash or redact, for all fields or by field. exclude: parameters left out of the record.
     perturb: False, or the operators allowed here. handles: a store (mat.artifact.handles()) whose handles are resolved for it.
-    issues: the artefacts that its replies bring (mat.artifact.issue(...)). consumes: those that its arguments must carry,
-    parameter -> name of the artefact, or mat.artifact.consume(...).
+    issues: the artifacts that its replies bring (mat.artifact.issue(...)). consumes: those that its arguments must carry,
+    parameter -> name of the artifact, or mat.artifact.consume(...).
     """
     options: dict[str, Any] = dict(
         effect=effect, impact=impact, reversible=reversible, errors=errors, tape=tape, record=record, exclude=exclude,
@@ -73,7 +73,7 @@ def retriever(
     exclude: Collection[str] = (),
     perturb: bool | Collection[str] = True,
 ) -> Any:
-    """A retriever of that name: returns a list of passages (mat.Passage, or mappings and objects with a text)."""
+    """Instrument a retriever, which returns a list of passages (mat.Passage, or mappings and objects with a text)."""
     options: dict[str, Any] = dict(effect="read", errors=errors, tape=tape, record=record, exclude=exclude, perturb=perturb)
     return _named("retrieval", "retrieval", target, options)
 
@@ -87,7 +87,7 @@ def model(
     exclude: Collection[str] = (),
     perturb: bool | Collection[str] = True,
 ) -> Any:
-    """A model call of that name. Prompts are recorded as hashes by default; token usage is read from the reply."""
+    """Instrument a model call. Prompts are recorded as hashes by default; token usage is read from the reply."""
     policy: RecordPolicy = {"reply": "keep", "*": "hash"} if record is None else record
     options: dict[str, Any] = dict(effect="read", errors=errors, tape=tape, record=policy, exclude=exclude, perturb=perturb)
     return _named("model_call", "model", target, options)
@@ -102,10 +102,10 @@ def handoff(
     exclude: Collection[str] = (),
     perturb: bool | Collection[str] = True,
 ) -> Callable[[F], F]:
-    """A function, plain or async, that runs another agent: calling it delegates to the agent `to`, who acts inside.
+    """Instrument a function, plain or async, that runs another agent: a call delegates to the agent `to`, which acts inside.
 
     The call crosses the delegation boundary with its parameters as arguments, and the hand-back at its end is recorded. Unlike
-    `mat.delegate` around a block, it can be delivered twice, late, or not at all, as a message in a queue can.
+    `mat.delegate` around a block, it can be delivered twice, late, or not at all, like a message in a queue.
     """
     options: dict[str, Any] = dict(effect="write", errors=errors, record=record, exclude=exclude, perturb=perturb)
 
@@ -113,7 +113,7 @@ def handoff(
         function = _function(callee)
         if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
             raise SpecError(
-                what=f"handoff to {to!r}: a generator cannot be handed to", fix="decorate a function or a coroutine"
+                what=f"handoff to {to!r}: a generator cannot receive a handoff", fix="decorate a function or a coroutine"
             )
         inner = _as_agent_async(callee, to, role) if inspect.iscoroutinefunction(function) else _as_agent(callee, to, role)
         functools.update_wrapper(inner, callee)
@@ -198,14 +198,14 @@ def _wrap(callee: Callable[..., Any], *, kind: ActionKind, boundary: Boundary, n
 
 
 def _function(callee: Any) -> Any:
-    """The function that decides how a callable is called: a partial's own, an object's `__call__`."""
+    """The function that a callable calls: the function of a partial, the `__call__` of an object."""
     while isinstance(callee, functools.partial):
         callee = callee.func
     return callee if inspect.isroutine(callee) else type(callee).__call__
 
 
 def _chunk_type(hint: Any) -> Any:
-    """What a stream yields, from Iterator[T], Generator[T, ...] and their async kin."""
+    """The item type of a stream, from Iterator[T], Generator[T, ...] and their async variants."""
     inner = get_args(hint)
     return inner[0] if inner else None
 
@@ -322,7 +322,7 @@ def _stream_async(callee: Callable[..., Any], port: Port, binder: Binder) -> Cal
 
 
 class Binder:
-    """Names a call's arguments as its signature does, without the bound receiver and the excluded parameters."""
+    """Maps a call's arguments to parameter names, without the bound receiver and the excluded parameters."""
 
     __slots__ = ("_defaults", "_drop", "_known", "_names", "_positional", "_signature", "_simple", "_where", "callee")
 
@@ -336,7 +336,7 @@ class Binder:
         unknown = sorted(exclude - {parameter.name for parameter in parameters})
         if unknown and parameters and not any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters):
             raise SpecError(
-                what=f"{where}: exclude names no parameter: {', '.join(unknown)}",
+                what=f"{where}: exclude names unknown parameters: {', '.join(unknown)}",
                 fix=f"its parameters are {', '.join(parameter.name for parameter in parameters)}",
             )
         drop = set(exclude)
@@ -355,7 +355,7 @@ class Binder:
         return snapshot_arguments(self.named(args, kwargs), self._where)
 
     def named(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
-        """The arguments by name, defaults filled in. A call that does not fit the signature fails as it would."""
+        """The arguments by name, defaults filled in. A call that does not fit the signature raises its usual TypeError."""
         if self._simple and len(args) <= self._positional:
             named = dict(zip(self._names, args))  # noqa: B905  (defaults and keywords fill the rest)
             named.update(kwargs)
@@ -385,7 +385,7 @@ class Binder:
         return named
 
     def call(self, args: tuple[Any, ...], kwargs: dict[str, Any], changed: FrozenDict | None) -> Any:
-        """Invoke with some parameters changed by name; everything else passes as it was given, untouched."""
+        """Invoke with some parameters changed by name; all others are passed as given."""
         if not changed:
             return self.callee(*args, **kwargs)
         if self._signature is None:
@@ -420,7 +420,7 @@ _MISSING: Final = object()
 
 
 class Memory(MutableMapping[str, Any]):
-    """A shared memory whose reads and writes cross a boundary. Works on any MutableMapping, or on get and put callables.
+    """A shared memory whose reads and writes cross a boundary. Wraps any MutableMapping, or get and put callables.
 
     Iterating and `len` read the keys as one step. Note that `KeyError` for a missing key is recorded as the reply.
     """
@@ -457,7 +457,7 @@ class Memory(MutableMapping[str, Any]):
         return self._fetch(key, present=False)
 
     def _fetch(self, key: Any, *, present: bool) -> Any:
-        """Read one cell. `present`: only what is there already, so that a store which makes its values makes none."""
+        """Read one cell. `present`: only an existing one, so that a store with default values creates none."""
 
         def read(changed: FrozenDict | None) -> Any:
             wanted = changed.get("key", key) if changed else key
@@ -511,16 +511,16 @@ class Memory(MutableMapping[str, Any]):
         return True
 
     def _require_way(self, way: Callable[..., Any] | None) -> None:
-        """What this memory cannot do at all is refused before a step is taken."""
+        """Refuse an operation that this memory does not support before a step is taken."""
         if way is None:
             self._require()
 
     def _require(self) -> MutableMapping[str, Any]:
         if self._store is None:
             raise SpecError(
-                what=f"memory {self.name!r} was given get and put only",
-                why="it has no mapping to delete from or to list",
-                fix="give it a mapping, or use reads and writes only",
+                what=f"memory {self.name!r} has only get and put",
+                why="deleting and listing need a mapping",
+                fix="give it a mapping, or only read and write it",
             )
         return self._store
 
@@ -532,7 +532,7 @@ def memory(
     store: None = None, *, name: str, get: Callable[[Any], Any], put: Callable[[Any, Any], Any], **options: Any
 ) -> Memory: ...
 def memory(store: MutableMapping[str, Any] | None = None, *, name: str, **options: Any) -> Memory:
-    """Wrap a memory that agents share; see Memory."""
+    """Instrument a memory that agents share; see Memory."""
     return Memory(store, name=name, **options)
 
 

@@ -1,7 +1,7 @@
-"""Integrity predicates of observation contracts: whether a submission is what was issued (seed 003, definition 2.1).
+"""Integrity predicates of observation contracts: whether an artifact is submitted as it was issued (seed 003, definition 2.1).
 
-A predicate is made for a port or an artefact; `keeps(issued, submitted)` says whether it holds. Keys stay in the predicate and
-are written nowhere. What a predicate is called (`kind`) is a fact of the trace.
+A predicate is made for a port or an artifact; `keeps(issued, submitted)` says whether it holds. Keys stay in the predicate and
+are never written. The trace records the name of a predicate (`kind`).
 """
 
 from __future__ import annotations
@@ -41,11 +41,11 @@ def hmac(key: str | bytes, *, parameter: str = "", algorithm: str = "sha256") ->
     """The submission carries a code that authenticates the rest of it under the key (RFC 2104), in hexadecimal or base64.
 
     The code is the value of a query parameter, and authenticates the URL without it; or, where no `parameter` is named, what
-    follows the last full stop, and authenticates what precedes it.
+    follows the last full stop, and authenticates the text before it.
     """
     if not isinstance(key, str | bytes):
         raise SpecError(
-            what=f"a key is a text or bytes, not {type(key).__qualname__}", fix='write mat.artifact.hmac("the key")'
+            what=f"a key is a string or bytes, not {type(key).__qualname__}", fix='write mat.artifact.hmac("the key")'
         )
     secret = key.encode() if isinstance(key, str) else key
     if algorithm not in hashlib.algorithms_guaranteed or algorithm.startswith("shake"):
@@ -74,7 +74,7 @@ def _parted(text: str, parameter: str) -> tuple[str, str]:
 
 
 def _decoded(code: str) -> list[bytes]:
-    """What a code may say. Of base64 only the one way in which bytes are written: unused bits are not for changing."""
+    """The possible bytes of a code. Only canonical base64 is accepted: unused bits must not be changed."""
     found, text = [], unquote(code)
     if re.fullmatch(r"(?:[0-9a-f]{2})+|(?:[0-9A-F]{2})+", text):
         found.append(bytes.fromhex(text))
@@ -102,7 +102,7 @@ def etag(*, weak: bool = False) -> Integrity:
         wanted = _TAG.fullmatch(issued.strip())
         listed = [item.strip() for item in re.findall(r'(?:W/)?"[^"]*"', submitted)]
         if wanted is None or re.sub(r'(?:W/)?"[^"]*"|[\s,]', "", submitted):
-            return issued == submitted  # a service of its own ways: tags without quotes
+            return issued == submitted  # a service that uses tags without quotes
         found = [_TAG.fullmatch(item) for item in listed]
         return any(tag is not None and tag[2] == wanted[2] and (weak or not (tag[1] or wanted[1])) for tag in found)
 
@@ -110,7 +110,7 @@ def etag(*, weak: bool = False) -> Integrity:
 
 
 def jwt(key: Any, *, algorithms: Collection[str] = ("HS256",)) -> Integrity:
-    """The submission is a JSON Web Token whose signature the key verifies (RFC 7515). Claims are not judged, `exp` neither.
+    """The submission is a JSON Web Token whose signature the key verifies (RFC 7515). Claims, including `exp`, are not judged.
 
     Needs PyJWT: pip install "pytest-mat[jwt]".
     """
@@ -124,7 +124,7 @@ def jwt(key: Any, *, algorithms: Collection[str] = ("HS256",)) -> Integrity:
     if isinstance(algorithms, str) or not allowed or "none" in [name.lower() for name in allowed]:
         raise SpecError(
             what=f"algorithms={algorithms!r}",
-            why="a token must not choose by itself how it is verified, least of all not at all",
+            why="a token must not choose how it is verified, or that it is not verified",
             fix='write algorithms=["HS256"]',
         )
 
@@ -146,9 +146,9 @@ BYTE_BY_BYTE: Final = sha256()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ObservationContract:
-    """(artefact, issued at, time to live, integrity): seed 003, definition 2.1. Times are milliseconds of run time.
+    """(artifact, issued at, time to live, integrity): seed 003, definition 2.1. Times are milliseconds of run time.
 
-    `ttl_ms`: None where it never ends.
+    `ttl_ms`: None if it never expires.
     """
 
     artefact: str
@@ -168,5 +168,5 @@ class ObservationContract:
         return self.integrity.keeps(self.artefact, submitted)
 
     def satisfied(self, submitted: str, at_ms: int) -> bool:
-        """Definition 2.2: valid and intact."""
+        """Whether a submission is valid and intact (definition 2.2)."""
         return self.valid(at_ms) and self.intact(submitted)

@@ -1,4 +1,4 @@
-"""Which artefacts a port issues, and which it consumes: declared on the port, `issues=` and `consumes=`."""
+"""Declare which artifacts a port issues and consumes, with its options `issues=` and `consumes=`."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from mat.boundary.integrity import BYTE_BY_BYTE, Integrity
 from mat.core.errors import SpecError
 
 TimeToLive: TypeAlias = int | Callable[[str, Any], int | None] | None
-"""Milliseconds, a function of (artefact, reply) that gives them, or None for ever."""
+"""Milliseconds, a function of (artifact, reply) that returns them, or None for an unlimited time."""
 _NAME: Final = re.compile(r"[A-Za-z0-9_.\-]+")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Issue:
-    """Artefacts that a port's replies issue; see `issue`."""
+    """Artifacts that a port's replies issue; see `issue`."""
 
     name: str
     at: str = ""
@@ -30,7 +30,7 @@ class Issue:
     when: Mapping[str, re.Pattern[str]] = field(default_factory=dict)
 
     def found(self, reply: Any) -> Iterator[tuple[str, str, int | None]]:
-        """(where, artefact, time to live in ms) of each artefact in a reply."""
+        """(where, artifact, time to live in ms) of each artifact in a reply."""
         for path, text, around in places(reply, self.at):
             if not isinstance(text, str) or not text:
                 continue
@@ -55,7 +55,7 @@ class Issue:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Consume:
-    """An artefact that a port's arguments must carry; see `consume`."""
+    """An artifact that a port's arguments must carry; see `consume`."""
 
     name: str
     at: str
@@ -75,23 +75,23 @@ def issue(
     supersedes: bool = False,
     when: Mapping[str, str] | None = None,
 ) -> Issue:
-    """An artefact that replies of a port issue, for `issues=`.
+    """Declare an artifact that replies of a port issue, for `issues=`.
 
-    name: what artefacts of this kind are called. at: where they stand in a reply, keys joined by full stops, `*` for each item
+    name: the name of these artifacts. at: their path in a reply, keys joined by full stops, `*` for each item
     of a list or mapping; "" for the reply itself. pattern: a regular expression whose first group cuts them out of the
-    text there; read: makes the artefact of what was cut out (html.unescape of an attribute, say). ttl_ms: how long they
-    hold; expires_in: where the reply says it, in seconds, beside the artefact or from the top. integrity: sha256() unless
-    something else is named. supersedes: a new one ends those before it. when: parameter (or path in the arguments) ->
-    regular expression that it must match somewhere, for a reply of the call to issue any.
+    text there; read: converts that text to the artifact (html.unescape of an attribute, say). ttl_ms: how long they
+    are valid; expires_in: the path of that time in the reply, in seconds, next to the artifact or from the top. integrity:
+    sha256() by default. supersedes: a new one ends the earlier ones. when: parameter (or path in the arguments) ->
+    regular expression that must match somewhere in it, for a reply of the call to issue any.
     """
     problems = _problems(name, when)
     if ttl_ms is not None and not callable(ttl_ms) and (not isinstance(ttl_ms, int) or isinstance(ttl_ms, bool) or ttl_ms < 0):
-        problems.append(f"ttl_ms={ttl_ms!r} is no whole number of milliseconds")
+        problems.append(f"ttl_ms={ttl_ms!r} is not a whole number of milliseconds")
     compiled = _compiled("pattern", pattern, problems) if pattern else None
     if read is not None and not callable(read):
-        problems.append(f"read={read!r} is no function of a text")
+        problems.append(f"read={read!r} is not a function of a string")
     if integrity is not None and not isinstance(integrity, Integrity):
-        problems.append(f"integrity={integrity!r} is no predicate; write mat.artifact.sha256()")
+        problems.append(f"integrity={integrity!r} is not a predicate; write mat.artifact.sha256()")
     conditions = {path: _compiled(f"when[{path!r}]", text, problems) for path, text in (when or {}).items()}
     _refuse(f"issue {name!r}", problems, 'mat.artifact.issue("download_url", at="body.url", ttl_ms=10_000)')
     return Issue(
@@ -102,10 +102,10 @@ def issue(
 
 
 def consume(name: str, *, at: str, when: Mapping[str, str] | None = None, required: bool = True) -> Consume:
-    """An artefact that calls of a port carry, for `consumes=`.
+    """Declare an artifact that calls of a port must carry, for `consumes=`.
 
-    at: the parameter, or the path in the arguments. when: parameter or path -> regular expression that it must match
-    somewhere, for the call to need one. required: whether its absence is a fact of the trace.
+    at: the parameter, or the path in the arguments. when: parameter or path -> regular expression that must match
+    somewhere in it, for the call to need one. required: whether the trace records its absence.
     """
     problems = _problems(name, when)
     if not at:
@@ -117,22 +117,22 @@ def consume(name: str, *, at: str, when: Mapping[str, str] | None = None, requir
 
 
 def as_issues(given: Issue | Iterable[Issue]) -> tuple[Issue, ...]:
-    """What `issues=` may be, as a tuple; TypeError with what is wrong."""
+    """Normalise `issues=` to a tuple; TypeError says what is wrong."""
     found = (given,) if isinstance(given, Issue) else tuple(given)
     for item in found:
         if not isinstance(item, Issue):
-            raise TypeError(f"issues holds {item!r}, which no mat.artifact.issue(...) made")
+            raise TypeError(f"issues contains {item!r}, which mat.artifact.issue(...) did not make")
     return found
 
 
 def as_consumes(given: Consume | Mapping[str, str] | Iterable[Consume]) -> tuple[Consume, ...]:
-    """What `consumes=` may be, parameter -> name of an artefact among them, as a tuple; TypeError with what is wrong."""
+    """Normalise `consumes=`, which may map parameters to names of artifacts, to a tuple; TypeError says what is wrong."""
     if isinstance(given, Mapping):
         return tuple(consume(name, at=at) for at, name in given.items())
     found = (given,) if isinstance(given, Consume) else tuple(given)
     for item in found:
         if not isinstance(item, Consume):
-            raise TypeError(f"consumes holds {item!r}, which no mat.artifact.consume(...) made")
+            raise TypeError(f"consumes contains {item!r}, which mat.artifact.consume(...) did not make")
     return found
 
 
@@ -145,7 +145,7 @@ def applies(when: Mapping[str, re.Pattern[str]], arguments: Mapping[str, Any]) -
 
 
 def places(value: Any, path: str) -> Iterator[tuple[str, Any, Any]]:
-    """(path, value, what it stands in) of all places that a path names; keys of mappings match without regard to case."""
+    """(path, value, container) of all places that a path names; keys of mappings match regardless of case."""
     found: list[tuple[str, Any, Any]] = [("", value, value)]
     for key in path.split(".") if path else ():
         found = [
@@ -178,7 +178,7 @@ def _group(match: re.Match[str]) -> str:
 def _problems(name: str, when: Mapping[str, str] | None) -> list[str]:
     problems = []
     if not isinstance(name, str) or not _NAME.fullmatch(name):
-        problems.append(f"{name!r} is no name of letters, digits, full stops, _ and -")
+        problems.append(f"{name!r} is not a name of letters, digits, full stops, _ and -")
     if when is not None and not isinstance(when, Mapping):
         problems.append(f"when={when!r} does not map parameters to regular expressions")
     return problems
@@ -188,7 +188,7 @@ def _compiled(what: str, text: str, problems: list[str]) -> re.Pattern[str] | No
     try:
         return re.compile(text)
     except (re.error, TypeError) as error:
-        problems.append(f"{what}={text!r} is no regular expression: {error}")
+        problems.append(f"{what}={text!r} is not a regular expression: {error}")
         return None
 
 

@@ -1,4 +1,4 @@
-"""A port: one named thing at a boundary, with what is known of it."""
+"""Ports: one named thing at a boundary, with its declared properties."""
 
 from __future__ import annotations
 
@@ -44,22 +44,22 @@ _ERROR_KINDS: Final[tuple[tuple[type[BaseException], str], ...]] = (
 
 @runtime_checkable
 class Resolver(Protocol):
-    """What stands for artefacts by handles (mat.boundary.handles), as a port asks it for what it needs."""
+    """A store that replaces handles by artifacts (mat.boundary.handles), as a port uses it."""
 
     def resolve(self, value: Any) -> Any:
-        """A value with the artefacts in place of the handles in it."""
+        """Replace the handles in a value by their artifacts."""
 
     def around(self, callee: Callable[..., Any]) -> Callable[..., Any]:
-        """A callable that gets the artefacts themselves."""
+        """A callable that gets the artifacts themselves."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Port:
-    """`errors` maps an error kind to what this port's client raises: a class, an instance or a function of the message.
+    """One port. `errors` maps an error kind to what its client raises: a class, an instance or a function of the message.
 
     `tape="external"`: its replies are served from tape in a replay while calls match. `perturb` limits what the search may
-    do here: False for nothing, or the operator ids allowed. `handles`: the store whose handles it gets the artefacts of.
-    `issues` and `consumes`: the artefacts that its replies bring, and that its arguments must carry.
+    do here: False for nothing, or the operator ids allowed. `handles`: the store whose handles are replaced by artifacts.
+    `issues` and `consumes`: the artifacts that its replies bring, and that its arguments must carry.
     """
 
     name: str
@@ -112,15 +112,15 @@ class Port:
         else:
             if isinstance(error, BaseException):
                 return error
-            said = f"gave {type(error).__qualname__}, which is no exception"
+            said = f"returned {type(error).__qualname__}, which is not an exception"
         raise SpecError(
             what=f"errors[{kind!r}] of port {self.name!r} {said}",
-            why="it is called with the message, to make what the port's client would raise",
+            why="the port calls it with the message to make the exception that its client would raise",
             fix="give an exception class that takes a message, an instance, or a function of the message",
         )
 
     def error_kind(self, error: BaseException) -> str:
-        """The kind of an exception the port raised by itself, empty where unknown."""
+        """The kind of an exception that the port itself raised, "" if unknown."""
         for kind, made in self.errors.items() if self.errors else ():
             if isinstance(made, type) and isinstance(error, made):
                 return kind
@@ -149,7 +149,7 @@ def make_port(
     issues: Issue | Iterable[Issue] = (),
     consumes: Consume | Mapping[str, str] | Iterable[Consume] = (),
 ) -> Port:
-    """A port with every mistake in its options reported in one go."""
+    """Make a port; SpecError reports all mistakes in its options at once."""
     problems = []
     for option, value, allowed in (
         ("effect", effect, ("none", "read", "write")),
@@ -162,17 +162,17 @@ def make_port(
     problems += [f"record={policy!r} is not one of {', '.join(POLICIES)}" for policy in wrong]
     for fault, made in (errors or {}).items():
         if fault not in DEFAULT_ERRORS:
-            problems.append(f"errors names no kind of error with {fault!r}; the kinds are {', '.join(DEFAULT_ERRORS)}")
+            problems.append(f"errors: there is no error kind {fault!r}; the kinds are {', '.join(DEFAULT_ERRORS)}")
         if not isinstance(made, BaseException) and not callable(made):
-            problems.append(f"errors[{fault!r}] is neither an exception nor makes one")
+            problems.append(f"errors[{fault!r}] is neither an exception nor a function that makes one")
     for option, given in (("exclude", exclude), ("perturb", perturb)):
-        if isinstance(given, str):  # a text is a collection too, of its letters
-            problems.append(f"{option}={given!r} is one text; write [{given!r}]")
+        if isinstance(given, str):  # a string is a collection, too
+            problems.append(f"{option}={given!r} is a single string; write [{given!r}]")
     for allowed_here in () if isinstance(perturb, bool | str) else perturb:
         if allowed_here.partition(".")[0] not in BOUNDARIES:
-            problems.append(f"perturb names no operator or boundary with {allowed_here!r}")
+            problems.append(f"perturb: {allowed_here!r} is not an operator or a boundary")
     if isinstance(handles, type) or not (handles is None or isinstance(handles, Resolver)):
-        problems.append(f"handles={handles!r} is no store; write store = mat.artifact.handles() and handles=store")
+        problems.append(f"handles={handles!r} is not a store; write store = mat.artifact.handles() and handles=store")
     brought: tuple[Issue, ...] = ()
     needed: tuple[Consume, ...] = ()
     try:

@@ -1,4 +1,4 @@
-"""The run that calls belong to: what a crossing asks of it, what its mediator may decide, and which run that is."""
+"""The run that calls belong to: what a crossing needs from it, what its mediator can decide, and which run is active."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from mat.core.value import FrozenDict
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pending:
-    """A mediation that waits for an approver: an approval record of its own is asked, and sealed with the outcome.
+    """A mediation that waits for an approver: a separate approval record is asked, and sealed with the outcome.
 
-    `call` asks the approver; None where nobody is asked now. `settle(answer, artefact)` turns the answer into the final
-    decision, given the artefact of the approval record; `abandon` undoes what the proposal took where no answer comes.
+    `call` asks the approver; None if nobody is asked now. `settle(answer, artifact)` turns the answer into the final
+    decision, given the artifact of the approval record; `abandon` gives back what the proposal took if no answer comes.
     """
 
     port: Port
@@ -31,7 +31,7 @@ class Pending:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settled:
-    """What an approver's answer led to. `said` is what the approval record observes; `decision` may wait for another one."""
+    """The result of an approver's answer. `said` is the observation of the approval record; `decision` may be Pending again."""
 
     said: FrozenDict
     decision: MediationOutcome
@@ -39,7 +39,7 @@ class Settled:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StandIn:
-    """A mediation that lets nothing through to the port: what `call` answers to the arguments is delivered instead."""
+    """A mediation that replaces the port: the result of `call` with the arguments is delivered instead."""
 
     mediation: Mediation
     call: Callable[[FrozenDict], Any]
@@ -49,7 +49,7 @@ MediationOutcome: TypeAlias = Mediation | Pending | StandIn
 
 
 class AskedStep(Protocol):
-    """A step that was asked and is not sealed yet; what the layers learn is noted on it."""
+    """A step that was asked and is not sealed yet; the layers note on it what they learn."""
 
     step: int
     asked: FrozenDict
@@ -61,7 +61,7 @@ class AskedStep(Protocol):
 
     @property
     def given(self) -> FrozenDict:
-        """The arguments the port would get now."""
+        """The arguments that the port would get now."""
 
 
 class SessionMediation(Protocol):
@@ -69,7 +69,7 @@ class SessionMediation(Protocol):
 
     def mediate(self, opened: Any, /) -> MediationOutcome | None: ...
     def confirm(self, opened: Any, /) -> Mediation | None:
-        """Asked once more, after the fault layer, where the action was approved: a block where that no longer holds."""
+        """Check an approved action again after the fault layer; returns a block if the approval no longer holds."""
 
 
 class MeteringLayer(Protocol):
@@ -78,7 +78,7 @@ class MeteringLayer(Protocol):
     active: bool
 
     def reserve(self, opened: Any, /) -> Blocked | None:
-        """Hold what the call may consume, under the contract in force here; what to raise where no budget holds it."""
+        """Reserve what the call may consume, under the contract in force; the error to raise if a budget is too small."""
 
 
 class SessionFaults(Protocol):
@@ -90,7 +90,7 @@ class SessionFaults(Protocol):
     interleaves: bool
 
     def turns(self, opened: Any, /, *, suspends: bool) -> int:
-        """How many calls of others go first here; 0 for none. `suspends`: the caller can be suspended (async code)."""
+        """How many other calls go first here; 0 for none. `suspends`: the caller can be suspended (async code)."""
 
     def phase(self, opened: Any, /) -> str:
         """The phase in which the schedule acts on this call: "", "before" or "after"."""
@@ -100,13 +100,13 @@ class SessionFaults(Protocol):
 
 
 class SessionTape(Protocol):
-    """What ports said in a recorded run."""
+    """The recorded replies of the ports in a run."""
 
     def serve(self, opened: Any, /) -> Reply | BaseException | None: ...
 
 
 class Session(Protocol):
-    """What a crossing needs of the run it belongs to. Layers that the run does not have are None."""
+    """What a crossing needs from its run. Layers that the run does not have are None."""
 
     closed: bool
 
@@ -119,10 +119,10 @@ class Session(Protocol):
     @property
     def tape(self) -> SessionTape | None: ...
     def ask(self, port: Port, arguments: dict[str, Any]) -> Any:
-        """Number the step and take the snapshot of its arguments, where they are not in recorded form yet."""
+        """Number the step and take a snapshot of its arguments, unless they are already in recorded form."""
 
     def heard(self, opened: Any, value: Any, error: BaseException | None) -> None:
-        """The port has spoken: goes on tape, before faults."""
+        """Tape the port's reply, before faults change it."""
 
     def seal(self, opened: Any, value: Any) -> None: ...
     def seal_error(self, opened: Any, error: BaseException) -> None: ...
@@ -130,11 +130,11 @@ class Session(Protocol):
 
 current_session: ContextVar[Session | None] = ContextVar("mat_session", default=None)
 _ambient: list[Session] = []
-"""Runs of a process that own it as a whole (a pytest item): found by threads and tasks that inherited no context."""
+"""Runs that own the whole process (a pytest item): threads and tasks that inherited no context find them here."""
 
 
 def active() -> Session | None:
-    """The run that calls belong to, or None: then an instrumented call is a plain call."""
+    """The run that calls belong to, or None; then an instrumented call is a plain call."""
     session = current_session.get()
     if session is None:
         return _ambient[-1] if _ambient else None

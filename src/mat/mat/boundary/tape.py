@@ -1,4 +1,4 @@
-"""What ports said in recorded runs, served again while calls match (DESIGN decision 17)."""
+"""Tapes: replies of ports in recorded runs, served again while calls match (DESIGN decision 17)."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from mat.core.value import snapshot, thaw
 
 
 class Tape:
-    """What one run hears in place of live calls: replies of a recorded run, then those of a cassette.
+    """The replies that one run gets instead of live calls: those of a recorded run, then those of a cassette.
 
-    `entries` are found by site and request digest; a request that moved to another ask is served in recorded order. `live`
-    limits the calls that may be made where they have nothing to say (None: no limit). With a `cassette`, what they do not have
+    `entries` are found by site and request digest; a request that moved to another call is served in recorded order. `live`
+    limits the live calls for missing replies (None: no limit). With a `cassette`, what they do not have
     comes from there, for the runs of `seed`, and the cassette counts and keeps live calls. `refused` is the error of a request
     that nothing answered: the agent may have swallowed it, and the run is worth nothing.
     """
@@ -48,7 +48,7 @@ class Tape:
         return len(self._by_site)
 
     def serve(self, port: Port, site: str, request: str) -> Reply | BaseException | None:
-        """The recorded reply or error; None for a miss, after which the port is asked for real, or the miss is refused."""
+        """The recorded reply or error; None for a miss that may be a live call. Other misses are refused."""
         if not self._by_site and self._cassette is None:
             return None
         entry = self._by_site.get((site, request)) or self._moved(site, request)
@@ -98,13 +98,13 @@ class Tape:
         return entry
 
     def awaits(self, site: str) -> bool:
-        """Whether the call at this site is a live one whose reply the cassette is to keep."""
+        """Whether the call at this site is a live one whose reply the cassette will keep."""
         return site in self._awaited
 
     def hear(self, port: Port, site: str, said: BaseException | Reply, recorded: TapeEntry) -> None:
-        """Keep what a live call gave. `recorded` is its recorded form; one that says less is not written to the file.
+        """Keep the reply of a live call. `recorded` is its recorded form; one that says less is not written to the file.
 
-        SpecError where what would be served is not what the port gave: a reply of another type, or an error that is none of
+        SpecError if the served reply would differ from the port's: a reply of another type, or an error that is not one of
         the port's kinds.
         """
         key = self._awaited.pop(site)
@@ -115,7 +115,7 @@ class Tape:
         elif isinstance(said, Exception) and not isinstance(said, MatError):
             entry, written = self._kept_error(port, said, recorded), True
         else:
-            return  # the run was stopped or cancelled, or the call was refused: the port has not spoken
+            return  # the run was stopped or cancelled, or the call was refused: the port has not replied
         cassette.keep(key, entry, written=written)
 
     def _kept_reply(self, port: Port, said: Reply, recorded: TapeEntry) -> tuple[TapeEntry, bool]:
@@ -135,21 +135,23 @@ class Tape:
     def _kept_error(self, port: Port, said: Exception, recorded: TapeEntry) -> TapeEntry:
         again = _given(port, recorded)
         if recorded.error is not None and not recorded.error[2] and type(again) is not type(said):
-            fix = f"give the port errors={{'server_error': {type(said).__name__}}}, or the kind that it is"
-            raise self._refuse(_unservable(port, f"the error {type(said).__name__}, which is none of the port's kinds", fix))
+            fix = f"give the port errors={{'server_error': {type(said).__name__}}}, or the kind that fits"
+            raise self._refuse(
+                _unservable(port, f"the error {type(said).__name__}, which is not one of the port's error kinds", fix)
+            )
         return recorded
 
 
 def _unservable(port: Port, what: str, fix: str) -> SpecError:
     return SpecError(
         what=f"a reply of {port.name} cannot be served again: {what}",
-        why="runs that replies are recorded for must hear the same from the recording as from the port",
+        why="a run must get the same reply from the recording as from the port",
         fix=fix,
     )
 
 
 def _other_type(value: Any, served: Any) -> str:
-    """What comes back from a recording as something else; "" where all is of a type that the agent cannot tell apart."""
+    """The type that a recording would change, and to what; "" if the agent cannot see a difference."""
     exact = type(value) is type(served) or (type(value) is tuple and type(served) is list)
     if not exact:  # a dict of another class may carry more than its items
         return f"{type(value).__qualname__}, which comes back as {type(served).__qualname__}"
@@ -181,7 +183,7 @@ def _error(port: Port, error: tuple[str, str, str], retry_after_ms: int | None) 
 
 
 def _typed(port: Port, value: Any) -> Any:
-    """The value as the port's declared return type, where pydantic knows it."""
+    """The value as the port's declared return type, if pydantic knows it."""
     if port.result_type in (None, Any):
         return value
     if port.stream:

@@ -1,6 +1,6 @@
-"""What an adaptive adversary sees at a crossing, and what it answers (A3.3; Eq. 9 of the paper: h_t = Obs(r_t)).
+"""Adaptive adversaries: what one sees at a crossing, and what it answers (A3.3; Eq. 9 of the paper: h_t = Obs(r_t)).
 
-Here because the recorder asks, and the search answers.
+The types are here because the recorder asks and the search answers.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from mat.core.value import EXACT_FIELDS
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Seen:
-    """h_t = Obs(r_t): the safe facts of the call that is about to be served and of the steps before it.
+    """The safe facts of the call that is about to be served and of the steps before it (h_t = Obs(r_t)).
 
-    No texts, arguments or replies. `site` is where an answer binds; at the boundary `order` it stands for who goes on first at
+    No texts, arguments or replies. `site` is where an answer binds; at the boundary `order` it means who goes first at
     the ask (`boundary` and `name` are then those of the order boundary). `operators` are the ids that can act here: their
     boundary and kinds fit, and the port allows them. `rest` is what is left of the budget, `injected` the operators chosen so
     far in this run, in order. `errors` counts earlier calls of this port, by anybody, that failed; `open` the obligations that
@@ -47,9 +47,9 @@ class Seen:
 
 
 Choose: TypeAlias = Callable[[Seen], Perturbation | None]
-"""Asked once at each call that some operator can act on and no perturbation of the run covers yet; None lets it pass.
+"""Called once for each call that an operator can act on and that no perturbation of the run covers yet; None lets it pass.
 
-What it answers binds to that ask: its site is `Seen.site`, or a range of asks that begins there. Its cost is at least 1 and at
+The answer binds to that call: its site is `Seen.site`, or a range of calls that begins there. Its cost is at least 1 and at
 most `Seen.rest`."""
 
 
@@ -62,14 +62,12 @@ class Adaptive:
 
     def __post_init__(self) -> None:
         if not isinstance(self.budget, int) or isinstance(self.budget, bool) or self.budget < 0:
-            raise SpecError(
-                what=f"budget={self.budget!r} is no integer of at least 0", fix="give the largest total cost of a run"
-            )
+            raise SpecError(what=f"budget={self.budget!r} is not an integer >= 0", fix="give the largest total cost of a run")
 
     def __call__(self, seen: Seen) -> Perturbation | None:
         return self.choose(seen)
 
 
 def budget_of(choose: Choose) -> int:
-    """What a Choose may spend in one run."""
+    """The budget that a Choose has in one run."""
     return choose.budget if isinstance(choose, Adaptive) else limits.BUDGET

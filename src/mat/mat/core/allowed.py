@@ -10,7 +10,7 @@ Allowed: TypeAlias = Collection[Any] | tuple[float, float] | Callable[[Any], boo
 
 
 def is_allow_list(allowed: object) -> bool:
-    """Whether something can stand as an allow-list; a bare text cannot, because it would match by containment."""
+    """Whether a value can be an allow-list; a bare string cannot, because it would match by containment."""
     return callable(allowed) or (isinstance(allowed, Collection) and not isinstance(allowed, str | bytes))
 
 

@@ -1,4 +1,4 @@
-"""What an approval binds, read alike by the mediator, which acts on it, and by contracts, which check it (A5.3)."""
+"""What an approval binds, read in one way by the mediator, which acts on it, and by contracts, which check it (A5.3)."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from mat.core.value import FrozenDict, snapshot_arguments
 
 
 def approval_digest(tool: str, arguments: Mapping[str, object], policy: str = "", prefix: str = "") -> str:
-    """What an approval of exactly this call binds to: SHA-256 of the tool's name and the canonical arguments, in hex.
+    """The digest that an approval of exactly this call binds to: SHA-256 of tool name and canonical arguments, in hex.
 
-    The mediator's own approvals bind the version of its policy and the trace before the call besides.
+    The mediator's own approvals also bind the version of its policy and the trace before the call.
     """
     call = [tool, snapshot_arguments(arguments, f"call of {tool}")]
     return digest([*call, policy, prefix] if policy or prefix else call)
 
 
 def bound_call(record: Record) -> tuple[str, FrozenDict] | str:
-    """(tool, arguments) that an approval speaks of, or a digest of them, as far as it says so.
+    """The (tool, arguments) that an approval is about, or a digest of them, as far as its record names them.
 
-    It says so by `tool` and `arguments`, by `digest` alone, or by its own name and details. Where a digest stands beside tool
-    and arguments and is not theirs, the approval contradicts itself and binds nothing: the empty text.
+    It says so by `tool` and `arguments`, by `digest` alone, or by its own name and details. If it names a digest, a
+    tool and arguments that do not match, the approval contradicts itself and binds nothing: "".
     """
     details = record.action.arguments
     tool, arguments, bound = details.get("tool"), details.get("arguments"), details.get("digest")

@@ -1,8 +1,8 @@
-"""What a record says of artefacts: which were issued by its reply, and which its arguments carry, whole or damaged.
+"""The artifacts of a record: which ones its reply issued, and which ones its arguments carry, whole or damaged.
 
-Names, places and times are facts of the trace; the artefacts themselves are not, because tokens and signed URLs are secrets
-as a rule. Contracts read them through `issued`, `used`, `reached` and `lacking`. Here because the
-recorder writes what contract templates read, and neither imports the other.
+Names, places and times are facts of the trace; the artifacts themselves are not, because tokens and
+signed URLs are usually secrets. Contracts read them through `issued`, `used`, `reached` and `lacking`. They are here because
+the recorder writes what contract templates read, and neither imports the other.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ FOREIGN: Final = "foreign"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Issued:
-    """An artefact that came with a reply, or was declared with mat.artifact.observed.
+    """An artifact that came with a reply, or was declared with mat.artifact.observed.
 
     id: `name#n`, n counting those of the name in the run. at: where it stood in the reply. issued_ms: run time; ttl_ms: None
     where it never ends. integrity: the predicate's kind. delivered: whether the agent got it as it was issued. supersedes: it
-    ends the artefacts of its name that came before.
+    ends the artifacts of its name that came before.
     """
 
     id: str
@@ -39,7 +39,7 @@ class Issued:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Used:
-    """An artefact in the arguments of a call. at: where. intact: the integrity predicate holds of what stands there.
+    """An artifact in the arguments of a call. at: where. intact: the integrity predicate holds of what stands there.
 
     damage: what became of it, "" where it is whole. handle: it was passed on by a handle. issued_ms, ttl_ms: as when it was
     issued. superseded: a newer one had ended it when the call was asked. place: where a URL that was passed on by a handle
@@ -58,7 +58,7 @@ class Used:
     place: str = ""
 
     def late_ms(self, at_ms: int) -> int | None:
-        """By how much a moment lies behind the end of its time: 0 at the end itself, None while it is valid."""
+        """How many milliseconds after its expiry a moment is: 0 at the expiry itself, None while the artifact is valid."""
         if self.ttl_ms is None or at_ms < self.issued_ms + self.ttl_ms:
             return None
         return at_ms - self.issued_ms - self.ttl_ms
@@ -66,7 +66,7 @@ class Used:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lacking:
-    """An artefact that belongs into the arguments and is not there. what: absent, or foreign (another text stands there)."""
+    """An artifact that is missing from the arguments. what: absent, or foreign (another text is in its place)."""
 
     name: str
     at: str
@@ -77,22 +77,22 @@ T = TypeVar("T")
 
 
 def issued(record: Record) -> tuple[Issued, ...]:
-    """The artefacts issued by this record's reply."""
+    """The artifacts issued by this record's reply."""
     return _read(record, "issued", Issued)
 
 
 def used(record: Record) -> tuple[Used, ...]:
-    """The artefacts in the arguments as the agent asked."""
+    """The artifacts in the arguments as the agent asked."""
     return _read(record, "used", Used)
 
 
 def reached(record: Record) -> tuple[Used, ...]:
-    """The artefacts in the arguments as the port got them: those asked, unless governance or a fault changed them."""
+    """The artifacts in the arguments that the port got: the requested ones, unless governance or a fault changed them."""
     return _read(record, "reached", Used) if "reached" in record.artefacts else used(record)
 
 
 def lacking(record: Record) -> tuple[Lacking, ...]:
-    """The artefacts that the port consumes and the agent did not ask with."""
+    """The artifacts that the port consumes and the agent did not ask with."""
     return _read(record, "lacking", Lacking)
 
 
@@ -102,5 +102,5 @@ def _read(record: Record, part: str, kind: type[T]) -> tuple[T, ...]:
 
 
 def as_facts(items: tuple[Any, ...]) -> FrozenList:
-    """Facts in recorded form, for Record.artefacts."""
+    """Facts in recorded form, for Record.artifacts."""
     return FrozenList(FrozenDict({name: getattr(item, name) for name in type(item).__slots__}) for item in items)

@@ -1,6 +1,6 @@
-"""What a search says: counterexamples, certificates, and the result of one test item. Values; made by rooms above.
+"""The results of a search as values: counterexamples, certificates, and the result of one test item.
 
-Here because evidence, measures and reports read what a search has made, and do not know it.
+They are here because evidence, measures and reports read them without knowing the search that makes them.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class Certificate:
     estimate: FrozenDict = EMPTY
 
     def below(self, cost: int) -> Certificate:
-        """The certificate as it speaks of a counterexample of that cost: what is proven is that nothing is cheaper."""
+        """The certificate of a counterexample of that cost: it proves that there is no cheaper one."""
         return replace(self, bound=min(self.bound, max(0, cost - 1)))
 
 
@@ -102,7 +102,7 @@ class Counterexample:
 
     @property
     def flaky(self) -> bool:
-        """Seen again in some of its repetitions only."""
+        """Whether only some of its repetitions showed it again."""
         return self.stability.runs > 0 and not self.stability.stable
 
     @property
@@ -121,7 +121,7 @@ class Counterexample:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Covered:
-    """What the executions of a search have met (A6.5), each sorted.
+    """What the executions of a search covered (A6.5); every field is sorted.
 
     `contracts` were evaluated on an action, `idle` were armed and never were. `boundaries` and `interfaces` (`boundary:name`)
     were crossed; of these `perturbed` met a fault and `failing` answered with an error. `risks` are `impact/decision`, the
@@ -140,9 +140,9 @@ class Covered:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ItemResult:
-    """What became of one test item. `counterexamples` are ranked by cost, cheapest first; `replays` name their files.
+    """The result of one test item. `counterexamples` are ranked by cost, cheapest first; `replays` name their files.
 
-    `covered`: what its search met, None where nothing was searched.
+    `covered`: what its search covered, None without a search.
     """
 
     __pydantic_config__ = EXACT_FIELDS

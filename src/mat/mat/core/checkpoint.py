@@ -4,7 +4,7 @@
     for line in log.lines():          # what an earlier process appended, up to the first line that is torn or damaged
         line.data()
     log.append('{"kind":"explore"}')  # once this returns, a kill -9 does not lose it
-    log.said()                        # why something that was there is not used; "" where all of it is
+    log.said()                        # why existing content is not used; "" if all of it is
 
 Every line is a JSON array of a checksum, its number and the content; line 0 is the header:
 
@@ -71,7 +71,7 @@ _OLDER: Final = b'{"sum":"'
 """How the journals of searches and evaluations began before they were checkpoint logs."""
 _END: Final = b"]\n"
 _AROUND: Final = 64
-"""More than what a line has besides its content."""
+"""An upper bound on the bytes of a line apart from its content."""
 _BUFFER: Final = 256 * 1024
 """Bytes read at a time: Python's own choice, a page, asks the system for every few lines."""
 
@@ -80,7 +80,7 @@ Problem: TypeAlias = Literal["torn", "damaged", "version", "key"]
 
 
 class Unusable(CodecError):  # noqa: N818  (named after what happened)
-    """A log whose header does not allow its content to be used. `what` is the reason as the end of a sentence.
+    """The content of a log cannot be used, because of its header. `what` is the reason as the end of a sentence.
 
     `problem`: "torn" where the header was not written to its end, "damaged" where the file does not begin like a log,
     "version" where another version of pytest-mat wrote it, "key" where it belongs to something else.
@@ -93,7 +93,7 @@ class Unusable(CodecError):  # noqa: N818  (named after what happened)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mark:
-    """How far a log was read: the next line's number, the byte where it begins, and the last line, to recognise it.
+    """How far a log was read: the number of the next line, the byte where it begins, and the last line, to recognise the log.
 
     `last` is the byte where that line begins and its checksum.
     """
@@ -108,7 +108,7 @@ START: Final = Mark(number=0, offset=0)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogLine:
-    """A line that is as it was written. `offset` and `end`: the bytes of the file where it begins and ends."""
+    """An undamaged line. `offset` and `end`: the bytes of the file where it begins and ends."""
 
     number: int
     checksum: bytes
@@ -128,7 +128,7 @@ class LogLine:
         return Mark(number=self.number + 1, offset=self.end, last=(self.offset, self.checksum.decode()))
 
     def data(self) -> Any:
-        """The content as JSON data; CodecError where it is none, although the checksum is right."""
+        """The content as JSON data; CodecError if it is not JSON, although the checksum is right."""
         try:
             return json.loads(self.content)
         except (ValueError, RecursionError):
@@ -137,10 +137,10 @@ class LogLine:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gap:
-    """Bytes from `offset` to `end` that are not as they were written.
+    """Damaged or torn bytes, from `offset` to `end`.
 
-    `missing` lines were there, as far as the next whole one tells. `last`: no whole line follows. `torn`: only the end of the
-    last line is missing, which is what a killed process leaves, and what a line looks like while it is written.
+    `missing`: how many lines are lost, by the number of the next whole line. `last`: no whole line follows. `torn`: only the
+    end of the last line is missing, which is what a killed process leaves, and what a line looks like while it is written.
     """
 
     offset: int
@@ -154,7 +154,7 @@ _line: Final = fast_constructor(LogLine)
 
 
 Parse: TypeAlias = Callable[[bytes, int], LogLine | None]
-"""A line of the file and the byte where it begins, to the Line; None where it is not as it was written."""
+"""(bytes of a line, byte where it begins) -> the LogLine; None if the line is damaged."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -212,7 +212,7 @@ def _written(seed: bytes, number: int, content: bytes) -> tuple[bytes, bytes]:
 
 
 def read_header(line: bytes) -> Header:
-    """The header of a log from its first line; Unusable where that is none of this version's."""
+    """The header of a log from its first line; Unusable if that is not a header of this version."""
     if not line.endswith(b"\n") and _is_torn_header(line):
         raise Unusable(f"it breaks off in its first line, at byte {len(line)}", problem="torn")
     if line.startswith(_OLDER):
@@ -223,7 +223,7 @@ def read_header(line: bytes) -> Header:
     except CodecError:  # somebody has computed a checksum for it
         data = None
     if found is None or not isinstance(data, dict) or data.get("format") != _FORMAT:
-        raise Unusable("its first line is not that of a log of pytest-mat, or is damaged")
+        raise Unusable("its first line is damaged, or not written by pytest-mat")
     version, kind, key = data.get("version"), data.get("kind"), data.get("key")
     if version != VERSION or not isinstance(kind, str) or not isinstance(key, dict):
         fix = "upgrade pytest-mat" if type(version) is int and version > VERSION else ""
@@ -232,7 +232,7 @@ def read_header(line: bytes) -> Header:
 
 
 def _is_torn_header(line: bytes) -> bool:
-    """Whether a line without its end is what a process leaves that is killed while it writes a header."""
+    """Whether an unfinished line is what a process leaves behind that is killed while it writes a header."""
     checksum = line[2:18]
     begin = b'["%b",0,{"format":"%b",' % (checksum, _FORMAT.encode())
     return not checksum.strip(b"0123456789abcdef") and (line.startswith(begin) or begin.startswith(line))
@@ -262,7 +262,7 @@ def scan(stream: IO[bytes], mark: Mark, parse: Parse) -> Iterator[LogLine | Gap]
 
 
 def resume(stream: IO[bytes], mark: Mark, parse: Parse) -> bool:
-    """Go to the mark; False where the file is not the one that the mark was made in."""
+    """Go to the mark; False if the mark belongs to another file."""
     offset = mark.last[0]
     stream.seek(offset)
     found = parse(stream.readline(limits.FILE_BYTES + _AROUND), offset) if offset else None
@@ -359,8 +359,8 @@ class Log:
     def _check_size(self, size: int, total: int) -> None:
         if size > limits.FILE_BYTES:
             raise LimitReached(
-                what=f"an entry of {size} bytes does not go into the {self.header.kind} log",
-                why=f"no reader takes a line of more than {limits.FILE_BYTES} bytes",
+                what=f"an entry of {size} bytes is too large for the {self.header.kind} log",
+                why=f"readers accept lines of at most {limits.FILE_BYTES} bytes",
                 fix="record smaller values, or lower the horizon", where=str(self.path),
             )  # fmt: skip
         if self._size_limit is not None and total > self._size_limit:
@@ -370,7 +370,7 @@ class Log:
             )  # fmt: skip
 
     def set_aside(self, why: str) -> None:
-        """Begin anew: what was there is renamed to `*.aside.*`, and `said` tells why.
+        """Begin a new log: rename the existing file to `*.aside.*`; `said` reports why.
 
         OSError where that cannot be done, BlockingIOError where another process has begun the new file; the log is closed then.
         """
@@ -388,10 +388,10 @@ class Log:
         self._said = f"an interrupted {self.header.kind} was set aside: {why}"
 
     def said(self) -> str:
-        """What a user should know of the file that was there; "" where all of it is used, but for a torn last line."""
+        """What a user should know about the existing file; "" if all of it is used, except for a torn last line."""
         if self.gap is not None and not self.gap.torn:
             return (
-                f"an interrupted {self.header.kind} is damaged at byte {self.gap.offset}: what stands before that is used; "
+                f"an interrupted {self.header.kind} is damaged at byte {self.gap.offset}: everything before it is used; "
                 f"the damaged file is copied to {_aside(self.path).name} before more is written"
             )
         return self._said
@@ -406,7 +406,7 @@ class Log:
 def claim(path: Path, *, kind: str, key: Mapping[str, Any], size_limit: int | None = None) -> Log | None:
     """The log at `path`, which this process alone has until it is closed or the process ends (not those that it forks).
 
-    None where another process has it. A log with another key, of another version, or that does not begin like a log is renamed
+    None if another process has it. A log with another key, of another version, or that does not begin like a log is renamed
     to `*.aside.*`; `said` tells why. OSError where no file can be made.
     """
     path.parent.mkdir(parents=True, exist_ok=True)

@@ -1,4 +1,4 @@
-"""Values to JSON and back (L5). pydantic validates at this edge; nothing of it is in the hot path."""
+"""Convert values to JSON and back (L5). pydantic validates here, at the edge, and never in the hot path."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from mat.core.site import Site
 from mat.core.spec import Schedule
 
 FORMAT: Final = 1
-"""Version of every file we write. A reader refuses a later one, with the reason."""
+"""The version of every file that we write. A reader refuses a later version and says why."""
 
 T = TypeVar("T")
 
 
 def written(value: Any) -> Iterator[tuple[str, Any]]:
-    """The fields of one of our dataclasses that files hold, by name."""
+    """The fields of one of our dataclasses that are written to files, by name."""
     for field in dataclasses.fields(value):
         item = getattr(value, field.name)
         if item or not field.metadata.get("sparse"):
@@ -67,7 +67,7 @@ def _adapter(kind: Any) -> Any:
 
 
 def load_json(text: str | bytes, *, where: str) -> Any:
-    """JSON from outside: limited in size and depth; CodecError says where it breaks."""
+    """Parse JSON from outside, limited in size and depth; CodecError says where it is invalid."""
     if len(text) > limits.FILE_BYTES:
         raise CodecError(
             what=f"{where} has {len(text)} bytes, the limit is {limits.FILE_BYTES}",
@@ -78,7 +78,7 @@ def load_json(text: str | bytes, *, where: str) -> Any:
     try:
         data = json.loads(text)
     except RecursionError:
-        raise CodecError(what=f"{where} is nested too deep", why="files are read within limits", where=where) from None
+        raise CodecError(what=f"{where} is nested too deeply", why="files are read within limits", where=where) from None
     except (ValueError, UnicodeDecodeError) as error:
         raise CodecError(
             what=f"{where} is not JSON: {error}",

@@ -1,6 +1,6 @@
-"""What a robustness curve is made of: executed schedules by cost, and chains of them that grow (A6.4; seed Sec. VII.D).
+"""The data of a robustness curve: executed schedules by cost, and chains of growing schedules (A6.4; seed Sec. VII.D).
 
-Here because searches make them, and measures and reports read them.
+They are here because searches make them, and measures and reports read them.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from mat.core.run import Run
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lived:
-    """What one executed schedule came to.
+    """The result of one executed schedule.
 
-    `cost` is the whole schedule's. `success` is Y, None where there was nothing to judge it by. `broken`: ids of the hard
+    `cost` is the whole schedule's. `success` is Y, None if nothing judges success. `broken`: ids of the hard
     contracts it broke, sorted. `unjudged`: some hard contract could not be judged.
     """
 
@@ -27,18 +27,18 @@ class Lived:
 
     @property
     def complied(self) -> bool | None:
-        """Whether no hard contract was broken; None where none was seen broken and some could not be judged."""
+        """Whether no hard contract was broken; None if none was seen broken, but some could not be judged."""
         if self.broken:
             return False
         return None if self.unjudged else True
 
 
 Chain: TypeAlias = tuple[Lived, ...]
-"""Schedules each of which holds the one before it and one perturbation more; the first is the empty one. Costs never fall."""
+"""Schedules, each the one before it plus one perturbation; the first is the empty schedule. Costs never fall."""
 
 
 def lived(run: Run) -> Lived:
-    """What a finished run came to."""
+    """The result of a finished run."""
     return Lived(
         cost=run.spec.schedule.cost,
         success=run.success,
@@ -48,7 +48,7 @@ def lived(run: Run) -> Lived:
 
 
 def frontier(lives: Iterable[Lived]) -> tuple[Lived, ...]:
-    """The few lives that decide a worst-case curve: of each answer to each question the cheapest, by cost.
+    """The few results that decide a worst-case curve: the cheapest for each answer to each question, by cost.
 
     The worst over all schedules that cost at most B is the same for these as for all, at every B.
     """
@@ -62,5 +62,5 @@ def frontier(lives: Iterable[Lived]) -> tuple[Lived, ...]:
 
 
 def _rank(life: Lived) -> tuple[int, tuple[str, ...], bool, str]:
-    """An order without ties, so that the cheapest is one whichever came first."""
+    """A total order, so that the cheapest result does not depend on which came first."""
     return (life.cost, life.broken, life.unjudged, str(life.success))

@@ -1,8 +1,8 @@
-"""Where an artefact stands in what an agent passes on, whole or damaged, and what the damage is called (seed 003, appendix J).
+"""Find an artifact, whole or damaged, in what an agent passes on, and name the damage (seed 003, appendix J).
 
-Everything is worked out from two texts: the artefact as it was issued, and a string of the arguments of a later call. `Wanted`
-and `TextReading` hold what is worked out of each of them once, because many artefacts are looked for in many texts. Here
-because the recorder and contract templates must call a damage by the same name.
+Everything is derived from two texts: the artifact as it was issued, and a string of the arguments of a later call. `Wanted`
+and `TextReading` cache what is derived from each of them, because many artifacts are looked for in many texts. This is here
+because the recorder and contract templates must use the same names for damage.
 """
 
 from __future__ import annotations
@@ -22,23 +22,23 @@ from urllib.parse import unquote, unquote_plus
 Damage: TypeAlias = Literal["", "truncated", "wrapped", "reencoded", "reordered", "other"]
 
 SHORTEST: Final = 8
-"""Shorter artefacts are recognised only where a port says that it consumes them, and only as a whole."""
+"""Shorter artifacts are recognised only where a port says that it consumes them, and only as a whole."""
 _GRAM: Final = 4
 _ALIKE: Final = 0.6
-"""The share of an artefact's pieces of four characters that a text must hold to be taken for it, damaged."""
+"""The share of an artifact's four-character pieces that a text must contain to count as a damaged copy of it."""
 _CHANGES: Final = 3
-"""Of so many characters of a drawn text, one at least is of another kind than the one before it."""
+"""In a random text, at least one of this many characters is of another kind than the one before it."""
 _PROBED: Final = 8
-"""Pieces of an artefact that are looked up first, in each text."""
+"""Pieces of an artifact that are looked up first, in each text."""
 _PIECES: Final = 4_096
-"""Pieces that a long artefact is known by at most, taken at equal distances."""
+"""Pieces that a long artifact is known by at most, taken at equal distances."""
 _NESTED: Final = 3
 """Formats inside each other that are read: a URL in the query of a URL, JSON in a form."""
 _BETWEEN: Final = "\x01"
 _VALUE: Final = "\x02"
-"""In front of what a format holds as a value of its own."""
+"""Marks the beginning of a value that a format delimits."""
 _START: Final = 4
-"""Characters at the beginning of an artefact that no line break parts: a blank between two words is none."""
+"""Characters at the beginning of an artifact that no line break separates: a blank between two words is not one."""
 
 _PIECE: Final = re.compile(r"[^&;,?\s\x02]+")
 _BLANK: Final = re.compile(r"[\s\u00ad\u200b-\u200d\u2060\ufeff]+")
@@ -53,11 +53,11 @@ _URL: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.\-]*://[^/?#\s]*")
 _AFTER_CUT: Final = re.compile(r"(?:$|[\s<>,;&)\]}/?#%:=]|[\"'](?![A-Za-z0-9])|\.(?:\s|$))")
 _BEFORE_CUT: Final = re.compile(r"(?:$|[\s\x02<>,;&(\[{=:\"'])")
 _ELIDED: Final = re.compile(r"\.{2,}|\u2026|\*{2,}|[\[(<](?:\.{2,}|\u2026|truncated|snip|cut)[^\])>\n]{0,40}[\])>]")
-"""What stands in place of what somebody left out."""
+"""Marks of omission."""
 _PARTS: Final = frozenset("&;,#? ")
-"""Between parts of a text that are whole each."""
+"""Separators between complete parts of a text."""
 _EDGES: Final = frozenset(("", _BETWEEN, _VALUE, *" \"'=&;"))
-"""What stands beside a value that begins or ends with a blank."""
+"""What is next to a value that begins or ends with a blank."""
 _BORDERS: Final = frozenset("-_.:/=%~+") | _PARTS
 _BASE64: Final = re.compile(r"(?=[^0-9]*[0-9])(?=[^a-z]*[a-z])(?=[^A-Z]*[A-Z])[A-Za-z0-9+/_\-.]{16,}={0,2}")
 _CASES: Final = re.compile(r"[a-z][A-Z]")
@@ -65,18 +65,18 @@ _GLUED: Final = re.compile(r"[A-Za-z0-9._~+%\-!*]{1,7}")
 _SCHEME: Final = re.compile(r"(?i:bearer|basic|digest|token|api-?key|dpop|signature|hmac) (?=\S+\Z)")
 _BEFORE: Final = frozenset(("", _VALUE, *" \"'<=,;&?#|([{:/\\"))
 _AFTER: Final = frozenset(("", *"\"'>,;&?#|)]}:/\\"))
-"""What may touch an artefact where it alone belongs."""
+"""What may touch an artifact in a place where only the artifact belongs."""
 
 
 # -- what a text says ---------------------------------------------------------------------------------------------------
 
 
 def readings(text: str) -> tuple[str, ...]:
-    """What the parts of a text say to whoever reads the format it is written in: a URL or form, JSON, HTML, basic
+    """Decode the parts of a text by the format it is written in: a URL or form, JSON, HTML, basic
     authentication, and such formats inside each other.
 
     What a format holds as a value of its own begins with a mark here; a word of a URL or form does not, so that one that
-    begins with an artefact can be told: it is the artefact in another encoding.
+    begins with an artifact can be told: it is the artifact in another encoding.
     """
     return tuple(dict.fromkeys(item for item in _read(text, _NESTED) if item != text))
 
@@ -103,7 +103,7 @@ def _read(text: str, depth: int) -> Iterator[str]:
 
 
 def _read_word(word: str, depth: int) -> Iterator[str]:
-    """A run without blanks and quotes, as a URL, a form or a cookie."""
+    """Decode a run of characters without blanks and quotes, such as a URL, a form or a cookie."""
     yield unquote(word)
     if "+" in word:
         yield unquote_plus(word)
@@ -116,7 +116,7 @@ def _read_word(word: str, depth: int) -> Iterator[str]:
 
 
 def _leaves(text: str) -> list[str] | None:
-    """The texts in a JSON document; None where it is none."""
+    """The strings in a JSON document; None if the text is not JSON."""
     if text[:1] not in "{[" or not text or '"' not in text:
         return None
     try:
@@ -142,7 +142,7 @@ def _unescaped(text: str) -> str:
 
 
 class TextReading:
-    """A text of the arguments of a call, and what is worked out of it for all artefacts.
+    """A text in the arguments of a call, with what is derived from it once for all artifacts.
 
     header: it is the value of a header field, around which blanks mean nothing (RFC 9110, 5.5) and which may be quoted.
     address: it is a URL and nothing else, so a blank behind one is part of it.
@@ -163,7 +163,7 @@ class TextReading:
 
     @cached_property
     def views(self) -> tuple[str, ...]:
-        """The text and what it says; where it is JSON, only what it says."""
+        """The text and its decoded parts; of JSON, only the decoded parts."""
         return self.read if self.document and self.read else (self.text, *self.read)
 
     @cached_property
@@ -189,7 +189,7 @@ class TextReading:
 
     @cached_property
     def coded(self) -> tuple[str, ...]:
-        """What the last words say, read as base64 and in hexadecimal."""
+        """The last words, decoded from base64 and from hexadecimal."""
         return tuple(dict.fromkeys(item for view in self.views for item in _decoded(view)))
 
     @cached_property
@@ -198,7 +198,7 @@ class TextReading:
 
     @cached_property
     def held(self) -> frozenset[str]:
-        """The pieces of all that."""
+        """The four-character pieces of all views and decoded words."""
         return pieces(_BETWEEN.join(dict.fromkeys((self.said, self.normal, *self.coded, self.text))))
 
 
@@ -217,7 +217,7 @@ def _decoded(text: str) -> tuple[str, ...]:
 
 
 class Wanted:
-    """An artefact as it was issued, and by what it is recognised."""
+    """An artifact as it was issued, and by what it is recognised."""
 
     def __init__(self, text: str) -> None:
         self.text = text
@@ -247,7 +247,7 @@ class Wanted:
 
     @cached_property
     def opened(self) -> str:
-        """What it says, read as base64: cursors and states are written so."""
+        """The artifact decoded from base64, which cursors and states are often written in."""
         return next((item for item in _decoded(self.text) if len(item) >= 2 * SHORTEST), "")
 
     @property
@@ -256,11 +256,11 @@ class Wanted:
         return not self.coded and not _URL.match(self.text) and not any(char.isdigit() for char in self.text)
 
     def likeness(self, reading: TextReading) -> float:
-        """The share of its telling pieces that a text holds, between 0 and 1; case does not count."""
+        """The share of its distinctive pieces that a text contains, between 0 and 1, ignoring case."""
         return share(self.telling, reading.held)
 
     def perhaps(self, reading: TextReading) -> bool:
-        """Whether a closer look is worth its time: a text holds half of an artefact, its beginning, or its end."""
+        """Whether a closer look is worthwhile: a text contains half of an artifact, its beginning, or its end."""
         held = reading.held
         first, last = self._ends
         if (first in held and self.head in reading.said) or (last in held and self.tail in reading.said):
@@ -272,7 +272,7 @@ class Wanted:
         return self.opened != "" and self.opened in reading.said
 
     def anywhere(self, reading: TextReading) -> bool:
-        """Whether a text, or what it says, holds the artefact: whole, or with more stuck to it."""
+        """Whether a text, or a decoded part, contains the artifact: whole, or with further characters attached."""
         return self.text in reading.everything
 
 
@@ -301,10 +301,10 @@ def _sampled(found: list[str]) -> frozenset[str]:
 
 
 def whole(artefact: str, text: str, read: Sequence[str] | None = None) -> bool:
-    """Whether a text holds an artefact byte by byte: as it is, or written as the format around it demands.
+    """Whether a text contains an artifact byte by byte: as it is, or encoded as the surrounding format requires.
 
     Inside a URL it may be percent-encoded, inside JSON escaped, in basic authentication encoded in base64. A text that is
-    nothing but the artefact in another encoding is not whole: whoever reads it gets other bytes; neither is one that goes on
+    nothing but the artifact in another encoding is not whole: whoever reads it gets other bytes; neither is one that goes on
     with further letters or digits. `read`: the text's readings, where they are known.
     """
     reading = TextReading(text)
@@ -314,7 +314,7 @@ def whole(artefact: str, text: str, read: Sequence[str] | None = None) -> bool:
 
 
 def holds(wanted: Wanted, reading: TextReading, *, exact: bool = False) -> bool:
-    """The same of a text that is known. exact: it stands where an artefact belongs, and nothing but separators touches it."""
+    """Like `whole`, for a TextReading. exact: the text is where an artifact belongs, and only separators touch the artifact."""
     return wanted.anywhere(reading) and _holds(wanted.text, reading, exact=exact)
 
 
@@ -335,14 +335,14 @@ def _holds(artefact: str, reading: TextReading, *, exact: bool) -> bool:
 
 
 def _glued(artefact: str, text: str) -> bool:
-    """Whether a text is an artefact, or one behind the scheme of an authorization, and a few characters more."""
+    """Whether a text is an artifact, or one behind the scheme of an authorization, and a few characters more."""
     found = _SCHEME.match(text)
     start = 0 if text.startswith(artefact) or found is None else found.end()
     return text.startswith(artefact, start) and _GLUED.fullmatch(text, start + len(artefact)) is not None
 
 
 def _stands(artefact: str, text: str, *, exact: bool, quoted: bool = False) -> bool:
-    """Whether an artefact stands somewhere in a text on its own. quoted: quotes around all of it belong to the format."""
+    """Whether a text contains an artifact that nothing else touches. quoted: quotes around it belong to the format."""
     start = text.find(artefact)
     while start >= 0:
         end = start + len(artefact)
@@ -357,7 +357,7 @@ def _stands(artefact: str, text: str, *, exact: bool, quoted: bool = False) -> b
 
 
 def _goes_on(artefact: str) -> frozenset[str]:
-    """What makes another URL of one."""
+    """Whether what follows makes it a different URL."""
     if "://" not in artefact:
         return frozenset()
     return frozenset("&?") if "?" in artefact else frozenset("&")
@@ -371,15 +371,15 @@ def _alphanumeric(char: str) -> bool:
 
 
 def damage(artefact: str, text: str, *, sure: bool = False) -> Damage | None:
-    """What happened to an artefact on its way into a text that does not hold it whole; None where the text is another one.
+    """How an artifact was damaged on its way into a text that does not contain it whole; None if the text is unrelated.
 
-    sure: the text stands where this artefact belongs, so little likeness is enough.
+    sure: the text is where this artifact belongs, so little likeness is enough.
     """
     return lesion(Wanted(artefact), TextReading(text), sure=sure)
 
 
 def lesion(wanted: Wanted, reading: TextReading, *, sure: bool = False) -> Damage | None:
-    """The same of an artefact and a text that are known."""
+    """Like `damage`, for a Wanted and a TextReading."""
     artefact = wanted.text
     if not reading.text or not artefact:
         return None
@@ -415,7 +415,7 @@ def _within(artefact: str, reading: TextReading) -> bool:
 
 
 def _stuck(wanted: Wanted, reading: TextReading, *, sure: bool) -> Damage | None:
-    """What it is called that more touches an artefact than may. A number with more digits is another number."""
+    """The name of the damage where further characters touch an artifact. A number with more digits is another number."""
     if reading.text.strip() == wanted.text:
         return "wrapped" if "\n" in reading.text else "other"
     more = reading.text.removeprefix(wanted.text)
@@ -424,7 +424,7 @@ def _stuck(wanted: Wanted, reading: TextReading, *, sure: bool) -> Damage | None
 
 
 def _meant(wanted: Wanted, reading: TextReading) -> bool:
-    """Whether a text in an artefact's place has anything to do with it: a few of its pieces, or its beginning or end."""
+    """Whether a text in an artifact's place is related to it: it shares a few pieces, or its beginning or end."""
     told = distinctive(wanted.text)
     ends = (told[:SHORTEST], told[-SHORTEST:])
     if wanted.told > SHORTEST and any(end in reading.said for end in ends):
@@ -433,12 +433,12 @@ def _meant(wanted: Wanted, reading: TextReading) -> bool:
 
 
 def _broken(artefact: str, view: str) -> bool:
-    """Whether blanks are inside the artefact, and not only between it and what precedes it."""
+    """Whether there are blanks inside the artifact, not only before it."""
     return artefact not in view and artefact[:_START] in view
 
 
 def _encoded(wanted: Wanted, reading: TextReading) -> bool:
-    """Whether a text holds an artefact in another encoding: percent, HTML, JSON, Unicode, base64, hexadecimal."""
+    """Whether a text holds an artifact in another encoding: percent, HTML, JSON, Unicode, base64, hexadecimal."""
     artefact = wanted.text
     if artefact in reading.said or any(artefact in item for item in reading.coded):
         return True
@@ -451,7 +451,7 @@ def _encoded(wanted: Wanted, reading: TextReading) -> bool:
 
 
 def normal(text: str) -> str:
-    """A text without the traces of encodings: percent, HTML, JSON and Unicode, to the end; a plus sign counts as a blank."""
+    """A text with percent, HTML, JSON and Unicode encodings undone repeatedly; a plus sign counts as a blank."""
     for _ in range(4):
         read = html.unescape(unquote(text))
         if "\\" in read:
@@ -463,7 +463,7 @@ def normal(text: str) -> str:
 
 
 def _says(artefact: str, text: str) -> bool:
-    """Whether a text has an artefact, both without the traces of encodings.
+    """Whether a text contains an artifact when the encodings of both are undone.
 
     A blank at its beginning or end was a plus sign, perhaps: the one between two words stands for none.
     """
@@ -478,7 +478,7 @@ def _says(artefact: str, text: str) -> bool:
 
 
 def _reordered(artefact: str, reading: TextReading) -> bool:
-    """Whether a text has all parts of an artefact between its separators, and no others, in another order."""
+    """Whether a text consists of exactly the separated parts of an artifact, in another order."""
     base, mark, query = artefact.partition("?")
     if not mark:
         base, query = "", artefact
@@ -503,7 +503,7 @@ def _sent(base: str, parts: list[str], size: int, text: str) -> bool:
 
 
 def _listed(parts: list[str], text: str) -> bool:
-    """Whether these parts stand together."""
+    """Whether these parts are adjacent."""
     held = [part.strip("\"'<>()[]{}") for part in _PIECE.findall(text)]
     known = frozenset(parts)
     at = [index for index, part in enumerate(held) if part in known]
@@ -511,7 +511,7 @@ def _listed(parts: list[str], text: str) -> bool:
 
 
 def _truncated(wanted: Wanted, reading: TextReading) -> bool:
-    """Whether a text breaks off, or begins, in the middle of an artefact, and holds enough of it to be no other one."""
+    """Whether a text ends or begins in the middle of an artifact and contains enough of it to identify it."""
     if wanted.head in reading.said and any(_cut(wanted, view) for view in reading.views):
         return True
     if wanted.tail not in reading.said:
@@ -525,7 +525,7 @@ def _truncated(wanted: Wanted, reading: TextReading) -> bool:
 
 
 def _cut(wanted: Wanted, text: str) -> bool:
-    """Whether a text breaks off in an artefact, and does not go on with its end: what lacks a middle was not clipped."""
+    """Whether a text ends within an artifact and does not go on with the artifact's end: a missing middle is not clipping."""
     artefact = wanted.text
     for at, end in _beginnings(artefact, wanted.head, text):
         if not _AFTER_CUT.match(text, end) or _decodes(artefact[at : at + 12], text[end : end + 1]):
@@ -536,12 +536,12 @@ def _cut(wanted: Wanted, text: str) -> bool:
 
 
 def _decodes(code: str, char: str) -> bool:
-    """Whether a text goes on with what an artefact goes on with, in another encoding."""
+    """Whether a text continues as the artifact does, in another encoding."""
     return char != "" and char in (unquote_plus(code)[:1], unquote(html.unescape(code))[:1])
 
 
 def _elided(wanted: Wanted, text: str, *, sure: bool) -> bool:
-    """Whether a text has the beginning of an artefact, a mark of omission, and enough of the rest to be no other one."""
+    """Whether a text has the beginning of an artifact, a mark of omission, and enough of the rest to identify it."""
     artefact, told = wanted.text, wanted.told
     for at, end in _beginnings(artefact, artefact[: max(_GRAM, min(SHORTEST, len(artefact) // 4))], text):
         mark = _ELIDED.match(text, end)
@@ -558,7 +558,7 @@ def _elided(wanted: Wanted, text: str, *, sure: bool) -> bool:
 
 
 def _beginnings(artefact: str, head: str, text: str) -> Iterator[tuple[int, int]]:
-    """(how much of an artefact stands there, where in the text that ends) of each beginning of it that has its head."""
+    """(how much of an artifact stands there, where in the text that ends) of each beginning of it that has its head."""
     start = text.find(head)
     while start >= 0:
         least, most = len(head), min(len(artefact) - 1, len(text) - start)
@@ -570,7 +570,7 @@ def _beginnings(artefact: str, head: str, text: str) -> Iterator[tuple[int, int]
 
 
 def _enough(wanted: Wanted, length: int) -> bool:
-    """Whether a beginning of an artefact can be no text of its own: one that ends between two parts, or in a number, may be."""
+    """Whether a beginning identifies an artifact: one that ends between two parts, or in a number, may be another text."""
     artefact, told = wanted.text, wanted.told
     inside = length - (len(artefact) - told)
     sides = {artefact[length - 1], artefact[length]}
@@ -598,7 +598,7 @@ def _in_number(artefact: str, length: int) -> bool:
 
 
 def distinctive(artefact: str) -> str:
-    """What tells an artefact from others of its kind: of a URL, what follows the host, or the query where there is one."""
+    """What distinguishes an artifact from others of its kind: of a URL, its query, or else what follows the host."""
     found = _URL.match(artefact)
     if found is None:
         return artefact
@@ -607,7 +607,7 @@ def distinctive(artefact: str) -> str:
 
 
 def likeness(artefact: str, text: str) -> float:
-    """The share of an artefact's pieces of four characters that a text holds, between 0 and 1; case does not count."""
+    """The share of an artifact's four-character pieces that a text contains, between 0 and 1, ignoring case."""
     return share(pieces(distinctive(artefact)), pieces(text))
 
 

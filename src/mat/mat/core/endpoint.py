@@ -1,8 +1,8 @@
-"""Predicates on arguments that are data, so that they can be recorded and compared: patterns, lengths, URLs, folders (A5.1).
+"""Predicates on arguments as data, so that they can be recorded and compared: patterns, lengths, URLs, folders (A5.1).
 
 Each is called with a value and says whether it is allowed. `values_at` finds nested arguments; `narrower` says whether one
-allow-list lies inside another; `allowed_data` and `allowed_from` turn allow-lists into recorded values and back. Here because
-capabilities, resource contracts and contract templates say with them what is allowed.
+allow-list is contained in another; `allowed_data` and `allowed_from` convert to recorded values and back. They are here because
+capabilities, resource contracts and contract templates all use them.
 """
 
 from __future__ import annotations
@@ -107,7 +107,7 @@ class Folder:
 
 
 def _resolved(path: str) -> str | None:
-    """The path of a URL without dots and percent signs; None where it is encoded more than once over."""
+    """The path of a URL with dots and percent signs resolved; None if it is percent-encoded more than once."""
     for _ in range(3):
         if not _ENCODED.search(path):
             break
@@ -118,7 +118,7 @@ def _resolved(path: str) -> str | None:
 
 
 def _below(path: str, top: str) -> bool:
-    """Whether a normal path is `top` or lies under it; `/v1` holds `/v1/x` and not `/v10`."""
+    """Whether a normal path is `top` or below it: `/v1/x` is below `/v1`, `/v10` is not."""
     if top == ".":
         return path != ".." and not path.startswith("../")
     return path == top or path.startswith(f"{top.rstrip('/')}/")
@@ -127,7 +127,7 @@ def _below(path: str, top: str) -> bool:
 def _names(given: str | Iterable[str], what: str) -> tuple[str, ...]:
     found = (given,) if isinstance(given, str) else tuple(sorted(set(given)))
     if not found or not all(isinstance(name, str) and name for name in found):
-        raise SpecError(what=f"{what}={given!r} names nothing", fix=f"give {what} as a text or several")
+        raise SpecError(what=f"{what}={given!r} is empty", fix=f"give {what} as a string or several strings")
     return found
 
 
@@ -136,7 +136,7 @@ def pattern(expression: str) -> Pattern:
     try:
         re.compile(expression)
     except (re.error, TypeError) as error:
-        raise SpecError(what=f"{expression!r} is no regular expression: {error}", fix="see the re module") from error
+        raise SpecError(what=f"{expression!r} is not a regular expression: {error}", fix="see the re module") from error
     return Pattern(expression=expression)
 
 
@@ -144,7 +144,7 @@ def length(least: int, most: int) -> Length:
     """A predicate: a text or list of `least` to `most` characters or items."""
     for name, count in (("least", least), ("most", most)):
         if not isinstance(count, int) or isinstance(count, bool) or count < 0:
-            raise SpecError(what=f"{name}={count!r} is no length", fix=f"give {name} as an integer >= 0")
+            raise SpecError(what=f"{name}={count!r} is not a length", fix=f"give {name} as an integer >= 0")
     if most < least:
         raise SpecError(what=f"most={most} is less than least={least}", fix="swap them")
     return Length(least=least, most=most)
@@ -159,15 +159,15 @@ def endpoint(
 ) -> Endpoint:
     """A predicate: a URL of one of these hosts (exact, no subdomains), at or below one of `paths`, by default anywhere.
 
-    The URL is parsed; a prefix of its text proves nothing. One with a user name, a backslash, white space or a path encoded
-    several times over is refused: readers disagree about where it points. Dots and percent signs in the path are resolved
+    The URL is parsed, not compared as a text. A URL with a user name, a backslash, white space or a path encoded
+    several times is refused, because parsers disagree about where it points. Dots and percent signs in the path are resolved
     first. `port` None means the scheme's own.
     """
     hosts = tuple(name.casefold().rstrip(".") for name in _names(host, "host"))
     wrong = [name for name in hosts if not re.fullmatch(r"[^/@:*?#\s]+|[0-9a-f:]+", name)]
     if wrong:
         raise SpecError(
-            what=f"{wrong[0]!r} is no host",
+            what=f"{wrong[0]!r} is not a host name",
             why="hosts are compared exactly",
             fix="give the bare name, such as api.shop.example",
         )
@@ -186,9 +186,9 @@ MISSING: Final = object()
 
 
 def values_at(arguments: Mapping[str, Any], path: str) -> list[Any]:
-    """The values that a path names: a parameter, or `body.amount`, `to.0` and `to.*` inside one; MISSING for what is not there.
+    """The values that a path names: a parameter, or `body.amount`, `to.0` and `to.*` inside one; MISSING where there is none.
 
-    `*` stands for every member of a list or mapping; of none, there is no value and nothing is missing.
+    `*` matches every member of a list or mapping; for an empty one there is no value, and nothing is missing.
     """
     if path in arguments:
         return [arguments[path]]
@@ -224,12 +224,12 @@ def allowed_data(allowed: Allowed, where: str) -> FrozenDict:
     if callable(allowed):
         raise SpecError(
             what=f"{where} is a function, which cannot be recorded",
-            why="what is granted stands in the trace",
+            why="the trace records every grant",
             fix="use a set of values, a (least, most) range, pattern(...), length(...), endpoint(...) or folder(...)",
         )
     if not is_allow_list(allowed):
         raise SpecError(
-            what=f"{where}={allowed!r} is no allow-list",
+            what=f"{where}={allowed!r} is not an allow-list",
             why="a bare value would match by containment",
             fix="give a set of values, a (least, most) tuple of numbers, or a predicate",
         )
@@ -240,7 +240,7 @@ def allowed_data(allowed: Allowed, where: str) -> FrozenDict:
 
 
 def allowed_from(data: object, where: str) -> Allowed:
-    """An allow-list from its recorded form; CodecError for what is none."""
+    """The allow-list of a recorded form; CodecError if it is not one."""
     if isinstance(data, Mapping) and len(data) == 1:
         ((name, value),) = data.items()
         if name == "values" and isinstance(value, list):
@@ -255,11 +255,11 @@ def allowed_from(data: object, where: str) -> Allowed:
                 pass
             else:
                 return made
-    raise CodecError(what=f"{where} is no recorded allow-list: {data!r}", fix="record it with mat.grant", where=where)
+    raise CodecError(what=f"{where} is not a recorded allow-list: {data!r}", fix="record it with mat.grant", where=where)
 
 
 def narrower(inner: Allowed, outer: Allowed) -> bool:
-    """Whether everything `inner` allows, `outer` allows too, as far as that can be shown: of functions only of equal ones."""
+    """Whether `outer` provably allows everything that `inner` allows; for functions, only if they are equal."""
     if inner == outer and type(inner) is type(outer):
         return True
     if callable(inner):

@@ -1,4 +1,4 @@
-"""The four kinds of wrong, and the one shape of every error we raise (DESIGN section 3)."""
+"""The errors that pytest-mat raises, all of one form (DESIGN section 3)."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from collections.abc import Iterable
 
 
 class MatError(Exception):
-    """A caller's mistake, said in four parts: what happened, why it is wrong, how to fix it, where.
+    """A caller's mistake in four parts: what happened, why it is wrong, how to fix it, and where.
 
-    Several problems found in one go are joined by the caller into `what`; the parts stay readable as attributes.
+    If several problems are found at once, `what` lists all of them. The parts are attributes, too.
     """
 
     def __init__(self, what: str, *, why: str = "", fix: str = "", where: str = "") -> None:
@@ -31,35 +31,35 @@ def _rebuild(kind: type[MatError], what: str, why: str, fix: str, where: str) ->
 
 
 class SpecError(MatError):
-    """A schedule, contract, operator or configuration that cannot mean anything."""
+    """A schedule, contract, operator or configuration is invalid."""
 
 
 class CodecError(MatError):
-    """A value without a canonical form, or text that does not decode to one of our values."""
+    """A value has no canonical form, or a text does not decode to the expected value."""
 
 
 class LimitReached(MatError):  # noqa: N818  (named after what happened)
-    """A named limit of `mat.core.limits` was reached where going on would lose something."""
+    """A named limit of `mat.core.limits` was reached, and continuing would lose data."""
 
 
 class ReplayError(MatError):
-    """A replay file that cannot be read, or that asks for something today's code does not have."""
+    """A replay file cannot be read, or names something that the current code does not have."""
 
 
 class ReplayDivergence(MatError):  # noqa: N818  (named after what happened)
-    """A strict replay met a step that differs from the recorded one."""
+    """A step of a strict replay differs from the recorded one."""
 
 
 class Uncontrolled(MatError):  # noqa: N818  (named after what happened)
-    """Something a virtual run cannot control (a socket, a foreign clock) was refused."""
+    """A virtual run refused something that it cannot control, such as a socket or a foreign clock."""
 
 
 class Deadlock(MatError):  # noqa: N818  (named after what happened)
-    """In virtual time nothing can ever run again: no timer, no job, no descriptor."""
+    """Nothing in a virtual run can ever continue: there is no timer, no job and no open descriptor."""
 
 
 class Blocked(PermissionError):  # noqa: N818
-    """What an agent meets when governance blocks its action. `reason` is safe to show to a model."""
+    """Raised in an agent when governance blocks its action. `reason` is safe to show to a model."""
 
     def __init__(self, reason: str) -> None:
         self.reason = reason
@@ -67,7 +67,7 @@ class Blocked(PermissionError):  # noqa: N818
 
 
 class RateLimited(ConnectionError):  # noqa: N818
-    """The default form of a 429. `retry_after_s` is in seconds, None when the service gave none."""
+    """Raised by default for HTTP status 429. `retry_after_s` is in seconds, None when the service gave none."""
 
     def __init__(self, message: str = "rate limited", retry_after_s: float | None = None) -> None:
         self.retry_after_s = retry_after_s
@@ -83,7 +83,7 @@ class RunStopped(BaseException):
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:
-    """The end of a message about a name that is none: the nearest known one, or an empty text."""
+    """The end of a message about an unknown name: it suggests the nearest known one, or is empty."""
     import difflib
 
     close = difflib.get_close_matches(word, list(known), n=1)

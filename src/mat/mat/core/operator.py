@@ -1,6 +1,6 @@
-"""Operators as data, as the search is given them: what could be injected where, at what cost.
+"""Operators as data for the search: what could be injected where, at what cost.
 
-Here because the search, which does not know the boundary, is given them.
+They are here because the search gets them without knowing the boundary.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Relevant: TypeAlias = Callable[[Record, FrozenDict, Sequence[Record]], bool]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GridPoint:
-    """One point of an operator's grid. `span` is how many asks of the port it covers; a span is one hook."""
+    """One point of an operator's grid. `span` is how many calls of the port it covers; a span counts as one hook."""
 
     parameters: FrozenDict
     cost: int
@@ -36,7 +36,7 @@ class OperatorSpec:
     """An operator without its code. `choices` is the grid, cheapest first, in the operator's shrink order.
 
     `relevant(record, parameters, before)` says from the unperturbed record of a site whether the choice could change anything
-    there; where it says no, the search counts the edge as inapplicable and does not execute it. `phase` tells whether the
+    there; if not, the search counts the edge as inapplicable and does not execute it. `phase` says whether the
     operator acts before the port is invoked or on its reply.
     """
 
@@ -53,7 +53,7 @@ class OperatorSpec:
 
 
 def grid_data(operators: tuple[OperatorSpec, ...]) -> FrozenDict:
-    """The grid as it stands in a certificate: operator -> [[parameters, cost, span], ...]."""
+    """The grid as a certificate contains it: operator -> [[parameters, cost, span], ...]."""
     return FrozenDict(
         {
             operator.id: FrozenList(FrozenList((choice.parameters, choice.cost, choice.span)) for choice in operator.choices)

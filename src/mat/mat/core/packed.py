@@ -1,7 +1,7 @@
-"""Runs as short JSON text, fast both ways: what a journal keeps of thousands of them (L5 holds here too).
+"""Pack runs into short JSON text and back, quickly: a journal keeps thousands of them (L5 holds here too).
 
-A dataclass becomes the list of its fields in their order, so a text speaks of the classes as they are in this version and of
-no other; files that outlive a version are written by `mat.core.codec`. Nothing is converted: 1, 1.0 and True stay apart.
+A dataclass becomes the list of its fields in order, so a packed text is valid only for the classes of this version;
+files that outlive a version are written by `mat.core.codec`. Nothing is converted: 1, 1.0 and True stay distinct.
 Packing and unpacking are functions written once per class, because a run holds hundreds of values.
 """
 
@@ -26,13 +26,13 @@ from mat.core.verdict import Verdict
 Convert: TypeAlias = Callable[[Any], Any]
 _text: Final = json.JSONEncoder(separators=(",", ":"), allow_nan=False, check_circular=False).encode
 _ELSEWHERE: Final = RunSpec()
-"""Stands in a text for the spec that its reader knows."""
+"""Replaces the spec in a text whose reader knows it."""
 
 
 def pack(run: Run, spec: RunSpec) -> str:
-    """A run as one line of ASCII; of one that was asked for under `spec`, only the schedule is written.
+    """A run as one line of ASCII; if the run was requested under `spec`, only its schedule is written.
 
-    CodecError where the run holds what no run holds.
+    CodecError if the run contains a value that no run can contain.
     """
     try:
         try:  # values are JSON as they are, as a rule, and one pass in C writes all of them
@@ -42,19 +42,19 @@ def pack(run: Run, spec: RunSpec) -> str:
         if not text or '"$' in text:  # or a key that looks like a tag
             text = _text(_packed_run(run, spec, "plain(value)"))
     except (TypeError, ValueError, AttributeError) as error:
-        raise CodecError(what=f"the run cannot be packed: {error}", why="it holds what no recorded run holds") from None
+        raise CodecError(what=f"the run cannot be packed: {error}", why="no recorded run can hold such a value") from None
     return text
 
 
 def unpack(data: Any, spec: RunSpec) -> Run:
-    """The inverse of `pack`, from the JSON data of its text; CodecError for anything that it does not write."""
+    """The inverse of `pack`, from the JSON data of its text; CodecError for any other data."""
     try:
         schedule, packed, tape = data
         run: Run = _unpacker(Run)(packed)
         under = run.spec if schedule is None else spec.under(_unpacker(Schedule)(schedule))
         return dataclasses.replace(run, spec=under, tape=tuple([_tape_entry(entry, run.records) for entry in tape]))
     except (CodecError, SpecError, TypeError, ValueError, LookupError, RecursionError) as error:
-        raise CodecError(what=f"not a packed run: {error}", why="the text is damaged, or of another version") from None
+        raise CodecError(what=f"not a packed run: {error}", why="the text is damaged, or another version wrote it") from None
 
 
 def _packed_run(run: Run, spec: RunSpec, value: str) -> list[Any]:
@@ -66,7 +66,7 @@ def _packed_run(run: Run, spec: RunSpec, value: str) -> list[Any]:
 
 
 def _packed_tape(run: Run, entry: Convert) -> list[Any]:
-    """What a port said is what was delivered, as a rule: then its step stands for site and value."""
+    """Usually a port's reply is delivered unchanged: then the number of its step replaces site and value."""
     records = {record.site: (index, record.observation.value) for index, record in enumerate(run.records)}
     found = []
     for item in run.tape:
@@ -218,7 +218,7 @@ _RARE: Final[dict[Any, Sequence[str]]] = {
     Observation: ("error", "cancelled", "chunks", "opaque", "usage"),
     Verdict: ("violations", "mitigation"),
 }
-"""Fields that are empty as a rule; they are written only where one of them is not."""
+"""Fields that are usually empty; they are written only if one of them is not."""
 _Fields: TypeAlias = list[tuple[str, Any]]
 
 
@@ -237,7 +237,7 @@ def absent(hint: Any) -> str:
 
 
 def _shape(hint: Any) -> tuple[str, Any]:
-    """What kind of field a type hint speaks of, and what is in it. AssertionError for a kind that no run has."""
+    """The kind of field that a type hint describes, and its parts. AssertionError for a kind that no run has."""
     origin, inner = get_origin(hint), get_args(hint)
     if origin is Annotated:
         return "value", None

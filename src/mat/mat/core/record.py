@@ -1,4 +1,4 @@
-"""Actions, observations, links and the record of one step (A1.1-A1.3, Eq. 6). Facts only; verdicts stand beside."""
+"""Actions, observations, links and the record of one step (A1.1-A1.3, Eq. 6). Facts only; verdicts are kept separately."""
 
 from __future__ import annotations
 
@@ -36,12 +36,12 @@ MediationDecision: TypeAlias = Literal["allow", "rewrite", "block"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Action:
-    """What an agent asked for.
+    """One action that an agent asked for.
 
     `name` and `arguments` by kind. tool_call, model_call, retrieval: the port and its parameters. memory_read and
     memory_write: the memory, {key, value}; message: the recipient or channel, {text, sender}; delegation: the agent,
     {task}; handback: the delegator, {agent}, where a delegated task has ended; grant: the agent, {tool, ...}; contract: an
-    event of a resource contract, {contract, entry, ...}; artefact: what one is called that mat.artifact.observed declared;
+    event of a resource contract, {contract, entry, ...}; artifact: the name given to mat.artifact.observed;
     approval: what for, details; verification: what, {passed}; claim: "claim", {text}; detection: what; mitigation: its kind;
     final_response: "answer", {answer}; termination: completed, aborted, failed, implicit, exception, horizon or deadlock.
     """
@@ -57,9 +57,9 @@ class Action:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ErrorFact:
-    """An exception the agent met: its class, text and, where a port's or an operator's, its kind (timeout, connection, ...).
+    """An exception that the agent met: its class, text and, if a port or an operator raised it, its kind (timeout, ...).
 
-    `retry_after_ms`: the wait that the other side asked for, None where it named none.
+    `retry_after_ms`: the wait that the other side asked for, None without one.
     """
 
     __pydantic_config__ = EXACT_FIELDS
@@ -71,9 +71,9 @@ class ErrorFact:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Observation:
-    """What came back. `opaque`: the reply has no canonical form and `value` names its class. `chunks`: of a stream.
+    """What came back from an action. `opaque`: the reply has no canonical form and `value` names its class.
 
-    `usage`: tokens that a model's reply names. `charged`: what the ledger of resource contracts settled for the call.
+    `chunks`: of a stream. `usage`: tokens, by a model's reply. `charged`: what the resource ledger settled for the call.
     """
 
     __pydantic_config__ = EXACT_FIELDS
@@ -91,7 +91,7 @@ NOTHING: Final = Observation()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Link:
-    """A provenance link (src, rel, dst). Artefacts are `step#n`, `claim#n`, `passage:id`, `memory:name/key`."""
+    """A provenance link (src, rel, dst). Artifacts are `step#n`, `claim#n`, `passage:id`, `memory:name/key`."""
 
     __pydantic_config__ = EXACT_FIELDS
     src: str
@@ -103,9 +103,9 @@ class Link:
 class Mediation:
     """The mediator's decision on a proposed action, with the rule that took it and the arguments it put in place.
 
-    Of a refused rewrite, `arguments` are those that were not let through. The digests, of a tool's name and arguments in
-    recorded form, stand where a rewrite or an approval was at stake. `approval` and `grant` name the record of the approval
-    asked for and of the grant used, `under` the delegations in whose course the agent acted, outermost first. `reserved`: what
+    If a rewrite was refused, `arguments` are the ones that were not let through. The digests, of a tool's name and arguments in
+    recorded form, are set if a rewrite or an approval was involved. `approval` and `grant` name the record of the approval
+    asked for and of the grant used, `under` the delegations under which the agent acted, outermost first. `reserved`: what
     the ledger of resource contracts holds for the call.
     """
 
@@ -171,7 +171,7 @@ class Record:
 
     @property
     def arguments(self) -> FrozenDict:
-        """What governance let through: the arguments as it rewrote them, or as they were asked.
+        """The arguments that governance let through: rewritten, or as the agent asked.
 
         `action.arguments` are those asked, `executed` those that the port got, faults included.
         """
@@ -195,7 +195,7 @@ new_record = fast_constructor(Record)
 
 
 def facts(record: Record) -> list[Any]:
-    """Everything hashed into `head`."""
+    """The facts that are hashed into `head`."""
     return [
         *_seen(record),
         record.agent,
@@ -209,7 +209,7 @@ def facts(record: Record) -> list[Any]:
 
 
 def view(record: Record) -> list[Any]:
-    """What agents and the world got: hashed into `view`, without fault labels."""
+    """What agents and the world got, without fault labels; hashed into `view`."""
     return _seen(record)
 
 
@@ -241,13 +241,13 @@ def observed(observation: Observation) -> list[Any]:
 
 
 def error_facts(error: ErrorFact) -> list[Any]:
-    """An error as it is hashed; a wait that nobody asked for takes no place in it."""
+    """The facts of an error for hashing; `retry_after_ms` is left out if it is None."""
     found: list[Any] = [error.type, error.message, error.kind]
     return found if error.retry_after_ms is None else [*found, error.retry_after_ms]
 
 
 def mediation_facts(mediation: Mediation) -> list[Any]:
-    """A decision as it is hashed; what came to be recorded later takes no place in it where there is none."""
+    """The facts of a decision for hashing; fields that later versions added are left out if they are empty."""
     found: list[Any] = [mediation.decision, mediation.rule, mediation.reason, mediation.arguments]
     more = {name: getattr(mediation, name) for name in _MEDIATED if getattr(mediation, name)}
     return [*found, more] if more else found

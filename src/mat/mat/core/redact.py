@@ -1,7 +1,7 @@
-"""What is kept of a value: secrets and tokens are cut out before sealing, fields are kept, hashed or redacted (A1.8).
+"""Redaction: cut secrets and tokens out of values before sealing, and keep, hash or redact fields (A1.8).
 
 A redacted text reads `[redacted:kind#n]`. The number counts distinct texts within the run, so equal texts stay equal and
-nothing can be computed back from the artefact, as it could from a keyed digest whose key the run's seed gives away.
+nothing can be computed back from the artifact, as it could from a keyed digest whose key the run's seed gives away.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _SECRET_NAME = re.compile(
     r"|authorization|private[_\-]?key)$"
 )
 _SHORTEST_TOKEN: Final = 16
-"""No token we look for is shorter."""
+"""The length of the shortest token that is looked for."""
 
 # every repetition is bounded and starts at a border, so that a megabyte of any text is read in linear time
 _EMAIL = re.compile(r"(?<![A-Za-z0-9._%+\-])[A-Za-z0-9._%+\-]{1,64}@[A-Za-z0-9\-]{1,63}(?:\.[A-Za-z0-9\-]{1,63}){1,8}")
@@ -56,7 +56,7 @@ _BIRTH = re.compile(
 
 
 def find_pii(text: str) -> tuple[tuple[str, str], ...]:
-    """(kind, text) for each personal identifier found; cards and IBANs only where their checksum holds.
+    """(kind, text) for each personal identifier found; cards and IBANs only if their checksum is correct.
 
     These are the rules at sealing, quick and rather too eager: what is not kept can be judged later by the kinds noted only.
     `mat_contracts.pii` judges texts in the clear by stricter ones.
@@ -88,8 +88,8 @@ def find_pii(text: str) -> tuple[tuple[str, str], ...]:
 def ip_addresses(text: str) -> tuple[tuple[str, int, int], ...]:
     """("ip", start, end) of the addresses of single hosts, of both versions.
 
-    Four numbers after a word such as "version" are none, neither are networks (10.0.0.0/8) nor loopback, unspecified,
-    multicast and reserved addresses, which point at nobody.
+    Four numbers after a word such as "version" are not an address; networks (10.0.0.0/8) and loopback, unspecified,
+    multicast and reserved addresses are left out, because they identify nobody.
     """
     if text.count(".") < 3 and text.count(":") < 2:
         return ()
@@ -109,7 +109,7 @@ def ip_addresses(text: str) -> tuple[tuple[str, int, int], ...]:
 
 
 def birth_dates(text: str) -> tuple[tuple[str, int, int], ...]:
-    """("birth_date", start, end) of the dates that a word such as "born" or "date of birth" stands before."""
+    """("birth_date", start, end) of the dates that follow a word such as "born" or "date of birth"."""
     return tuple(("birth_date", match.start("date"), match.end("date")) for match in _BIRTH.finditer(text))
 
 
@@ -138,7 +138,7 @@ def shares_piece(text: str, other: str, least: int = 4) -> bool:
 
 
 class Redactor:
-    """The redaction of one run. It numbers what it cuts out, in the order of the trace."""
+    """The redaction of one run. It numbers the texts that it cuts out, in the order of the trace."""
 
     __slots__ = ("_digest", "_forms", "_numbers", "_pattern")
 
@@ -156,16 +156,16 @@ class Redactor:
         return self._pattern is not None
 
     def digest(self) -> str:
-        """A digest of all that was cut out so far, in order; empty where nothing was. For the search's keys, and no artefact.
+        """A digest of everything cut out so far, in order; "" if nothing was. Only for the search's keys, never for files.
 
-        Numbers tell texts of one run apart, and not those of two: a token that was damaged one way or another reads the same.
+        Numbers distinguish texts within one run, not between two: a token damaged in two different ways gets the same number.
         """
         if self._digest[0] != len(self._numbers):
             self._digest = (len(self._numbers), digest([list(pair) for pair in self._numbers]))
         return self._digest[1]
 
     def add_secret(self, text: str) -> None:
-        """From now on this text, and its forms inside JSON, URLs and Basic headers, are cut out."""
+        """Cut this text, and its forms inside JSON, URLs and Basic headers, out from now on."""
         if not text:
             return
         for form in _forms(text):
@@ -174,7 +174,7 @@ class Redactor:
         self._pattern = re.compile("|".join(map(re.escape, longest_first)))
 
     def text(self, text: str) -> str:
-        """The text without secrets, keys and bearer tokens."""
+        """Cut secrets, keys and bearer tokens out of a text."""
         if self._pattern is not None:
             text = self._pattern.sub(lambda match: self._mark("secret", self._forms[match[0]]), text)
         if len(text) >= _SHORTEST_TOKEN and _TOKENS.search(text):
@@ -182,7 +182,7 @@ class Redactor:
         return text
 
     def clean(self, values: Mapping[str, Any]) -> bool:
-        """Whether a mapping is flat, in recorded form, and holds nothing to cut out; a quick no is always safe."""
+        """Whether a mapping is flat, in recorded form, and needs no redaction; answering False is always safe."""
         if self._pattern is not None:
             return False
         for key in values:
@@ -197,7 +197,7 @@ class Redactor:
         return True
 
     def value(self, value: Value) -> Value:
-        """The value without secrets; parts that hold none are returned as they are."""
+        """Cut secrets out of a value; parts without secrets are returned unchanged."""
         kind = type(value)
         if kind is str:
             return self.sealed_text(cast(str, value))
@@ -220,7 +220,7 @@ class Redactor:
         return self.text(text) if self._pattern is not None or len(text) >= _SHORTEST_TOKEN else text
 
     def mapping(self, values: FrozenDict) -> FrozenDict:
-        """The same for a mapping; whatever stands under the name of a secret is cut out whole."""
+        """Cut secrets out of a mapping; a value whose key names a secret is cut out whole."""
         changed = {}
         for key, item in values.items():
             clean_key = key if key in _harmless and self._pattern is None else self._key(key)
@@ -257,9 +257,9 @@ class Redactor:
 
 _NUMBERS: Final[frozenset[type[object]]] = frozenset({int, float, bool, type(None)})
 _NAMES: Final = 10_000
-"""Names remembered as harmless by a process; further ones are looked at each time."""
+"""How many harmless names a process remembers; others are checked each time."""
 _harmless: set[str] = set()
-"""Names that neither are, nor look like, secrets."""
+"""Names that neither are secrets nor look like secrets."""
 
 
 @lru_cache(maxsize=_NAMES)
@@ -269,7 +269,7 @@ def names_secret(name: str) -> bool:
 
 
 def _forms(text: str) -> tuple[str, ...]:
-    """A secret as it is, and as it stands in a JSON body, in a URL, and alone in base64."""
+    """The forms of a secret: as it is, inside a JSON body, inside a URL, and alone in base64."""
     found = [text, json.dumps(text)[1:-1], json.dumps(text, ensure_ascii=False)[1:-1]]
     try:
         found += [quote(text, safe=""), quote_plus(text)]

@@ -1,8 +1,8 @@
 """Resources that agents consume: names, units and exact amounts, and what one call consumed.
 
-The set is open (R of a resource contract): names that nobody knows here are counted by whoever spends them. Amounts are
-integers in a resource's smallest unit, so that what is divided and handed back always adds up: `seconds` in milliseconds,
-`money` in millionths of its currency, everything else in units of itself.
+The set is open (R of a resource contract): the code that spends an unknown resource counts it. Amounts are
+integers in a resource's smallest unit, so that divided and returned amounts always add up: `seconds` in milliseconds,
+`money` in millionths of its currency, everything else in whole units.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from mat.core.record import Record
 Amounts: TypeAlias = Mapping[str, int]
 """resource -> amount in its smallest unit"""
 AmountInput: TypeAlias = int | float | str | Decimal | Fraction
-"""An amount as people write it: seconds and money may have a fraction, everything else is whole."""
+"""An amount as people write it: only seconds and money may have a fraction."""
 
 SCALES: Final[Mapping[str, int]] = {"seconds": 1_000, "money": 1_000_000}
-"""Smallest units in one unit, of the resources that have parts."""
+"""The number of smallest units in one unit, for the resources that can have fractions."""
 METERED: Final[Mapping[str, str]] = {
     "tokens": "tokens of model calls, all kinds together, as the provider counts them",
     "input_tokens": "tokens that models read",
-    "reasoning_tokens": "tokens that models thought with, where the provider tells",
+    "reasoning_tokens": "tokens that models used for reasoning, if the provider reports them",
     "output_tokens": "tokens that models wrote",
     "calls": "calls of tools, models and retrievers, failed attempts included",
     "tool_calls": "calls of tools",
@@ -38,43 +38,43 @@ METERED: Final[Mapping[str, str]] = {
     "iterations": "rounds that an agent declares",
     "subcontracts": "contracts made under this one, at any depth",
 }
-"""Resources that are counted by themselves."""
+"""Resources that are counted automatically."""
 PER_PORT: Final[Mapping[str, str]] = {"tool_call": "tool", "model_call": "model", "retrieval": "retriever"}
-"""Kinds of call that are counted by name, too: `tool:web_search`, `model:planner`, `retriever:kb`."""
+"""Kinds of call that are also counted by port: `tool:web_search`, `model:planner`, `retriever:kb`."""
 _BY_KIND: Final = {"tool_call": "tool_calls", "model_call": "model_calls", "retrieval": "searches"}
 _NAME: Final = re.compile(r"[a-z][a-z0-9_]*")
 
 
 def resource_problem(name: object) -> str:
-    """Why this names no resource, or an empty text."""
+    """Say why a name is not a resource, or give an empty text."""
     if not isinstance(name, str):
-        return f"{name!r} is no text"
+        return f"{name!r} is not a string"
     kind, mark, port = name.partition(":")
     if mark:
         known = sorted(PER_PORT.values())
         return (
             ""
             if kind in known and port
-            else f"{name!r} names no port; write one of {', '.join(f'{item}:name' for item in known)}"
+            else f"{name!r} does not name a port; write one of {', '.join(f'{item}:name' for item in known)}"
         )
-    return "" if _NAME.fullmatch(name) else f"{name!r} is no name for a resource: small letters, digits and _"
+    return "" if _NAME.fullmatch(name) else f"{name!r} is not a resource name: use lower-case letters, digits and _"
 
 
 def amount(resource: str, given: AmountInput) -> int:
-    """An amount in the smallest unit, exactly; SpecError where it is negative, not finite, or has parts too small.
+    """An amount in the smallest unit, exactly; SpecError if it is negative, not finite, or too finely divided.
 
     A float means the number it is written as: 0.1 is a tenth.
     """
     problem = resource_problem(resource)
     if not problem:
         if isinstance(given, bool) or not isinstance(given, int | float | str | Decimal | Fraction):
-            problem = f"{resource}={given!r} is no number"
+            problem = f"{resource}={given!r} is not a number"
         else:
             try:
                 exact = Fraction(repr(given)) if isinstance(given, float) else Fraction(given)
                 scaled = exact * SCALES.get(resource, 1)
             except (ValueError, OverflowError, ZeroDivisionError):
-                problem = f"{resource}={given!r} is no number"
+                problem = f"{resource}={given!r} is not a number"
             else:
                 if scaled < 0:
                     problem = f"{resource}={given!r} is negative"
@@ -84,7 +84,7 @@ def amount(resource: str, given: AmountInput) -> int:
                 else:
                     return int(scaled)
     raise SpecError(
-        what=problem, why="amounts are exact, so that nothing is lost where they are divided", fix="give a number >= 0"
+        what=problem, why="amounts are exact, so that nothing is lost when they are divided", fix="give a number >= 0"
     )
 
 
@@ -102,7 +102,7 @@ def amounts(given: Mapping[str, AmountInput], where: str) -> dict[str, int]:
 
 
 def shown(resource: str, value: int) -> str:
-    """An amount as people read it: `1,200`, `2.5`."""
+    """An amount for people to read: `1,200`, `2.5`."""
     scale = SCALES.get(resource, 1)
     if scale == 1:
         return f"{value:,}"
@@ -114,9 +114,9 @@ def shown(resource: str, value: int) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Price:
-    """What a port costs: by call, and by a million tokens of each kind. In units of the currency; see `amount`.
+    """What a port costs, per call and per million tokens of each kind, in units of the currency; see `amount`.
 
-    `reasoning`: of tokens that are told apart from output; where providers count them as output already, leave it at 0.
+    `reasoning`: for reasoning tokens that are counted apart from output; if the provider counts them as output, leave it at 0.
     """
 
     call: AmountInput = 0
@@ -138,7 +138,7 @@ class Price:
 
 
 Prices: TypeAlias = Mapping[str, Price]
-"""port, as `model:planner` or `tool:search`, -> its price; `model`, `tool` and `retriever` stand for all others of the kind"""
+"""port, as `model:planner` or `tool:search`, -> its price; `model`, `tool` and `retriever` price all others of the kind"""
 
 
 def price_of(prices: Prices, port: str) -> Price | None:
@@ -146,7 +146,7 @@ def price_of(prices: Prices, port: str) -> Price | None:
 
 
 def tokens_of(usage: Mapping[str, Any]) -> dict[str, int]:
-    """Tokens by kind and in all, as far as a usage tells; never fewer than none. The total is the provider's own, else input
+    """Tokens by kind and in total, as far as a usage names them; never negative. The total is the provider's own, else input
     and output."""
     kinds = ("input_tokens", "reasoning_tokens", "output_tokens")
     found = {name: max(0, int(usage[name])) for name in kinds if name in usage}
@@ -159,7 +159,7 @@ def tokens_of(usage: Mapping[str, Any]) -> dict[str, int]:
 
 
 def metered(kind: str, name: str, elapsed_ms: int, usage: Mapping[str, Any], prices: Prices) -> dict[str, int]:
-    """What a call consumed: resource -> amount. Empty for kinds of action that consume nothing by themselves."""
+    """What a call consumed: resource -> amount. Empty for kinds of action that are not metered."""
     counted = _BY_KIND.get(kind)
     if counted is None:
         return {}
@@ -175,9 +175,9 @@ def metered(kind: str, name: str, elapsed_ms: int, usage: Mapping[str, Any], pri
 
 
 def consumed(record: Record, prices: Prices = {}) -> dict[str, int]:  # noqa: B006  (read only)
-    """What the step consumed, whoever recorded it: a blocked call nothing, an attempt that failed one call.
+    """What a recorded step consumed: a blocked call nothing, a failed attempt one call.
 
-    A call that the network delivers twice is one call of the agent's. Tokens are those that the reply names.
+    A call that the network delivers twice counts as one call. Tokens are the ones that the reply names.
     """
     action = record.action
     if action.kind not in _BY_KIND or record.blocked or _stood_in(record):
@@ -186,7 +186,7 @@ def consumed(record: Record, prices: Prices = {}) -> dict[str, int]:  # noqa: B0
 
 
 def _stood_in(record: Record) -> bool:
-    """Whether governance delivered something else in the port's place."""
+    """Whether governance delivered a reply instead of the port."""
     mediation = record.mediation
     return (
         mediation is not None and mediation.decision == "rewrite" and not record.invoked
@@ -200,13 +200,13 @@ EVENTS: Final = (
     "drafted", "activated", "refused", "reserved", "settled", "spent", "reallocated", "warned",
     "fulfilled", "violated", "expired", "terminated",
 )  # fmt: skip
-"""What a record of kind `contract` may tell; `reserved` and `settled` of calls stand in the call's own record."""
+"""The events that a record of kind `contract` can report; `reserved` and `settled` of a call are in the call's own record."""
 TERMINAL: Final = ("fulfilled", "violated", "expired", "terminated")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LedgerEntry:
-    """One entry of a ledger, as a trace tells it.
+    """One entry of a ledger, read from a trace.
 
     `number` orders the entries of a run without a gap, `step` is the record that holds it. `facts` are the entry's own:
 

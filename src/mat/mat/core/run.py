@@ -1,4 +1,4 @@
-"""A finished run: a plain value. Everything else we say is a function of it."""
+"""A finished run as a plain value. Verdicts, measures and reports are functions of it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Termination: TypeAlias = Literal["completed", "aborted", "failed", "implicit", "
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TapeEntry:
-    """What a port really said at one ask, before faults. `mode` is external or inprocess; `request` is the asked digest."""
+    """What a port replied to one call, before faults. `mode` is external or inprocess; `request` is the asked digest."""
 
     __pydantic_config__ = EXACT_FIELDS
     site: str
@@ -33,7 +33,7 @@ class TapeEntry:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """Something about the run that a person should know: code, one sentence, and the step where it was noticed."""
+    """A note about the run for people: a code, a sentence, and the step where it was noticed."""
 
     __pydantic_config__ = EXACT_FIELDS
     code: str
@@ -61,11 +61,12 @@ class Alike:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Run:
-    """One execution. `success` is Y (None: nothing to judge it by); `states` are monitor digests at each ask, for the search.
+    """One execution of a run specification. `success` is Y (None: nothing judges it).
 
-    `restricted`: `boundary:name` of ports that allow only some operators -> their ids. `contended`: steps at whose ask somebody
-    else could have gone first; kept, like `states`, for the search. `alike` tells what perturbations could be exchanged for.
-    `margins`: contract -> thousandths by which it was kept (0 or less: broken), where the contract defines a margin.
+    `states`: monitor digests at each ask. `restricted`: `boundary:name` of ports that allow only some operators -> their ids.
+    `contended`: steps where another call could have gone first. All three are kept for the search.
+    `alike`: the grid points that each perturbation is equal to.
+    `margins`: contract -> thousandths by which it was kept (0 or less: broken), if the contract defines a margin.
     `complete`: the user vouches that `states` decide what follows; `clocked`: together with the time; `concolic`: and that
     what ports reply stays in Python code. `seen` is what an adversary was shown, in the order in which it was asked.
     """
@@ -107,7 +108,7 @@ class Run:
 
     @property
     def head(self) -> str:
-        """The chain of all facts: the identity of the run (L1)."""
+        """The hash chain of all facts, which identifies the run (L1)."""
         link = self.id
         for record in self.records:
             link = chain(link, facts(record))
@@ -115,7 +116,7 @@ class Run:
 
     @property
     def view(self) -> str:
-        """The chain of what agents and the world got, without fault labels and without the schedule."""
+        """The hash chain of what agents and the world got, without fault labels and the schedule."""
         link = self.spec.base
         for record in self.records:
             link = chain(link, view(record))
@@ -138,11 +139,11 @@ class Run:
 
     @property
     def uncontrolled(self) -> tuple[Finding, ...]:
-        """Findings that take away what a proof rests on."""
+        """Findings that invalidate a proof: something was not under the control of the run."""
         return tuple(item for item in self.findings if item.code in UNCONTROLLED)
 
     def prefix(self, step: int) -> str:
-        """Digest of the history of all crossings asked before `step`; two runs that agree here have lived the same life."""
+        """Digest of the history of all crossings asked before `step`; two runs that agree here are the same up to that step."""
         return prefixes(self)[step]
 
 
@@ -174,12 +175,12 @@ def prefixes(run: Run) -> tuple[str, ...]:
 
 
 def _event(facts: list[Any]) -> bytes:
-    """One event of a history; a line, so that no two sequences of events have one text."""
+    """One event of a history, as one line, so that different sequences of events have different texts."""
     return (canonical(facts) + "\n").encode("utf-8", "surrogatepass")
 
 
 def same_violation(one: Violation, other: Violation) -> bool:
-    """Whether two violations are the same for shrinking and replay: contract and stage."""
+    """Whether two violations count as the same for shrinking and replay: same contract and stage."""
     return one.contract == other.contract and one.stage == other.stage
 
 

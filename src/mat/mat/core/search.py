@@ -1,4 +1,4 @@
-"""How far a search for counterexamples goes, as a value that a marker can hold."""
+"""The settings of a search for counterexamples, as a value for the marker."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any, Final, Literal, TypeAlias
 
-from mat.core import limits
 from mat.core.errors import did_you_mean
 
 StrategyName: TypeAlias = Literal["exhaustive", "anytime", "random", "beam", "evolutionary", "adversary", "statistical"]
@@ -20,35 +19,32 @@ STOPS: Final = ("budget", "cheapest", "first")
 class Search:
     """How `pytest --mat-stress` searches a test: `@pytest.mark.mat(search=mat.Search(strategy="random"))`.
 
-    `strategy` chooses the schedules. The search executes at most `max_runs` of them, and at most `shrink_runs` more to shrink
-    one counterexample (None: as many as that needs). It stops at "budget" (all costs up to the budget are done), at the
-    "cheapest" counterexample or at the "first" one. `curve`: how many random chains of schedules to draw for robustness curves.
-    `target`: the statistical strategy asks whether the share of random schedules that break a contract is below it (between 0
-    and 1; None: 1 in 20).
+    `strategy` chooses the schedules (default: exhaustive). The search executes at most `max_runs` of them (2,000), and at most
+    `shrink_runs` more to shrink one counterexample (as many as that needs). It stops at "budget" (all costs up to the budget
+    are done; the default), at the "cheapest" counterexample or at the "first" one. `curve`: how many random chains of
+    schedules to draw for robustness curves (0). `target`: the statistical strategy asks whether the share of random schedules
+    that break a contract is below it, between 0 and 1 (1 in 20).
 
-    The plugin checks them where a marker holds them, and reports everything that is wrong at once.
+    None leaves a field to an outer marker, the configuration file or the default. The plugin checks the fields when it reads
+    the marker, and reports all problems at once.
 
-        >>> Search(strategy="random", max_runs=500).stop
-        'budget'
+        >>> Search(strategy="random", max_runs=500).stop is None
+        True
     """
 
-    strategy: StrategyName = "exhaustive"
-    max_runs: int = limits.MAX_RUNS
+    strategy: StrategyName | None = None
+    max_runs: int | None = None
     shrink_runs: int | None = None
-    stop: Stop = "budget"
-    curve: int = 0
+    stop: Stop | None = None
+    curve: int | None = None
     target: Fraction | float | str | None = None
-
-    @property
-    def exact_target(self) -> Fraction | None:
-        return None if self.target is None else Fraction(str(self.target))
 
 
 SEARCH_FIELDS: Final = tuple(Search.__dataclass_fields__)
 
 
 def search_problems(found: Mapping[str, Any]) -> list[str]:
-    """What is wrong with the given fields of a Search, a sentence each."""
+    """The problems of the given fields of a Search, a sentence each."""
     problems = []
     for name, least in (("max_runs", 1), ("shrink_runs", 0), ("curve", 0)):
         value = found.get(name, least)

@@ -1,4 +1,4 @@
-"""Sites: where a perturbation binds. `agent/boundary:name#nth`, or `#n..m` for a range of asks."""
+"""Sites: the calls that a perturbation binds to, written `agent/boundary:name#nth`, or `#n..m` for a range."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _SITE = re.compile(r"^([^/:#]*)/([a-z]+):([^/:#]+)#([1-9][0-9]*)(?:\.\.([1-9][0-
 
 @dataclass(frozen=True, slots=True, kw_only=True, order=True)
 class Site:
-    """The nth ask of one port by one agent, or a range of them. `nth` and `last` count from 1, both included."""
+    """The nth call of one port by one agent, or a range of calls. `nth` and `last` count from 1, both included."""
 
     agent: str
     boundary: Boundary
@@ -35,7 +35,7 @@ class Site:
         return core_schema.no_info_plain_validator_function(_from_data)
 
     def covers(self, other: Site) -> bool:
-        """Whether every ask of `other` lies in this site."""
+        """Whether this site includes every call of `other`."""
         return self.port == other.port and self.nth <= other.nth and other.last <= self.last
 
     def overlaps(self, other: Site) -> bool:
@@ -58,19 +58,19 @@ def order_name(boundary: str, name: str) -> str:
 
 
 def order_site(site: str) -> str:
-    """The site at the order boundary that stands for an ask: who goes on first there."""
+    """The site at the order boundary for a call: who goes first there."""
     agent, _, rest = site.partition("/")
     boundary, _, name = rest.partition(":")
     return f"{agent}/order:{boundary}.{name}"
 
 
 def meets(site: Site, asked: str) -> bool:
-    """Whether a perturbed site stands for the ask with this site, itself or as who goes first there."""
+    """Whether a perturbed site includes the call at this site, itself or as who goes first there."""
     return site.covers(parse_site(order_site(asked) if site.boundary == "order" else asked))
 
 
 def ordered_port(agent: str, name: str) -> str:
-    """The port, as the beginning of its sites up to the number, that a site of the order boundary stands for."""
+    """The port that a site of the order boundary is about, as the beginning of the port's sites up to the number."""
     boundary, _, port = name.partition(".")
     return f"{escape(agent)}/{boundary}:{escape(port)}"
 
@@ -84,13 +84,14 @@ def unescape(name: str) -> str:
 
 
 def parse_site(text: str) -> Site:
-    """Read a site; SpecError says which part is wrong."""
+    """Parse a site; SpecError says which part is wrong."""
     match = _SITE.match(text)
     boundary = match[2] if match else ""
     if match is None or boundary not in BOUNDARIES:
         raise SpecError(
             what=f"not a site: {text!r}",
-            why="a site names agent, boundary, port and which ask" + (f"; {boundary!r} is no boundary" if match else ""),
+            why="a site names agent, boundary, port and occurrence number"
+            + (f"; {boundary!r} is not a boundary" if match else ""),
             fix=f"write agent/boundary:name#n or #n..m with boundary one of {', '.join(BOUNDARIES)}",
         )
     nth = int(match[4])

@@ -1,4 +1,4 @@
-"""What decides a run: x (task), kappa (config), z (seed), delta (schedule). The id of a run is their digest."""
+"""Run specifications: task x, configuration kappa, seed z and schedule delta. The id of a run is their digest."""
 
 from __future__ import annotations
 
@@ -43,8 +43,8 @@ class Schedule:
                 if one.site.overlaps(other.site):
                     raise SpecError(
                         what=f"two perturbations share {one.site} and {other.site}",
-                        why="a call can carry one effect",
-                        fix="merge them, or move one to another ask",
+                        why="a call can carry only one effect",
+                        fix="merge them, or move one to another call",
                     )
         object.__setattr__(self, "perturbations", ordered)
 
@@ -72,7 +72,7 @@ class Schedule:
         return Schedule(tuple(item for item in self.perturbations if item != perturbation))
 
     def within(self, budget: int) -> Schedule:
-        """This schedule, or SpecError where it costs more than the budget."""
+        """This schedule; SpecError if it costs more than the budget."""
         if self.cost > budget:
             raise SpecError(
                 what=f"the schedule costs {self.cost}, the budget is {budget}",
@@ -93,7 +93,7 @@ NO_SCHEDULE = Schedule()
 
 
 def perturbation(operator: str, site: str | Site, parameters: Mapping[str, object] = EMPTY, cost: int = 0) -> Perturbation:
-    """A perturbation from plain parts, as a person writes it."""
+    """Make a perturbation from plain values, as people write them."""
     return Perturbation(
         operator=operator,
         site=parse_site(site) if isinstance(site, str) else site,
@@ -103,12 +103,16 @@ def perturbation(operator: str, site: str | Site, parameters: Mapping[str, objec
 
 
 def schedule(items: Iterable[Perturbation] | Schedule) -> Schedule:
+    """The schedule of these perturbations; a schedule is returned as it is."""
     return items if isinstance(items, Schedule) else Schedule(tuple(items))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunSpec:
-    """The whole truth of a run. `config`: model ids, prompts, topology, contract ids, governance variant."""
+    """What a run is made from: task, configuration, seed and schedule. Equal specifications give equal runs.
+
+    `config`: model ids, prompts, topology, contract ids, governance variant.
+    """
 
     __pydantic_config__ = EXACT_FIELDS
     task: str = ""

@@ -23,7 +23,7 @@ def _read_only(self: object, *args: object, **kwargs: object) -> NoReturn:
 
 
 class FrozenDict(dict[str, Any]):
-    """A dict that refuses changes, so that no contract or operator can alter a recorded fact."""
+    """A read-only dict, so that no contract or operator can change a recorded fact."""
 
     __slots__ = ()
     __setitem__ = __delitem__ = clear = pop = popitem = setdefault = update = __ior__ = _read_only
@@ -43,7 +43,7 @@ class FrozenDict(dict[str, Any]):
 
 
 class FrozenList(list[Any]):
-    """A list that refuses changes; see FrozenDict."""
+    """A read-only list; see FrozenDict."""
 
     __slots__ = ()
     __setitem__ = __delitem__ = append = extend = insert = pop = remove = _read_only
@@ -64,7 +64,7 @@ class FrozenList(list[Any]):
 
 
 def _schema(*expected: type[object]) -> Any:
-    """How pydantic reads a recorded value out of JSON data: by its JSON type, never by trying one after another."""
+    """The pydantic schema of recorded values in JSON data: chosen by JSON type, never by trying alternatives."""
     from pydantic_core import core_schema
 
     def validate(data: object) -> object:
@@ -90,17 +90,17 @@ Value: TypeAlias = Annotated[bool | int | float | str | bytes | FrozenList | Fro
 
 EMPTY: FrozenDict = FrozenDict()
 SPARSE: Final = {"sparse": True}
-"""Metadata of a field that files hold only where it is not empty: those of a version without it stay as they are."""
+"""Metadata of a field that is written to files only if it is not empty, so that files of earlier versions do not change."""
 EXACT_FIELDS: Final = {"extra": "forbid"}
-"""`__pydantic_config__` of a class that files hold: a field that it does not have is an error."""
+"""`__pydantic_config__` of a class that is written to files: unknown fields are errors."""
 _PLAIN: frozenset[type[object]] = frozenset({type(None), bool, int, float, str, bytes})
 
 
 def snapshot(value: object, where: str = "value") -> Value:
-    """Copy a value into its recorded form.
+    """Copy a value into its recorded form, or raise CodecError.
 
     Dataclasses, pydantic models, enums, dates, Decimal, UUID, paths and sets have one; a set is sorted. Anything else
-    raises CodecError that names `where`.
+    raises a CodecError that names `where`.
     """
     if type(value) in _PLAIN:
         return cast(Value, value)
@@ -151,8 +151,8 @@ def _copy_mapping(value: Mapping[Any, object], where: str, depth: int) -> Frozen
     copied = {_key(key, where): _copy(item, where, depth + 1) for key, item in value.items()}
     if len(copied) != len(value):
         raise CodecError(
-            what=f"{where} has two keys with one text form",
-            why="recorded mappings have text keys, so one of the two would be lost",
+            what=f"{where} has two keys with the same text form",
+            why="recorded mappings have text keys, so one of them would be lost",
             fix="convert the keys before the call, or leave the parameter out with exclude=",
             where=where,
         )
@@ -160,7 +160,7 @@ def _copy_mapping(value: Mapping[Any, object], where: str, depth: int) -> Frozen
 
 
 def _as_plain(value: object, where: str, depth: int) -> tuple[Value] | None:
-    """The recorded form of the known classes, in a one-tuple because None is a value."""
+    """The recorded form of an instance of a known class, in a one-tuple because None is a value."""
     if isinstance(value, enum.Enum):
         return (_copy(value.value, where, depth + 1),)
     based = as_base(value)  # subclasses, such as numpy.float64 or a text with markup
@@ -224,7 +224,7 @@ def thaw(value: Value) -> Any:
 
 
 def freeze(data: Any) -> Any:
-    """Recorded values from JSON data: the inverse of `digest.plain`. ValueError for a tag it does not know."""
+    """Recorded values from JSON data: the inverse of `digest.plain`. ValueError for an unknown tag."""
     if isinstance(data, dict):
         if len(data) == 1:
             ((tag, item),) = data.items()
@@ -247,7 +247,7 @@ T = TypeVar("T")
 
 
 def draft_of(kind: type) -> Callable[[], Any]:
-    """A class whose objects are values of `kind` in the making: their fields can be set, until `__class__ = kind` ends that.
+    """A class for values of `kind` under construction: their fields can be set until `__class__ = kind` freezes them.
 
     CPython allows it because the slots are the same. It is five times cheaper than the `__init__` of a frozen dataclass, which
     goes through `object.__setattr__` for each field.

@@ -1,4 +1,4 @@
-"""Verdicts (Eq. 7): opinions about facts, kept beside the records and outside every hash."""
+"""Verdicts (Eq. 7): judgements about facts, kept apart from the records and outside every hash."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ Severity: TypeAlias = Literal["soft", "hard"]
 Stage: TypeAlias = Literal["attempted", "effected"]
 Outcome: TypeAlias = Literal["pass", "unknown", "fail"]
 PrefixVerdict: TypeAlias = Literal["true", "presumably_true", "presumably_false", "false"]
-"""What a contract says of a run (RV-LTL): on a prefix it may still turn, so it is presumed from how it would end now."""
+"""What a contract says of a run (RV-LTL). On a prefix it can still change, so it is presumed: as if the run ended now."""
 _ORDER: Final[dict[Outcome, int]] = {"pass": 0, "unknown": 1, "fail": 2}
 WEIGHTS: Final[dict[Severity, float]] = {"soft": 1.0, "hard": 10.0}
 """Default alpha_k by severity (A1.6)."""
 
 
 def merge(outcomes: Iterable[Outcome]) -> Outcome:
-    """pass < unknown < fail, merged by max; nothing to merge is a pass."""
+    """Merge outcomes by max, with pass < unknown < fail; no outcomes are a pass."""
     return max(outcomes, key=_ORDER.__getitem__, default="pass")
 
 
@@ -27,7 +27,7 @@ def merge(outcomes: Iterable[Outcome]) -> Outcome:
 class Violation:
     """One contract broken at one step.
 
-    `region` is the first and last step that explain it, `witness` the steps that matter, `instance` which id it speaks of,
+    `region` is the first and last step that explain it, `witness` the steps that matter, `instance` the id it is about,
     `wanted` what would have satisfied the contract, `repair` what a person or the agent can do. `label` classifies the
     failure, as observation contracts do.
     """
@@ -51,10 +51,10 @@ class Violation:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Obligation:
-    """What a contract still waits for at the end of a prefix: in words, since which step, for which id.
+    """What a contract still waits for at the end of a prefix: in words, since which step, and for which id.
 
-    `met` says how the contract reads it if nothing more comes: false where something must still happen (it would be a
-    violation), true where something must only not happen.
+    `met` says how the contract judges it if nothing more happens: false if something must still happen (it would be a
+    violation), true if something must not happen.
     """
 
     __pydantic_config__ = EXACT_FIELDS

@@ -1,8 +1,8 @@
-"""The replay file (`*.mat.json`, DESIGN section 6): one counterexample as text that is reviewed, committed and run again.
+"""The replay file (`*.mat.json`, DESIGN section 6): one counterexample as text, to review, commit and run again.
 
-It comes back in pull requests, so it is untrusted input (decision 20): JSON only, limits on size and depth, every field
-checked, nothing imported by name. The text is plain ASCII, one key a line and one record a line, so that a diff can be read
-and no invisible character can hide in it.
+Replay files arrive in pull requests, so they are untrusted input (decision 20): JSON only, limits on size and depth, every
+field checked, nothing imported by name. The text is plain ASCII with one key and one record per line, so that diffs are
+readable and no invisible character can hide in it.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ _OPERATOR: Final = re.compile(r"^[a-z]+\.[A-Za-z0-9_.\-]+$")
 _UNSAFE: Final = re.compile(r"[^A-Za-z0-9_.\-]+")
 _NAME_CHARS: Final = 80
 _LISTS: Final = frozenset({"violations", "schedule", "tape", "records"})
-"""Keys whose entries stand one on a line."""
+"""Keys whose entries are written one per line."""
 
 T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Replay:
-    """A counterexample with the test item it belongs to. `expected`: the item is marked `expect`, so it is to violate again."""
+    """A counterexample with the test item it belongs to. `expected`: the item is marked `expect`, so it must violate again."""
 
     item: str
     counterexample: Counterexample
@@ -50,7 +50,7 @@ class Replay:
     expected: bool = False
 
 
-# -- the parts of the file as they are read; what core has a type for is read as that type ---------------------------
+# -- the parts of the file as they are read; parts with a type in core are read as that type -------------------------
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,7 +67,7 @@ class _Judged:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Explained:
-    """What a violation carries besides, in the order of `violations`."""
+    """Further fields of each violation, in the order of `violations`."""
 
     __pydantic_config__: ClassVar[Any] = _STRICT
     weight: float
@@ -111,7 +111,7 @@ class _Spec:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Result:
-    """How the run ended: what `head` needs besides the records, and what the contracts said. `verdict` indexes `explained`."""
+    """The end of the run: what `head` needs in addition to the records, and the verdicts. `verdict` indexes `explained`."""
 
     __pydantic_config__: ClassVar[Any] = _STRICT
     termination: Termination
@@ -157,9 +157,9 @@ def header(replay: Replay) -> dict[str, Any]:
         "signature": _data(found.signature),
         "cost": found.cost,
         "schedule": _data(tuple(_scheduled(run, item) for item in spec.schedule)),
-        "certificate": _said(replay.certificate, "relative_to", "estimate"),
+        "certificate": _without_empty(replay.certificate, "relative_to", "estimate"),
         "spec": _data(_part(_Spec, spec)),
-        "stability": _said(found.stability, "other_seeds", "shown_on"),
+        "stability": _without_empty(found.stability, "other_seeds", "shown_on"),
         "head": run.head,
         "expected": replay.expected,
     }
@@ -177,11 +177,11 @@ def data_of(replay: Replay) -> dict[str, Any]:
 
 
 def pack(replay: Replay) -> str:
-    """The text of the file; equal replays give equal bytes. ReplayError where the parts do not belong together."""
+    """The text of the file; equal replays give equal bytes. ReplayError if the parts do not belong together."""
     run = replay.counterexample.run
     problems = [*_item_problems(replay.item, run.spec.task)]
     if replay.counterexample.verdict not in run.violations:
-        problems.append("the verdict is none of the run's violations")
+        problems.append("the verdict is not one of the run's violations")
     if problems:
         raise ReplayError(
             what=f"cannot pack a replay of {replay.item!r}: {'; '.join(problems)}", fix="pack the run it was found in"
@@ -198,8 +198,8 @@ def _text(data: Any) -> str:
     return json.dumps(data, ensure_ascii=True, allow_nan=False, separators=(", ", ": "))
 
 
-def _said(value: Any, *rare: str) -> Any:
-    """JSON data without the rarer fields that say nothing here."""
+def _without_empty(value: Any, *rare: str) -> Any:
+    """JSON data without the given fields if they are empty."""
     return {name: item for name, item in _data(value).items() if item or name not in rare}
 
 
@@ -223,11 +223,11 @@ def _by_key(data: Any) -> Any:
 
 
 def _part(kind: type[T], whole: object) -> T:
-    """What a part of the file has of one of our values: the fields of the same names."""
+    """A part of the file from one of our values: the fields of the same names."""
     return kind(**{item.name: getattr(whole, item.name) for item in fields(cast(Any, kind))})
 
 
-def _named(part: Any) -> dict[str, Any]:
+def _fields_of(part: Any) -> dict[str, Any]:
     return {item.name: getattr(part, item.name) for item in fields(part)}
 
 
@@ -266,7 +266,7 @@ def _result(found: Counterexample) -> _Result:
 
 
 def unpack(text: str, *, where: str) -> Replay:
-    """Read a replay file. ReplayError lists every problem; no other exception leaves here, whatever the text holds."""
+    """Read a replay file. ReplayError lists every problem; no text raises another exception."""
     try:
         data = load_json(text, where=where)
         _check_version(data, where)
@@ -292,7 +292,7 @@ def unpack(text: str, *, where: str) -> Replay:
 
 
 def printable(text: str) -> str:
-    """Text that may stand in a terminal: what is not printable (escapes, newlines, bidirectional marks) is spelled out."""
+    """Text that is safe to print in a terminal: escapes, newlines, bidirectional marks and the like are spelled out."""
     if text.isprintable():
         return text
     return "".join(char if char.isprintable() else char.encode("unicode_escape", "replace").decode("ascii") for char in text)
@@ -311,14 +311,14 @@ def _check_version(data: Any, where: str) -> None:
         age = "a newer" if version > FORMAT else "an older"
         raise ReplayError(
             what=f"replay file of format {version}; this pytest-mat reads format {FORMAT}",
-            why=f"it was written by {age} version, whose records mean something else",
+            why=f"{age} version wrote it, whose records mean something else",
             fix="upgrade pytest-mat" if version > FORMAT else "delete the file and search again with --mat-stress",
             where=where,
         )
 
 
 def _part_problems(file: _File) -> Iterator[str]:
-    """What is wrong with single parts, beyond their types."""
+    """Problems of single parts, beyond their types."""
     yield from _item_problems(file.spec.task, file.spec.task)
     for index, item in enumerate(file.schedule):
         if not _OPERATOR.match(item.operator):
@@ -341,7 +341,7 @@ def _part_problems(file: _File) -> Iterator[str]:
         yield "verdict is not the violation that result.verdict names"
     armed = {item.contract for item in file.result.contracts}
     for contract in sorted({item.contract for item in file.violations} - armed):
-        yield f"violations: {contract!r} is not among the contracts that were armed"
+        yield f"violations: {contract!r} is not among the armed contracts"
     for name, least, number in (
         ("spec.horizon_steps", 1, file.spec.horizon_steps),
         ("spec.horizon_ms", 1, file.spec.horizon_ms),
@@ -356,11 +356,11 @@ def _item_problems(item: str, task: str) -> Iterator[str]:
     if not item or item != task:
         yield f"the task {task!r} is not the node id of the item {item!r}"
     if any(not character.isprintable() for character in item):
-        yield f"the node id {item!r} holds control characters"
+        yield f"the node id {item!r} contains control characters"
 
 
 def _assemble(file: _File) -> tuple[Replay, list[str]]:
-    """The replay, and where what the file states of it is not so."""
+    """The replay, and the problems where the file contradicts its records."""
     run = _run(file)
     replay = Replay(
         item=file.spec.task,
@@ -393,14 +393,14 @@ def _short(value: Any) -> str:
 
 def _explain(file: _File) -> tuple[Violation, ...]:
     pairs = zip(file.violations, file.result.explained, strict=True)
-    return tuple(Violation(**_named(judged), **_named(more)) for judged, more in pairs)
+    return tuple(Violation(**_fields_of(judged), **_fields_of(more)) for judged, more in pairs)
 
 
 def _run(file: _File) -> Run:
     violations = _explain(file)
-    spec = RunSpec(**_named(file.spec), schedule=Schedule(tuple(_part(Perturbation, item) for item in file.schedule)))
+    spec = RunSpec(**_fields_of(file.spec), schedule=Schedule(tuple(_part(Perturbation, item) for item in file.schedule)))
     outcomes = tuple(
-        ContractOutcome(**_named(item), violations=tuple(one for one in violations if one.contract == item.contract))
+        ContractOutcome(**_fields_of(item), violations=tuple(one for one in violations if one.contract == item.contract))
         for item in file.result.contracts
     )
     reached = {str(item.site) for item in file.schedule if item.step is not None}
@@ -416,7 +416,7 @@ def _run(file: _File) -> Run:
 
 
 def write(path: Path, replay: Replay) -> None:
-    """Write the file whole or not at all: a reader, or a crash, never meets half of it."""
+    """Write the file atomically: neither a reader nor a crash leaves half of it."""
     text = pack(replay)
     draft = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
@@ -458,7 +458,7 @@ def read(path: Path) -> Replay:
 
 
 def short_id(replay: Replay) -> str:
-    """Six hex digits that tell the counterexamples of an item apart: contract, stage and schedule."""
+    """Six hex digits that distinguish the counterexamples of an item by contract, stage and schedule."""
     found = replay.counterexample
     items = [[item.operator, str(item.site), item.parameters] for item in found.run.spec.schedule]
     return digest([replay.item, found.verdict.contract, found.verdict.stage, items])[:6]

@@ -1,7 +1,7 @@
-"""A replay as a small test of its own (`mat replay FILE --as-test`): text that a person reads, edits and keeps.
+"""Write a replay as a standalone test (`mat replay FILE --as-test`) that a person reads, edits and keeps.
 
-What stands in a replay file is not trusted: every value is written as a literal that Python reads back to an equal value, and
-every other text as a comment on one line.
+Replay files are not trusted: every value is written as a literal that Python reads back to an equal value, and every other
+text as a comment on one line.
 """
 
 from __future__ import annotations
@@ -43,10 +43,10 @@ class Argument:
 class CollectedTest:
     """The test as pytest collects it today.
 
-    `module`: how it is imported, "" where it must be loaded by its path. `file`, `function`, `owner` (its class, or "").
+    `module`: how it is imported, "" if it must be loaded by its path. `file`, `function`, `owner` (its class, or "").
     `fixtures`: names in the module that are fixtures the test needs. `contracts`: further sources of contracts, `governance`
     and `operators` as Python expressions over `request` and `original`. `armed`: ids of the contracts that judge it.
-    `problems`: what a test of its own could not carry over.
+    `problems`: what a standalone test could not reproduce.
     """
 
     file: str
@@ -65,7 +65,7 @@ class CollectedTest:
 
 
 def taped(source: Path | str) -> Tape:
-    """What a recorded run's ports said: from its replay file, or from JSON text. Calls that it does not know are refused."""
+    """The recorded replies of a run's ports, from its replay file or from JSON text. Unknown calls are refused."""
     if isinstance(source, Path):
         return Tape(read(source).counterexample.run.tape, live=0)
     return Tape(
@@ -79,7 +79,7 @@ class _Entries:
 
 
 def file_name(replay: Replay) -> str:
-    """The name the test's file has where nobody gives one: test_refund_3f2a91.py."""
+    """The default name of the test's file: test_refund_3f2a91.py."""
     return f"{_function(replay)}_{short_id(replay)}.py"
 
 
@@ -89,22 +89,22 @@ def needs_file(replay: Replay) -> bool:
 
 
 def as_test(replay: Replay, subject: CollectedTest, *, name: str, said: Sequence[str] = (), embed: bool = False) -> str:
-    """The text of the test. `name` is that of the replay file, which lies in mat_replays beside it.
+    """The text of the test. `name` is that of the replay file, in the folder mat_replays next to the test.
 
-    `said`: what the schedule does, in words. SpecError lists all that cannot be carried over.
+    `said`: what the schedule does, in words. SpecError lists everything that a standalone test cannot reproduce.
     """
     contract = replay.counterexample.verdict.contract
     problems = list(subject.problems)
     if contract != _TASK and contract not in subject.armed:
-        problems.append(f"the contract {contract!r} does not judge it any more")
+        problems.append(f"the contract {contract!r} no longer judges it")
     try:
         schedule = [line for item in replay.counterexample.run.spec.schedule for line in _perturbation(item)]
     except SpecError as error:
         schedule, problems = [], [*problems, error.what]
     if problems:
         raise SpecError(
-            what=f"{printable(replay.item)} cannot be written as a test of its own: {'; '.join(map(printable, problems))}",
-            why="it would not run what the replay runs",
+            what=f"{printable(replay.item)} cannot be written as a standalone test: {'; '.join(map(printable, problems))}",
+            why="the test would not run what the replay runs",
             fix="keep the replay file, which runs all of it",
         )
     tape = needs_file(replay)
@@ -127,14 +127,14 @@ def as_test(replay: Replay, subject: CollectedTest, *, name: str, said: Sequence
 
 def _head(replay: Replay, subject: CollectedTest, said: Sequence[str], by_file: bool) -> Iterator[str]:
     verdict = replay.counterexample.verdict
-    yield '"""A counterexample that a search found, as a test of its own: read it, edit it, keep it."""'
+    yield '"""A counterexample that a search found, as a standalone test: read it, edit it, keep it."""'
     yield ""
     yield _comment(f"{replay.item} breaks {verdict.contract} ({verdict.severity}): {verdict.message}")
     for line in said:
         yield _comment(f"- {line}")
     if verdict.repair:
         yield _comment(f"Repair: {verdict.repair}")
-    needed = f"{subject.file} beside it" + (" and the replay file, for what models and services said" if by_file else "")
+    needed = f"{subject.file} next to it" + (" and the replay file, for the replies of models and services" if by_file else "")
     yield _comment(f"Needs {needed}.")
 
 
@@ -198,14 +198,14 @@ def _perturbation(item: Perturbation) -> Iterator[str]:
 
 
 def literal(value: Any) -> str:
-    """Python text that reads back as an equal value; SpecError for a value without one, as an infinity."""
+    """Python text that reads back as an equal value; SpecError for a value without one, such as infinity."""
     text = _quoted(value)
     try:
         same = ast.literal_eval(text) == value
     except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
         same = False
     if not same:
-        raise SpecError(what=f"a value has no literal: {text[:60]}")
+        raise SpecError(what=f"a value cannot be written as a literal: {text[:60]}")
     return text
 
 
@@ -221,7 +221,7 @@ def _quoted(value: Any) -> str:
 
 
 def _embedded(replay: Replay) -> Iterator[str]:
-    """The tape as JSON, an entry a line."""
+    """The tape as JSON, one entry per line."""
     entries = [entry for entry in replay.counterexample.run.tape if entry.mode == "external" and not entry.opaque]
     yield "TAPE = ("
     for place, entry in enumerate(entries):
@@ -248,7 +248,7 @@ def _test(replay: Replay, subject: CollectedTest, name: str, tape: bool, embed: 
     call = f"{_called(subject)}({', '.join(_given(item) for item in subject.arguments)})"
     call = f"asyncio.run({call})" if subject.asynchronous else call
     if contract == _TASK:
-        yield f"        {call}  # must come to its end"
+        yield f"        {call}  # must finish"
     else:
         yield "        try:"
         yield f"            {call}"
@@ -327,7 +327,7 @@ def _slug(text: str) -> str:
 
 
 def subject_from(text: str) -> CollectedTest:
-    """A subject as its collection wrote it."""
+    """Read a collected test from the JSON text of its collection."""
     return decode(CollectedTest, load_json(text, where="the collected test"), where="the collected test")
 
 

@@ -1,13 +1,13 @@
-"""Our own stream of traces (`*.mat.jsonl`): one JSON object a line, so that a run can be appended and judged as it is read.
+"""The stream format of traces (`*.mat.jsonl`): one JSON object per line, so that runs can be appended and judged while reading.
 
     {"mat": 1, "trace": "test_shop.py::test_refund", "labels": {...}}      opens a trace
     {"step": 0, "at_ms": 0, ..., "action": {...}, ...}                     its records, numbered from 0, all fields
     {"end": 2}                                                             closes it: it had two records
 
-The records are those of a replay file. A trace without its end line was cut off: its records stand, and it is not finished.
-A line that is no JSON, at the end of the file or right before the next header, is where a writer was interrupted; everything
-before it is kept and its position is reported. Anywhere else it is an error. Files come from outside: JSON only, limits on
-the size and depth of a line, every field checked.
+The records are those of a replay file. A trace without its end line was cut off: its records count, and it is not finished.
+A line that is not JSON, at the end of the file or right before the next header, shows where a writer was interrupted;
+everything before it is kept and its position is reported. Anywhere else it is an error. Files are untrusted: JSON only, limits
+on the size and depth of a line, every field checked.
 """
 
 from __future__ import annotations
@@ -35,16 +35,16 @@ __all__ = ["SUFFIX", "LoggedTrace", "Stored", "is_header", "parse", "read", "rec
 
 SUFFIX: Final = ".mat.jsonl"
 LINE_BYTES: Final = limits.FILE_BYTES
-"""Size of one line that we agree to read."""
+"""The largest size of a line that is read."""
 _STRICT: Final = {"extra": "forbid"}
 _GZIP: Final = b"\x1f\x8b"
 _FIX: Final = "record it again, or cut the file before this line"
 TraceLine: TypeAlias = tuple[str, Any]
-"""A line with its position, `file:line`: JSON data, or the CodecError that says why it is none."""
+"""A line with its position, `file:line`: JSON data, or the CodecError why it is not JSON."""
 
 
 class Stored(Protocol):
-    """A stored trace, of whatever origin: take its records once and before the next trace; then `finished` is known."""
+    """A stored trace of any format: take its records once and before the next trace; then `finished` is known."""
 
     @property
     def id(self) -> str: ...
@@ -57,10 +57,10 @@ class Stored(Protocol):
 
 
 class LoggedTrace:
-    """One stored run of ours. Take its `records` once and before the next trace: they are read as they are asked for.
+    """A trace stored in our format. Take its `records` once and before the next trace: they are read on demand.
 
-    `where` is the `file:line` of its header. `finished` and `torn` are known once the records are taken. `finished`: the end
-    line was there. `torn`: where and how the file breaks off inside this trace, empty where it does not.
+    `where` is the `file:line` of its header. `finished` and `torn` are known once the records are taken. `finished`: it has
+    its end line. `torn`: where and how the file breaks off inside this trace, "" if it does not.
     """
 
     __slots__ = ("finished", "id", "labels", "records", "torn", "where")
@@ -98,12 +98,12 @@ def write(
 ) -> int:
     """Append one trace to a file and return how many records it has.
 
-    `records` may be lazy: each is written when it comes, and where the iterable raises, the trace stands without its end
-    line. Of a Run the default id is its task, with its seed, and labels say how it ended. A line that an earlier writer left
-    half-written stays where it is, and reading goes on behind it. Two processes may append to one file: where the system
-    has file locks (not on Windows) one waits for the other.
+    `records` may be lazy: each is written when it comes, and if the iterable raises, the trace has no end line. For a Run, the
+    default id is its task with its seed, and labels say how it ended. A half-written line of an earlier writer stays in the
+    file, and readers continue after it. Two processes may append to one file: if the system has file locks (not on Windows),
+    one waits for the other.
 
-    CodecError where the file cannot be written; SpecError for a trace without an id or records not numbered 0, 1, 2, ...
+    CodecError if the file cannot be written; SpecError for a trace without an id or records not numbered 0, 1, 2, ...
     """
     if isinstance(records, Run):
         run, records = records, records.records
@@ -160,26 +160,26 @@ def _appending(path: Path) -> Iterator[IO[bytes]]:
 
 
 def is_header(data: object) -> bool:
-    """Whether a line opens a trace of ours, of whatever version."""
+    """Whether a line opens a trace in our format, of any version."""
     return isinstance(data, Mapping) and "mat" in data and "trace" in data
 
 
 def recognises(path: str | Path) -> bool:
-    """Whether a file begins with the header of a trace of ours; CodecError where it cannot be read."""
+    """Whether a file begins with the header of a trace in our format; CodecError if it cannot be read."""
     first = next(_lines(str(path)), None)
     return first is not None and is_header(first[1])
 
 
 def read(path: str | Path) -> Iterator[LoggedTrace]:
-    """The traces of a file, plain or gzipped, in its order, one record in memory at a time.
+    """The traces of a file, plain or gzipped, in order, with one record in memory at a time.
 
-    CodecError with `file:line` at the first line that is broken, when reading comes to it.
+    CodecError with `file:line` when reading reaches the first broken line.
     """
     return parse(_lines(str(path)))
 
 
 def parse(lines: Iterator[TraceLine]) -> Iterator[LoggedTrace]:
-    """The same from lines with their positions."""
+    """The traces in lines with their positions."""
     ahead = _Ahead(_settled(lines))
     while (line := ahead.take()) is not None:
         where, data = line
@@ -191,12 +191,12 @@ def parse(lines: Iterator[TraceLine]) -> Iterator[LoggedTrace]:
         trace = _opened(where, data)
         trace.records = _records(trace, ahead)
         yield trace
-        for _ in trace.records:  # whoever did not take them does not want them
+        for _ in trace.records:  # skip records that the caller did not take
             pass
 
 
 class _Ahead:
-    """Lines, of which one can be put back."""
+    """An iterator of lines in which one line can be put back."""
 
     __slots__ = ("_back", "_lines")
 
@@ -242,7 +242,7 @@ def _opened(where: str, data: Any) -> LoggedTrace:
         age = "a newer" if version > FORMAT else "an older"
         raise CodecError(
             what=f"trace of format {version}; this pytest-mat reads format {FORMAT}",
-            why=f"it was written by {age} version, whose records mean something else",
+            why=f"{age} version wrote it, whose records mean something else",
             fix="upgrade pytest-mat" if version > FORMAT else "record it again",
             where=where,
         )
@@ -255,11 +255,11 @@ def _wrong(what: str, where: str) -> CodecError:
 
 
 def _torn(error: CodecError) -> str:
-    return f"{error.where}: the file breaks off here; what stands before it is kept"
+    return f"{error.where}: the file breaks off here; the lines before it are kept"
 
 
 def _settled(lines: Iterator[TraceLine]) -> Iterator[TraceLine]:
-    """Lines, of which only those that end a trace may be torn: the last one, or one before the header of the next trace."""
+    """The lines, where only one that ends a trace may be torn: the last one, or one before the header of the next trace."""
     torn: TraceLine | None = None
     for where, data in lines:
         if torn is not None:
@@ -284,7 +284,7 @@ def _lines(path: str) -> Iterator[TraceLine]:
                 where = f"{path}:{number}"
                 if len(line) > LINE_BYTES:
                     raise CodecError(
-                        what=f"a line of more than {LINE_BYTES} bytes", why="files from outside are read within limits",
+                        what=f"a line of more than {LINE_BYTES} bytes", why="lines of files have a size limit",
                         fix="record it again, with smaller values", where=where,
                     )  # fmt: skip
                 if line.strip():

@@ -1,4 +1,4 @@
-"""What a re-run of a recorded counterexample says: strictly, step by step, or as a regression test (decision 17)."""
+"""Judge a re-run of a recorded counterexample: strictly, step by step, or as a regression test (decision 17)."""
 
 from __future__ import annotations
 
@@ -23,24 +23,24 @@ ReplayAspect: TypeAlias = Literal[
 ReplayStatus: TypeAlias = Literal["passed", "violated", "expected", "unknown", "stale", "divergent"]
 
 _CAUSES: Final[dict[str, str]] = {
-    "call": "the agent went another way although all it had been given was the same: its code or prompts changed, a model "
-    "reply is not taped, or its choice hangs on set order or on something shared between runs",
-    "arguments": "the agent asked with other arguments although all it had been given was the same: its code changed, or the "
-    "value hangs on something shared between runs",
-    "time": "the clock: something before this step took another time, or reads a clock outside the run",
-    "state": "mat.state(...) was given other values: its code changed, or they are counted in something shared between runs",
-    "provenance": "the supports or texts a step was built from are others than recorded",
-    "governance": "the mediator decided otherwise: a rule, a capability or an approval changed",
-    "executed": "the port was given other arguments than recorded: a rewrite rule or an operator changed",
-    "fault": "the schedule acted otherwise: the code or the grid of an operator changed, or its site is reached at another ask",
+    "call": "the agent made another call although its inputs were the same: its code or prompts changed, a model "
+    "reply is not taped, or its choice depends on set order or on state shared between runs",
+    "arguments": "the agent used other arguments although its inputs were the same: its code changed, or the "
+    "value depends on state shared between runs",
+    "time": "the clock: something before this step took a different time, or reads a clock outside the run",
+    "state": "mat.state(...) got other values: the code changed, or state shared between runs enters them",
+    "provenance": "a step was built from other supports or texts than recorded",
+    "governance": "the mediator decided differently: a rule, a capability or an approval changed",
+    "executed": "the port got other arguments than recorded: a rewrite rule or an operator changed",
+    "fault": "the schedule acted differently: the code or the grid of an operator changed, or another call reaches its site",
     "invocation": "the port was run more or less often than recorded: a retry layer below the boundary, or the tape, changed",
-    "reply": "the port said something else to the same request: state shared between runs (a module global, a file, a row in a "
+    "reply": "the port gave another reply to the same request: state shared between runs (a module global, a file, a row in a "
     "database), changed data, or changed code of the tool",
-    "effect": "whether the effect happened is known differently: the port's code or the operator changed",
-    "order": "steps overlap in another order: threads, or tasks whose turn the run does not decide",
+    "effect": "the record says something else about whether the effect happened: the port's code or the operator changed",
+    "order": "steps overlap in another order: threads, or tasks that the run does not schedule",
     "missing": "the run ended earlier than recorded: the agent changed, or it stopped on an error",
     "extra": "the run goes on after the recorded end: the agent changed, or a task outlived its test",
-    "end": "the same steps, and another end: the test body changed, or something slept after the last step",
+    "end": "the steps are equal, but the end differs: the test body changed, or something slept after the last step",
     "spec": "the steps are the same, but the test, its contracts, its configuration or its schedule changed since",
 }
 _ID: Final = re.compile(r"(?i)[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}|\b[0-9a-f]{16,}\b")
@@ -50,7 +50,7 @@ _SHOWN: Final = 300
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Difference:
-    """The first difference between two runs. `step` is the recorded step, or the number of records where an end differs."""
+    """The first difference between two runs. `step` is the recorded step, or the number of records if an end differs."""
 
     step: int
     aspect: ReplayAspect
@@ -61,7 +61,7 @@ class Difference:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplayOutcome:
-    """What a replay says. `ok`: the item is green. `violations`: the hard ones of the re-run."""
+    """The outcome of a replay. `ok`: the item passes. `violations`: the hard ones of the re-run."""
 
     status: ReplayStatus
     ok: bool
@@ -71,7 +71,7 @@ class ReplayOutcome:
 
 
 def first_difference(recorded: Run, again: Run) -> Difference | None:
-    """The first step that differs and in what; None where both runs have the same head (L6)."""
+    """The first step that differs, and how; None if both runs have the same head (L6)."""
     if recorded.head == again.head:
         return None
     for one, other in zip(recorded.records, again.records, strict=False):
@@ -82,7 +82,7 @@ def first_difference(recorded: Run, again: Run) -> Difference | None:
 
 
 def _aspects(one: Record, other: Record) -> Iterator[tuple[ReplayAspect, Any, Any]]:
-    """The facts of two records, in the order in which they come about: asked, decided, done, observed."""
+    """The facts of two records, in the order of their causes: asked, decided, done, observed."""
     yield "call", _call(one), _call(other)
     yield "arguments", one.action.arguments, other.action.arguments
     yield "time", one.at_ms, other.at_ms
@@ -129,11 +129,11 @@ def _difference_of_ends(recorded: Run, again: Run) -> Difference:
 
 
 def _noting_spec(found: Difference, recorded: Run, again: Run) -> Difference:
-    """Where the spec changed too, that explains more than anything a step shows."""
+    """Add a change of the spec, which explains more than a differing step."""
     if recorded.id == again.id:
         return found
     changed, _ = _spec_difference(recorded, again)
-    return replace(found, cause=f"{', '.join(changed)} changed since the recording, and with it {found.cause}")
+    return replace(found, cause=f"{', '.join(changed)} changed since the recording; at this step, {found.cause}")
 
 
 def _spec_difference(recorded: Run, again: Run) -> tuple[Any, Any]:
@@ -164,7 +164,7 @@ def _shown(value: Any) -> str:
 
 
 def _cause(aspect: ReplayAspect, before: Any, after: Any) -> str:
-    """The likely cause in words; what the differing values look like says more than where they stand."""
+    """The likely cause in words; the differing values themselves say more than their position."""
     if aspect in ("arguments", "reply", "state", "executed"):
         one, other = _first_leaf(before, after)
         if isinstance(one, list) and isinstance(other, list):
@@ -178,7 +178,7 @@ def _cause(aspect: ReplayAspect, before: Any, after: Any) -> str:
 
 
 def _first_leaf(before: Any, after: Any) -> tuple[Any, Any]:
-    """The first pair of values that differ; a pair of lists where they hold the same things in another order."""
+    """The first pair of values that differ; a pair of lists if they contain the same things in another order."""
     while True:
         if isinstance(before, dict) and isinstance(after, dict):
             pairs = [(before.get(key), after.get(key)) for key in sorted({*before, *after})]
@@ -195,21 +195,21 @@ def _first_leaf(before: Any, after: Any) -> tuple[Any, Any]:
 
 
 def compare(recorded: Run, again: Run) -> ReplayDivergence | None:
-    """The divergence of a re-run from its recording, as an error to raise; None where they are the same run (L6)."""
+    """The divergence of a re-run from its recording, as an error to raise; None if they are the same run (L6)."""
     found = first_difference(recorded, again)
     return None if found is None else divergence(found, where=recorded.spec.task)
 
 
-_SAID: Final[dict[str, str]] = {
+_DIFFERENCES: Final[dict[str, str]] = {
     "missing": "the replay ends where the recording has step {step}",
     "extra": "the replay has a step {step} after the recorded end",
-    "end": "the replay ends otherwise, after {step} equal steps",
+    "end": "the replay ends differently, after {step} equal steps",
     "spec": "all {step} steps are equal, but the run is another one",
 }
 
 
 def divergence(found: Difference, *, where: str = "") -> ReplayDivergence:
-    said = _SAID.get(found.aspect, "step {step} differs in its {aspect}").format(step=found.step, aspect=found.aspect)
+    said = _DIFFERENCES.get(found.aspect, "step {step} differs in its {aspect}").format(step=found.step, aspect=found.aspect)
     return ReplayDivergence(
         what=f"{said}: recorded {found.recorded}, now {found.again}",
         why=f"likely cause: {found.cause}",
@@ -219,7 +219,7 @@ def divergence(found: Difference, *, where: str = "") -> ReplayDivergence:
 
 
 def judge_strict(replay: Replay, again: Run) -> ReplayOutcome:
-    """Strict replay: the same head or `divergent`; with the same head, what today's contracts say of the same facts."""
+    """Strict replay: the same head or `divergent`; with the same head, the verdicts of today's contracts on the same facts."""
     found = compare(replay.counterexample.run, again)
     if found is not None:
         return ReplayOutcome(status="divergent", ok=False, reason=found.what, violations=again.failures, divergence=found)
@@ -229,8 +229,8 @@ def judge_strict(replay: Replay, again: Run) -> ReplayOutcome:
 def regression_outcome(replay: Replay, run: Run) -> ReplayOutcome:
     """The recorded seed and schedule on today's code: passes when no hard contract is violated (decisions 16 and 17).
 
-    `stale` where none of the schedule's sites is reached any more: then the run says nothing about this counterexample. A
-    replay of an item marked `expect` is green only if the recorded contract is violated again.
+    `stale` if no site of the schedule is reached any more: then the run says nothing about this counterexample. A replay of
+    an item marked `expect` passes only if the recorded contract is violated again.
     """
     if len(run.spec.schedule) and len(run.unreached) == len(run.spec.schedule) and not (run.failures and not replay.expected):
         sites = ", ".join(str(item.site) for item in run.unreached)
@@ -256,6 +256,6 @@ def _judged(replay: Replay, run: Run) -> ReplayOutcome:
         broken = next(item for item in run.outcomes if item.severity == "hard" and item.outcome == "unknown")
         return ReplayOutcome(status="unknown", ok=False, reason=f"{broken.contract} could not be judged: {broken.error}")
     if replay.expected:
-        reason = f"was expected to violate {recorded.contract} and does not: take it out of expect= and delete this file"
+        reason = f"was expected to violate {recorded.contract} but does not: take it out of expect= and delete this file"
         return ReplayOutcome(status="passed", ok=False, reason=reason + missed)
     return ReplayOutcome(status="passed", ok=True, reason=f"no hard contract is violated{missed}")

@@ -1,4 +1,4 @@
-"""The artefact log: finished runs, appended by many processes at once, read back by one. The store is made from it.
+"""The artefact log: finished runs, appended by many processes at once and read by one to make the store.
 
     log = RunLog(".mat/store", session="nightly-17")
     log.append(Entry(item="test_shop.py::test_refund", condition="nominal", run=run))
@@ -6,18 +6,18 @@
     for entry in reading: ...
     reading.findings                      # what could not be read, and why
 
-A folder holds shards (`*.mat.log`); each process writes one of its own, so that nobody waits for anybody. A shard is a
+A folder contains shards (`*.mat.log`); each process writes its own, so that no process waits for another. A shard is a
 checkpoint log (`mat.core.checkpoint`) whose header has the session and the layout of the runs, and each entry is one run:
 
     {"item":"test_shop.py::test_refund","condition":"nominal",...,"run":[...]}
 
-`append` returns once its line is with the operating system: from then on it outlives the process, however that ends (not a
-failure of the machine: nothing is synced to the disk). What a killed process had half written is the end of its shard and is
-left out by the reader, which says so. A line that was damaged later is left out in the same way; the lines after it stand,
-and the numbers tell how many are missing. Runs are in recorded form, so what was redacted is in no log. Shards of versions
-before the checkpoint log are read as they are.
+`append` returns once the operating system has its line: from then on it survives any end of the process (but not a failure of
+the machine: nothing is synced to the disk). The half-written line of a killed process is the end of its shard; the reader
+leaves it out and reports that. A line that was damaged later is left out in the same way; the lines after it are kept, and the
+line numbers show how many are missing. Runs are in recorded form, so no log contains redacted values. Shards from before the
+checkpoint log can still be read.
 
-Shards come from other machines too: JSON only, read within limits, no name in them is ever imported.
+Shards also come from other machines: JSON only, read within limits, and no name in them is ever imported.
 """
 
 from __future__ import annotations
@@ -51,11 +51,11 @@ from mat.monitor.faults import RULES, DetectionRules
 __all__ = ["FOLDER", "SUFFIX", "RunEntry", "RunLog", "Shard", "ShardReading", "read", "shards"]
 
 FOLDER: Final = Path(".mat", "store")
-"""Where a project keeps its log, and the store that is made from it."""
+"""The folder of a project's log, and of the store made from it."""
 SUFFIX: Final = ".mat.log"
 _PLAIN: Final = RunSpec()
-"""The spec that packing and unpacking share; a run that differs from it tells its own."""
-_SAID: Final = ("item", "condition", "labels", "claims", "scores", "session", "repeat", "written_at")
+"""The default spec of packing and unpacking; a run with another spec includes it."""
+_ENTRY_FIELDS: Final = ("item", "condition", "labels", "claims", "scores", "session", "repeat", "written_at")
 _KIND: Final = "artefact"
 _UNSAFE: Final = re.compile(r"[^A-Za-z0-9_.\-]+")
 _NAME_CHARS: Final = 60
@@ -65,11 +65,11 @@ _OLD_LINE: Final = re.compile(rb"(\d{1,12}) (\d{1,9}) ([0-9a-f]{16}) ")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunEntry:
-    """One finished run with what it stands for: everything that a row of numbers is made of (`row`).
+    """One finished run with its context: everything needed for its row of numbers (`row`).
 
-    `session` is the pytest session or the import it belongs to. `repeat` tells deliberate repetitions of one spec apart;
+    `session` is the pytest session or the import it belongs to. `repeat` distinguishes deliberate repetitions of one spec;
     without it the same run recorded twice in a session is one run. `written_at` is a wall-clock time for people, in ISO 8601,
-    "" where the caller gives none: nothing is computed from it.
+    "" if the caller gives none: nothing is computed from it.
     """
 
     item: str
@@ -84,17 +84,17 @@ class RunEntry:
 
     @property
     def key(self) -> str:
-        """What tells runs apart in a store: what the entry says, the spec and the facts of the run, not the verdicts on it."""
+        """The identity of a run in a store: the entry's fields, the spec and the facts of the run, but not its verdicts."""
         return self.key_with(self.run.head)
 
     def key_with(self, head: str) -> str:
-        """The key, where the head of the run is known already."""
+        """The key, from the known head of the run."""
         labels = self.labels
         said = [self.session, self.item, self.condition, labels.category, labels.input, labels.variant, labels.episode]
         return digest([*said, labels.place, self.repeat, self.run.id, head, self.run.success])
 
     def row(self, rules: DetectionRules = RULES) -> RunRow:
-        """The run in numbers."""
+        """The run as a row of numbers."""
         return row_of(
             self.run, item=self.item, condition=self.condition, rules=rules, labels=self.labels, claims=self.claims,
             scores=self.scores,
@@ -102,7 +102,7 @@ class RunEntry:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Said:
+class _EntryFields:
     """An entry without its run, as it is read."""
 
     __pydantic_config__: ClassVar[Any] = {"extra": "forbid"}
@@ -120,9 +120,9 @@ class _Said:
 
 
 class RunLog:
-    """Appends entries to a shard of its own in a folder; use one per process, a forked child gets another by itself.
+    """Appends entries to its own shard in a folder; use one RunLog per process (a forked child gets another shard by itself).
 
-    `session` is what entries belong to that name none. Nothing is created before the first entry. Threads may share it.
+    `session` is the default session of entries. Nothing is created before the first entry. Threads may share a RunLog.
     """
 
     def __init__(self, folder: str | Path, *, session: str = "") -> None:
@@ -137,13 +137,13 @@ class RunLog:
         return self._log.path if self._log is not None and self._process == os.getpid() else None
 
     def append(self, entry: RunEntry) -> None:
-        """Write one finished run; once this returns, it outlives the process.
+        """Write one finished run, which then survives the end of the process.
 
-        CodecError where the run cannot be packed or the file not be written, LimitReached where it is larger than a reader
-        would take. After an error nothing of the entry is in the log, and the next one can be appended.
+        CodecError if the run cannot be packed or the file cannot be written, LimitReached if it is larger than readers accept.
+        After an error nothing of the entry is in the log, and the next one can be appended.
         """
         entry = entry if entry.session else replace(entry, session=self.session)
-        said = {name: encode(value) for name in _SAID if (value := getattr(entry, name))}
+        said = {name: encode(value) for name in _ENTRY_FIELDS if (value := getattr(entry, name))}
         text = f'{json.dumps(said, allow_nan=False)[:-1]},"run":{pack(entry.run, _PLAIN)}}}'
         with self._lock:
             try:
@@ -155,7 +155,7 @@ class RunLog:
                 ) from error  # fmt: skip
 
     def close(self) -> None:
-        """Let go of the file; it stays. A later entry opens another one."""
+        """Close the file without removing it. A later entry opens another one."""
         with self._lock:
             if self._log is not None and self._process == os.getpid():
                 self._log.close()
@@ -173,11 +173,11 @@ class RunLog:
         return self._log
 
     def _created(self) -> Log:
-        """A shard that nobody had."""
+        """Create a new shard."""
         stem = _UNSAFE.sub("-", self.session)[:_NAME_CHARS] or "runs"
         key = {"session": self.session, "layout": layout()}
-        self.folder.mkdir(parents=True, exist_ok=True)  # FileExistsError where it is a file: not what the loop goes on after
-        for number in count():  # the system gives numbers of ended processes again
+        self.folder.mkdir(parents=True, exist_ok=True)  # FileExistsError if it is a file, which must end the loop below
+        for number in count():  # the system reuses process numbers
             with suppress(FileExistsError):
                 return create(self.folder / f"{stem}-{os.getpid()}-{number}{SUFFIX}", kind=_KIND, key=key)
         raise AssertionError("numbers do not end")
@@ -187,7 +187,7 @@ class RunLog:
 
 
 def shards(folder: str | Path) -> tuple[Path, ...]:
-    """The shards of a folder, by name; SpecError where there is no such folder. A shard may be named itself."""
+    """The shards of a folder, by name; SpecError if there is no such folder. `folder` may also be a shard."""
     folder = Path(folder)
     if folder.is_file():
         return (folder,)
@@ -205,7 +205,7 @@ def read(*folders: str | Path) -> ShardReading:
 
 
 class ShardReading:
-    """Entries of several shards, one in memory at a time. `findings` says what was left out, once they are read."""
+    """Entries of several shards, one in memory at a time. `findings` reports what was left out, after reading."""
 
     def __init__(self, paths: Iterable[Path]) -> None:
         self.paths = tuple(paths)
@@ -220,11 +220,10 @@ class ShardReading:
 
 
 class Shard:
-    """One file of a log, read from a mark on. While it is read, `mark` is behind the last whole line that was given.
+    """One file of a log, read from a mark on. While it is read, `mark` is after the last complete line that was returned.
 
-    `findings` are those of lines behind the mark that was given at first: `log-damaged` for lines in the middle, `log-torn`
-    for an end that was not written, or not yet: the process may be at it. `log-foreign`: another version wrote it.
-    CodecError where the file cannot be opened.
+    `findings` are about lines after the initial mark: `log-damaged` for lines in the middle, `log-torn` for an end that was
+    not written, perhaps not yet. `log-foreign`: another version wrote it. CodecError if the file cannot be opened.
     """
 
     def __init__(self, path: str | Path, mark: Mark = START) -> None:
@@ -269,23 +268,23 @@ _CODES: Final = {"torn": "log-torn", "damaged": "log-damaged", "version": "log-f
 
 
 def _gap(gap: Gap, number: int) -> tuple[str, str]:
-    """The code and the message of a finding; `number` is that of the line which was expected."""
+    """The code and the message of a finding; `number` is that of the expected line."""
     if gap.last:
         return "log-torn", (
             f"line {number}, at byte {gap.offset}, is not whole: {gap.end - gap.offset} bytes are left out; "
-            "the process that wrote it was ended, or is still writing"
+            "the process that wrote it was killed, or is still writing"
         )
     runs = {0: "no run is", 1: "1 run is"}.get(gap.missing, f"{gap.missing} runs are")
-    return "log-damaged", f"bytes {gap.offset} to {gap.end} are not as they were written: {runs} left out"
+    return "log-damaged", f"bytes {gap.offset} to {gap.end} have changed since they were written: {runs} left out"
 
 
 def _begun(first: bytes) -> tuple[_Layout, Mark, Parse]:
-    """From the first line of a shard: the layout of its runs, where they begin, and what reads a line. Unusable."""
+    """From the first line of a shard: the layout of its runs, their start, and the parser of a line. Raises Unusable."""
     old = _old_line(first, 0)
     if old is None:
         header = read_header(first)
         if header.kind != _KIND:
-            raise Unusable(f"it is a log of kind {header.kind}, and no run is in it", problem="key")
+            raise Unusable(f"it is a log of kind {header.kind}, which contains no runs", problem="key")
         found, mark, parse = header.key.get("layout"), header.mark, header.parse
     else:
         data = old.data()
@@ -309,15 +308,15 @@ def _old_line(line: bytes, offset: int) -> LogLine | None:
 
 
 def _entry(line: LogLine, written: _Layout) -> RunEntry | None:
-    """The entry of a line, None where it holds none: its checksum is right, so it was made by hand."""
+    """The entry of a line; None if it has none, which means it was made by hand, because its checksum is right."""
     try:
         data = line.data()
         packed = data.pop("run")
         run = unpack(packed if written == layout() else _aligned(packed, written), _PLAIN)
-        said = decode(_Said, data)
+        said = decode(_EntryFields, data)
     except (CodecError, ValueError, TypeError, KeyError, AttributeError, RecursionError):
         return None
-    return RunEntry(run=run, **{name: getattr(said, name) for name in _SAID})
+    return RunEntry(run=run, **{name: getattr(said, name) for name in _ENTRY_FIELDS})
 
 
 # -- the layout of packed runs ----------------------------------------------------------------------------------------
@@ -328,7 +327,7 @@ _fields_of: Final = lru_cache(maxsize=64)(fields_of)
 
 @lru_cache(maxsize=1)
 def layout() -> _Layout:
-    """The fields of each class in a packed run, in the order in which they are written: what a text rests on."""
+    """The fields of each class in a packed run, in the order in which they are written."""
     found = {}
     for kind in _kinds():
         common, rare = _fields_of(kind)
@@ -358,10 +357,10 @@ def _classes(hint: Any) -> Iterator[Any]:
 
 
 def _fits(old: Any) -> bool:
-    """Whether runs of this layout can be read: fields have come since, with a default or empty as a rule, and none has gone.
+    """Whether runs of this layout can be read: fields were added, usually with a default or empty, and none was removed.
 
-    A field that went while another came may have got another name, so that what it said would be lost. Entries of tapes are
-    written without some of their fields, so nothing of them may differ.
+    If a field was removed while another was added, it may have been renamed, and its value would be lost. Entries of tapes are
+    written without some of their fields, so their fields must be equal.
     """
     if old == layout():
         return True
@@ -369,7 +368,7 @@ def _fits(old: Any) -> bool:
         return False
     for kind in _kinds():
         now, was = layout()[kind.__name__], old.get(kind.__name__)
-        if was is None:  # a class that came with a field of another
+        if was is None:  # a class that was added with a field of another
             continue
         common, rare = _fields_of(kind)
         known = (hint for name, hint in (*common, *rare) if name in was[0] or name in was[1])
@@ -390,7 +389,7 @@ def _is_listed(found: Any) -> bool:
 
 
 def _aligned(packed: Any, old: _Layout) -> Any:
-    """A run that was packed in another layout as it is packed in this one."""
+    """Convert a packed run from another layout to this one."""
     schedule, run, tape = packed
     return [None if schedule is None else _moved(schedule, Schedule, old), _moved(run, Run, old), tape]
 

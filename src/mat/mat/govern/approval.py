@@ -1,4 +1,4 @@
-"""Approvals (A5.3): who is asked, how long, and what the answer is good for.
+"""Approvals (A5.3): who is asked, how long an answer may take, and which action it covers.
 
 An approval is pending, approved, rejected or expired. It binds to the digest of the tool, its arguments, the version of the
 policy and the trace before the call. An approver that raises, answers anything but yes, or takes too long approves nothing.
@@ -19,13 +19,13 @@ from mat.core.value import FrozenDict
 from mat.kernel import world as worlds
 
 Approver: TypeAlias = Callable[[str, FrozenDict], Any]
-"""(what, arguments) -> True, Approved or Rejected; anything else is no. May be a coroutine function in async code."""
+"""(what, arguments) -> True, Approved or Rejected; anything else means no. In async code it can be a coroutine function."""
 ApprovalStatus: TypeAlias = Literal["approved", "rejected", "expired", "pending"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Approved:
-    """Yes. `by` is who said so, where the approver speaks for several."""
+    """The approver said yes. `by` names the person if the approver speaks for several."""
 
     approved: ClassVar[bool] = True
     by: str = ""
@@ -34,7 +34,7 @@ class Approved:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rejected:
-    """No, and why."""
+    """The approver said no, and why."""
 
     approved: ClassVar[bool] = False
     reason: str = ""
@@ -43,41 +43,41 @@ class Rejected:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Expired:
-    """No answer in time."""
+    """The approver did not answer in time."""
 
     approved: ClassVar[bool] = False
     reason: str = ""
 
 
 class Desk(Protocol):
-    """What a mediator asks the run for; only where a digest is needed, or a rule peeks."""
+    """What a mediator needs from the run, only if a digest is needed or a rule peeks."""
 
     def settled(self) -> Sequence[Record]:
         """The records that are sealed and judged, from the first on, without a gap."""
 
     def pending(self, step: int) -> Sequence[Record]:
-        """Those asked after them and before `step`, as far as they are known."""
+        """The records asked after those and before `step`, as far as they are known."""
 
     def recorded(self, step: int, arguments: FrozenDict) -> FrozenDict:
-        """The recorded form of arguments put in the place of those that a step asked."""
+        """The recorded form of arguments that replace those of a step."""
 
 
 def now_ms() -> int:
-    """Milliseconds of run time; 0 where no world is in place."""
+    """Milliseconds of run time; 0 outside a run."""
     world = worlds.current()
     return 0 if world is None else world.clock.now_ns() // 1_000_000
 
 
 def name_of(thing: object) -> str:
-    """What an approver or a rule is called in the trace."""
+    """The name of an approver or a rule in the trace."""
     name = getattr(thing, "name", None) or getattr(thing, "__name__", None)
     return name if isinstance(name, str) else type(thing).__name__
 
 
 def ask(approver: Approver, what: str, arguments: FrozenDict, timeout_ms: int | None) -> Any:
-    """The approver's answer, or an awaitable of it; Rejected where it raised, Expired where it took longer than allowed.
+    """The approver's answer, or an awaitable of it; Rejected if it raised, Expired if it took longer than allowed.
 
-    A plain approver cannot be interrupted: how long it took is compared afterwards.
+    A synchronous approver cannot be interrupted: its time is compared afterwards.
     """
     began = now_ms()
     try:
@@ -103,7 +103,7 @@ def _over(took: int, allowed: int | None) -> bool:
 
 
 class ApprovalAnswer:
-    """An async approver's answer, which ends in time."""
+    """An async approver's answer, limited in time."""
 
     __slots__ = ("_awaitable", "_began", "_timeout_ms")
 
@@ -114,7 +114,7 @@ class ApprovalAnswer:
         return self._wait().__await__()
 
     def close(self) -> None:
-        """Nobody will await it."""
+        """Close the awaitable, because nobody will await it."""
         if inspect.iscoroutine(self._awaitable):
             self._awaitable.close()
 
@@ -166,7 +166,7 @@ def outcome_of(answer: Any, approver: str) -> tuple[ApprovalStatus, str, str]:
 
 
 def said(status: ApprovalStatus, by: str, reason: str) -> FrozenDict:
-    """What the record of an approval observes."""
+    """The observation in the record of an approval."""
     return FrozenDict({"status": status, "by": by, "reason": reason})
 
 
@@ -191,14 +191,14 @@ class Prefixes:
 
 @dataclass(slots=True)
 class _Own:
-    """An approval that an agent asked for itself."""
+    """An approval that the agent itself asked for."""
 
     step: int
     answered_ms: int
 
 
 class OwnApprovals:
-    """Approvals that agents asked for by `mat.approval`, by what they bind: each serves once, and a later refusal voids it."""
+    """Approvals that agents asked for, by what they bind: each can be used once, and a later refusal voids it."""
 
     __slots__ = ("_count", "_open", "_seen")
 
@@ -208,7 +208,7 @@ class OwnApprovals:
         self._count = 0
 
     def read(self, settled: Sequence[Record], pending: Sequence[Record]) -> None:
-        """Take note of what was asked since; of the pending records only those that are sealed have an answer."""
+        """Read the approvals asked since the last call; of the pending records, only sealed ones have an answer."""
         for record in settled[self._count :]:
             self._note(record)
         self._count = len(settled)
@@ -217,7 +217,7 @@ class OwnApprovals:
                 self._note(record)
 
     def _note(self, record: Record) -> None:
-        """An approval, once; a mediator's own binds one step and serves no other."""
+        """Note an approval once; the mediator's own approvals bind one step and are skipped."""
         if record.action.kind != "approval" or record.step in self._seen or "action" in record.action.arguments:
             return
         self._seen.add(record.step)
@@ -229,7 +229,7 @@ class OwnApprovals:
             self._open.pop(binding, None)
 
     def find(self, binding: str, at_ms: int, within_ms: int | None) -> _Own | None:
-        """The oldest unused one that still holds."""
+        """The oldest unused approval that is still valid."""
         held = [item for item in self._open.get(binding, ()) if not _over(at_ms - item.answered_ms, within_ms)]
         return held[0] if held else None
 

@@ -1,4 +1,4 @@
-"""Capability sets (A5.1): what an agent may call, with which parameters and how often. Default deny where a set is declared."""
+"""Capability sets (A5.1): what an agent may call, with which parameters and how often. Deny by default if a set is declared."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ KINDS: Final[dict[str, tuple[ActionKind, ...]]] = {
     "model": ("model_call",),
     "delegation": ("delegation",),
 }
-"""What may stand before the colon of a capability's name, and the kinds of action it is leave for."""
+"""The prefixes of a capability's name, before the colon, and the kinds of action that each permits."""
 LIMITED: Final[frozenset[ActionKind]] = frozenset(kind for kinds in KINDS.values() for kind in kinds)
 """The kinds of action that a declared set limits."""
 _WAYS: Final[dict[tuple[ActionKind, ...], str]] = {kinds: name for name, kinds in KINDS.items()}
@@ -41,12 +41,12 @@ class RateLimit:
 
 
 def rate(most: int, window_ms: int | None = None) -> RateLimit:
-    """A rate limit. Counted when an action is proposed, given back where it is blocked; a call that failed counts."""
+    """A rate limit. A proposed action counts, unless it is blocked; a failed call counts."""
     problems = []
     if not isinstance(most, int) or isinstance(most, bool) or most < 0:
-        problems.append(f"most={most!r} is no count")
+        problems.append(f"most={most!r} is not a count")
     if window_ms is not None and (not isinstance(window_ms, int) or isinstance(window_ms, bool) or window_ms < 1):
-        problems.append(f"window_ms={window_ms!r} is no time")
+        problems.append(f"window_ms={window_ms!r} is not a time")
     if problems:
         raise SpecError(what="; ".join(problems), fix="write rate(3, window_ms=60_000), or rate(3) for the whole run")
     return RateLimit(most=most, window_ms=window_ms)
@@ -54,7 +54,7 @@ def rate(most: int, window_ms: int | None = None) -> RateLimit:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Capability:
-    """Leave to call one thing, by exact name; parameters not named here may have any value."""
+    """Permission to call one port, by exact name; parameters not named here may have any value."""
 
     tool: str
     parameters: Mapping[str, Allowed] = field(default_factory=dict)
@@ -63,12 +63,12 @@ class Capability:
 
     @property
     def name(self) -> str:
-        """As it is declared: a tool's name alone, anything else after its kind."""
+        """The declared name: the bare name of a tool, anything else after its kind."""
         way = _WAYS.get(self.kinds, "")
         return self.tool if way in ("service", "") else f"{way}:{self.tool}"
 
     def refuses(self, arguments: Mapping[str, Any]) -> str:
-        """Why these arguments are not covered, or an empty text. A predicate that raises does not cover."""
+        """Why these arguments are not covered, or "". A predicate that raises does not cover them."""
         for path, allowed in self.parameters.items():
             for value in values_at(arguments, path):
                 if value is MISSING:
@@ -83,7 +83,7 @@ class Capability:
 
 
 Sets: TypeAlias = Mapping[str, Mapping[ActionKind, Mapping[str, tuple[Capability, ...]]]]
-"""agent -> kind -> name -> alternatives; for each listed agent all kinds of LIMITED are there."""
+"""agent -> kind -> name -> alternatives; each listed agent has all kinds of LIMITED."""
 
 
 def _short(value: object) -> str:
@@ -92,18 +92,20 @@ def _short(value: object) -> str:
 
 
 def capability(tool: str, /, *rates: RateLimit, **parameters: Allowed) -> Capability:
-    """A capability; each parameter takes a set of values, a (least, most) range or a predicate, and has to be there.
+    """Make a capability; each parameter takes a set of values, a (least, most) range or a predicate, and is required.
 
-    `tool` is a tool's exact name; other things stand after their kind: "retrieval:kb", "memory:notes" ("memory_read:",
-    "memory_write:" for one way only), "model:planner", "delegation:mailer". Predicates that are data: `pattern`, `length`,
-    `endpoint`, `folder`. A nested value is named by its path, `**{"body.amount": (0, 9), "to.*": {...}}`. Several `rates`
-    hold together.
+    `tool` is a tool's exact name; other ports are named after their kind: "retrieval:kb", "memory:notes" ("memory_read:",
+    "memory_write:" for one direction only), "model:planner", "delegation:mailer". Predicates that are data: `pattern`,
+    `length`, `endpoint`, `folder`. A nested value is named by its path, `**{"body.amount": (0, 9), "to.*": {...}}`. All of
+    several `rates` must be met.
     """
-    problems = [f"{name}={allowed!r} is no allow-list" for name, allowed in parameters.items() if not is_allow_list(allowed)]
-    problems += [f"{item!r} is no rate" for item in rates if not isinstance(item, RateLimit)]
+    problems = [
+        f"{name}={allowed!r} is not an allow-list" for name, allowed in parameters.items() if not is_allow_list(allowed)
+    ]
+    problems += [f"{item!r} is not a rate" for item in rates if not isinstance(item, RateLimit)]
     if not isinstance(tool, str) or not tool:
         raise SpecError(
-            what=f"capability {tool!r} names nothing", fix='write capability("refund"), or capability("retrieval:kb")'
+            what=f"capability {tool!r} has no name", fix='write capability("refund"), or capability("retrieval:kb")'
         )
     way, colon, name = tool.partition(":")
     kinds = KINDS.get(way) if colon else None
@@ -126,12 +128,12 @@ def capability(tool: str, /, *rates: RateLimit, **parameters: Allowed) -> Capabi
 
 
 def capability_sets(declared: Mapping[str, Iterable[str | Capability]]) -> Sets:
-    """Capability sets from a readable declaration; a bare name allows any arguments. SpecError lists every problem."""
+    """Make capability sets from a declaration; a bare name allows any arguments. SpecError lists every problem."""
     sets: dict[str, dict[ActionKind, dict[str, tuple[Capability, ...]]]] = {}
     problems = []
     for agent, items in declared.items():
         if isinstance(items, str):
-            problems.append(f"capabilities of {agent!r} are one text: write [{items!r}]")
+            problems.append(f"capabilities of {agent!r} are a single string: write [{items!r}]")
             continue
         table: dict[ActionKind, dict[str, tuple[Capability, ...]]] = {kind: {} for kind in sorted(LIMITED)}
         for item in items:
@@ -149,7 +151,7 @@ def capability_sets(declared: Mapping[str, Iterable[str | Capability]]) -> Sets:
 
 
 def within_sets(record: Record, sets: Sets) -> str:
-    """Why the acting agent may not do this, or an empty text, rates aside. An agent without a declared set is not limited."""
+    """Why the acting agent may not do this, or "", ignoring rates. An agent without a declared set is not limited."""
     action = record.action
     table = sets.get(record.agent)
     if table is None or action.kind not in LIMITED:
@@ -158,7 +160,7 @@ def within_sets(record: Record, sets: Sets) -> str:
 
 
 def refusal(agent: str, kind: ActionKind, name: str, arguments: Mapping[str, Any], granted: Iterable[Capability]) -> str:
-    """Why none of some alternatives covers a call, or an empty text."""
+    """Why none of the alternatives covers a call, or ""."""
     reasons = [item.refuses(arguments) for item in granted]
     if not reasons:
         way = _WAYS[(kind,)]
@@ -167,7 +169,7 @@ def refusal(agent: str, kind: ActionKind, name: str, arguments: Mapping[str, Any
 
 
 def covers(outer: Capability, inner: Capability) -> bool:
-    """Whether everything that `inner` allows, `outer` allows too, rates aside, as far as that can be shown."""
+    """Whether `outer` provably allows everything that `inner` allows, ignoring rates."""
     if outer.tool != inner.tool or not set(inner.kinds) <= set(outer.kinds):
         return False
     return all(

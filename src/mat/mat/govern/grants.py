@@ -1,8 +1,8 @@
-"""Authority in the course of a run: capability sets, what delegation takes from them, what grants add, how often (A5.1).
+"""Authority during a run: capability sets, what delegation removes from them, what grants add, and rates (A5.1).
 
-Whoever acts on a delegated task may do only what all who delegated it, and the agent itself, may do. A grant widens what its
-holder may do by itself; it goes beyond a delegator's limits only in a delegation in which it was made, or which its grantor
-made. What an agent holds by a grant it cannot grant on.
+An agent that acts on a delegated task may do only what all its delegators, and the agent itself, may do. A grant widens what
+its holder may do; it goes beyond a delegator's limits only in a delegation in which it was made, or which its grantor
+made. An agent cannot pass on what it was granted.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Bucket:
         return len(times) >= self.rate.most
 
     def state(self) -> tuple[int, ...]:
-        """When the calls in the window were made; of a whole run only how many there were."""
+        """The times of the calls in the window; for a whole run only their count."""
         return (len(self.times),) if self.rate.window_ms is None else tuple(self.times)
 
     def said(self) -> str:
@@ -50,7 +50,7 @@ class Bucket:
 
 
 class Held:
-    """A capability in an agent's hands, with the calls it made of it."""
+    """A capability that an agent holds, with the calls that count against it."""
 
     __slots__ = ("_ranges", "_simple", "agent", "buckets", "capability")
 
@@ -65,7 +65,7 @@ class Held:
         self._ranges = tuple(ranges)
 
     def covers(self, arguments: Mapping[str, Any]) -> bool:
-        """Whether it covers a call and nothing is to be counted; where there are only ranges, quickly."""
+        """Whether it covers a call that does not have to be counted; fast if there are only ranges."""
         if not self._simple:
             return not self.buckets and not self.capability.refuses(arguments)
         for name, least, most in self._ranges:
@@ -86,7 +86,7 @@ class Held:
 
 @dataclass(slots=True, eq=False)
 class Grant:
-    """Leave given in the course of the run. `made_in`: the tasks in whose course it was given, outermost first."""
+    """A permission given during the run. `made_in`: the tasks under which it was given, outermost first."""
 
     step: int
     grantor: str
@@ -99,7 +99,7 @@ class Grant:
     used: int = 0
 
     def refuses(self, record: Record) -> str:
-        """Why it does not serve a call, or an empty text."""
+        """Why the grant does not cover a call, or ""."""
         named = f"the grant at step {self.step}"
         if any(task.ended for task in self.made_in):
             return f"{named} has ended with the delegation it was made in"
@@ -111,7 +111,7 @@ class Grant:
         return why or next((why for item in self.held if (why := _rates_over(item, record))), "")
 
     def lifts(self, task: DelegatedTask) -> bool:
-        """Whether it goes beyond what the delegator of this task may do."""
+        """Whether the grant goes beyond what the delegator of this task may do."""
         return task.delegator == self.grantor or task in self.made_in
 
 
@@ -121,9 +121,9 @@ def _rates_over(held: Held, record: Record) -> str:
 
 @dataclass(slots=True, eq=False)
 class AuthorityUse:
-    """What an action takes: calls of capabilities and grants. `undeclared`: nobody said whether the agent may.
+    """What an action uses: calls of capabilities and grants. `undeclared`: no set of the agent is declared.
 
-    `refused`: why nobody allows it, empty where it is allowed.
+    `refused`: why it is not allowed, "" if it is.
     """
 
     at_ms: int
@@ -143,7 +143,7 @@ NOTHING: Final = AuthorityUse(0)
 
 
 class Authority:
-    """Who may do what in one run."""
+    """Decides who may do what in one run."""
 
     __slots__ = ("_by_kind", "_default", "_granters", "_grants", "_lock", "_loose", "_read", "limits")
 
@@ -168,7 +168,7 @@ class Authority:
     # -- claims ---------------------------------------------------------------------------------------------------------
 
     def claim(self, record: Record, desk: Desk | None) -> AuthorityUse:
-        """What the proposed action takes, or why nobody allows it."""
+        """What the proposed action uses, or why it is not allowed."""
         if self._loose and desk is not None:
             self._handed_back((*desk.settled(), *desk.pending(record.step)))
         action = record.action
@@ -206,7 +206,7 @@ class Authority:
         return AuthorityUse(record.at_ms, under=chain, refused=why)
 
     def _own(self, agent: str, record: Record, claim: AuthorityUse) -> str:
-        """Why an agent's own set does not cover this, or an empty text, with what it takes noted on the claim."""
+        """Why an agent's own set does not cover this, or ""; notes on the claim what it uses."""
         table = self._by_kind.get(agent)
         if table is None:
             claim.undeclared = claim.undeclared or self._default == "deny"
@@ -243,7 +243,7 @@ class Authority:
                 yield grant
 
     def take(self, claim: AuthorityUse) -> str:
-        """Count the calls; why not, where a rate or a grant was used up meanwhile."""
+        """Count the calls; returns why not, if a rate or a grant was used up in the meantime."""
         if claim is NOTHING or not (claim.held or claim.grants):
             return ""
         with self._lock:
@@ -259,7 +259,7 @@ class Authority:
         return ""
 
     def give_back(self, claim: AuthorityUse) -> None:
-        """The action was blocked: it does not count."""
+        """Undo `take`: the action was blocked and does not count."""
         with self._lock:
             for bucket in _buckets(claim):
                 if claim.at_ms in bucket.times:
@@ -270,7 +270,7 @@ class Authority:
     # -- delegation -----------------------------------------------------------------------------------------------------
 
     def _chain(self, agent: str, entered: tuple[DelegatedTask, ...]) -> tuple[DelegatedTask, ...]:
-        """The tasks in whose course an agent acts: those of its context, else those it was given and nobody took up apart."""
+        """The tasks that an agent works on: those of its context, else those it was given that have no separate context."""
         chain = tuple(task for task in entered if task.owner is self)
         if self._loose and all(task.agent != agent for task in chain):
             for task in self._loose.get(agent, ()):
@@ -279,14 +279,14 @@ class Authority:
         return chain
 
     def delegated(self, record: Record) -> None:
-        """A delegation was let through: its agent is bound from now on, until it hands back."""
+        """Note a delegation that was let through: it limits its agent until that hands back."""
         outer = self._chain(record.agent, tasks.get())
         task = DelegatedTask(record.step, record.agent, record.action.name, outer, self)
         delegated.set(task)
         self._loose.setdefault(task.agent, []).append(task)
 
     def _handed_back(self, records: Iterable[Record]) -> None:
-        """End the tasks that were handed back, and forget those that somebody took up in a context of its own.
+        """End the tasks that were handed back, and forget those with a separate context.
 
         Those delegated first are ended first.
         """
@@ -294,7 +294,7 @@ class Authority:
             if record.action.kind != "handback" or record.step in self._read:
                 continue
             self._read.add(record.step)
-            if "task" in record.action.arguments:  # of a task that somebody took up, and that has ended by itself
+            if "task" in record.action.arguments:  # of a task with a separate context, which has ended already
                 continue
             agent = record.action.arguments.get("agent")
             for task in self._loose.get(agent, ()) if isinstance(agent, str) else ():
@@ -310,7 +310,7 @@ class Authority:
     # -- grants ---------------------------------------------------------------------------------------------------------
 
     def _granting(self, record: Record) -> AuthorityUse:
-        """Whether the acting agent may grant this."""
+        """Decide whether the acting agent may grant this."""
         chain = self._chain(record.agent, tasks.get())
         try:
             wanted, _, _ = grant_of(record.action.arguments)
@@ -320,7 +320,7 @@ class Authority:
         return AuthorityUse(record.at_ms, under=chain, refused=held if isinstance(held, str) else "")
 
     def _grantable(self, grantor: str, wanted: Capability, chain: tuple[DelegatedTask, ...]) -> tuple[Held, ...] | str:
-        """The capabilities a grant rests on, or why it cannot be made."""
+        """The capabilities that a grant is based on, or why it cannot be made."""
         if any(covers(item, wanted) for item in _alternatives(self._granters.get(grantor), wanted)):
             return ()
         found = []
@@ -338,7 +338,7 @@ class Authority:
         return tuple(found)
 
     def granted(self, record: Record) -> None:
-        """A grant was let through: it holds from now on."""
+        """Note a grant that was let through: it is valid from now on."""
         wanted, calls, within_ms = grant_of(record.action.arguments)
         chain = self._chain(record.agent, tasks.get())
         held = self._grantable(record.agent, wanted, chain)
@@ -386,7 +386,7 @@ def _alternatives(table: Mapping[ActionKind, Mapping[str, tuple[Capability, ...]
 
 
 def grant_of(arguments: Mapping[str, Any]) -> tuple[Capability, int | None, int | None]:
-    """(capability, calls, milliseconds) of a recorded grant. SpecError or CodecError where it says nothing that can be read."""
+    """(capability, calls, milliseconds) of a recorded grant. SpecError or CodecError if it cannot be read."""
     tool, parameters = arguments.get("tool"), arguments.get("parameters", {})
     if not isinstance(tool, str) or not isinstance(parameters, Mapping):
         raise SpecError(what=f"a grant of {tool!r}", fix="record it with mat.grant")

@@ -1,4 +1,4 @@
-"""The policy mediator (Eq. 11): allow, rewrite or block a proposed action, before it reaches the world. Fails closed."""
+"""The policy mediator (Eq. 11): it allows, rewrites or blocks a proposed action before it is done, and fails closed."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class Allow:
-    """The rule has no objection; later rules are still asked. With `default="deny"` it is the yes that an action needs."""
+    """The rule has no objection; later rules are still asked. With `default="deny"`, an action needs an Allow."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,17 +51,17 @@ class Rewrite:
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """Do not run it. The reason is what the agent is told."""
+    """Do not run it. The agent gets the reason."""
 
     reason: str
 
 
 @dataclass(frozen=True, slots=True)
 class NeedsApproval:
-    """Run it only if an approver says yes to exactly these arguments: the agent waits.
+    """Run it only if an approver says yes to exactly these arguments; the agent waits.
 
-    `approver` is asked in place of the run's, and `timeout_ms` counts in place of the policy's. `own`: an earlier
-    `mat.approval` of exactly this call, unused and in time, will do. `reason`: why the rule wants it, for the trace.
+    `approver` is asked instead of the run's, and `timeout_ms` replaces the policy's. `own`: an earlier
+    `mat.approval` of exactly this call, unused and in time, suffices. `reason`: why the rule requires it, for the trace.
     """
 
     what: str = ""
@@ -73,10 +73,10 @@ class NeedsApproval:
 
 @dataclass(frozen=True, slots=True)
 class ConvertToApproval:
-    """Do not run it, and do not wait: the action becomes a request for approval, and the agent is told so.
+    """Do not run it, and do not wait: the action becomes a request for approval.
 
-    It gets `{"status": "pending approval", "approval": "step#n", "digest": ...}`. `own`: once a `mat.approval` of exactly
-    this call was given, asking again runs it.
+    The agent gets `{"status": "pending approval", "approval": "step#n", "digest": ...}`. `own`: after a `mat.approval` of
+    exactly this call, repeating the call runs it.
     """
 
     what: str = ""
@@ -86,7 +86,7 @@ class ConvertToApproval:
 
 @dataclass(frozen=True, slots=True)
 class Sandbox:
-    """Do not run it: deliver this reply, or what this function of the arguments (a plain dict) answers, awaitable or not."""
+    """Do not run it: deliver this reply, or the result of this function of the arguments (a plain dict), awaitable or not."""
 
     reply: Any
     reason: str = ""
@@ -94,12 +94,12 @@ class Sandbox:
 
 Decision: TypeAlias = Allow | Rewrite | Block | NeedsApproval | ConvertToApproval | Sandbox
 Rule: TypeAlias = Callable[[Record], Decision | None]
-"""proposed record -> decision, None where there is nothing to say.
+"""proposed record -> decision, or None without an opinion.
 
-A rule with a method `fresh()` is asked for a new one at the start of each run. That one may have `observe(record, verdict)`,
-shown each sealed and judged record in ask order, `ended(violations)`, shown what the end of an episode broke, and `state()`,
-a value with a canonical form that is part of the run's state. With `peeks` true it is called with the records asked before
-the proposed one and not judged yet as well: `rule(record, pending)`.
+A rule with a method `fresh()` creates a new rule with it at the start of each run. That rule may have `observe(record,
+verdict)`, called with each sealed and judged record in ask order, `ended(violations)`, called with the violations of an
+episode's end, and `state()`, a value with a canonical form that is part of the run's state. If `peeks` is true, it is also
+called with the records asked before the proposed one and not judged yet: `rule(record, pending)`.
 """
 Peek: TypeAlias = Callable[[Record], tuple[Violation, ...]]
 
@@ -110,16 +110,16 @@ CHANGED: Final = "changed after approval"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Governance:
-    """A policy. `name` stands for it in the configuration of a run.
+    """A policy in force. `name` represents it in the configuration of a run.
 
-    `capabilities`: capability sets by agent; who is listed may do nothing else. `rules`: asked in order. `approver`: who is
-    asked where a rule wants approval; without one, no. `default="deny"` blocks what neither a capability set nor a rule's
-    Allow covers, "allow" lets it pass. Where nothing is said, a policy with capability sets denies, so that an agent nobody
-    has heard of can do nothing, and one of rules alone allows what no rule objects to. `granters`: what an agent may grant
-    without holding it. `contracts`: resource contracts that agents work under without knowing, by agent, from their first call
-    on; "*" is one for the whole run, and those of the agents are its sub-contracts. `timeout_ms`: how long an approver may
-    take; `approve_within_ms`: how long an approval is good for; both in milliseconds of run time, None for no limit. `version`
-    stands for the policy in approvals; by default a digest of it.
+    `capabilities`: capability sets by agent; a listed agent may do nothing else. `rules`: asked in order. `approver`: who is
+    asked if a rule requires approval; without one, the answer is no. `default="deny"` blocks what neither a capability set nor
+    a rule's Allow covers, "allow" lets it pass. By default, a policy with capability sets denies, so that an unknown agent
+    can do nothing, and a policy of rules alone allows what no rule objects to. `granters`: what an agent may grant
+    without holding it. `contracts`: resource contracts that agents work under without knowing it, by agent, from their first
+    call on; "*" is one for the whole run, and those of the agents are its sub-contracts. `timeout_ms`: how long an approver may
+    take; `approve_within_ms`: how long an approval is valid; both in milliseconds of run time, None for no limit. `version`
+    represents the policy in approvals; by default a digest of it.
     """
 
     capabilities: Mapping[str, Iterable[str | Capability]] = field(default_factory=dict)
@@ -140,9 +140,9 @@ class Governance:
         for name in ("timeout_ms", "approve_within_ms"):
             value = getattr(self, name)
             if value is not None and (not isinstance(value, int) or isinstance(value, bool) or value < 0):
-                problems.append(f"{name}={value!r} is no time")
+                problems.append(f"{name}={value!r} is not a time")
         if self.approver is not None and not callable(self.approver):
-            problems.append(f"{self.approver!r} is no approver")
+            problems.append(f"{self.approver!r} is not an approver")
         problems += [f"{rule!r} is not a rule" for rule in self.rules if not callable(rule)]
         problems += [
             f"{who!r} has no resource contract in {item!r}"
@@ -156,7 +156,7 @@ class Governance:
 
     @property
     def denies(self) -> bool:
-        """Whether what nothing speaks of is denied."""
+        """Whether actions that no capability set and no rule covers are denied."""
         return self.default == "deny" or (self.default == "" and bool(self.capabilities))
 
 
@@ -165,7 +165,7 @@ _ALLOWED: Final = Mediation(decision="allow")
 
 @dataclass(slots=True)
 class _Case:
-    """One proposed action on its way through the rules: what it takes, what it became and what was said of it."""
+    """One proposed action on its way through the rules: what it uses, how it was rewritten, and what the rules decided."""
 
     proposed: Record
     desk: Desk | None
@@ -178,12 +178,12 @@ class _Case:
     allowed: bool = False
 
     def begin(self, record: Record, claim: AuthorityUse) -> None:
-        """A new round, with the action as it is now."""
+        """Begin a new round with the current form of the action."""
         self.record, self.claim, self.allowed, self.instead = record, claim, False, None
         self.wants.clear()
 
     def note(self, rule: str, decision: Allow | NeedsApproval | ConvertToApproval | Sandbox) -> None:
-        """What a rule said that stops no other rule from being asked. A request for approval goes before a stand-in."""
+        """Note a decision after which further rules are asked. A request for approval precedes a stand-in."""
         if isinstance(decision, Allow):
             self.allowed = True
         elif isinstance(decision, NeedsApproval):
@@ -197,7 +197,7 @@ class _Case:
 
     @property
     def arguments(self) -> FrozenDict:
-        """What would run, in recorded form."""
+        """The arguments that would run, in recorded form."""
         given = self.record.action.arguments
         if not self.changed or self.desk is None:
             return given
@@ -206,7 +206,7 @@ class _Case:
     def mediation(
         self, decision: Literal["allow", "rewrite", "block"], rule: str, reason: str, approval: str = ""
     ) -> Mediation:
-        """A decision with all that is known of the case."""
+        """Make the Mediation of a decision on this case."""
         tool, asked = self.proposed.action.name, self.proposed.action.arguments
         digests = self.changed or bool(approval)
         return Mediation(
@@ -220,14 +220,14 @@ class _Case:
         return self.mediation("block", rule, reason, approval)
 
     def run(self, rule: str, reason: str, approval: str = "") -> Mediation:
-        """Let it through, as it was asked or as it was rewritten."""
+        """Let the action through, as it was asked or rewritten."""
         if self.changed:
             return self.mediation("rewrite", self.rule, _joined(self.reason, reason), approval)
         return self.mediation("allow", rule, reason, approval)
 
 
 class Mediator:
-    """Judges the proposed actions of one run. A rule that raises, or returns something else, blocks, with the reason."""
+    """Decides on the proposed actions of one run. A rule that raises, or returns something invalid, blocks, with the reason."""
 
     def __init__(self, governance: Governance | None, peek: Peek | None = None) -> None:
         policy = governance or Governance()
@@ -251,7 +251,7 @@ class Mediator:
 
     @property
     def watches(self) -> bool:
-        """Whether sealed records are to be shown to `observe`."""
+        """Whether `observe` needs the sealed records."""
         return bool(self._watching)
 
     @property
@@ -267,15 +267,15 @@ class Mediator:
         return timed
 
     def observe(self, record: Record, verdict: Verdict | tuple[str, ...]) -> None:
-        """A sealed and judged record, in ask order."""
+        """Take a sealed and judged record, in ask order."""
         for each in self._watching:
             try:
                 cast(Any, each.rule).observe(record, verdict)
-            except Exception as error:  # fail closed: who did not see this cannot judge what comes
+            except Exception as error:  # fail closed: a rule that did not see this record cannot judge later ones
                 self._crashed(each.name, f"raised {type(error).__name__} when it was shown step {record.step}: {error}")
 
     def ended(self, violations: Sequence[Violation]) -> None:
-        """What the end of an episode, or of the run, broke."""
+        """Take the violations that the end of an episode, or of the run, revealed."""
         for each in self._rules:
             end = getattr(each.rule, "ended", None)
             try:
@@ -285,7 +285,7 @@ class Mediator:
                 self._crashed(each.name, f"raised {type(error).__name__} at the end of an episode: {error}")
 
     def _crashed(self, name: str, why: str) -> None:
-        """From now on the rule blocks whatever it is asked."""
+        """Make the rule block everything from now on."""
 
         def blocks(record: Record) -> Decision:
             return Block(f"rule {name} {why}")
@@ -295,7 +295,7 @@ class Mediator:
         self._watching = tuple(each for each in self._watching if each.name != name)
 
     def state(self) -> tuple[object, ...]:
-        """All that is kept in the run, as a value with a canonical form; empty where nothing was."""
+        """The mediator's state, as a value with a canonical form; empty if there is none."""
         rules = [(each.name, each.rule.state()) for each in self._rules if hasattr(each.rule, "state")]
         authority = () if self._authority is None else self._authority.state()
         found = (authority, tuple(rules))
@@ -304,7 +304,7 @@ class Mediator:
     # -- judging --------------------------------------------------------------------------------------------------------
 
     def mediate(self, proposed: Record, desk: Desk | None = None) -> MediationOutcome | None:
-        """The decision on a proposed action; None where nothing had anything to say."""
+        """The decision on a proposed action; None if no rule decided anything."""
         case: _Case | None = None
         record = proposed
         for _ in range(_PASSES):
@@ -338,13 +338,13 @@ class Mediator:
         return case.block(case.rule, f"rewritten {_PASSES} times without an end")
 
     def _plain(self, record: Record) -> MediationOutcome | None:
-        """Nobody had anything to say, and no authority is counted."""
+        """The decision if no rule decided anything and no authority is counted."""
         if self._peek is None and record.action.kind not in _TOLD:
             return _ALLOWED if self._says else None
         return self._settled(_Case(record, None, record))
 
     def _settled(self, case: _Case) -> MediationOutcome | None:
-        """The rules have let it pass, perhaps on terms."""
+        """The decision if the rules let the action pass, perhaps with conditions."""
         record, claim = case.record, case.claim
         if claim.undeclared and not case.allowed:
             said = f"{record.agent} has no capability set and no rule allows {record.action.name}"
@@ -382,7 +382,7 @@ class Mediator:
     # -- approvals ------------------------------------------------------------------------------------------------------
 
     def _wanted(self, case: _Case) -> MediationOutcome:
-        """Ask for each approval that a rule wants, one after another, and only then let it through."""
+        """Ask for each required approval, one after another, and only then let the action through."""
         used_up = self._take(case)
         if used_up:
             return case.block("capability", used_up)
@@ -424,7 +424,7 @@ class Mediator:
         )  # fmt: skip
 
     def _request(self, case: _Case) -> FrozenDict:
-        """What the record of an approval says of the action that waits for it."""
+        """The arguments of an approval record: the action that waits for it."""
         tool, arguments = case.record.action.name, case.arguments
         version = self.version()
         prefix = self._prefixes.of(case.desk.settled()) if case.desk is not None else ""
@@ -436,13 +436,13 @@ class Mediator:
         )  # fmt: skip
 
     def version(self) -> str:
-        """The policy's version, as approvals bind it."""
+        """The policy's version, which approvals bind."""
         if not self._version:
             self._version = policy_version(self._policy)
         return self._version
 
     def _earlier(self, case: _Case) -> str:
-        """An approval that an agent asked for before, of exactly this call; used from now on."""
+        """Use up an earlier approval of exactly this call that the agent asked for."""
         if case.desk is not None:
             self._own.read(case.desk.settled(), case.desk.pending(case.proposed.step))
         binding = approval_digest(case.record.action.name, case.arguments)
@@ -455,7 +455,7 @@ class Mediator:
         return artefact
 
     def _instead(self, case: _Case, rule: str, decision: ConvertToApproval | Sandbox) -> MediationOutcome:
-        """Nothing runs: the agent is told that approval is pending, or gets a stand-in's reply."""
+        """Replace the call: the agent gets the status "pending approval", or a stand-in's reply."""
         if isinstance(decision, Sandbox):
             return _stand_in(case, rule, decision)
         what = decision.what or case.record.action.name
@@ -482,7 +482,7 @@ class Mediator:
         return Pending(port=approval_port(what), request=request, call=None, settle=settle, abandon=lambda: None)
 
     def confirm(self, record: Record, mediation: Mediation) -> Mediation | None:
-        """Asked once more before the port gets what was approved: a block where it changed since, or came too late.
+        """Check an approved call again before the port gets it; returns a block if it has changed or the approval has expired.
 
         `record.executed` are the arguments that would run, in recorded form, as those of `mediation` are.
         """
@@ -516,7 +516,7 @@ _DECISIONS: Final = frozenset((Allow, Rewrite, Block, NeedsApproval, ConvertToAp
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _AskedRule:
-    """A rule as it is asked in this run. `peeks`: it is shown the records that were asked before and are not judged yet."""
+    """A rule in this run. `peeks`: it also gets the records that were asked before and are not judged yet."""
 
     rule: Rule
     name: str
@@ -528,13 +528,13 @@ class _AskedRule:
         made = rule if fresh is None else fresh()
         if not callable(made):
             raise SpecError(
-                what=f"{name_of(rule)}.fresh() gave {made!r}, which is not a rule", fix="give a function of the record"
+                what=f"{name_of(rule)}.fresh() returned {made!r}, which is not a rule", fix="give a function of the record"
             )
         name = getattr(made, "__name__", None) or type(made).__name__
         return cls(rule=made, name=name, peeks=bool(getattr(made, "peeks", False)))
 
     def decision(self, record: Record, desk: Desk | None) -> Decision | None:
-        """What the rule says; a Block where it raises, or says what means nothing."""
+        """The rule's decision; a Block if it raises, or returns something invalid."""
         try:
             if self.peeks:
                 found = self.rule(record, () if desk is None else desk.pending(record.step))  # type: ignore[call-arg]
@@ -550,7 +550,7 @@ class _AskedRule:
 
 
 def _malformed(decision: Decision, name: str) -> Decision:
-    """The decision, or a block where its parts mean nothing."""
+    """The decision, or a block if a part of it is invalid."""
     problem = ""
     if not isinstance(decision, Allow) and not isinstance(decision.reason, str):
         problem = f"a reason of type {type(decision.reason).__name__}"
@@ -562,7 +562,7 @@ def _malformed(decision: Decision, name: str) -> Decision:
 
 
 def _rewritten(record: Record, decision: Rewrite, name: str) -> tuple[Record, str]:
-    """The record as rewritten, the very same where that changes nothing, and why it cannot be done."""
+    """(the rewritten record, or the same object if nothing changes; why it cannot be rewritten)."""
     try:
         changed = snapshot_arguments(decision.arguments, "rewrite")
         arguments = FrozenDict({**record.action.arguments, **changed})
@@ -599,7 +599,7 @@ def _differing(one: Mapping[str, Any], other: Mapping[str, Any]) -> list[str]:
 
 
 def policy_version(governance: Governance) -> str:
-    """A digest of what a policy says, as far as it is data: names, sets, limits, and its rules by name."""
+    """A digest of the parts of a policy that are data: names, sets, limits, and its rules by name."""
     from mat.core.allowed import describe
 
     def limits(item: Capability) -> list[tuple[str, str]]:

@@ -1,8 +1,8 @@
-"""Policies from files: YAML or JSON, as untrusted input (DESIGN decision 20).
+"""Load policies from YAML or JSON files, which are untrusted input (DESIGN decision 20).
 
-A file says what from a closed vocabulary; nothing in it is imported, evaluated or called. Approvers are named, and given by
-whoever loads the file. `load` says everything that is wrong in one SpecError, with lines where the format has them;
-`load_or_block` gives a policy that blocks every action instead, with the reason in the trace.
+A file uses a closed vocabulary; nothing in it is imported, evaluated or called. It names approvers, which the
+caller of `load` passes in. `load` reports all problems in one SpecError, with line numbers if the format has them;
+`load_or_block` instead returns a policy that blocks every action, with the reason in the trace.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ def _level(*, below: Any, verify: NamedApprover | None = None, **parts: Any) -> 
 
 
 def _policy(*, approver: NamedApprover | None = None, variants: Mapping[str, Mapping[str, bool]] = {}, **parts: Any) -> Policy:
-    """All but the version and the contracts, which are made of the data as it stands."""
+    """Make the policy, except for the version and the contracts, which are made from the raw data."""
     declared = tuple(Variant(name=name, **switches) for name, switches in variants.items())
     for name in ("mat", "version", "contracts"):
         parts.pop(name, None)
@@ -104,9 +104,9 @@ def _decision(kind: str, **said: Any) -> Decision:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Match:
-    """Which actions a rule is about: all conditions that are given hold. Paths read arguments, or `state.` the projection.
+    """Which actions a rule applies to: all given conditions hold. Paths read arguments, or with `state.` the projection.
 
-    In doubt a rule that restricts applies, and one that allows (`widens`) does not. Where a path names several values, a
+    In doubt a rule that restricts applies, and one that allows (`widens`) does not. If a path names several values, a
     restriction's `where` is met by any of them and its `unless` by all of them, and what is missing meets neither; for a rule
     that allows it is the other way round.
     """
@@ -122,7 +122,7 @@ class _Match:
 
 
 def _matching(kind: str) -> Callable[..., Rule]:
-    """Rules that decide one thing on the actions they match."""
+    """Make a rule that gives one decision on the actions that it matches."""
 
     def make(*, id: str = "", **said: Any) -> Rule:
         match = _Match(**{name: said.pop(name) for name in _MATCH if name in said})
@@ -205,7 +205,7 @@ _RULES: Final[Mapping[str, From]] = {
     "sandbox": From(sandbox, agents=NameList, **_STAND_INS),
     "route": From(_route, by=given("approver", "approvers", needed=True), on=Reach),
 }
-"""All rules that a file can name, with what each takes."""
+"""All rules that a file can name, with their parameters."""
 _RULE: TypeAlias = Annotated[Any, OneOf("rule", {kind: Annotated[Any, takes] for kind, takes in _RULES.items()})]
 _LEVEL: Final = From(
     _level, below=Amount, keep=list[_CAPABILITY] | None, verify=_APPROVER, on=Reach, high_impact=Stricter, rules=list[_RULE],
@@ -231,24 +231,24 @@ _GOVERNING: Final = ("capabilities", "rules", "routing", "contracts")
 
 @dataclass(frozen=True, slots=True)
 class _Given:
-    """What whoever loads a file gives to it, by name."""
+    """The functions that the caller of `load` passes in, by name."""
 
     approvers: Mapping[str, Approver]
 
 
 def load(path: str | Path, *, approvers: Mapping[str, Approver] | None = None) -> Policy:
-    """The policy of a .yaml, .yml or .json file. SpecError lists every problem; `approvers` gives those that it names."""
+    """Load the policy of a .yaml, .yml or .json file. SpecError lists every problem; `approvers`: the ones that it names."""
     path = Path(path)
     return loads(text_of(path, "policy"), json=path.suffix == ".json", approvers=approvers, where=str(path))
 
 
 def loads(text: str, *, json: bool = False, approvers: Mapping[str, Approver] | None = None, where: str = "policy") -> Policy:
-    """The policy that a text holds: YAML, or JSON."""
+    """Load a policy from a text in YAML or JSON."""
     data, lines = data_of(text, json=json, kind="policy", where=where)
     reader = FileReader(lines, where)
     policy = _read(reader, data, _Given(approvers or {}))
     if reader.problems or policy is None:
-        raise reader.error("policy", why="a policy means what it says, or nothing", fix="see docs/governance.md")
+        raise reader.error("policy", why="a policy with a problem is not applied at all", fix="see docs/governance.md")
     return policy
 
 
@@ -267,7 +267,7 @@ def _read(reader: FileReader, data: object, context: _Given) -> Policy | None:
 
 
 def load_or_block(path: str | Path, *, approvers: Mapping[str, Approver] | None = None) -> Policy:
-    """The same for a file that is read while a system runs: one that cannot be read blocks every action, and says why."""
+    """Like `load`, for a running system: if the file cannot be used, the policy blocks every action and says why."""
     try:
         return load(path, approvers=approvers)
     except MatError as error:

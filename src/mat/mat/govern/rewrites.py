@@ -1,8 +1,8 @@
 """Rules that change an action: strip, redact, clamp, replace, drop recipients, ask first. And contracts as rules (A5.2).
 
 Each function makes a rule for `Governance(rules=...)`. `tools` are exact names of tools (or of whatever `kinds` says), by
-default all. A parameter that is not there, or whose value is of another shape, is left alone: to insist on it is the business
-of capability sets, by which a rewritten action is judged again before it runs.
+default all. A parameter that is missing, or whose value has another shape, is left alone: capability
+sets, which judge a rewritten action again before it runs, can require it.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _NOTHING: Final = object()
 
 
 def strip(parameters: Names, *, tools: Names = (), matching: str | None = None, kinds: Iterable[ActionKind] = _TOOLS) -> Rule:
-    """Take a value out: a parameter, which becomes empty, a key inside one ("body.note"), or only the text that matches."""
+    """Remove a value: a parameter, which becomes empty, a key inside one ("body.note"), or only the text that matches."""
     pattern = None if matching is None else _compiled(matching)
 
     def stripped(value: Any) -> Any:
@@ -58,9 +58,9 @@ def strip(parameters: Names, *, tools: Names = (), matching: str | None = None, 
 def redact(
     kinds_of_data: Names = _PII, *, tools: Names = (), parameters: Names = (), kinds: Iterable[ActionKind] = _TOOLS
 ) -> Rule:
-    """Mask personal data of these kinds, and keys and bearer tokens, in the texts of some parameters, by default of all.
+    """Mask personal data of these kinds, and keys and bearer tokens, in the texts of the given parameters, by default all.
 
-    The kinds are those of `mat.core.redact.find_pii`; "secret" stands for keys and tokens alone. A mask is the kind in
+    The kinds are those of `mat.core.redact.find_pii`; "secret" means keys and tokens. A mask is the kind in
     brackets.
     """
     wanted = _names(kinds_of_data, "kinds_of_data")
@@ -75,7 +75,7 @@ def redact(
         for kind, found in sorted(find_pii(text), key=lambda item: -len(item[1])):
             if kind in wanted:
                 text = text.replace(found, f"[{kind}]")
-        return _MARK.sub(r"[\1]", Redactor().text(text))  # the record of the call has marks where it holds a key or a token
+        return _MARK.sub(r"[\1]", Redactor().text(text))  # the record of the call has marks instead of keys and tokens
 
     def clean(value: Any) -> Any:
         return _in_texts(value, masked)
@@ -90,7 +90,7 @@ def clamp(
     parameter: str, least: float | None = None, most: float | None = None, *, tools: Names = (),
     kinds: Iterable[ActionKind] = _TOOLS,
 ) -> Rule:  # fmt: skip
-    """Bring a number into a range, both ends included. What is no number, NaN among them, is blocked."""
+    """Bring a number into a range, both ends included. Other values, including NaN, are blocked."""
     if (least is None and most is None) or (least is not None and most is not None and least > most):
         raise SpecError(what=f"clamp of {parameter!r} to {least}..{most}", fix="give least=, most= or both, least first")
 
@@ -111,7 +111,7 @@ def _end(bound: float | None) -> str:
 def replaced(
     parameter: str, value: object, *, tools: Names = (), unless: Allowed | None = None, kinds: Iterable[ActionKind] = _TOOLS
 ) -> Rule:
-    """Put a value in the place of whatever is there, or of whatever `unless` (an allow-list) does not allow."""
+    """Replace the value of a parameter, always or unless `unless` (an allow-list) allows it."""
     allowed = None if unless is None else _allowed(unless, parameter)
 
     def put(before: Any) -> Any:
@@ -123,7 +123,7 @@ def replaced(
 def keep_only(
     parameter: str, allowed: Allowed, *, tools: Names = (), kinds: Iterable[ActionKind] = _TOOLS, least: int = 1
 ) -> Rule:
-    """Keep those members of a list, or of a text with commas, that are allowed; blocked where fewer than `least` stay."""
+    """Keep only the allowed members of a list, or of a text with commas; blocked if fewer than `least` remain."""
     checked = _allowed(allowed, parameter)
 
     def kept(value: Any) -> Any:
@@ -144,9 +144,9 @@ def drop_recipients(
     parameters: Names = ("to", "cc", "bcc", "recipients"), *, allowed: Allowed, tools: Names = (),
     kinds: Iterable[ActionKind] = _TOOLS,
 ) -> Rule:  # fmt: skip
-    """Leave out the recipients that are not allowed, wherever they are named; blocked where nobody is left.
+    """Remove recipients that are not allowed, in all parameters that name them; blocked if nobody is left.
 
-    Addresses are compared without display name and case, so `allowed` lists them in lower case: "ann@shop.example".
+    Addresses are compared without display name and case; list them in `allowed` in lower case: "ann@shop.example".
     """
     checked, names = _allowed(allowed, "allowed"), _names(parameters, "parameters")
     wanted, speaks = frozenset(_names(tools, "tools") if tools else ()), frozenset(kinds)
@@ -188,7 +188,7 @@ def needs_approval(
 
 
 def _on(tools: Names, when: When | None, name: str, decide: Callable[[Record], Decision]) -> Rule:
-    """A rule on some tools, or on those for which `when` is true, or on what has high impact where neither is given."""
+    """A rule for some tools, or for actions for which `when` is true; without either, for actions of high impact."""
     wanted = frozenset(_names(tools, "tools") if tools else ())
 
     def rule(record: Record) -> Decision | None:
@@ -205,10 +205,10 @@ def _on(tools: Names, when: When | None, name: str, decide: Callable[[Record], D
 
 
 def shield(what: Contract | Formula, *, id: str = "", repair: str = "") -> Rule:
-    """A contract, or a formula of the past, as a rule: an action that would break it is blocked, with its repair.
+    """Make a rule from a contract, or a formula of the past: it blocks actions that would break it, with its repair.
 
-    The same language as contracts, judged on the proposed action with everything asked before it. A contract that is only
-    settled later cannot shield: SpecError.
+    It uses the language of contracts and judges the proposed action with everything asked before it. SpecError for a contract
+    that later steps decide.
     """
     if isinstance(what, Contract):
         guard = replace(what, policy="block", id=id or what.id, repair=repair or what.repair)
@@ -216,8 +216,8 @@ def shield(what: Contract | Formula, *, id: str = "", repair: str = "") -> Rule:
         if ahead:
             raise SpecError(
                 what=f"contract {what.id!r} cannot shield: {what.text}",
-                why="it is settled by later steps, when the action has been done",
-                fix="say it by past operators, such as always(paid.implies(once(verified)))",
+                why="later steps decide it, and by then the action has been done",
+                fix="use past operators, such as always(paid.implies(once(verified)))",
             )
         if guard.raw:
             raise SpecError(
@@ -230,7 +230,7 @@ def shield(what: Contract | Formula, *, id: str = "", repair: str = "") -> Rule:
 
 
 class _Shield:
-    """A contract as a rule. For each run there is a new one, which folds the trace as a judge does."""
+    """A contract as a rule. Each run has a new one, which folds the trace like a judge."""
 
     peeks = True
 
@@ -246,7 +246,7 @@ class _Shield:
     def __call__(self, record: Record, pending: Sequence[Record] = ()) -> Decision | None:
         episode = record.state.get(EPISODE)
         judge, before = self._judge, pending
-        if episode != self._episode:  # a case of its own, which began after the last judged step
+        if episode != self._episode:  # a new episode, which began after the last judged step
             judge, before = Judge((self._guard,)), [item for item in pending if item.state.get(EPISODE) == episode]
         for violation in judge.peek(record, before):
             return Block(violation.repair or violation.message or violation.contract)
@@ -269,7 +269,7 @@ def _each(
     name: str, parameters: tuple[str, ...], tools: Names, kinds: Iterable[ActionKind], change: Callable[[Any], Any],
     *, inside: Callable[[Any, Sequence[str]], Any] | None = None,
 ) -> Rule:  # fmt: skip
-    """A rule that changes some parameters by value. What `change` refuses with a ValueError is blocked."""
+    """A rule that changes the values of some parameters. A ValueError of `change` blocks the action."""
     wanted, speaks = frozenset(_names(tools, "tools") if tools else ()), frozenset(kinds)
     nested = inside or (lambda value, path: _at(value, path, change))
 
@@ -295,7 +295,7 @@ def _each(
 
 
 def _at(value: Any, path: Sequence[str], change: Callable[[Any], Any]) -> Any:
-    """A copy with what stands at a path changed; the very same where nothing does. `*` is every member."""
+    """A copy with the value at a path changed, or the same object if nothing changes. `*` is every member."""
     if not path:
         return change(value)
     head, rest = path[0], path[1:]
@@ -312,7 +312,7 @@ def _at(value: Any, path: Sequence[str], change: Callable[[Any], Any]) -> Any:
 
 
 def _in_texts(value: Any, change: Callable[[str], str]) -> Any:
-    """A copy with every text inside changed, keys not; the very same where none is."""
+    """A copy with every text inside changed, except keys, or the same object if nothing changes."""
     if isinstance(value, str):
         new = change(value)
         return value if new == value else new
@@ -326,7 +326,7 @@ def _in_texts(value: Any, change: Callable[[str], str]) -> Any:
 
 
 def _without(value: Any, key: str) -> Any:
-    """A mapping without a key, or a list with the member there emptied; the very same where it is not there."""
+    """A mapping without a key, or a list with that member emptied; the same object if it is missing."""
     if isinstance(value, Mapping):
         return FrozenDict({name: item for name, item in value.items() if name != key}) if key in value else value
     return _at(value, (key,), _emptied)
@@ -343,7 +343,7 @@ def _emptied(value: Any) -> Any:
 
 
 def _members(value: Any) -> tuple[list[Any] | None, Callable[[list[Any]], Any]]:
-    """The members of a list, or of a text separated by commas or semicolons, and how to put some of them together again."""
+    """The members of a list, or of a text separated by commas or semicolons, and a function that joins some of them again."""
     if isinstance(value, list):
         return list(value), FrozenList
     if isinstance(value, str):
@@ -352,7 +352,7 @@ def _members(value: Any) -> tuple[list[Any] | None, Callable[[list[Any]], Any]]:
 
 
 def _address(item: Any) -> Any:
-    """A recipient as allow-lists compare it: the address alone, in lower case. What holds more than one address is itself."""
+    """A recipient as allow-lists compare it: only the address, in lower case. A text with several addresses is unchanged."""
     if not isinstance(item, str):
         return item
     found = re.fullmatch(r"[^<>]*<([^<>]*)>", item.strip())
@@ -362,7 +362,7 @@ def _address(item: Any) -> Any:
 def _allowed(allowed: Allowed, name: str) -> Allowed:
     if not is_allow_list(allowed):
         raise SpecError(
-            what=f"{name}: {allowed!r} is no allow-list", why="a bare value would match by containment",
+            what=f"{name}: {allowed!r} is not an allow-list", why="a bare value would match by containment",
             fix="give a set of values, a (least, most) tuple of numbers, or a predicate",
         )  # fmt: skip
     return frozenset(allowed) if isinstance(allowed, Collection) and not isinstance(allowed, tuple) else allowed
@@ -372,15 +372,13 @@ def _compiled(expression: str) -> re.Pattern[str]:
     try:
         return re.compile(expression)
     except re.error as error:
-        raise SpecError(what=f"{expression!r} is no regular expression: {error}", fix="see the re module") from error
+        raise SpecError(what=f"{expression!r} is not a regular expression: {error}", fix="see the re module") from error
 
 
 def _names(given: Names, what: str) -> tuple[str, ...]:
     found = (given,) if isinstance(given, str) else tuple(given)
     if not found or not all(isinstance(name, str) and name for name in found):
-        raise SpecError(
-            what=f"{what}={given!r} names nothing", fix=f"give {what} as a name or several, as recorded in the trace"
-        )
+        raise SpecError(what=f"{what}={given!r} is empty", fix=f"give {what} as one or several names, as recorded in the trace")
     return found
 
 

@@ -1,7 +1,7 @@
-"""Sandboxed ports: writes of agents that are not trusted are answered by a stand-in, and reach nothing (Sec. IV-E).
+"""Sandboxes: a stand-in answers the writes of untrusted agents, and the port is not called (Sec. IV-E).
 
-The port is not invoked: the record says effected "no" and mediation "rewrite" with a reason that begins with "sandbox". Reads
-go through, so that the agent goes on with real data.
+The record says effected "no" and mediation "rewrite", with a reason that begins with "sandbox". Reads
+go through, so that the agent continues with real data.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ _OTHERWISE: Final = ("dry_run", "block")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StandIns:
-    """What answers in place of ports. `replies`: tool or memory -> a fake, called with the arguments by name, or a value.
+    """Stand-ins that replace ports. `replies`: tool or memory -> a fake, called with the arguments by name, or a value.
 
-    A call that none of them answers gets a dry-run reply (a memory's write: None), or is blocked with `otherwise="block"`. A
-    fake may be async where its port is, and what it raises is what the agent meets. One that keeps state belongs to one run:
+    Any other call gets a dry-run reply (a memory's write: None), or is blocked with `otherwise="block"`. A
+    fake can be async if its port is, and the agent gets its exceptions. A fake with state belongs to one run:
     make it in the fixture.
     """
 
@@ -41,7 +41,7 @@ class StandIns:
             raise SpecError(what=f"sandbox: {'; '.join(problems)}", fix='StandIns(replies={"refund": fake_refund})')
 
     def answer(self, record: Record, why: str) -> Decision | None:
-        """The decision on a call: a stand-in for what writes, nothing to say for all else."""
+        """The decision on a call: a stand-in for writes, None for anything else."""
         action = record.action
         if action.effect != "write" or not action.boundary:
             return None
@@ -53,23 +53,23 @@ class StandIns:
 
 
 def dry_run(name: str) -> dict[str, str]:
-    """The reply of a call that was made on paper only."""
+    """The reply of a dry run."""
     return {"status": "dry run", "action": name}
 
 
 def _with_names(reply: Any) -> Any:
-    """A fake has the signature of what it stands in for; a decision's callable takes the arguments as one mapping."""
+    """Adapt a fake, which has its port's signature, to a decision's callable, which takes the arguments as one mapping."""
     if not callable(reply):
         return reply
     return lambda arguments: reply(**arguments)
 
 
 def sandbox(agents: str | Iterable[str], replies: Mapping[str, Any] | None = None, *, otherwise: Otherwise = "dry_run") -> Rule:
-    """A rule that sandboxes these agents, by exact name, whatever their trust."""
+    """Make a rule that sandboxes these agents, by exact name, regardless of their trust."""
     names = frozenset((agents,) if isinstance(agents, str) else agents)
     stand_ins = StandIns(replies=replies or {}, otherwise=otherwise)
     if not names:
-        raise SpecError(what="sandbox of no agent", why="it would do nothing", fix='sandbox("intern")')
+        raise SpecError(what="the sandbox names no agent", why="it would do nothing", fix='sandbox("intern")')
 
     def sandbox(record: Record) -> Decision | None:
         return stand_ins.answer(record, f"{record.agent} is not trusted") if record.agent in names else None

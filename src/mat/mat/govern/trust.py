@@ -1,6 +1,6 @@
-"""Trust per agent (A5.4): a number in [0, 1] from contract outcomes and policy events, and what follows where it is low.
+"""Trust per agent (A5.4): a number in [0, 1] from contract outcomes and policy events, and the consequences of low trust.
 
-A heuristic for routing and sandboxing, no guarantee (Sec. IV-E). Between events trust decays towards a prior p with a
+It is a heuristic for routing and sandboxing, not a guarantee (Sec. IV-E). Between events trust decays towards a prior p with a
 half-life h, so that neither old merit nor old guilt dominates; an event moves it by its weight w:
 
     T(t) = p + (T(u) - p) * 2 ** -((t - u) / h)         from the last event at u
@@ -8,8 +8,8 @@ half-life h, so that neither old merit nor old guilt dominates; an event moves i
     T <- 1 - (1 - T) * (1 - w)                          a clean effect, a check that passed
 
 All of it is integer arithmetic in units of 1/10,000. Decay is rounded towards the prior, events away from where they started
-by the least unit, so T stays in [0, 1], every event counts, and the prior is reached. An event takes a share of what is
-there: after any amount of good behaviour one hard violation with w = 0.4 leaves 0.6 at most.
+by the least unit, so T stays in [0, 1], every event counts, and the prior is reached. An event takes a share of the current
+value: after any amount of good behaviour one hard violation with w = 0.4 leaves at most 0.6.
 """
 
 from __future__ import annotations
@@ -68,11 +68,11 @@ WEIGHTS: Final[Mapping[str, Fraction]] = {
 }  # fmt: skip
 """Default weight of each event."""
 RULE: Final = "trust"
-"""The rule that mediations taken for lack of trust name. They are no evidence: distrust must not feed on itself."""
+"""The rule name of mediations for lack of trust. They are not evidence, because distrust must not reinforce itself."""
 
 
 def units(share: TrustShare, what: str = "trust") -> int:
-    """A share in units of 1/10,000, exactly; SpecError where it is outside [0, 1] or finer than that."""
+    """A share in units of 1/10,000, exactly; SpecError if it is outside [0, 1] or has more decimals."""
     problem = _not_a_share(share)
     if problem:
         raise SpecError(what=f"{what} {problem}", fix="give a number from 0 to 1 with at most four decimals")
@@ -84,20 +84,20 @@ def _fraction(share: TrustShare) -> Fraction:
 
 
 def _not_a_share(share: object) -> str:
-    """What keeps a value from being a share, or an empty text."""
+    """Why a value is not a share, or ""."""
     if isinstance(share, bool) or not isinstance(share, Fraction | Decimal | float | int | str):
-        return f"is {share!r}, which is no number"
+        return f"is {share!r}, which is not a number"
     try:
         number = _fraction(share)
     except (ValueError, OverflowError, ZeroDivisionError):
-        return f"is {share!r}, which is no number"
+        return f"is {share!r}, which is not a number"
     if not 0 <= number <= 1:
         return f"is {share}, which is outside 0 to 1"
     return "" if (number * UNITS).denominator == 1 else f"is {share}, which has more than four decimals"
 
 
 def shown(value: int) -> str:
-    """Units as a person reads them: 0.3120."""
+    """Units as a decimal number: 0.3120."""
     return f"{value // UNITS}.{value % UNITS:04d}"
 
 
@@ -143,7 +143,7 @@ def decayed(value: int, *, elapsed: int, prior: int, half_life: int) -> int:
 
 
 def moved(value: int, weight: int, *, up: bool) -> int:
-    """Trust after an event; in between its value before and the end it moves to, and never where it was unless at that end."""
+    """Trust after an event: it moves from its value towards 0 or 1, by at least one unit unless it is already there."""
     if up:
         return UNITS - (UNITS - weight) * (UNITS - value) // UNITS
     return (UNITS - weight) * value // UNITS
@@ -153,15 +153,15 @@ def moved(value: int, weight: int, *, up: bool) -> int:
 
 _EFFECTS: Final = frozenset(("tool_call", "retrieval", "memory_read", "memory_write"))
 _NOT_EVIDENCE: Final = (RULE, "sandbox")
-"""Rules that act for lack of trust: what they do is no evidence, or distrust would feed on itself."""
+"""Rules that act for lack of trust: what they do is not evidence, or distrust would reinforce itself."""
 
 
 def events_of(record: Record, violations: Sequence[Violation] = ()) -> tuple[TrustEvent, ...]:
-    """What a sealed step says of the agent that took it. Checks and approvals speak of others too, see `evidence`.
+    """The trust events of a sealed step for the agent that took it. Checks and approvals also affect others, see `evidence`.
 
-    Each violation counts. A block or rewrite counts besides, unless it was taken for lack of trust, by a contract that is
-    among those violations, or on an approver's word, which counts where it was given. Where nothing of that happened, an
-    effect that was asked for and came about is clean.
+    Each violation counts. A block or rewrite also counts, unless it was decided for lack of trust, by a contract that is
+    among those violations, or by an approver, whose answer counts itself. If nothing of that happened, an
+    effect that was requested and happened is clean.
     """
     found: list[TrustEvent] = ["hard_violation" if item.severity == "hard" else "soft_violation" for item in violations]
     mediation = record.mediation
@@ -189,10 +189,10 @@ def _came_about(record: Record) -> bool:
 
 
 def evidence(record: Record, violations: Sequence[Violation], agents: Mapping[int, str]) -> Iterator[tuple[str, TrustEvent]]:
-    """(agent, event) for everything a sealed step says. `agents`: who took this step and the earlier ones.
+    """(agent, event) for every trust event of a sealed step. `agents`: who took this step and the earlier ones.
 
-    A check speaks of the agents whose results it was made on (`supports=`), or of the one that made it where it names none;
-    an approver's no of the agent that asked, or whose action it was.
+    A check is about the agents whose results it checked (`supports=`), or about the one that made it if it names none;
+    an approver's refusal is about the agent that asked, or whose action it was.
     """
     for item in violations:
         if item.step != record.step:  # a contract may blame an earlier step, and another agent
@@ -211,13 +211,13 @@ def evidence(record: Record, violations: Sequence[Violation], agents: Mapping[in
 
 
 def _step_of(artefact: str) -> int:
-    """The step that made an artefact such as `step#3` or `claim#3`; -1 for what no step of the run made."""
+    """The step that made an artifact such as `step#3` or `claim#3`; -1 for what no step of the run made."""
     kind, _, number = artefact.partition("#")
     return int(number) if kind in ("step", "claim") and number.isdecimal() else -1
 
 
 def _refused(answer: object) -> bool:
-    """Whether an approver said no: in its own words, or as the state that the mediator recorded. Silence is no refusal."""
+    """Whether an approver said no: in its answer, or as the status that the mediator recorded. No answer is not a refusal."""
     return answer is False or (isinstance(answer, dict) and answer.get("status") == "rejected")
 
 
@@ -232,15 +232,15 @@ _REACH: Final = ("write", "high", "all")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Level:
-    """What an agent is held to while its trust is below a threshold. Levels add up: all that it is below apply.
+    """The restrictions of an agent while its trust is below a threshold. Levels add up: all with a higher threshold apply.
 
-    Of what they ask for, a block comes before a stand-in, a rewrite and an approval; of two of a kind, the lower level's.
+    A block takes precedence over a stand-in, a rewrite and an approval; of two of a kind, the lower level's does.
 
-    `keep` shrinks what it may call to these capabilities; they are asked besides its own set, so they never widen it.
+    `keep` limits its calls to these capabilities, in addition to its own set, so they never widen it.
     `verify` routes its actions to a verifier, called as an approver is, which `verifier` names; `on` says which actions:
     those that write, those of high impact, or all that cross a boundary. `high_impact="approve"` asks the run's approver for
-    actions of high impact, `"block"` stops them. `rules` are asked besides those of the policy. `sandbox` answers its writes
-    from stand-ins.
+    actions of high impact, `"block"` blocks them. `rules` are asked in addition to the policy's. `sandbox` answers its writes
+    with stand-ins.
     """
 
     below: TrustShare
@@ -262,11 +262,11 @@ class Level:
         if self.verify is not None and not callable(self.verify):
             problems.append(f"verify={self.verify!r} cannot be called")
         if isinstance(self.rules, str) or not all(callable(rule) for rule in self.rules):
-            problems.append("rules holds something that is no rule")
+            problems.append("rules contains something that is not a rule")
         if isinstance(self.keep, str):
-            problems.append(f"keep is one text; write [{self.keep!r}]")
+            problems.append(f"keep is a single string; write [{self.keep!r}]")
         if self.keep is None and self.verify is None and not self.high_impact and not self.rules and self.sandbox is None:
-            problems.append("nothing follows from it")
+            problems.append("it has no consequence")
         if problems:
             raise SpecError(what=f"level of trust: {'; '.join(problems)}", fix="see mat.govern.trust.Level")
         object.__setattr__(self, "below", _fraction(self.below))
@@ -275,7 +275,7 @@ class Level:
             object.__setattr__(self, "keep", tuple(self.keep))
             if any(isinstance(item, Capability) and item.rates for item in self.keep):
                 raise SpecError(
-                    what="level of trust: keep holds a rate limit", why="calls are counted in the agent's own set",
+                    what="level of trust: keep contains a rate limit", why="calls are counted in the agent's own set",
                     fix="leave the rate out of keep, and in the capabilities of the agent",
                 )  # fmt: skip
             _kept(self)
@@ -287,11 +287,11 @@ class Level:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trust:
-    """The formula with its numbers, and the levels: a rule of governance that learns while a run goes on.
+    """The parameters of trust and its levels: a governance rule that learns during a run.
 
     `prior`: where trust starts and goes back to. `half_life`: in steps of the run, or in milliseconds of run time with
-    `clock="ms"`. `start`: trust of agents that are known already, such as `trust.after(run).start`. `weights` by event,
-    over the defaults in WEIGHTS.
+    `clock="ms"`. `start`: trust of agents that are already known, such as `trust.after(run).start`. `weights`: by event,
+    overriding the defaults in WEIGHTS.
     """
 
     prior: TrustShare = Fraction(7, 10)
@@ -311,7 +311,7 @@ class Trust:
         problems += [f"no event is called {name!r}{did_you_mean(name, EVENTS)}" for name in unknown]
         for table, values in (("start", self.start), ("weight", self.weights)):
             problems += [f"{table} of {name} {problem}" for name, share in values.items() if (problem := _not_a_share(share))]
-        problems += [f"{level!r} is no level" for level in self.levels if not isinstance(level, Level)]
+        problems += [f"{level!r} is not a Level" for level in self.levels if not isinstance(level, Level)]
         if problems:
             raise SpecError(what=f"trust: {'; '.join(problems)}", fix=f"events are {', '.join(EVENTS)}; shares are 0 to 1")
         object.__setattr__(self, "prior", _fraction(self.prior))
@@ -324,11 +324,11 @@ class Trust:
         return TrustLedger(self)
 
     def __call__(self, record: Record) -> Decision | None:
-        """As a rule outside a run: judged by where trust starts."""
+        """The rule outside a run: it decides by the initial trust."""
         return self.fresh()(record)
 
     def after(self, run: Run) -> Trust:
-        """The same, starting from where a run left the agents that acted in it: what one task carries over to the next."""
+        """The same parameters, starting from the trust at the end of a run, to carry it over to the next task."""
         ledger = self.fresh()
         said, late = {verdict.step: verdict for verdict in run.verdicts}, _late(run)
         for _, group in groupby(run.records, key=lambda record: record.state.get(EPISODE)):
@@ -346,7 +346,7 @@ def _shares(values: Mapping[str, TrustShare]) -> FrozenDict:
 
 
 def _late(run: Run) -> list[Violation]:
-    """Violations that no step showed, only the end of the run or of an episode."""
+    """Violations that only the end of the run or of an episode revealed."""
     shown_by_steps = Counter(_key(violation) for verdict in run.verdicts for violation in verdict.violations)
     found = []
     for violation in run.violations:
@@ -358,12 +358,12 @@ def _late(run: Run) -> list[Violation]:
 
 
 def _key(violation: Violation) -> tuple[str, int, str, str]:
-    """What a violation keeps when the end of the run names the agent of an earlier step that is to blame."""
+    """The part of a violation that stays the same when the end of the run blames the agent of an earlier step."""
     return (violation.contract, violation.step, violation.instance, violation.message)
 
 
 class TrustLedger:
-    """The trust of each agent in one run. A rule; what it decides names the trust that it acted on."""
+    """The trust of each agent in one run. It is a rule; its decisions name the trust that they are based on."""
 
     __name__ = RULE
 
@@ -379,7 +379,7 @@ class TrustLedger:
         self._now = 0
 
     def of(self, agent: str, *, at: int) -> int:
-        """Trust in an agent at a step, or millisecond, of the run; in units."""
+        """The trust in an agent at a step, or millisecond, of the run, in units."""
         value, since = self._scores.get(agent, (self._prior, at))
         return decayed(value, elapsed=at - since, prior=self._prior, half_life=self._half_life)
 
@@ -389,13 +389,13 @@ class TrustLedger:
         return {agent: Fraction(self.of(agent, at=at), UNITS) for agent in sorted(self._scores)}
 
     def state(self) -> tuple[tuple[str, int, int], ...]:
-        """What the future depends on: agent, trust at its last event in units, when that was."""
+        """The state that later decisions depend on: agent, trust at its last event in units, and the time of that event."""
         return tuple((agent, value, at) for agent, (value, at) in sorted(self._scores.items()))
 
     def observe(self, record: Record, verdict: Verdict | tuple[str, ...]) -> None:
-        """A sealed and judged step, in ask order."""
+        """Take a sealed and judged step, in ask order."""
         self._agents[record.step] = record.agent
-        self._now = record.step if self._in_steps else max(self._now, record.sealed_ms)  # who asked first may end last
+        self._now = record.step if self._in_steps else max(self._now, record.sealed_ms)  # asked first can mean sealed last
         violations = verdict.violations if type(verdict) is Verdict else ()
         if not violations and record.action.kind in _EFFECTS:  # what most steps are
             mediation = record.mediation
@@ -407,7 +407,7 @@ class TrustLedger:
             self._count(agent, event)
 
     def ended(self, violations: Iterable[Violation]) -> None:
-        """Violations that only the end of an episode showed: what was promised and did not come."""
+        """Take the violations that only the end of an episode revealed: obligations that were not met."""
         for item in violations:
             agent = item.agent or self._agents.get(item.step, "")
             self._count(agent, "hard_violation" if item.severity == "hard" else "soft_violation")
@@ -429,7 +429,7 @@ class TrustLedger:
         if value >= self._highest:
             return None
         decisions = []
-        for below, level, kept in self._levels:  # the lowest threshold first: what it asks for holds
+        for below, level, kept in self._levels:  # the lowest threshold first: it takes precedence
             if value < below:
                 said = f"trust in {record.agent} is {shown(value)}, below {shown(below)}"
                 decisions.append(_held_to(level, kept, record, said))
@@ -437,7 +437,7 @@ class TrustLedger:
 
 
 def route(verify: Approver, *, on: Reach = "high", verifier: str = "verifier") -> Rule:
-    """A rule that routes actions to a verifier whatever the trust is: those that write, those of high impact, or all."""
+    """Make a rule that routes actions to a verifier regardless of trust: those that write, those of high impact, or all."""
     level = Level(below=1, verify=verify, verifier=verifier, on=on)
 
     def route(record: Record) -> Decision | None:
@@ -453,7 +453,7 @@ def _kept(level: Level) -> KeptSet | None:
 
 
 def _held_to(level: Level, kept: KeptSet | None, record: Record, said: str) -> Decision | None:
-    """What one level decides: what stops the action first, then what changes it, then who is asked."""
+    """The decision of one level: first what stops the action, then what changes it, then who is asked."""
     action = record.action
     refusal = "" if kept is None else within_sets(record, {record.agent: kept})
     if refusal:
@@ -473,7 +473,7 @@ def _held_to(level: Level, kept: KeptSet | None, record: Record, said: str) -> D
 
 
 def _ruled(rule: Rule, record: Record, said: str) -> Decision | None:
-    """What a level's own rule decides, with the reason why it was asked."""
+    """The decision of a level's own rule, with the reason why it was asked."""
     decision = rule(record)
     if isinstance(decision, Rewrite | Block | Sandbox | NeedsApproval | ConvertToApproval):
         return replace(decision, reason=f"{said}: {decision.reason}" if decision.reason else said)
@@ -483,7 +483,7 @@ def _ruled(rule: Rule, record: Record, said: str) -> Decision | None:
 
 
 _GRAVITY: Final = (Block, Sandbox, Rewrite, ConvertToApproval, NeedsApproval)
-"""Of several decisions the first of these kinds holds; of one kind the first decision."""
+"""Of several decisions, the first of these kinds takes precedence; of one kind, the first decision."""
 
 
 def _gravest(decisions: Iterable[Decision | None]) -> Decision | None:

@@ -31,20 +31,20 @@ STANDARD: Final[tuple[Variant, ...]] = (
 )
 """The minimal set to compare (Sec. V-B), in the order of the table."""
 FULL: Final = Variant(name="shield+capabilities+routing", capabilities=True, routing=True)
-"""All parts of a policy: what is in force where nobody names a variant."""
+"""All parts of a policy: the variant in force by default."""
 _KNOWN: Final = {variant.name: variant for variant in (*STANDARD, FULL)}
 NONE: Final = "none"
 ALL: Final = "all"
-"""Stands for every variant, where variants are compared."""
+"""Means every variant, where variants are compared."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Policy:
-    """All parts of a policy, from which its variants are made.
+    """All parts of a policy; its variants select from them.
 
     `rules`, `approver` and `contracts` are the shield; `capabilities` and `granters` the capability sets; `trust` and the rules
-    of `routing` (`route`, `sandbox`) the routing. The rest is as in Governance. `declared` holds variants of its own, besides
-    the standard ones. `use` names the variant that is in force where nobody names one.
+    of `routing` (`route`, `sandbox`) the routing. The rest is as in Governance. `declared` holds further variants, in addition
+    to the standard ones. `use` names the variant that is in force by default.
     """
 
     rules: tuple[Rule, ...] = ()
@@ -66,14 +66,14 @@ class Policy:
         names = [variant.name for variant in self.declared]
         problems = [f"the variant {name!r} is a standard one" for name in names if name in _KNOWN or name == ALL]
         problems += [f"two variants are called {name!r}" for name in sorted({name for name in names if names.count(name) > 1})]
-        problems += [f"a variant's name may not hold {mark!r}: {name!r}" for name in names for mark in ", " if mark in name]
+        problems += [f"a variant's name may not contain {mark!r}: {name!r}" for name in names for mark in ", " if mark in name]
         if "" in names:
             problems.append("a variant has no name")
         if self.use not in (*_KNOWN, *names):
-            problems.append(f"use={self.use!r} is no variant of it{did_you_mean(self.use, (*_KNOWN, *names))}")
+            problems.append(f"use={self.use!r} is not one of its variants{did_you_mean(self.use, (*_KNOWN, *names))}")
         if problems:
             raise SpecError(what=f"policy: {'; '.join(problems)}", fix="give each variant a name of its own")
-        self.variant(self.use)  # what the parts cannot mean is said now, not at the first run
+        self.variant(self.use)  # report invalid parts now, not at the first run
 
     def variants(self) -> dict[str, Governance | None]:
         """The standard variants and the declared ones, by name, in the order of the table."""
@@ -109,7 +109,7 @@ class Policy:
 
 
 GovernanceInput: TypeAlias = "Governance | Policy | Mapping[str, Governance | Policy | None] | None"
-"""What stands for the governance of a system: one variant, a policy, variants by name, or nothing."""
+"""What can describe the governance of a system: one variant, a policy, variants by name, or nothing."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -126,10 +126,10 @@ class GovernanceSelection:
 
 
 def named(given: GovernanceInput) -> tuple[str, dict[str, Governance | None]]:
-    """(the variant in force where none is named, all variants by name). SpecError for what is no governance.
+    """(the default variant, all variants by name). SpecError if the input is not a governance.
 
-    A single Governance is one variant, under its own name; "none" is always there. A mapping's first variant is in force, and
-    its names are those that runs carry.
+    A single Governance is one variant, under its own name; "none" always exists. A mapping's first variant is the default, and
+    runs carry the mapping's names.
     """
     if given is None:
         return NONE, {NONE: None}
@@ -139,19 +139,19 @@ def named(given: GovernanceInput) -> tuple[str, dict[str, Governance | None]]:
         return given.name, {NONE: None, given.name: given}
     if not isinstance(given, Mapping) or not given:
         raise SpecError(
-            what=f"mat_governance gave {'an empty mapping' if isinstance(given, Mapping) else type(given).__qualname__}",
-            why="it says under which governance the system runs",
+            what=f"mat_governance returned {'an empty mapping' if isinstance(given, Mapping) else type(given).__qualname__}",
+            why="it says which governance the system runs under",
             fix="return a mat.Policy, a mat.policy.Governance, variants by name, the path of a policy file, or None",
         )
     found: dict[str, Governance | None] = {}
     problems = []
     for name, item in given.items():
         if not isinstance(name, str) or not name or set(name) & set(", ") or name == ALL:
-            problems.append(f"{name!r} is no name for a variant")
+            problems.append(f"{name!r} is not a name for a variant")
         elif name == NONE and item is not None:
             problems.append(f"{NONE!r} is the variant without governance")
         elif item is not None and not isinstance(item, Governance | Policy):
-            problems.append(f"{name!r} is {type(item).__qualname__}, which is no governance")
+            problems.append(f"{name!r} is {type(item).__qualname__}, which is not a governance")
         else:
             made = item.variant() if isinstance(item, Policy) else item
             found[name] = None if made is None else replace(made, name=name)  # runs of two variants are two runs
@@ -161,11 +161,11 @@ def named(given: GovernanceInput) -> tuple[str, dict[str, Governance | None]]:
 
 
 def select(given: GovernanceInput, *, marker: str = "", asked: Iterable[str] = ()) -> GovernanceSelection:
-    """What runs, from what is given, what the test's marker names, and what the command line asks for.
+    """The variants to run, from the given governance, the test's marker, and the command line.
 
-    Nothing asked: the marker's variant, or the one in force. One name asked: that one, whatever the marker says. Several
-    asked (or "all"): each of them, and the marker's; the outcome is that of the marker's variant, else of the one in force
-    where it was asked for, else of the first. SpecError names the variants where one is unknown.
+    Nothing asked: the marker's variant, or the default. One name asked: that one, whatever the marker says. Several
+    asked (or "all"): each of them, and the marker's; the outcome is that of the marker's variant, else of the default
+    if it was asked for, else of the first. SpecError lists the variants if one is unknown.
     """
     force, known = named(given)
     if isinstance(given, Policy):  # all of its combinations can be named, the table shows the standard ones
@@ -187,7 +187,7 @@ def select(given: GovernanceInput, *, marker: str = "", asked: Iterable[str] = (
 
 
 def _table(given: GovernanceInput) -> tuple[str, ...]:
-    """What "all" stands for: no governance first, then every variant that was given."""
+    """The variants that "all" means: no governance first, then every given variant."""
     _, known = named(given)
     names = [name for name in known if name != NONE]
     return (NONE, *names)

@@ -1,7 +1,7 @@
-"""An adversary's seat in a run (A3.3): shows it the safe facts at each call, and checks what it answers.
+"""Run an adaptive adversary (A3.3): show it the safe facts at each call, and check its answers.
 
-What is chosen acts as if it had been scheduled from the beginning: a perturbation acts after its site is asked, and is bound
-before that call is served. So the schedule that a run ends with, executed plainly, makes the same run.
+A chosen perturbation acts as if it had been scheduled from the beginning: it acts after its site is asked, and is bound
+before that call is served. So executing the schedule that a run ends with gives the same run.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ from mat.core.verdict import ContractOutcome, Verdict
 from mat.harness.open_step import OpenStep
 from mat.monitor.judge import Judge
 
-_WHY: Final = "it is bound to the very call it was asked about, and acts as a perturbation of the schedule does"
+_WHY: Final = "the answer is bound to the call it was asked about, and acts like a perturbation of the schedule"
 _FIX: Final = "answer None, or one of Seen.operators at Seen.site (or a range that begins there) for at most Seen.rest"
 
 
 class Chooser:
-    """Asks a Choose at each call that is free; `schedule` is what was given and what was chosen, `seen` what it was shown.
+    """Asks a Choose at each free call. `schedule` holds the given and the chosen perturbations, `seen` what it was shown.
 
-    `failed` is the first answer that cannot be, or what the Choose raised: nobody is asked after that, and the run's end raises
-    it, whatever the agent did with the exception that it met.
+    `failed` is the first invalid answer, or what the Choose raised: it is not asked again, and the end of the run raises
+    it, even if the agent swallowed the exception.
     """
 
     __slots__ = (
@@ -55,7 +55,7 @@ class Chooser:
         verdicts: Sequence[Verdict | tuple[str, ...]],
         episodes: Sequence[Iterable[ContractOutcome]],
     ) -> None:
-        """What has happened since the last call was asked about: sealed and judged records, and episodes that ended."""
+        """Add what has happened since the last question: sealed and judged records, and episodes that ended."""
         for index in range(self._folded, len(verdicts)):
             record, verdict = cast(Record, records[index]), verdicts[index]
             if record.observation.error is not None:
@@ -68,7 +68,7 @@ class Chooser:
         self._episodes = len(episodes)
 
     def about(self, opened: OpenStep, port: Port, judge: Judge, *, order: bool) -> Perturbation | None:
-        """The answer about one call, or about who goes first there; None also where there is nothing to choose."""
+        """The answer about one call, or about who goes first there; None also if there is nothing to choose."""
         if self.failed is not None:
             return None
         boundary = "order" if order else port.boundary
@@ -97,7 +97,7 @@ class Chooser:
         return max(0, self._budget - self.schedule.cost)
 
     def _operators(self, port: Port, boundary: str) -> tuple[str, ...]:
-        """Who can act on calls of a port; catalogs and ports do not change within a run."""
+        """The operators that can act on calls of a port; catalogs and ports do not change within a run."""
         found = self._allowed.get((port, boundary))
         if found is None:
             found = self._allowed[port, boundary] = tuple(
@@ -115,10 +115,10 @@ class Chooser:
         if answer is None:
             return None
         if not isinstance(answer, Perturbation):
-            raise self._refused(seen, [f"it is a {type(answer).__name__}, and no Perturbation"])
+            raise self._refused(seen, [f"it is a {type(answer).__name__}, not a Perturbation"])
         problems = [*self._of_operator(answer, seen, port), *_of_site(answer.site, here), *_of_cost(answer.cost, seen.rest)]
         problems += [
-            f"it runs into {item.operator} at {item.site}" for item in self.schedule if item.site.overlaps(answer.site)
+            f"it overlaps with {item.operator} at {item.site}" for item in self.schedule if item.site.overlaps(answer.site)
         ]
         if problems:
             raise self._refused(seen, problems)
@@ -139,7 +139,7 @@ class Chooser:
             return [f"{operator.id} acts at the {operator.boundary} boundary"]
         if port.kind not in operator.spec().kinds:
             return [f"{operator.id} does not act on a {port.kind}"]
-        return [f"the port allows no {operator.id} (perturb=)"]
+        return [f"the port does not allow {operator.id} (perturb=)"]
 
     def _refused(self, seen: Seen, problems: Sequence[str]) -> SpecError:
         self.failed = SpecError(
@@ -151,17 +151,17 @@ class Chooser:
 def _of_site(site: Site, here: Site) -> list[str]:
     if site.port == here.port and site.nth == here.nth and site.last >= site.nth:
         return []
-    return [f"its site {site} does not begin at this ask"]
+    return [f"its site {site} does not begin at this call"]
 
 
 def _of_cost(cost: int, rest: int) -> list[str]:
     if not isinstance(cost, int) or isinstance(cost, bool) or cost < 1:
-        return [f"its cost {cost!r} is no integer of at least 1"]
-    return [f"it costs {cost}, and {rest} of the budget is left"] if cost > rest else []
+        return [f"its cost {cost!r} is not an integer >= 1"]
+    return [f"it costs {cost}, but only {rest} of the budget is left"] if cost > rest else []
 
 
 def _waiting(judge: Judge) -> int:
-    """Obligations that would be violations if nothing more came; a contract that lists none counts as one."""
+    """The number of obligations that would be violations if nothing more happened; a contract that lists none counts as one."""
     count = 0
     for outcome in judge.standing(None):
         if outcome.standing == "presumably_false" and not outcome.error:

@@ -1,4 +1,4 @@
-"""The artefacts of one run: texts as they were issued, in the clear, and where they come back. Only facts about them leave."""
+"""Index the artifacts of one run in the clear, and find them in later arguments. Only facts about them leave this module."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ _TAGS: Final = re.compile(r"\s*(?:\*|(?:W/)?\"[^\"]*\"(?:\s*,\s*(?:W/)?\"[^\"]*\
 """A header field of entity tags."""
 _ADDRESSES: Final = ("url", "uri", "href")
 _BARE: Final = re.compile(r"\s*|\s*(?i:bearer|basic|digest|token|dpop)\s*")
-"""What stands where a text should and is none: blanks, or the scheme of an authorization alone."""
+"""An empty value: blanks, or the scheme of an authorization alone."""
 _SCHEME: Final = re.compile(r"[A-Za-z][\w\-]* (?=\S+\Z)")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Live:
-    """An artefact in the clear, the step whose reply issued it, its number, and what it is recognised by."""
+    """An artifact in the clear, the step whose reply issued it, its number, and the features that identify it."""
 
     fact: Issued
     text: str
@@ -40,7 +40,7 @@ class Live:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Carried:
-    """What the arguments of a call carry. `sources`: the steps that the artefacts in them came from."""
+    """The artifacts in the arguments of a call. `sources`: the steps that they came from."""
 
     used: tuple[Used, ...] = ()
     lacking: tuple[Lacking, ...] = ()
@@ -52,7 +52,7 @@ class Carried:
 
 
 class ArtifactIndex:
-    """All artefacts issued so far, the latest `limits.ARTEFACTS` of them in the clear. `note` tells of what goes wrong."""
+    """All artifacts issued so far, the latest `limits.ARTEFACTS` of them in the clear. `note` reports problems."""
 
     __slots__ = ("_counts", "_ended", "_live", "_note")
 
@@ -60,7 +60,7 @@ class ArtifactIndex:
         self._live: list[Live] = []
         self._counts: Counter[str] = Counter()
         self._ended: dict[str, int] = {}
-        """By name: the number of the first artefact that no newer one has ended."""
+        """By name: the number of the first artifact that no newer one has ended."""
         self._note = note
 
     def issue(
@@ -75,7 +75,7 @@ class ArtifactIndex:
         integrity: Integrity,
         supersedes: bool,
     ) -> Issued:
-        """Take an artefact down, and say what there is to record of it."""
+        """Add an artifact, and return the fact to record."""
         self._counts[name] = number = self._counts[name] + 1
         if supersedes:
             self._ended[name] = number
@@ -96,7 +96,7 @@ class ArtifactIndex:
         return fact
 
     def issued_by(self, port: Port, reply: Any, arguments: Mapping[str, Any], *, step: int, at_ms: int) -> tuple[Issued, ...]:
-        """The artefacts of a reply, as the port's declarations say."""
+        """The artifacts of a reply, as the port's declarations say."""
         found = []
         for declared in port.issues:
             if not applies(declared.when, arguments):
@@ -110,7 +110,7 @@ class ArtifactIndex:
         return tuple(found)
 
     def _brought(self, declared: Issue, reply: Any) -> list[tuple[str, str, int | None]]:
-        """What a reply brings; functions of the user's that cannot read it do not stand in the agent's way."""
+        """The artifacts in a reply; an error in a user's function becomes a finding and does not disturb the agent."""
         try:
             found = [(at, text, None if ttl is None else round(ttl)) for at, text, ttl in declared.found(reply)]
         except Exception as error:
@@ -119,7 +119,7 @@ class ArtifactIndex:
         return [(at, text, ttl) for at, text, ttl in found if isinstance(text, str) and text]
 
     def delivered(self, issued: tuple[Issued, ...], reply: Any) -> tuple[Issued, ...]:
-        """The same, where a fault may have changed the reply on its way to the agent."""
+        """Like `issued_by`, if a fault may have changed the reply on its way to the agent."""
         texts = [TextReading(text) for _, text in _leaves(reply, 1)]
         live = {item.fact.id: item.text for item in self._live}
         return tuple(
@@ -128,7 +128,7 @@ class ArtifactIndex:
         )
 
     def carried(self, port: Port, arguments: Mapping[str, Any]) -> Carried:
-        """The artefacts in the arguments of a call."""
+        """The artifacts in the arguments of a call."""
         used: list[Used] = []
         lacking: list[Lacking] = []
         sources: set[int] = set()
@@ -153,7 +153,7 @@ class ArtifactIndex:
         lacking: list[Lacking],
         sources: set[int],
     ) -> set[str]:
-        """Look for an artefact where it belongs; the places looked at."""
+        """Look for an artifact in the places where it belongs; return these places."""
         named = [live for live in reversed(self._live) if live.fact.name == wanted.name]
         looked = set()
         for at, value, _ in places(arguments, wanted.at):
@@ -172,9 +172,9 @@ class ArtifactIndex:
         return looked
 
     def _within(self, reading: TextReading, *, taken: bool) -> Iterator[tuple[Live, Damage]]:
-        """Artefacts that a text holds whole, each once, the latest of equal ones; and one that the rest of it holds damaged.
+        """The artifacts that a text contains whole (of equal ones the latest), and one that the rest of it contains damaged.
 
-        taken: what stands here has been told already, where it belongs: nothing damaged is looked for.
+        taken: the artifact that belongs here is already reported, so damaged ones are not looked for.
         """
         seen = set[tuple[str, str]]()
         for live in reversed(self._live):
@@ -189,7 +189,7 @@ class ArtifactIndex:
             yield found
 
     def _use(self, live: Live, at: str, text: str, what: Damage, *, handle: bool) -> Used:
-        """What there is to record of a use. An entity tag may stand in a list, so the whole text is judged."""
+        """The fact to record of a use. An entity tag can be in a list, so the whole text is judged."""
         tags = live.integrity.kind == "etag" and _TAGS.fullmatch(text) is not None
         submitted = text if what or tags else live.text
         scheme = _SCHEME.match(submitted) if what and " " not in live.text else None
@@ -206,13 +206,13 @@ class ArtifactIndex:
     def _keeps(self, integrity: Integrity, issued: str, submitted: str) -> bool:
         try:
             return bool(integrity.keeps(issued, submitted))
-        except Exception as error:  # a predicate of the user's: what it cannot read does not keep it
+        except Exception as error:  # a user's predicate that raises is not satisfied
             self._note("broken-predicate", f"the integrity predicate {integrity.kind} raised {type(error).__name__}")
             return False
 
 
 def _nearest(named: list[Live], reading: TextReading) -> tuple[Live, Damage] | None:
-    """The artefact that a text stands for, in a place where one of these belongs; the latest first."""
+    """The artifact that a text replaces, in a place where one of these belongs; the latest first."""
     text = reading.text
     for live in named:
         long = len(live.text) >= SHORTEST
@@ -225,9 +225,9 @@ def _nearest(named: list[Live], reading: TextReading) -> tuple[Live, Damage] | N
 
 
 def _damaged(lives: list[Live], reading: TextReading, seen: list[str]) -> tuple[Live, Damage] | None:
-    """The artefact that a text holds damaged.
+    """The artifact that a text contains damaged.
 
-    seen: what was in the text and is cut out of it; it is cut out of artefacts that hold it, too.
+    seen: what was cut out of the text; it is also cut out of artifacts that contain it.
     """
     if seen or len(reading.text) > limits.ARTEFACT_CHARS:
         text = _without(reading.text, seen)[: limits.ARTEFACT_CHARS]
@@ -248,7 +248,7 @@ def _damaged(lives: list[Live], reading: TextReading, seen: list[str]) -> tuple[
 
 
 def _likest(found: list[tuple[Live, Wanted, Damage]], reading: TextReading) -> tuple[Live, Damage] | None:
-    """An explained damage before an unexplained one, then the most alike, then the first of these."""
+    """Prefer an explained damage to an unexplained one, then the most similar artifact, then the first."""
     if not found:
         return None
     live, _, what = max(found, key=lambda item: (item[2] != "other", item[1].likeness(reading)))
@@ -262,7 +262,7 @@ def _without(text: str, found: list[str]) -> str:
 
 
 def _came(artefact: str, text: TextReading) -> bool:
-    """Whether a text of a reply brings an artefact: read out of it, where it was not cut out as it stands."""
+    """Whether a text of a reply contains an artifact: as it is, or after decoding."""
     return artefact in text.text or any(artefact in item for item in text.read)
 
 
@@ -272,29 +272,29 @@ def _reading(at: str, text: str) -> TextReading:
 
 
 def _words(text: str) -> list[str]:
-    """The parts of a text that may be a short artefact: between blanks, commas, semicolons and equals signs."""
+    """The parts of a text that can be a short artifact: between blanks, commas, semicolons and equals signs."""
     for mark in ",;=":
         text = text.replace(mark, " ")
     return [*text.split(), *(word.strip('"') for word in text.split())]
 
 
 def _resolved(port: Port, text: str) -> tuple[str, bool]:
-    """A text as the port gets it, and whether a handle stood in it."""
+    """A text as the port gets it, and whether it contained a handle."""
     if port.handles is None or PREFIX not in text:
         return text, False
-    with suppress(LookupError):  # the port will say that nobody knows it
+    with suppress(LookupError):  # the port will report the unknown handle
         return port.handles.resolve(text), True
     return text, False
 
 
 def _place(artefact: str) -> str:
-    """Where a URL leads, without its query: what a handle hides of a call that contracts select by its route."""
+    """A URL without its query: contracts select calls by route, which a handle hides."""
     found = re.match(r"[A-Za-z][A-Za-z0-9+.\-]*://[^?#\s]*", artefact)
     return found[0] if found else ""
 
 
 def _leaves(value: Any, least: int = SHORTEST, path: str = "") -> Iterator[tuple[str, str]]:
-    """(path, text) of all texts in a value that have so many characters."""
+    """(path, text) of all texts in a value with at least this many characters."""
     if isinstance(value, str):
         if len(value) >= least:
             yield path, value

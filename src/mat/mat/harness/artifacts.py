@@ -1,4 +1,4 @@
-"""What the steps of a run say of artefacts: those that a call carries, and those that a reply issues."""
+"""Artifact tracking: record which artifacts a call carries, and which ones a reply issues."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from mat.harness.open_step import OpenStep
 
 
 class ArtifactTracking:
-    """Writes facts about artefacts on open steps. `note`, `redactor`: those of the run."""
+    """Writes facts about artifacts on open steps. `note` and `redactor` belong to the run."""
 
     __slots__ = ("_known", "_redactor")
 
@@ -26,7 +26,7 @@ class ArtifactTracking:
     def carried(
         self, port: Port, arguments: FrozenDict, step: int, links: tuple[Link, ...]
     ) -> tuple[FrozenDict, tuple[Link, ...]]:
-        """Which artefacts the arguments carry, and the links of the step with those to where the artefacts came from."""
+        """Note which artifacts the arguments carry; return the step's links, plus links to the sources of the artifacts."""
         found = self._known.carried(port, arguments)
         more = [Link(src=f"step#{source}", rel="derived_from", dst=f"step#{step}") for source in found.sources]
         return self._redactor.mapping(found.facts()), (*links, *(link for link in more if link not in links))
@@ -34,14 +34,14 @@ class ArtifactTracking:
     def declared(
         self, opened: OpenStep, name: str, text: str, *, ttl_ms: int | None, integrity: Integrity, supersedes: bool
     ) -> None:
-        """The agent or its harness says that it has got an artefact."""
+        """Note an artifact that the agent, or its harness, declares."""
         fact = self._known.issue(
             name, text, at="", step=opened.step, at_ms=opened.at_ms, ttl_ms=ttl_ms, integrity=integrity, supersedes=supersedes
         )
         opened.artefacts = FrozenDict({"issued": as_facts((fact,))})
 
     def issued(self, opened: OpenStep, port: Port, reply: Any, *, at_ms: int) -> None:
-        """What a port has just said brings artefacts, whatever becomes of the reply before the agent gets it."""
+        """Note the artifacts in a port's reply, before anything changes it on the way to the agent."""
         whole = "".join(reply) if port.stream and all(isinstance(chunk, str) for chunk in reply) else reply
         found = self._known.issued_by(port, whole, opened.given, step=opened.step, at_ms=at_ms)
         if found:
@@ -50,7 +50,7 @@ class ArtifactTracking:
             opened.artefacts = FrozenDict({**opened.artefacts, "issued": told})
 
     def arrived(self, opened: OpenStep, port: Port, reply: Any) -> None:
-        """Whether the artefacts issued at a step came through to the agent as they were issued."""
+        """Note whether the artifacts issued at a step reached the agent as they were issued."""
         if "issued" not in opened.artefacts or not opened.action.boundary:
             return
         whole = "".join(reply) if port.stream and isinstance(reply, list) else reply
@@ -58,7 +58,7 @@ class ArtifactTracking:
         opened.artefacts = FrozenDict({**opened.artefacts, "issued": as_facts(found)})
 
     def reached(self, opened: OpenStep, port: Port, executed: FrozenDict) -> None:
-        """What came through to the port of the artefacts asked with, where governance or a fault changed the arguments."""
+        """Note which artifacts reached the port, if governance or a fault changed the arguments."""
         used = self._redactor.mapping(self._known.carried(port, executed).facts()).get("used", FrozenList())
         if used != opened.artefacts.get("used", FrozenList()):
             opened.artefacts = FrozenDict({**opened.artefacts, "reached": used})

@@ -1,4 +1,4 @@
-"""What a user vouches for about the state of a system, so that the search may take two states for one (DESIGN decision 8)."""
+"""State digests: what a user vouches for about a system's state, so that the search can merge states (DESIGN decision 8)."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class StateDigest:
-    """The state of agents and services as plain data, read at each ask: what the fixture `mat_state_digest` may give.
+    """The state of agents and services as plain data, read at each ask; the fixture `mat_state_digest` returns one.
 
-    By itself it adds to what the search compares. `complete=True` lets it take the place of the history: the user vouches
-    that the data, with the monitors' states, decides everything that follows. `clock=False` says besides that neither agents
-    nor contracts look at the time (no clock, no time-outs), so that states at different times may be one.
+    By itself it adds to what the search compares. `complete=True` lets it replace the history: the user vouches
+    that the data, with the monitors' states, decides everything that follows. `clock=False` says, in addition, that neither
+    agents nor contracts look at the time (no clock, no time-outs), so that states at different times can be equal.
     `concolic=True` says that what ports reply stays in Python code: numbers in perturbed replies may then be delivered as
-    proxies that record the decisions taken on them. What is vouched for is checked on samples, and never taken on trust alone.
+    proxies that record the decisions taken on them. The search checks all of this on samples.
     """
 
     function: Callable[[], object]

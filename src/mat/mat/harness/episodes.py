@@ -1,4 +1,4 @@
-"""Episodes: cases in one run, each with monitors that start anew."""
+"""Episodes: several cases in one run, each with monitors that start anew."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Episodes:
         self.outcomes: list[tuple[ContractOutcome, ...]] = []
 
     def number(self) -> int:
-        """The number of the episode that begins now."""
+        """The number of the next episode."""
         self._count += 1
         return self._count
 
@@ -41,7 +41,7 @@ class Episodes:
         return merged(self.outcomes)
 
     def _end(self) -> None:
-        """Close the monitors, and show the mediator what that broke, beside what the episode's steps had broken before."""
+        """Close the monitors, and show the mediator the violations that this adds to those of the episode's steps."""
         records = self._trace.sealed()
         self.outcomes.append(attribute(self._trace.judge.finish(records[-1] if records else None), records))
         if self._mediator is None:

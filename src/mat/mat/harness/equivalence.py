@@ -1,18 +1,18 @@
-"""Which perturbations could be exchanged for one another: found while a run is made for the search (`Run.alike`).
+"""Equivalence classes of perturbations, found while a run is executed for the search (`Run.alike`).
 
-When a perturbation acts, its operator is asked what it would have decided at the other points of its grid that cover as many
-asks. Where that is the same effect, both make the same run (`Alike.effect`). Where only numbers in the reply differ, and the
-user vouches for it, the agent gets numbers that stand for all points at once (mat.boundary.concolic), and the points for which
-every decision came out the same make the same run too (`Alike.decisions`; a point is named once).
+When a perturbation acts, its operator is asked what it would have decided at the other points of its grid that cover the same
+number of calls. If the effect is the same, so is the run (`Alike.effect`). If only numbers in the reply differ, and the
+user vouches for it, the agent gets concolic numbers for all points at once (mat.boundary.concolic), and the points for which
+every decision has the same result make the same run, too (`Alike.decisions`; a point is named once).
 
-Two records of such runs differ in the perturbed one alone: in the parameters of its fault label and, for decisions, in the
+The records of such runs differ only in the perturbed one: in the parameters of its fault label and, for decisions, in the
 value. Agents do not read records; contracts do. So each contract is shown the record as it would have been, from the state it
-was in, and points for which it would say something else, or go on in another state, are dropped. The same holds for the
+was in, and points for which its verdict or its next state would differ are dropped. The same holds for the
 evidence that later claims cite.
 
-Delays that differ in milliseconds alone are one effect where the user vouches that the state, and not the time at which it is
-reached, decides what follows: if nobody looked at a clock until the state is read next, at the next ask, and nobody else was
-there whose turn could depend on it.
+Delays that differ only in milliseconds are the same effect if the user vouches that the state, and not the time at which it is
+reached, decides what follows, and if until the next ask, where the state is read, nobody looked at a clock and no other task
+existed whose turn could depend on it.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ from mat.monitor.judge import Judge
 
 
 class Looked(Call):
-    """A call that notes whether its operator looked at more than what any equal call of the port has, too."""
+    """A call that notes whether its operator looked at anything that an equal call of the port may not have."""
 
     __slots__ = ("beyond",)
 
@@ -73,14 +73,14 @@ def _noted(name: str) -> Any:
 
 
 _BEYOND: Final = ("site", "at_ms", "past")
-"""`history` and `asked` are made of `past`. `index` tells no two histories apart: keys hold what is left of a range."""
+"""`history` and `asked` derive from `past`. `index` is left out: the search's keys hold what is left of a range."""
 for _name in _BEYOND:
     setattr(Looked, _name, _noted(_name))
 _SLOTS: Final = tuple((item.name, vars(Call)[item.name]) for item in fields(Call))
 
 
 def looked(call: Call, parameters: FrozenDict) -> Looked:
-    """The same call at another grid point, nothing looked at yet."""
+    """The same call at another grid point, with nothing looked at yet."""
     made = object.__new__(Looked)
     for name, slot in _SLOTS:
         slot.__set__(made, parameters if name == "parameters" else slot.__get__(call, type(call)))
@@ -90,7 +90,7 @@ def looked(call: Call, parameters: FrozenDict) -> Looked:
 
 @dataclass(slots=True, kw_only=True)
 class _Shown:
-    """A perturbed record before it is folded: what the contracts' states were, and what the reply is at other points."""
+    """A perturbed record before it is folded: the contracts' states, and the reply at other points."""
 
     exchange: _Exchange
     label: int
@@ -104,7 +104,7 @@ class _Shown:
 
 @dataclass(slots=True, kw_only=True)
 class _Window:
-    """A delay that acted: how often the clock had been read when it began, and the points that wait for other times."""
+    """A delay that acted: how often the clock had been read when it began, and the points with other delays."""
 
     exchange: _Exchange
     looks: int
@@ -113,7 +113,7 @@ class _Window:
 
 @dataclass(slots=True, kw_only=True)
 class _Exchange:
-    """One perturbation of the schedule and the grid points it might be exchanged for: `points[0]` is its own."""
+    """One perturbation of the schedule and the grid points that may be equivalent to it; `points[0]` is its own."""
 
     item: Perturbation
     points: tuple[FrozenDict, ...]
@@ -122,13 +122,13 @@ class _Exchange:
     strangers: set[int] = field(default_factory=set)
     """Points at which the operator looked at more than the call."""
     varied: set[int] = field(default_factory=set)
-    """Points that had another effect somewhere: their numbers stand beside the chosen ones."""
+    """Points whose effect differed somewhere; their numbers are tracked next to the chosen ones."""
     later_ms: dict[int, int] = field(default_factory=dict)
-    """By how much longer, or shorter, the run takes at a point."""
+    """By how many milliseconds the run takes longer, or shorter, at a point."""
 
 
 class Equivalences:
-    """The equivalence classes of the perturbations of one run in the making. `vary`: numbers may be delivered as stand-ins."""
+    """The equivalence classes of the perturbations of one run in progress. `vary`: concolic numbers may be delivered."""
 
     def __init__(self, *, world: World, trace: Trace, given: StateDigest | None, vary: bool) -> None:
         self._world, self._trace = world, trace
@@ -144,7 +144,7 @@ class Equivalences:
         self._standing = False
 
     def forget(self) -> None:
-        """From now on somebody counts what calls cost and how long they take: what agents decide does not settle it all."""
+        """Drop all other grid points: from now on calls are metered, so their costs and times matter, too."""
         for exchange in self._exchanges.values():
             for index in list(exchange.family.alive):
                 exchange.family.drop(index)
@@ -169,14 +169,14 @@ class Equivalences:
         effect = ask(operator, mine, reply, stream)
         exchange.local = exchange.local and not mine.beyond and stream.getstate() == before
         others: dict[int, Effect] = {}
-        outside = random.getstate()  # an operator should not draw there, and must not draw more often for our sake
+        outside = random.getstate()  # an operator should not draw there, and must not draw more often because of us
         for index in exchange.family.alive:
             own = random.Random(0)
             own.setstate(before)
             theirs = looked(call, exchange.points[index])
             try:
                 others[index] = operator.decide(theirs, reply, own)
-            except Exception:  # where it crashes its run is another one
+            except Exception:  # a point at which it crashes makes another run
                 continue
             if theirs.beyond or own.getstate() != before:
                 exchange.strangers.add(index)
@@ -195,9 +195,9 @@ class Equivalences:
         return found
 
     def settle(self, decisions: Decisions, step: int, port: Port, *, label: int) -> Effect:
-        """What happens at the call: the effect, where possible with numbers that stand for those of other points.
+        """The effect at the call, if possible with concolic numbers for the other points.
 
-        `label`: which of the step's fault labels is this one's.
+        `label`: the index of its fault label in the step.
         """
         exchange, effect = decisions.exchange, decisions.effect
         family, form = exchange.family, _form(effect)
@@ -253,7 +253,7 @@ class Equivalences:
         return Replace(value)
 
     def _may_vary(self, port: Port) -> bool:
-        """Others who could go on now might meet the number while it is not in any state that is read."""
+        """Whether a reply may carry concolic numbers: no other task can use one where no state is read."""
         return (
             self._vary and not port.stream and port.policy("reply") == "keep" and not self._world.others_can_run(suspends=True)
         )
@@ -271,14 +271,14 @@ class Equivalences:
     # -- until the run ends -------------------------------------------------------------------------------------------
 
     def plain(self, step: int, value: Any) -> Any:
-        """The reply as it is recorded. The perturbed one is what the chosen point put there, and nothing is decided."""
+        """The reply as it is recorded. A perturbed one is that of the chosen point, and this is not a decision."""
         for shown in self._shown.get(step, ()):
             if shown.delivered is value and value is not None:
                 return shown.value
         return plain_of(value) if self._standing else value
 
     def recorded(self, arguments: FrozenDict) -> FrozenDict:
-        """Arguments that were put together without a snapshot, with plain numbers."""
+        """Arguments that were recorded without a snapshot, with plain numbers."""
         if not self._standing:
             return arguments
         before = dict(arguments)
@@ -297,7 +297,7 @@ class Equivalences:
         shown.states = shown.judge.states()
 
     def _judged(self, shown: _Shown, record: Record) -> None:
-        """Drop the points at which a contract would not have gone on as it did, and those that cannot be told."""
+        """Drop the points at which a contract would have gone on differently, and those for which that is unknown."""
         exchange, family = shown.exchange, shown.exchange.family
         values = _observed(shown, record)
         if shown.states is None or shown.judge is not self._trace.judge or values is None:
@@ -325,12 +325,12 @@ class Equivalences:
                 self._cited.append((family, cites))
 
     def cited(self, key: str) -> None:
-        """Somebody looks for the origin of a value, by its canonical text: points at which another reply held it differ."""
+        """Provenance searched for a value, by its canonical text: drop the points at which another reply contained it."""
         for family, cites in self._cited:
             family.keep(lambda index, cites=cites: (key in cites[index]) == (key in cites[0]))  # type: ignore[misc]
 
     def read(self) -> None:
-        """The state is about to be read: from here on it holds all that was kept of a time that went by."""
+        """The state is about to be read: it contains everything that was kept of the delays before it."""
         for window in self._windows:
             if window.looks != self._world.looks or not self._untimed():
                 for index in window.points:
@@ -338,7 +338,7 @@ class Equivalences:
         self._windows.clear()
 
     def finish(self, *, termination: Termination, elapsed_ms: int, horizon_ms: int) -> tuple[Alike, ...]:
-        """The perturbations that acted, in order, with what they could be exchanged for."""
+        """The perturbations that acted, in order, with their equivalent grid points."""
         self._lent.close()
         for shown in chain.from_iterable(self._shown.values()):  # never judged
             shown.exchange.family.alive = []
@@ -377,7 +377,7 @@ def _form(effect: Effect) -> Any:
 
 
 def _longer(effect: Effect, other: Effect | None) -> int | None:
-    """By how many milliseconds the other effect takes longer, where they differ in nothing else."""
+    """By how many milliseconds the other effect takes longer, if they differ in nothing else."""
     if isinstance(effect, Delay) and isinstance(other, Delay):
         return other.ms - effect.ms if (other.ms > 0) == (effect.ms > 0) else None
     if isinstance(effect, Raise) and isinstance(other, Raise):
@@ -393,7 +393,7 @@ def _at(value: Any, path: PathCondition) -> Any:
 
 
 def _observed(shown: _Shown, record: Record) -> dict[int, Observation] | None:
-    """What would have been observed at other points; empty where the value is the same, None where it cannot be told."""
+    """The observations at other points; empty if the value is the same, None if they are unknown."""
     observation = record.observation
     if not shown.others:
         return {}
@@ -422,7 +422,7 @@ def _record_of(record: Record, label: int, parameters: FrozenDict, observation: 
 
 
 def _said(contract: Contract, state: Any, record: Record) -> str | None:
-    """What a contract makes of a record, as text; None where that has no form."""
+    """A contract's result for a record, as text; None if it has no canonical form."""
     try:
         new = contract.step(state, record)
     except Exception as error:
@@ -441,5 +441,5 @@ def _words(violated: Violated) -> list[Any]:
 
 
 def _cites(observation: Observation) -> frozenset[str]:
-    """The parts of a reply that somebody may cite."""
+    """The parts of a reply that can be cited."""
     return frozenset(canonical(part) for part in parts(observation.value))

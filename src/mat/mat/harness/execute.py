@@ -1,4 +1,4 @@
-"""Exec(x, kappa, z, delta): one run, from its spec, under contracts and governance."""
+"""Execute one run from its specification, under contracts and governance: Exec(x, kappa, z, delta)."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ from mat.monitor.contract import Contract
 from mat.monitor.judge import Judge
 
 
-def kappa(contracts: Iterable[Contract], governance: Governance | None, config: Mapping[str, object]) -> FrozenDict:
-    """The configuration that is part of a run's id: the user's own, the armed contracts, the governance variant."""
+def run_configuration(contracts: Iterable[Contract], governance: Governance | None, config: Mapping[str, object]) -> FrozenDict:
+    """The run's configuration, which is part of its id: the user's own, the armed contracts, the governance variant."""
     redactor = Redactor(process_secrets())  # a config holds keys, and is written into every replay file
     return FrozenDict(
         {
@@ -83,8 +83,8 @@ class run:  # noqa: N801  (a statement: with mat.run(...) as run)
         armed = tuple(contracts)
         self.contracts = armed
         self.spec = RunSpec(
-            task=task, config=kappa(armed, governance, config), seed=seed, schedule=as_schedule(schedule), clock=clock,
-            horizon_steps=horizon, horizon_ms=horizon_ms,
+            task=task, config=run_configuration(armed, governance, config), seed=seed, schedule=as_schedule(schedule),
+            clock=clock, horizon_steps=horizon, horizon_ms=horizon_ms,
         )  # fmt: skip
         self._world = world
         self.result: Run | None = None
@@ -101,18 +101,18 @@ class run:  # noqa: N801  (a statement: with mat.run(...) as run)
     if not TYPE_CHECKING:  # for people: to a type checker there is nothing of that name
 
         def __getattr__(self, name: str) -> Any:
-            """Both are called a run: where only the finished one has a field, say where that is."""
+            """Name `.result` in the error if only the finished Run has the attribute."""
             hint = "; the finished run is its .result" if name in Run.__dataclass_fields__ or hasattr(Run, name) else ""
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}{hint}")
 
     @property
     def seed(self) -> int:
-        """z: what randomness in the run is drawn from."""
+        """The seed of the run, z: all randomness is drawn from it."""
         return self._seed
 
     @contextmanager
     def episode(self, name: str) -> Iterator[None]:
-        """One of several cases in this run: contracts are judged for each from their start, state is carried on."""
+        """Begin an episode, one of several cases in this run: contracts start anew, and the system keeps its state."""
         if self.recorder is None:
             raise MatError("the run has not begun", why="an episode is a part of it", fix="use it inside the with block")
         with self.recorder.episode(name):
@@ -127,7 +127,7 @@ class run:  # noqa: N801  (a statement: with mat.run(...) as run)
 
     @property
     def standing(self) -> tuple[ContractOutcome, ...]:
-        """What the contracts say so far, as RV-LTL reads a prefix: `standing`, and what is `open` since which step."""
+        """The verdicts of the contracts on the prefix so far (RV-LTL): `standing`, and the `open` obligations."""
         if self.result is not None:
             return self.result.outcomes
         return () if self.recorder is None else self.recorder.trace.judge.standing(self.trace[-1] if self.trace else None)
@@ -152,7 +152,7 @@ class run:  # noqa: N801  (a statement: with mat.run(...) as run)
             self._stack.enter_context(installed(world))
         try:
             self.recorder = self._recorder(world)
-        except BaseException:  # a schedule or policy that means nothing: __exit__ will not be called
+        except BaseException:  # an invalid schedule or policy: __exit__ will not be called
             self._stack.close()
             raise
         self._token = current_session.set(self.recorder)
@@ -209,7 +209,7 @@ class run:  # noqa: N801  (a statement: with mat.run(...) as run)
 
 
 def _stop_in(error: BaseException | None) -> RunStopped | None:
-    """The stop that ended the block, also where task groups have wrapped it, and nothing else went wrong."""
+    """The RunStopped that ended the block, even inside a task group's exception, if nothing else went wrong."""
     while isinstance(error, BaseExceptionGroup):
         stops, rest = error.split(RunStopped)
         if stops is None or rest is not None:
@@ -222,7 +222,7 @@ _ADDRESS: Final = re.compile(r"0x[0-9a-fA-F]{4,}")
 
 
 def _first_line(error: BaseException) -> str:
-    """What an exception says, without what differs between processes: addresses, and an assertion's rewritten details."""
+    """The first line of an exception's text, without parts that differ between processes: addresses, details of assertions."""
     line = next(iter(str(error).splitlines()), "")
     if line.startswith("assert "):  # pytest's own words, whose length depends on -v
         line = ""
@@ -230,7 +230,7 @@ def _first_line(error: BaseException) -> str:
 
 
 def _note_foreign_loop(recorder: Recorder, world: World) -> None:
-    """A virtual run inside a loop that is not ours cannot control that loop's timers, and a real one controls none."""
+    """Note that the run does not control the loop's timers: it runs in real time, or the loop is not ours."""
     if not world.clock.virtual:
         recorder.note("real-clock", "the run was made in real time")
         return

@@ -1,4 +1,4 @@
-"""The fault layer of a run: which perturbation acts on a call, what its operator decides, and what became of it."""
+"""The fault layer of a run: which perturbation acts on a call, and what its operator decides."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ from mat.kernel.world import World
 
 
 class FaultLayer:
-    """Perturbations of the schedule, and those that an adversary chooses, at the calls they are bound to.
+    """Applies the perturbations of the schedule, and those that an adversary chooses, to their calls.
 
-    `interleaves`: somebody wants to know, or decides, who goes first where calls are concurrent. `schedule` is what was given
-    and what was chosen.
+    `interleaves`: the order of concurrent calls is noted, or decided. `schedule` holds the given
+    and the chosen perturbations.
     """
 
     __slots__ = (
@@ -69,7 +69,7 @@ class FaultLayer:
         )
 
     def turns(self, opened: OpenStep, *, suspends: bool) -> int:
-        """Asks the operator of the order boundary that is bound to this call; notes where others could have gone first."""
+        """Ask the operator of the order boundary that is bound to this call; note where others could have gone first."""
         search, adversary, port = self._search, self._adversary, opened.port
         if (search is not None or adversary is not None) and self._world.others_can_run(suspends=suspends):
             if search is not None:
@@ -90,18 +90,18 @@ class FaultLayer:
         return "" if found is None else found[1].phase
 
     def decide(self, opened: OpenStep, reply: Reply | None) -> Effect:
-        """What happens to a call, or to its reply."""
+        """The effect on a call, or on its reply."""
         found = self._perturbation(opened)
         return PASS if found is None else self._decided(opened, *found, reply)
 
     def acted(self, opened: OpenStep, effect: Effect, *, differs: bool) -> None:
-        """An effect has happened at a call, and whether it made a difference."""
+        """Note that an effect has happened at a call, and whether it made a difference."""
         note = opened.faults[-1]
         acted = FaultNote(operator=note.operator, parameters=note.parameters, effect=type(effect).__name__, changed=differs)
         opened.faults = (*opened.faults[:-1], acted)
 
     def heard(self, opened: OpenStep, value: Any, error: BaseException | None) -> None:
-        """What a port said, before anything is done to it: operators may read earlier replies."""
+        """Keep a port's reply before anything changes it, for operators that read earlier replies."""
         port = opened.port
         history = self._history.get((port.boundary, port.name))
         if history is None:
@@ -116,11 +116,11 @@ class FaultLayer:
             opened.raw = self._form.heard(opened, value, error)
 
     def unreached(self) -> tuple[Perturbation, ...]:
-        """Perturbations of the schedule that met no call."""
+        """Perturbations of the schedule whose site was never reached."""
         return tuple(item for item in self.schedule if item.key not in self._reached)
 
     def close(self) -> tuple[Seen, ...]:
-        """What the adversary was shown; raises what it could not answer."""
+        """Return what the adversary was shown; raise its first invalid answer."""
         if self._adversary is None:
             return ()
         if self._adversary.failed is not None:
@@ -131,9 +131,9 @@ class FaultLayer:
         self._scheduled.setdefault(item.site.port, []).append((item, operator, operator.spec().kinds))
 
     def _offer(self, opened: OpenStep, adversary: Chooser, *, order: bool) -> None:
-        """Ask the adversary about a call that is about to be served; what it chooses is bound like any scheduled one.
+        """Ask the adversary about a call that is about to be served; its choice is bound like a scheduled perturbation.
 
-        Earlier replies are kept at every port that it may act on: nobody knows yet what it will choose.
+        Earlier replies are kept at every port that it can act on, because its choices are not known in advance.
         """
         port = opened.port
         with self._lock:
@@ -177,7 +177,7 @@ class FaultLayer:
 
 
 def _effect_of(operator: Operator, call: Call, reply: Reply | None, stream: Random) -> Effect:
-    """What the operator decided; a crash or nonsense is its author's mistake, never an effect the agent meets unnoticed."""
+    """The operator's decision; a crash or an invalid decision is a SpecError, never an effect on the agent."""
     try:
         effect = operator.decide(call, reply, stream)
     except Exception as error:
@@ -189,14 +189,14 @@ def _effect_of(operator: Operator, call: Call, reply: Reply | None, stream: Rand
     raise SpecError(
         what=f"operator {operator.id} {problem}",
         why="an operator decides one of the effects of mat.boundary.effect",
-        fix="mend the operator, or take it out of the search",
+        fix="fix the operator, or leave it out of the search",
         where=call.site,
     )
 
 
 def _kept(value: Any) -> Any:
-    """A reply as it was when it came: the agent may change its own copy."""
+    """A copy of a reply as it arrived, because the agent may change its own."""
     try:
         return deepcopy(value)
-    except Exception:  # an open handle, a live object: kept as it is
+    except Exception:  # an open handle or a live object is kept as it is
         return value

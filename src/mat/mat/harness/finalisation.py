@@ -1,4 +1,4 @@
-"""What is worked out of the records of a run when it ends."""
+"""Finalisation: what is derived from the records of a run when it ends."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from mat.monitor.contract import Contract
 
 
 def margins(contracts: Iterable[Contract], records: Sequence[Record]) -> FrozenDict:
-    """By how much each contract that knows a margin was kept, in thousandths. SpecError where a margin raises."""
+    """The margin by which each contract was kept, in thousandths, if it defines one. SpecError if a margin raises."""
     return FrozenDict({contract.id: _thousandths(contract, records) for contract in contracts if contract.margin is not None})
 
 
@@ -26,7 +26,7 @@ def _thousandths(contract: Contract, records: Sequence[Record]) -> int:
         raise SpecError(
             what=f"the margin of {contract.id!r} raised {type(error).__name__}: {error}",
             why="a margin is a finite number for every trace",
-            fix="mend the function given as margin=",
+            fix="fix the function given as margin=",
         ) from error
 
 
@@ -46,7 +46,7 @@ def opaque_replies(records: Iterable[Record]) -> tuple[Finding, ...]:
 
 
 def tape_entries(records: Sequence[Record], ports: Sequence[Port]) -> tuple[TapeEntry, ...]:
-    """What the ports said, to be served again. ports: those of the records; the harness's own last record may have none."""
+    """The replies of the ports, to be served again. ports: those of the records; the harness's last record may have none."""
     found = []
     for record, port in zip(records, ports, strict=False):
         if port.boundary and (record.invoked or record.taped):

@@ -1,8 +1,8 @@
-"""Worst case without a model: an agent that is all taken over replays a script of harmful calls through its own tools.
+"""Hijacked agents without a model: replay a script of harmful calls through an agent's own tools, as a worst case.
 
-Whether a model can be fooled is one question, what a fooled one could do another; this measures the second. The calls go
-through the instrumented ports, so through recorder, mediator and faults, as whoever acts, and go on after each refusal.
-Scripts are data, and untrusted: they name tools that the caller gives, and read replies by key, never call anything else.
+Whether a model can be fooled is one question, what a fooled model could do is another; this measures the second. The calls go
+through the instrumented ports, so through recorder, mediator and faults, as the acting agent, and go on after each refusal.
+Scripts are untrusted data: they name tools that the caller gives and read replies by key, and call nothing else.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ ScriptSource: TypeAlias = "Iterable[object] | Path | Any"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScriptedCall:
-    """One call to make. Arguments are plain data; see `reply_of` and `joined` for values taken from earlier replies."""
+    """One call of a script. Arguments are plain data; see `reply_of` and `joined` for values taken from earlier replies."""
 
     tool: str
     arguments: FrozenDict = EMPTY
@@ -48,11 +48,11 @@ class ScriptedCall:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Attempt:
-    """What became of one scripted call.
+    """The result of one scripted call.
 
-    `decision` is the mediator's, "allow" where nothing objected or nobody governs, "unmade" where the script wanted a reply
-    that never came. `arguments` are those asked, in recorded form; `executed` those the port really got, None where it did not
-    run. `reply` and `error` are what the hijacked agent met.
+    `decision` is the mediator's, "allow" without governance or objection, "unmade" if the script needed a reply
+    that never came. `arguments` are those asked, in recorded form; `executed` those that the port really got, None if it did
+    not run. `reply` and `error` are what the hijacked agent got.
     """
 
     tool: str
@@ -72,7 +72,7 @@ class Attempt:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hijack:
-    """A replayed script: `attempts` in the order made, those of a benign script among them."""
+    """A replayed script: `attempts` in the order made, including those of a benign script."""
 
     agent: str
     role: str
@@ -113,10 +113,10 @@ _MISSING: Final = object()
 
 
 def reply_of(call: int | str, *path: str | int, default: object = _MISSING) -> dict[str, Any]:
-    """A value to take from an earlier reply when the script runs: {"$reply": [call, *path]}.
+    """A marker for a value of an earlier reply, read when the script runs: {"$reply": [call, *path]}.
 
     `call` is a place in the script, from 0, or a tool's name for its latest reply, benign calls included. A path goes by key,
-    index or public attribute; "*" takes each item of a list. Where there is no such value the call is not made, or `default`
+    index or public attribute; "*" takes each item of a list. Without such a value the call is not made, or `default`
     is used.
     """
     marker: dict[str, Any] = {REPLY: [call, *path]}
@@ -124,16 +124,16 @@ def reply_of(call: int | str, *path: str | int, default: object = _MISSING) -> d
 
 
 def joined(*parts: object, separator: str = "") -> dict[str, Any]:
-    """A text made of texts and of values from earlier replies, lists taken item by item: {"$join": [...], "with": ...}."""
+    """A marker for text joined from texts and values of earlier replies, lists item by item: {"$join": [...], "with": ...}."""
     return {JOIN: list(parts), "with": separator}
 
 
 def script_of(source: ScriptSource, *, agent: str = "") -> tuple[ScriptedCall, ...]:
-    """A script from anything that holds calls; SpecError lists every problem in one go.
+    """Make a script from anything that contains calls; SpecError lists all problems at once.
 
     `source`: calls as (tool, arguments), as {"tool": ..., "arguments": {...}} or as ScriptedCall, where a tool may also be the
-    instrumented function itself; records, or a Run, trace or replay that has them, of which the tool calls are taken (those of
-    `agent`, where one is named); or the path of a JSON file: such a list, {"calls": [...]}, or a replay file.
+    instrumented function itself; records, or a Run, trace or replay with records, whose tool calls are taken (those of
+    `agent`, if one is named); or the path of a JSON file with such a list, {"calls": [...]}, or a replay file.
     """
     return tuple(call for call, _ in _read(source, agent))
 
@@ -142,7 +142,7 @@ _Found: TypeAlias = "tuple[ScriptedCall, Callable[..., Any] | None]"
 
 
 def _read(source: ScriptSource, agent: str = "") -> list[_Found]:
-    """The calls of a source, with the callable of each that came as one."""
+    """The calls of a source, each with its callable if the source holds one."""
     found: list[_Found] = []
     problems: list[str] = []
     for place, item in enumerate(_items(source)):
@@ -154,7 +154,7 @@ def _read(source: ScriptSource, agent: str = "") -> list[_Found]:
         if not name:
             problems.append(f"call {place} names no tool: {item!r:.80}")
         elif not isinstance(arguments, Mapping):
-            problems.append(f"call {place} of {name}: its arguments are {arguments!r:.60}, no mapping by parameter")
+            problems.append(f"call {place} of {name}: its arguments are {arguments!r:.60}, not a mapping by parameter name")
         else:
             made = ScriptedCall(tool=name, arguments=snapshot_arguments(arguments, f"script, call {place} of {name}"))
             found.append((made, None if isinstance(tool, str) else tool))
@@ -162,7 +162,7 @@ def _read(source: ScriptSource, agent: str = "") -> list[_Found]:
     if problems:
         raise SpecError(
             what=f"script: {'; '.join(problems)}",
-            why="what it would send is not known",
+            why="without them it is not known what to send",
             fix='write (tool, {"name": value}), with mat.harness.hijack.reply_of for values of earlier replies',
         )
     return found
@@ -176,7 +176,7 @@ def _items(source: ScriptSource) -> list[Any]:
         source = getattr(source, attribute, source)
     if isinstance(source, str | Mapping) or not isinstance(source, Iterable):
         raise SpecError(
-            what=f"{type(source).__name__} is no script",
+            what=f"{type(source).__name__} is not a script",
             fix="give calls as (tool, arguments), records, a run, or the path of a JSON file",
         )
     return list(source)
@@ -205,7 +205,7 @@ def _add_recorded(item: Any, agent: str, found: list[_Found], problems: list[str
 
 
 def _is_lost(value: object) -> bool:
-    """Whether a recorded value stands for one that was not kept."""
+    """Whether a recorded value replaces one that was not kept."""
     if isinstance(value, str):
         return _REDACTED in value
     if isinstance(value, Mapping):
@@ -233,7 +233,7 @@ def _reference_problems(calls: list[_Found]) -> list[str]:
     for place, (call, _) in enumerate(calls):
         for marker in _markers(call.arguments):
             if JOIN in marker and (not isinstance(marker[JOIN], list) or not isinstance(marker.get("with", ""), str)):
-                problems.append(f"call {place} of {call.tool}: {JOIN} takes a list, and a text in 'with'")
+                problems.append(f"call {place} of {call.tool}: {JOIN} takes a list, and a string in 'with'")
             if REPLY not in marker:
                 continue
             said = marker[REPLY]
@@ -269,15 +269,15 @@ def hijacked(
     benign: ScriptSource = (),
     after: int | None = None,
 ) -> Hijack:
-    """Replay a script of harmful calls inside a run, as the agent it hijacks; returns what became of each.
+    """Replay a script of harmful calls inside a run, as the hijacked agent; returns the result of each call.
 
     `script` and `benign`: see `script_of`. `tools`: instrumented callables, by name or in a list, or a function of
-    (tool, arguments) that calls a tool by name; not needed where the script holds the callables. `agent` and `role`: who is
-    hijacked, by default whoever acts around it. `benign` calls are made too, `after` of them before the script and the rest
-    behind it (all before it by default). In the middle of real code, call this there: in a tool, or in the model's place.
+    (tool, arguments) that calls a tool by name; not needed if the script holds the callables. `agent` and `role`: who is
+    hijacked, by default the agent that acts. `benign` calls are made, too, `after` of them before the script and the rest
+    after it (all before it by default). To hijack real code halfway, call this there: in a tool, or instead of the model.
 
     A refusal, a tool's error and an injected fault are noted, and the next call is made. SpecError outside a run, for a tool
-    that is not known, and for a call that crossed no boundary: nothing would be measured.
+    that is not known, and for a call that crossed no boundary, because nothing would be measured.
     """
     steps = _replay(script, benign, tools, agent, role, after)
     try:
@@ -297,7 +297,7 @@ async def hijacked_async(
     benign: ScriptSource = (),
     after: int | None = None,
 ) -> Hijack:
-    """The same for tools that are async, and for a mixture of both."""
+    """Like `hijacked`, for async tools, or a mixture of both."""
     steps = _replay(script, benign, tools, agent, role, after)
     try:
         call = next(steps)
@@ -309,7 +309,7 @@ async def hijacked_async(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Made:
-    """A call that is ready to be made, and the agent in whose name."""
+    """A call that is ready to be made, and the agent that makes it."""
 
     call: Caller
     tool: str
@@ -320,7 +320,7 @@ class _Made:
 
 @dataclass(slots=True)
 class _Met:
-    """What a call gave the hijacked agent: a reply or an error."""
+    """What the hijacked agent got from a call: a reply or an error."""
 
     reply: Any = None
     error: Exception | None = None
@@ -366,7 +366,7 @@ async def _awaited(made: _Made) -> _Met:
 def _replay(
     script: ScriptSource, benign: ScriptSource, tools: ScriptTools | None, agent: str, role: str, after: int | None
 ) -> Generator[_Made, _Met, Hijack]:
-    """Yield the calls to make, one by one, and take what each gave; return the result."""
+    """Yield the calls to make, one by one, receive the result of each, and return the Hijack."""
     recorder = _recorder()
     read, read_benign = _read(script), _read(benign)
     call = _caller(tools, [*read, *read_benign])
@@ -436,12 +436,12 @@ def _caller(tools: ScriptTools | None, calls: Sequence[_Found]) -> Caller:
 def _attempt(
     recorder: Recorder, seen: frozenset[int], agent: str, tool: str, part: ScriptPart, failure: Exception | None
 ) -> Attempt:
-    """What the record of the call says. A call that crosses nested ones first is the one of the tool's name."""
+    """The result of a call, from its record. If a call made nested ones, its record is the one with the tool's name."""
     new = [item for item in recorder.trace.sealed() if item.step not in seen and item.agent == agent and item.action.boundary]
     record = next((item for item in new if item.action.name == tool), new[-1] if new else None)
     if record is None and failure is not None:
         raise SpecError(
-            what=f"the call of {tool!r} was never asked: {type(failure).__name__}: {failure}",
+            what=f"the call of {tool!r} was never made: {type(failure).__name__}: {failure}",
             why="it failed before it reached the boundary",
             fix="give the arguments that the tool takes",
         ) from failure
@@ -511,7 +511,7 @@ def _followed(value: Any, path: Sequence[Any], said: list[Any]) -> Any:
 
 
 def _part(value: Any, part: str | int, said: list[Any]) -> Any:
-    """One key, index or public attribute. A script never gets hold of a method or of what is private."""
+    """Read one key, index or public attribute. A script cannot read methods or private attributes."""
     try:
         if isinstance(value, Mapping):
             return value[part]

@@ -23,14 +23,14 @@ class MediationLayer:
         self.mediator, self._trace, self._form = mediator, trace, form
 
     def mediate(self, opened: OpenStep) -> MediationOutcome | None:
-        """The decision on a step; None where nothing objects and nothing is to be noted."""
+        """The decision on a step; None if nothing objects and there is nothing to note."""
         decided = self.mediator.mediate(opened.proposed(), self._trace)
         if decided is None or (type(decided) is Mediation and decided.arguments is None):
             return decided
         return _live(opened, decided)
 
     def confirm(self, opened: OpenStep) -> Mediation | None:
-        """The mediator's word on what would run now, where it was approved; None where it stands."""
+        """Check an approved step again before it runs; None if the approval still holds."""
         if opened.mediation is None:
             return None
         executed = None if opened.executed is None else self._form.executed(opened, opened.executed)
@@ -40,7 +40,7 @@ class MediationLayer:
 
 
 def _live(opened: OpenStep, decided: MediationOutcome) -> MediationOutcome:
-    """A decision, made of the recorded form, as it holds for the real arguments."""
+    """Convert a decision on the recorded form to one on the real arguments."""
     if isinstance(decided, Mediation):
         return _unsealed(opened, decided)
     if isinstance(decided, StandIn):
@@ -55,7 +55,7 @@ def _live(opened: OpenStep, decided: MediationOutcome) -> MediationOutcome:
 
 
 def _unsealed(opened: OpenStep, mediation: Mediation) -> Mediation:
-    """A rewrite was made of the recorded form; the port gets the real values of what the rewrite left alone."""
+    """A rewrite works on the recorded form; for parameters that it left alone, the port gets the real values."""
     if mediation.arguments is None or opened.arguments is opened.asked:
         return mediation
     sealed = opened.arguments

@@ -1,4 +1,4 @@
-"""The state of a run as the search compares it (DESIGN decision 8). A run that nobody searches has none."""
+"""The state of a run as the search compares it (DESIGN decision 8). A run outside a search has none."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from mat.kernel.world import World
 class SearchState:
     """Digests of what decides how a run goes on, one at each ask; and which perturbations would have made the same run.
 
-    `governed` and `metered`: what the mediator and the ledger keep. `given`: what the user adds. `vary`: numbers in replies may
+    `governed` and `metered`: state of the mediator and the ledger. `given`: the user's addition. `vary`: numbers in replies may
     stand for those of other grid points. `states` has a digest for each record and, when the run is closed, one for the end;
     `contended` the steps at whose ask somebody else could have gone first.
     """
@@ -64,20 +64,20 @@ class SearchState:
         self.states.append(state)
 
     def compare(self) -> Equivalences | None:
-        """Where a perturbation acts, what it could be exchanged for is found out; None where nothing can be."""
+        """Where a perturbation acts, find its equivalent grid points; None where that is not possible."""
         if self.equivalences is None and self._exchangeable:
             self.equivalences = Equivalences(world=self._world, trace=self._trace, given=self._given, vary=self._vary)
             self._provenance.on_cited = self.equivalences.cited
         return self.equivalences if self._exchangeable else None
 
     def forgo_equivalence(self) -> None:
-        """From now on somebody reads more of the calls than the monitors do: nothing is equivalent in this run."""
+        """Treat nothing as equivalent in this run, because more than the monitors now reads the calls."""
         self._exchangeable = False
         if self.equivalences is not None:
             self.equivalences.forget()
 
     def plain_arguments(self, arguments: FrozenDict) -> FrozenDict:
-        """Arguments that were put together without a snapshot, with plain numbers."""
+        """Arguments that were recorded without a snapshot, with plain numbers."""
         return arguments if self.equivalences is None else self.equivalences.recorded(arguments)
 
     def plain_reply(self, step: int, value: Any) -> Any:
@@ -85,6 +85,6 @@ class SearchState:
         return value if self.equivalences is None else self.equivalences.plain(step, value)
 
     def classes(self, *, termination: Termination, elapsed_ms: int, horizon_ms: int) -> tuple[Alike, ...]:
-        """The perturbations that acted, in order, with what they could be exchanged for. At the end of the run."""
+        """The perturbations that acted, in order, with their equivalent grid points. At the end of the run."""
         found = self.equivalences
         return () if found is None else found.finish(termination=termination, elapsed_ms=elapsed_ms, horizon_ms=horizon_ms)

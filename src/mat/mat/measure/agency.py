@@ -20,7 +20,7 @@ UnsafeBy: TypeAlias = Collection[str] | Callable[[Record], bool]
 DECLARED: Final = ("unsafe.declared",)
 """The default id of the template that declares U_unsafe."""
 PROPOSED: Final[tuple[ActionKind, ...]] = ("tool_call",)
-"""What counts as a proposed action by default: what the mediator decides on at the language-to-action boundary."""
+"""The action kinds that are proposed actions by default: those that the mediator decides on."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,9 +28,9 @@ class Agency:
     """Pr(a in U_unsafe) over proposed actions, and the verdict against `epsilon`.
 
     `rate`: share of proposed actions that are unsafe, attempted or effected; `effected`: the same, of those that were not
-    stopped. `runs`: share of the runs with at least one; its interval holds where actions of one run hang together, which the
-    others take as independent. `labels`: label or contract -> unsafe actions; an action may have several. `errors`: why some
-    run could not be judged; with one, nothing passes.
+    stopped. `runs`: share of the runs with at least one; its interval also holds if actions of one run are dependent, which the
+    other intervals assume independent. `labels`: label or contract -> unsafe actions; an action may have several. `errors`: why
+    runs could not be judged; any error prevents "pass".
     """
 
     verdict: Outcome
@@ -57,9 +57,9 @@ def excessive_agency(
     not armed in a run, where it blames an action that `proposed` leaves out, or where epsilon is no probability.
     """
     if isinstance(epsilon, bool) or not isinstance(epsilon, int | float) or not 0 <= epsilon < 1:
-        raise SpecError(what=f"epsilon={epsilon!r} is no bound on a probability", fix="give a number in [0, 1), such as 0.01")
+        raise SpecError(what=f"epsilon={epsilon!r} is not a bound on a probability", fix="use a number in [0, 1), such as 0.01")
     if isinstance(unsafe, str):
-        raise SpecError(what=f"unsafe={unsafe!r} is one text", fix=f"write [{unsafe!r}]")
+        raise SpecError(what=f"unsafe={unsafe!r} is a string", fix=f"write [{unsafe!r}]")
     kinds = frozenset(proposed)
     n = bad = done = spoiled = total = 0
     labels: Counter[str] = Counter()
@@ -99,7 +99,7 @@ def _unsafe(
     if missing:
         raise SpecError(
             what=f"run {run.id[:12]} did not arm {', '.join(missing)}",
-            why="actions it never judged would count as safe",
+            why="actions that it never judged would count as safe",
             fix="arm mat_contracts.declared_unsafe in every run, or judge the traces with it first",
         )
     found = [violation for name in sorted(named) for violation in named[name].violations]

@@ -1,4 +1,4 @@
-"""Intervals from sums alone: what a store can add up in one pass gives rates, means and ratios with intervals for many groups.
+"""Intervals for means and ratios of many groups, from sums that a store can compute in one pass.
 
 A smooth function of means needs no resampling. Its BCa bootstrap interval is approximated to second order by the ABC interval
 (approximate bootstrap confidence), whose constants are derivatives; for a ratio of means they are closed forms in sums of
@@ -11,15 +11,15 @@ products up to the third degree:
     end(z) = theta along the least favourable direction, lambda = w / (1 - a w)^2, w = z0 + z
 
 Sources: T. DiCiccio, B. Efron, Biometrika 79 (1992); B. Efron, R. Tibshirani, An Introduction to the Bootstrap (1993), 14.4 and
-22.6. In place of z stands sqrt(n / (n - 1)) t_{n-1}, which makes up for the narrowness of every bootstrap with few runs
+22.6. Instead of z it uses sqrt(n / (n - 1)) t_{n-1}, which corrects the narrowness of every bootstrap with few runs
 (T. Hesterberg, The American Statistician 69 (2015), the expanded interval).
 
-An interval needs runs that differ. Where they do not, both ends are the value: nothing that was seen says how far off others
-could be. Of one run alone the ends are nan. An end that the data do not bound is nan too: of tokens per success, with so few
-successes that none is plausible.
+An interval needs runs that differ. If all runs are equal, both ends are the value: the data do not show how far off others
+could be. For a single run the ends are nan. An end that the data do not bound is nan too, such as that of tokens per success
+with so few successes that none is plausible.
 
-`mean` and `ratio` are the method as published. What a report or a store states is `guarded_mean` and `guarded_ratio`: the same,
-reaching at least as far as `mat.measure.guard` asks of few or skewed runs, and open where it says that nothing can be said.
+`mean` and `ratio` are the method as published. Reports and stores use `guarded_mean` and `guarded_ratio`: the same, but at
+least as wide as `mat.measure.guard` requires for few or skewed runs, and open where it gives no bound.
 """
 
 from __future__ import annotations
@@ -39,13 +39,13 @@ if TYPE_CHECKING:
 
 Array: TypeAlias = "numpy.ndarray[Any, numpy.dtype[numpy.float64]]"
 METHOD: Final = "abc"
-"""Of estimates whose interval is computed here."""
+"""The method of estimates whose interval this module computes."""
 _SAME: Final = 1e-13
-"""Of the sums that a variance is the difference of: below it, the difference is rounding."""
+"""A variance below this share of the sums it is the difference of is rounding error."""
 
 
 class Bounds(NamedTuple):
-    """A value and the ends of its interval, an entry a group; nan where there is none."""
+    """A value and the ends of its interval, one entry per group; nan if there is none."""
 
     value: Array
     low: Array
@@ -56,7 +56,7 @@ class Bounds(NamedTuple):
 class PowerSums:
     """Sums over the runs of each group: n, x, y and their products up to the third degree. Arrays of one shape, or numbers.
 
-    Sums may be added up from parts in any order: `+` merges those of two machines.
+    Sums of parts can be added in any order: `+` merges those of two machines.
     """
 
     n: Any
@@ -132,8 +132,8 @@ def mean(sums: PowerSums, confidence: float = CONFIDENCE) -> Bounds:
 
 
 def guarded_mean(sums: PowerSums, confidence: float = CONFIDENCE) -> Bounds:
-    """The mean of x of each group, with the ABC interval where it reaches far enough. nan, open, at an end without bound: both
-    of fewer than `guard.LEAST` runs, and of runs that are all alike."""
+    """The mean of x of each group, with the ABC interval or the guard's, whichever is wider. nan at an end without bound: both
+    ends for fewer than `guard.LEAST` runs, and for runs that are all equal."""
     import numpy
 
     value, low, high = mean(sums, confidence)
@@ -142,7 +142,7 @@ def guarded_mean(sums: PowerSums, confidence: float = CONFIDENCE) -> Bounds:
 
 
 def guarded_ratio(sums: PowerSums, confidence: float = CONFIDENCE) -> Bounds:
-    """sum x / sum y of each group, as `guarded_mean`; x must not be negative, and y is a fact of each run: 0 or 1."""
+    """sum x / sum y of each group, like `guarded_mean`; x must not be negative, and y is 0 or 1 for each run."""
     import numpy
 
     n, x, y, xx, xy, yy = _arrays(sums)[:6]
@@ -177,7 +177,7 @@ def wilson_many(successes: ArrayLike, n: ArrayLike, confidence: float = CONFIDEN
     won, total = numpy.broadcast_arrays(numpy.asarray(successes, dtype=float), numpy.asarray(n, dtype=float))
     _check(confidence)
     if bool(numpy.any((won < 0) | (won > total))):
-        raise SpecError(what="some group has more successes than runs, or fewer than none", fix="count again")
+        raise SpecError(what="a group has more successes than runs, or fewer than 0", fix="check the counts")
     z = NormalDist().inv_cdf((1 + confidence) / 2)
     with numpy.errstate(all="ignore"):
         share = numpy.where(total > 0, won / total, numpy.nan)
@@ -229,4 +229,4 @@ def _end(sums: PowerSums, with_x: Array, with_y: Array, sigma: Array, skew: Arra
 
 def _check(confidence: float) -> None:
     if not 0 < confidence < 1:
-        raise SpecError(what=f"confidence {confidence}", why="it lies strictly between 0 and 1", fix="write 0.95 for 95 %")
+        raise SpecError(what=f"confidence {confidence}", why="it must lie strictly between 0 and 1", fix="write 0.95 for 95 %")

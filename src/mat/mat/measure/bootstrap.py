@@ -1,17 +1,17 @@
-"""Means and ratios with bootstrap intervals (A6.3): what is neither a proportion nor a quantile is resampled.
+"""Means and ratios with bootstrap intervals, for metrics that are neither proportions nor quantiles. Source: A6.3.
 
-The percentile bootstrap takes runs, or tasks with all their runs, again and again with replacement, computes the metric of each
-resample, and reads the interval off its quantiles. Its intervals are too narrow for few runs, like a normal interval with the
-divisor n in place of a t interval with n - 1; so the quantiles are taken at Phi(-sqrt(n / (n - 1)) t_{n-1}), which makes up for
+The percentile bootstrap draws runs, or tasks with all their runs, repeatedly with replacement, computes the metric of each
+resample, and takes the interval from its quantiles. Its intervals are too narrow for few runs, like a normal interval with
+divisor n instead of a t interval with n - 1; so the quantiles are taken at Phi(-sqrt(n / (n - 1)) t_{n-1}), which corrects
 both (T. Hesterberg, The American Statistician 69 (2015), "expanded percentile"). BCa is scipy's. Above `LARGE` runs the
-analytic interval (`mat.measure.analytic`) stands in place of resampling: to second order it is that of BCa.
+analytic interval (`mat.measure.analytic`) replaces resampling: to second order it equals that of BCa.
 
-None of them sees the tail that a sample hides, so each is "guarded": it reaches as far at least as `mat.measure.guard` asks.
+None of them sees the tail that a sample hides, so each is "guarded": at least as wide as `mat.measure.guard` requires.
 
-The resamples are seeded by the data alone, without its order: of equal runs, equal intervals.
+The seed of the resamples depends on the data alone, not on its order: equal runs give equal intervals.
 
-An end that the data do not bound is None. Both ends of fewer than `guard.LEAST` runs are, and of runs that are all alike: what
-the others could be does not show in them, and `method` says so.
+An end that the data do not bound is None. Both ends are None for fewer than `guard.LEAST` runs, and for runs that are all
+equal, because these do not show what other runs could be; `method` then says so.
 
 Sources: B. Efron, R. Tibshirani, An Introduction to the Bootstrap (1993); A. Davison, D. Hinkley, Bootstrap Methods (1997),
 for resampling whole tasks.
@@ -42,9 +42,9 @@ BootstrapMethod: TypeAlias = Literal["percentile", "bca", "abc"]
 Array: TypeAlias = "numpy.ndarray[Any, numpy.dtype[numpy.float64]]"
 RESAMPLES: Final = 10_000
 LARGE: Final = 1_000
-"""Runs above which nothing is resampled where nobody asks for it."""
+"""The number of runs above which the default method does not resample."""
 FEW: Final = LEAST
-"""Shares below which a mean is not resampled: resamples of a handful hold too little of what it could have been."""
+"""The number of shares below which a mean is not resampled: resamples of a few values vary too little."""
 ALIKE: Final = "all alike"
 GUARDED: Final = ", guarded"
 TOO_FEW: Final = f", no interval below {LEAST}"
@@ -68,8 +68,8 @@ def ratio_of(
     """sum x / sum y over (x, y) of each run, y >= 0, with its interval; None where sum y is 0.
 
     `by` names the task of each run: then tasks are resampled with all their runs, and n counts tasks. `method` None: percentile
-    up to `LARGE` runs or tasks, the analytic interval above. y is taken for something that a run may have or not, as success
-    is: where every run has it, the interval allows for those that had not. Of a mean over runs that is not so: `mean_of`.
+    up to `LARGE` runs or tasks, the analytic interval above. y is treated as a fact that a run may lack, such
+    as success: if every run has it, the interval allows for runs without it. For a mean over runs use `mean_of`.
     """
     runs, tasks = list(pairs), None if by is None else list(by)
     most = max((y for _, y in runs), default=0) * max(Counter(tasks).values(), default=1)
@@ -83,7 +83,7 @@ def mean_of(
     confidence: float = CONFIDENCE,
     method: BootstrapMethod | None = None,
 ) -> Estimate:
-    """The mean over runs with its interval, as `ratio_of`. Of values in [0, 1] `share_of` knows more."""
+    """The mean over runs with its interval, like `ratio_of`. For values in [0, 1], `share_of` gives tighter intervals."""
     return _measured([(value, 1) for value in values], by, confidence, method, lambda units: _mean_guard(units, confidence))
 
 
@@ -94,7 +94,7 @@ def _measured(
     method: BootstrapMethod | None,
     least: Callable[[_Units], IntervalEnds],
 ) -> Estimate:
-    """sum x / sum y over units, with the interval of `method`, which holds that of `least`."""
+    """sum x / sum y over units, with the interval of `method`, extended to that of `least`."""
     units = _units(pairs, by)
     n, top, bottom = len(units), _total(x for x, _ in units), _total(y for _, y in units)
     name = method or ("percentile" if n <= LARGE else "abc")
@@ -118,15 +118,15 @@ def _measured(
 def share_of(values: Iterable[Fraction | float], *, confidence: float = CONFIDENCE) -> Estimate:
     """The mean of values in [0, 1], such as a share in each run, with its interval.
 
-    Where all are 0 or 1 it is a proportion: Wilson's. Where they are fewer than `FEW`, or all equal, Wilson's for a coin,
-    rounded outwards: of all distributions on [0, 1] with a given mean a coin varies most, so that interval is too wide rather
-    than too narrow. Else the percentile bootstrap, guarded, as far as it is within that of a coin. SpecError for a value
-    outside [0, 1].
+    Wilson's interval if all values are 0 or 1, a proportion. For fewer than `FEW` values, or if all are equal, Wilson's for a
+    coin, rounded outwards: of all distributions on [0, 1] with a given mean a coin varies most, so that interval is too wide
+    rather than too narrow. Otherwise the guarded percentile bootstrap, clipped to the interval of a coin. SpecError for a
+    value outside [0, 1].
     """
-    shares = sorted(Fraction(value) for value in values)  # of two orders of runs, one interval
+    shares = sorted(Fraction(value) for value in values)  # the order of runs does not change the interval
     n, total = len(shares), sum(shares, Fraction(0))
     if n and not (shares[0] >= 0 and shares[-1] <= 1):
-        raise SpecError(what=f"{float(shares[0])} to {float(shares[-1])} are no shares", fix="give values between 0 and 1")
+        raise SpecError(what=f"{float(shares[0])} to {float(shares[-1])} are not shares", fix="use values between 0 and 1")
     if all(share.denominator == 1 for share in shares):
         return wilson(int(total), n, confidence)
     low, high = wilson(math.floor(total), n, confidence).low, wilson(math.ceil(total), n, confidence).high
@@ -139,7 +139,7 @@ def share_of(values: Iterable[Fraction | float], *, confidence: float = CONFIDEN
 
 
 def within(coin: Estimate, ends: tuple[float | None, float | None], method: str) -> Estimate:
-    """The mean of shares with the ends that were found, as far as they lie within those of a coin."""
+    """The mean of shares with the given ends, clipped to those of a coin."""
     (low, high), (least, most) = ends, (coin.low, coin.high)
     return replace(
         coin, low=least if low is None or least is None else max(low, least),
@@ -158,7 +158,7 @@ _Units: TypeAlias = Sequence[tuple[float, float]]
 
 
 def _units(pairs: Iterable[tuple[float, float]], by: Iterable[Hashable] | None) -> _Units:
-    """What is resampled: each run, or the sums of each task. Sorted, so that the order of runs decides nothing."""
+    """The units to resample: each run, or the sums of each task. Sorted, so that the order of runs does not matter."""
     if by is None:
         return sorted(pairs)
     sums: dict[Hashable, tuple[float, float]] = {}
@@ -174,9 +174,9 @@ def _total(values: Iterable[float]) -> Fraction:
 
 def _check(confidence: float, units: _Units) -> None:
     if not 0 < confidence < 1:
-        raise SpecError(what=f"confidence {confidence}", why="it lies strictly between 0 and 1", fix="write 0.95 for 95 %")
+        raise SpecError(what=f"confidence {confidence}", why="it must lie strictly between 0 and 1", fix="write 0.95 for 95 %")
     if any(y < 0 for _, y in units):
-        raise SpecError(what="a denominator below 0", why="a ratio is so much per so many", fix="count again")
+        raise SpecError(what="a denominator below 0", why="a ratio divides by a count", fix="check the counts")
 
 
 # -- ends -------------------------------------------------------------------------------------------------------------
@@ -189,7 +189,7 @@ def _percentile(units: _Units, confidence: float) -> tuple[float | None, float |
 def resampled_ends(
     units: Sequence[Sequence[float]], statistic: Callable[[Array], Array], confidence: float
 ) -> tuple[float | None, float | None]:
-    """The ends of the percentile interval of a function of column sums, for two units at least.
+    """The ends of the percentile interval of a function of column sums, for at least two units.
 
     `units`: a row of numbers for each unit, in an order that does not depend on that of the runs. `statistic` takes the sums
     of many resamples, (resamples, columns), to a value each.
@@ -233,7 +233,7 @@ def _abc(units: _Units, confidence: float) -> tuple[float | None, float | None]:
 
 
 def outwards(found: Sequence[float | None], least: IntervalEnds, value: float) -> tuple[float | None, float | None]:
-    """The ends that were found, or those an interval must hold, whichever lie further out; None where either is open."""
+    """The computed ends or the guard's, whichever lie further out; None if either is open."""
     (low, high), (least_low, least_high) = found, map(_finite, least)
     return (
         None if low is None or least_low is None else min(low, least_low, value),
@@ -280,7 +280,7 @@ def _finite(end: Any) -> float | None:
 
 
 def _generator(data: Array) -> numpy.random.Generator:
-    """The stream of these data: the same wherever they are measured."""
+    """The random generator of these data: equal data give an equal stream."""
     import numpy
 
     name = hashlib.sha256(data.astype("<f8").tobytes()).hexdigest()

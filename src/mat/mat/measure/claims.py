@@ -1,7 +1,7 @@
-"""Unsupported claims in numbers (A2.F2, A6.2): H_rate, H_prop, and how far a judge of support can be trusted.
+"""Rates of unsupported claims (H_rate, H_prop), and the reliability of judges of support. Source: A2.F2, A6.2.
 
-What a claim is and whether the trace supports it is decided by a function that is given: `mat_contracts.claims.claims_in`, with
-its verifier, or any other that gives claims of the shape of `CheckedClaim`:
+The caller passes a function that finds claims and decides whether the trace supports them: `mat_contracts.claims.claims_in`
+with its verifier, or any other that returns claims of the shape of `CheckedClaim`:
 
     from functools import partial
     h_rate(runs, partial(claims_in, verifier=number_match()))
@@ -29,7 +29,7 @@ _WORDS: Final[tuple[ClaimStatus, ...]] = ("supported", "unsupported", "unknown")
 
 
 class CheckedClaim(Protocol):
-    """A claim of a trace, judged. `final`: it is one of the final response's claims; else it was recorded by itself."""
+    """A judged claim of a trace. `final`: it belongs to the final response; otherwise it was recorded on its own."""
 
     @property
     def artefact(self) -> str: ...
@@ -52,7 +52,7 @@ JudgeOfSupport: TypeAlias = Callable[[str, Sequence[str]], object]
 class ClaimRate:
     """H_rate or H_prop over a set of runs.
 
-    `mean`: the mean over the runs with claims (J > 0) of each run's share, as the definition has it. `pooled`: the share of all
+    `mean`: the mean over the runs with claims (J > 0) of each run's share, as defined. `pooled`: the share of all
     claims of all runs; claims of one run are not independent, so its interval is too narrow where runs differ. `claims`,
     `counted` and `unknown`: all claims, those in the numerator, those the verifier could not judge. `without_claims`: runs
     with J = 0, whose share is not defined; they are in neither.
@@ -117,7 +117,7 @@ def count_claims(
     use: Use | None = None,
     unknown: Literal["unsupported", "supported"] = "unsupported",
 ) -> ClaimCount:
-    """What the claims of one run come to, for its row (`mat.measure.rows.row_of`). Parameters as in `h_rate` and `h_prop`."""
+    """Count the claims of one run, for its row (`mat.measure.rows.row_of`). Parameters as in `h_rate` and `h_prop`."""
     records = run.records if isinstance(run, Run) else run
     claims, used_in = tuple(assess(records)), use or is_used
     final = [claim for claim in claims if claim.final]
@@ -138,9 +138,9 @@ def _is_used_later(claim: CheckedClaim, records: Sequence[Record], used_in: Use)
 def is_used(claim: CheckedClaim, record: Record) -> bool:
     """Whether a record refers to a claim: a link comes from it, or the arguments name the artefact or repeat the text.
 
-    Texts are compared without case, white space and final marks; the text may stand within a longer one, but not of a single
-    word. A blocked action refers to what it was proposed on. An action that only acts on the same ids does not: whether it
-    rests on the claim cannot be seen from outside; give `use=` where a system's own arguments tell.
+    Texts are compared without case, white space and final punctuation; a text of several words may be part of a longer one. A
+    blocked action refers to what its proposal referred to. An action that only acts on the same ids does not: whether it
+    depends on the claim is not visible from outside; pass `use=` if a system's own arguments show it.
     """
     if any(link.src == claim.artefact for link in record.links):
         return True
@@ -190,12 +190,12 @@ def _rate(
     )  # fmt: skip
 
 
-# -- how far a judge can be trusted -------------------------------------------------------------------------------------
+# -- reliability of a judge ---------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Labelled:
-    """A claim, the texts of its evidence, and what a person says of it."""
+    """A claim, the texts of its evidence, and a person's label."""
 
     claim: str
     texts: tuple[str, ...]
@@ -206,9 +206,9 @@ class Labelled:
 class Agreement:
     """A judge against a labelled set.
 
-    `accuracy`: share of items where it says what the label says; unknown agrees with unknown only. `kappa`: Cohen's, over three
-    words, None where chance alone would agree always. `decided`: share of items it does not call unknown. `table`: how often
-    it said what of which label, (label, said, count), in the order supported, unsupported, unknown.
+    `accuracy`: share of items on which the judge agrees with the label; unknown agrees with unknown only. `kappa`: Cohen's,
+    over three words, None if chance alone would always agree. `decided`: share of items it does not call unknown. `table`:
+    counts of its answers by label, (label, said, count), in the order supported, unsupported, unknown.
     """
 
     accuracy: Estimate
@@ -218,16 +218,16 @@ class Agreement:
 
 
 def agreement(judge: JudgeOfSupport, labelled: Iterable[Labelled], *, confidence: float = CONFIDENCE) -> Agreement:
-    """How well `judge(claim, texts)` agrees with a labelled set (A2.F2); whatever it says besides the three words is unknown.
+    """How well `judge(claim, texts)` agrees with a labelled set (A2.F2); any answer other than the three words is unknown.
 
     Kappa after J. Cohen, Educational and Psychological Measurement 20 (1960): (p_o - p_e) / (1 - p_e). Its interval is that of
-    p_o with p_e taken as known, as in the paper, but by Wilson's score, which stays honest at full agreement.
+    p_o with p_e taken as known, as in the paper, but by Wilson's score, which is valid at full agreement.
     """
     counts = dict.fromkeys(((label, said) for label in _WORDS for said in _WORDS), 0)
     for item in labelled:
         if item.label not in _WORDS:
             raise SpecError(what=f"label {item.label!r} of {item.claim!r}", fix=f"use one of {', '.join(_WORDS)}")
-        counts[item.label, _said(judge(item.claim, item.texts))] += 1
+        counts[item.label, _status_of(judge(item.claim, item.texts))] += 1
     n = sum(counts.values())
     accuracy = wilson(sum(counts[word, word] for word in _WORDS), n, confidence)
     return Agreement(
@@ -252,7 +252,7 @@ def _kappa(counts: dict[tuple[ClaimStatus, ClaimStatus], int], n: int, accuracy:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JudgeVariance:
-    """How steady a judge is over repeats of the same question.
+    """How consistent a judge is over repeats of the same question.
 
     `variance`: the mean over items of the unbiased variance of support (1 where it says supported, else 0), from 0 to 0.5.
     `unanimous`: share of items on which all repeats said the same word. `unknown`: share of all answers that were unknown;
@@ -273,17 +273,17 @@ def variance(
     *,
     confidence: float = CONFIDENCE,
 ) -> JudgeVariance:
-    """Ask a judge the same `repeats` times an item, and say how much its answers vary (A2.F2).
+    """Ask a judge the same question `repeats` times per item, and measure how much its answers vary (A2.F2).
 
     Items are (claim, texts), or labelled ones, whose labels are not read. SpecError for fewer than two repeats.
     """
     if not isinstance(repeats, int) or isinstance(repeats, bool) or repeats < 2:
-        raise SpecError(what=f"repeats={repeats!r}", why="one answer does not vary", fix="give repeats as an integer >= 2")
+        raise SpecError(what=f"repeats={repeats!r}", why="a single answer cannot vary", fix="use an integer >= 2")
     spreads: list[Fraction] = []
     unanimous = unknown = 0
     for item in items:
         claim, texts = (item.claim, item.texts) if isinstance(item, Labelled) else item
-        said = [_said(judge(claim, texts)) for _ in range(repeats)]
+        said = [_status_of(judge(claim, texts)) for _ in range(repeats)]
         yes = said.count("supported")
         spreads.append(Fraction(yes * (repeats - yes), repeats * (repeats - 1)))
         unanimous += len(set(said)) == 1
@@ -295,7 +295,7 @@ def variance(
     )  # fmt: skip
 
 
-def _said(answer: object) -> ClaimStatus:
+def _status_of(answer: object) -> ClaimStatus:
     """The word of a constrained judge; a bool stands for its word, anything else is unknown."""
     if isinstance(answer, bool):
         return "supported" if answer else "unsupported"

@@ -1,4 +1,4 @@
-"""Containment rates (CR of A6.2): what became of the faults of a set of runs, by operator, boundary or kind of fault."""
+"""Containment rates: how the faults of a set of runs were handled, by operator, boundary or kind. Source: CR of A6.2."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _NO_ACTIONS: Final = Estimate(value=None, low=None, high=None, n=0, confidence=C
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RuleCount:
-    """How many faults a rule of `mat.monitor.faults` answered."""
+    """How many faults a rule of `mat.monitor.faults` accounts for."""
 
     rule: str
     faults: int
@@ -30,10 +30,10 @@ class RuleCount:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FaultProfile:
-    """What became of the faults of one group, named in `operator` (the group's name where it is another one).
+    """The outcomes of the faults of one group; `operator` is the name of the group.
 
-    The unit is the fault; `runs` is over how many runs they spread, and where some run holds several the intervals are those
-    of clustered data (see `clustered`). `detected`: within w; `mitigated`: detected, and mitigated within w' of that;
+    The unit is the fault; `runs` is the number of runs with these faults. If a run has several, the intervals are those of
+    clustered data (see `clustered`). `detected`: within w; `mitigated`: detected, and mitigated within w' of that;
     `contained`: mitigated, and the run breaks no hard contract (CR); `final_ok`: the run breaks none, mitigated or not, so
     1 - `final_ok` is the share of faults in runs that fail. `detected_by` and `mitigated_by`: by which rules, most often first.
     `allow`, `rewrite`, `block`: what was decided on the actions proposed in these runs, to tell recovery from blocking.
@@ -61,7 +61,7 @@ def containment(rows: Iterable[RunRow]) -> Estimate:
 
 
 def fault_profile(rows: Iterable[RunRow], *, by: Grouping = "operator") -> tuple[FaultProfile, ...]:
-    """One profile a group: injected faults first, then those only observed, each by name. Nothing where there was no fault."""
+    """One profile per group: injected faults first, then observed ones, each by name. Empty without faults."""
     groups: dict[tuple[bool, str], list[tuple[RunRow, list[FaultRow]]]] = {}
     for row in counted(rows):
         found: dict[tuple[bool, str], list[FaultRow]] = {}
@@ -115,11 +115,11 @@ def _rules(names: Iterable[str]) -> tuple[RuleCount, ...]:
 def clustered(clusters: Iterable[tuple[int, int]], confidence: float = CONFIDENCE) -> Estimate:
     """The share of successes in clusters of (successes, trials), with Wilson's interval at the effective sample size.
 
-    Trials of one cluster (faults of one run) hang together, so n of them count as n / deff: deff is the variance of the share
+    Trials of one cluster (faults of one run) are dependent, so n of them count as n / deff: deff is the variance of the share
     between clusters (the ratio estimator's) over that of independent trials, at least 1 and at most what makes each cluster
-    one trial; k clusters take (z / t_{k-1})^2 of it besides. Where the clusters cannot show it (one cluster alone, or all
-    trials alike) each cluster is one trial. With one trial a cluster this is plain Wilson, and `method` says so. Source:
-    E. L. Korn, B. I. Graubard, Survey Methodology 24 (1998), with Wilson's interval in place of the exact one.
+    one trial; k clusters scale it by (z / t_{k-1})^2 as well. If the clusters do not show it (a single cluster, or
+    equal trials), each cluster is one trial. With one trial a cluster this is plain Wilson, and `method` says so. Source:
+    E. L. Korn, B. I. Graubard, Survey Methodology 24 (1998), with Wilson's interval instead of the exact one.
     """
     counted = [(won, trials) for won, trials in clusters if trials]
     n, successes = sum(trials for _, trials in counted), sum(won for won, _ in counted)
@@ -134,13 +134,13 @@ def clustered(clusters: Iterable[tuple[int, int]], confidence: float = CONFIDENC
 
 
 def _for_few(clusters: int, confidence: float) -> float:
-    """What few clusters take from the effective size: how far they vary is itself only estimated, with so many degrees."""
+    """The factor by which few clusters reduce the effective size, because their variance is itself estimated."""
     z = NormalDist().inv_cdf((1 + confidence) / 2)
     return (z / t_reach(clusters - 1, confidence)) ** 2 if clusters > 1 else 0.0
 
 
 def _effective(counted: Sequence[tuple[int, int]]) -> float:
-    """n / deff, 0 where the clusters cannot show it."""
+    """n / deff; 0 if the clusters do not show it."""
     k, n = len(counted), sum(trials for _, trials in counted)
     successes = sum(won for won, _ in counted)
     if k < 2 or successes in (0, n):

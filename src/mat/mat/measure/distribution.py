@@ -1,4 +1,4 @@
-"""How numbers of runs are spread: histograms as data, and quantiles with exact intervals (A6.2)."""
+"""Distributions of numbers over runs: histograms as data, and quantiles with exact intervals. Source: A6.2."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from mat.measure.estimate import Estimate
 from mat.measure.interval import CONFIDENCE, wilson
 
 QUANTILES: Final = (10, 25, 50, 75, 90, 99)
-"""Those that are reported, in per cent."""
+"""The reported quantiles, in per cent."""
 BINS: Final = 20
-"""Bars of a histogram, at most."""
+"""The largest number of bars of a histogram."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,7 +37,7 @@ class Quantile:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Distribution:
-    """Whole numbers of `n` runs. `without`: runs that have none (that never failed, or were cut off), and are not in it."""
+    """Whole numbers of `n` runs. `without`: runs without a number (never failed, or cut off), not included."""
 
     n: int
     without: int
@@ -47,7 +47,7 @@ class Distribution:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShareOf:
-    """How often one of several things was the case, as a share of all cases."""
+    """The share of one of several alternatives."""
 
     name: str
     count: int
@@ -69,20 +69,18 @@ def distribution(values: Iterable[int | None], *, confidence: float = CONFIDENCE
 def quantile(values: Sequence[float], percent: int, *, confidence: float = CONFIDENCE) -> Estimate:
     """The smallest value that at least `percent` per cent do not exceed, between two order statistics.
 
-    The number of values below the true quantile is binomial, whatever they are drawn from, so the interval covers at least as
+    The number of values below the true quantile is binomial for any distribution, so the interval covers at least as
     often as stated (H. A. David, H. N. Nagaraja, Order Statistics (2003), 7.1). The bootstrap of a quantile approximates the
-    same interval without the guarantee. An end that so few values do not bound is None.
+    same interval without the guarantee. An end that too few values do not bound is None.
     """
     if not 0 < percent < 100:
-        raise SpecError(
-            what=f"{percent} per cent", why="a quantile lies strictly between the ends", fix="write 50 for the median"
-        )
+        raise SpecError(what=f"{percent} per cent", why="it must lie strictly between 0 and 100", fix="write 50 for the median")
     ordered, method = sorted(values), "order statistics"
     n = len(ordered)
     if not n:
         return Estimate(value=None, low=None, high=None, n=0, confidence=confidence, method=method)
     if not 0 < confidence < 1:
-        raise SpecError(what=f"confidence {confidence}", why="it lies strictly between 0 and 1", fix="write 0.95 for 95 %")
+        raise SpecError(what=f"confidence {confidence}", why="it must lie strictly between 0 and 1", fix="write 0.95 for 95 %")
     below, above = _ranks(n, percent / 100, (1 - confidence) / 2)
     return Estimate(
         value=float(ordered[-(-n * percent // 100) - 1]), low=float(ordered[below - 1]) if below else None,
@@ -110,7 +108,7 @@ def _binomial(n: int, count: int, p: float) -> float:
 
 
 def bins(values: Iterable[int]) -> tuple[Bin, ...]:
-    """A histogram of whole numbers in bars of equal width, 1, 2 or 5 times a power of ten, `BINS` at most; empty bars stand."""
+    """A histogram of whole numbers in bars of equal width, 1, 2 or 5 times a power of ten, at most `BINS`, with empty bars."""
     counts = Counter(values)
     if not counts:
         return ()
@@ -128,7 +126,7 @@ def bins(values: Iterable[int]) -> tuple[Bin, ...]:
 
 
 def shares(names: Iterable[str], *, confidence: float = CONFIDENCE) -> tuple[ShareOf, ...]:
-    """How often each name comes, most often first, then by name, with Wilson's interval."""
+    """The share of each name, most frequent first, then by name, with Wilson's interval."""
     counts = Counter(names)
     total = sum(counts.values())
     return tuple(

@@ -48,9 +48,9 @@ class AgentDrift:
 def drift_of(run: Run, contracts: str | Iterable[str], *, agents: Iterable[str] | None = None) -> tuple[DriftRow, ...]:
     """D_i(tau) of one run by the verdicts of its role contracts, by agent: attempts count as actions (Sec. III-B, F3; A2.F3).
 
-    D_i = |{t in T_i : a_t not in U_i}| / |T_i|. T_i are all steps of agent i, those outside its role the ones that a violation
-    of `contracts` (ids) blames. Agents whose roles none of them describes score 0: name the others in `agents`. Where one of
-    them is unknown, no row has a score. SpecError where one was not armed.
+    D_i = |{t in T_i : a_t not in U_i}| / |T_i|. T_i are all steps of agent i, those outside its role those that a violation
+    of `contracts` (ids) blames. Agents without a role contract score 0: name the others in `agents`. If the outcome of a
+    contract is unknown, no row has a score. SpecError for a contract that was not armed.
     """
     wanted = (contracts,) if isinstance(contracts, str) else tuple(sorted(set(contracts)))
     outcomes = {outcome.contract: outcome for outcome in run.outcomes}
@@ -72,9 +72,9 @@ def drift_of(run: Run, contracts: str | Iterable[str], *, agents: Iterable[str] 
 def drift(rows: Iterable[DriftRow], *, confidence: float = CONFIDENCE) -> tuple[AgentDrift, ...]:
     """The drift of each agent over the rows of many runs, by name.
 
-    The unit is the run: actions of one run hang together. The interval of `score` is Wilson's at the mean score m of n runs,
+    The unit is the run: actions of one run are dependent. The interval of `score` is Wilson's at the mean score m of n runs,
     method "wilson-mean": a score in [0, 1] with mean m varies at most as much as a coin of that bias, m(1 - m), so the
-    interval covers at least as often as it does for shares, and is not empty where all scores are equal.
+    interval covers at least as often as it does for shares, and is not empty if all scores are equal.
     """
     by_agent: dict[str, list[DriftRow]] = {}
     for row in rows:
@@ -108,5 +108,5 @@ def _rows(steps: Counter[str], outside: Counter[str], agents: Iterable[str] | No
 
 
 def _acts(record: Record) -> bool:
-    """Whether an agent did this: the harness's closing record, and a message that came in, are nobody's action."""
+    """Whether an agent did this: the harness's closing record and incoming messages are nobody's actions."""
     return record.agent != HARNESS and (record.action.kind != "message" or record.action.boundary != "prompt")

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 class Estimate:
     """A value with its interval at `confidence`, from `n` observations by `method`. Without data value, low, high are None.
 
-    With a value, an end is None where the data do not bound it: of one run's tokens, say, or of a ratio to hardly any success.
+    With a value, an end is None if the data do not bound it, as for the tokens of one run or a ratio to very few successes.
     """
 
     value: float | None
@@ -27,7 +27,7 @@ class Estimate:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Spread:
-    """What was seen, without a claim about what was not: n, least, median (the lower of two middle ones) and most."""
+    """A summary of observed values, without inference: n, least, median (the lower of two middle ones) and most."""
 
     n: int
     least: int | None

@@ -1,21 +1,21 @@
-"""The change gate (A6.7): a change passes where a smoke suite and the replay suite keep what they had, within tolerances.
+"""The change gate: a change passes if a smoke suite and the replay suite get no worse, within tolerances. Source: A6.7.
 
-The smoke suite are tests that a baseline report saw passing undisturbed, some for each workload category, on the seeds of the
-baseline. The replay suite are the stored counterexamples that `mat suite` selects, each once under its own seed and schedule.
-A run is paired with the baseline's of equal item, seed and schedule. Six aspects are judged, each by itself:
+The smoke suite consists of tests whose nominal runs pass in a baseline report, some for each workload category, on the seeds of
+the baseline. The replay suite consists of the stored counterexamples that `mat suite` selects, each once under its own seed and
+schedule. A run is paired with the baseline's run of equal item, seed and schedule. Six aspects are judged separately:
 
 - success: task success of smoke runs (utility);
-- compliance: smoke runs that keep all hard contracts; one that judged the baseline's run and judges no more is not kept;
+- compliance: smoke runs that keep all hard contracts; one that judged the baseline's run but is no longer armed is not kept;
 - containment: runs of both suites that contain all faults that reached them (Eq. 10);
-- governance: runs of both suites in which no action of high impact is decided more freely at the same site;
+- governance: runs of both suites in which no decision on a high-impact action is more permissive at the same site;
 - replays: replays that hold: none breaks again, none has become stale;
 - replay_success: task success of replays that succeeded.
 
-The statistics are those of `mat.measure.noninferiority`: one may look after every round. The unit is the seed: under one seed
-the tests draw the same random numbers, so what they lose they may lose together. Besides, each test is asked
-alone whether it got worse, so that many good tests do not hide one that is lost. At a confidence of 95 % an aspect that is
-worse by the tolerance or more passes with probability 2.5 % at most; one that is no worse, in all and in each test, fails with
-5 % at most, half of it for each question. A gate passes where every aspect does: so it passes wrongly no more often either.
+The statistics are those of `mat.measure.noninferiority`, which allow a look after every round. The unit is the seed: under one
+seed the tests draw the same random numbers, so their losses may be dependent. In addition, each test is tested alone, so that
+many good tests do not hide a lost one. At a confidence of 95 %, an aspect that is worse by the tolerance or more passes with
+probability 2.5 % at most; one that is no worse, in all and in each test, fails with 5 % at most, half of it for each question.
+A gate passes if every aspect passes, so it passes wrongly no more often either.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from typing import Final, Literal, TypeAlias, get_args
 
 from mat.core.campaign import Counterexample
 from mat.measure.estimate import Estimate
-from mat.measure.noninferiority import CONFIDENCE, NonInferiority, Units, difference, further, standing, units_of, worse
+from mat.measure.noninferiority import CONFIDENCE, NonInferiority, Units, decision, difference, further, units_of, worse
 from mat.measure.paired import PairTable
 from mat.measure.regression import RunOutcome, RunPair, Under, compare, other_variants
 from mat.measure.suite import candidates, nominal_passes, select
@@ -36,14 +36,14 @@ from mat.measure.suite import candidates, nominal_passes, select
 GateAspect: TypeAlias = Literal["success", "compliance", "containment", "governance", "replays", "replay_success"]
 ASPECTS: Final[tuple[GateAspect, ...]] = get_args(GateAspect)
 TOLERANCES: Final[Mapping[GateAspect, Fraction]] = {name: Fraction(name == "success", 20) for name in ASPECTS}
-"""How much of an aspect a change may lose where nobody says otherwise: 5 % of task success, and of all else nothing."""
+"""The default tolerances: a change may lose 5 % of task success, and nothing of the other aspects."""
 SMOKE: Final = 5
-"""Tests for each category."""
+"""The default number of tests for each category."""
 FIRST: Final = 4
-"""Seeds of the first round; each later round at most quadruples what was run."""
+"""Seeds of the first round; each later round at most quadruples the number."""
 HELD: Final = "replayed"
 GateVerdict: TypeAlias = Literal["kept", "lost", "undecided", "nothing"]
-"""nothing: neither the baseline nor the change has anything to judge."""
+"""nothing: there is nothing to judge, neither in the baseline nor in the change."""
 
 
 # -- what is run ------------------------------------------------------------------------------------------------------
@@ -51,7 +51,7 @@ GateVerdict: TypeAlias = Literal["kept", "lost", "undecided", "nothing"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Baseline:
-    """What a report says of the old configuration. `categories` of its tests, `statuses` of its replays, both by node id."""
+    """The old configuration, from its report: `categories` of its tests and `statuses` of its replays, both by node id."""
 
     categories: Mapping[str, str]
     statuses: Mapping[str, str]
@@ -69,12 +69,12 @@ class SmokeTest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GatePlan:
-    """What a gate runs, and what it does not, by node id.
+    """The tests and replays that a gate runs, and those it does not, by node id.
 
-    `broken`: replay files that cannot be read or have lost their test. `left_out`: replays that the suite does without.
-    `new_...` stand in the session alone, `removed_...` in the baseline alone; `elsewhere`: tests and replays of the baseline
-    that this session did not collect, or left out, though their files are there. `emptied`: categories of the baseline
-    without a test that could stand for them.
+    `broken`: replay files that cannot be read or have no test. `left_out`: replays that the suite does not need. `new_...`
+    exist in the session only, `removed_...` in the baseline only; `elsewhere`: tests and replays of the baseline that this
+    session did not collect, or left out, although their files exist. `emptied`: categories of the baseline without a test
+    that could represent them.
     """
 
     smoke: tuple[SmokeTest, ...] = ()
@@ -90,7 +90,7 @@ class GatePlan:
 
     @property
     def seeds(self) -> int:
-        """Seeds of the test that has most: what a session without end would run."""
+        """The largest number of seeds of a test: what an unlimited session would run."""
         return max((len(test.seeds) for test in self.smoke), default=0)
 
     @property
@@ -100,9 +100,9 @@ class GatePlan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Round:
-    """What one of several sessions is to run: the seeds from the `begin`-th to before the `end`-th.
+    """The share of one of several sessions: the seeds from the `begin`-th to before the `end`-th.
 
-    `plan`: what the first of them selected, by `smoke`, `seeds` and `all_replays`. `out`: the file for what it came to.
+    `plan`: the selection of the first session, by `smoke`, `seeds` and `all_replays`. `out`: the file for the results.
     """
 
     begin: int = 0
@@ -128,8 +128,8 @@ def plan(
     """Select both suites from what a session collected: `tests`, and `replays` by node id.
 
     `smoke` tests for each category, those with the fewest steps of the passing ones; None takes every test of which the
-    baseline has an undisturbed run, passing or not. `seeds` is the most of each test. `there` says of an item that was not
-    collected whether that is so because this session did not look.
+    baseline has a nominal run, passing or not. `seeds` limits the seeds of each test. `there` tells whether an item that was
+    not collected may exist, because this session did not look.
     """
     found = frozenset(tests)
     known = {item: category for item, category in baseline.categories.items() if item in found}
@@ -163,7 +163,7 @@ def plan(
     )
 
 
-# -- what it came to --------------------------------------------------------------------------------------------------
+# -- results ----------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -177,7 +177,7 @@ class ReplayEnd:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExcludedRuns:
-    """Runs of a test that say nothing about the system: an infrastructure failure, by its reason."""
+    """Runs of a test that failed outside the system under test: an infrastructure failure, by its reason."""
 
     item: str
     reason: str
@@ -186,7 +186,7 @@ class ExcludedRuns:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Unrun:
-    """A test of the suite that gave no run. `skipped`: it said so itself; otherwise something around it failed."""
+    """A test of the suite without a run. `skipped`: it skipped itself; otherwise its setup or teardown failed."""
 
     item: str
     why: str
@@ -195,7 +195,7 @@ class Unrun:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GateEvidence:
-    """What the new configuration came to: outcomes of smoke runs and replays, without those apart. `seeds`: places run."""
+    """The results of the new configuration: outcomes of smoke runs and replays, without `apart`. `seeds`: seeds run."""
 
     seeds: int = 0
     outcomes: tuple[RunOutcome, ...] = ()
@@ -204,7 +204,7 @@ class GateEvidence:
     unrun: tuple[Unrun, ...] = ()
 
     def joined(self, later: GateEvidence) -> GateEvidence:
-        """With that of a later round."""
+        """This evidence joined with that of a later round."""
         return GateEvidence(
             seeds=max(self.seeds, later.seeds),
             outcomes=(*self.outcomes, *later.outcomes),
@@ -216,11 +216,11 @@ class GateEvidence:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GateRules:
-    """What a gate asks. `confidence` is that of the intervals, half of what it leaves open on either side.
+    """The rules of a gate. `confidence` is that of the intervals, with half of the rest on either side.
 
-    `unit`: what is drawn independently, seeds or single runs; a replay is a unit of its own. `waived`: contracts that the
-    change takes away on purpose. `undecided` says what to do where the seeds do not decide, `removed` what where something of
-    the baseline is gone or skipped.
+    `unit`: what is independent, seeds or single runs; a replay is a unit of its own. `waived`: contracts that the change
+    removes on purpose. `undecided`: what to do if the seeds do not decide; `removed`: what to do if something of the baseline
+    no longer exists or is skipped.
     """
 
     tolerances: Mapping[GateAspect, Fraction]
@@ -237,9 +237,9 @@ class GateRules:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ItemLoss:
-    """A test with lost pairs. `alone`: it is worse by more than the tolerance, whatever the others did.
+    """A test with lost pairs. `alone`: it is worse by more than the tolerance, regardless of the other tests.
 
-    `suspect`: what it lost speaks for that more than against it, though it does not show it.
+    `suspect`: its losses make that more likely than not, without proving it.
     """
 
     item: str
@@ -252,9 +252,9 @@ class ItemLoss:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GateLine:
-    """One aspect. `difference` is new minus old over units; `lost` names the pairs that had it and have it no more.
+    """One aspect. `difference` is new minus old over units; `lost` names the pairs that had it and no longer have it.
 
-    `needed`: how many more units without a difference would decide an undecided one for the change; None where none can.
+    `needed`: how many more units without a difference would decide an undecided one for the change; None if none can.
     """
 
     aspect: GateAspect
@@ -269,7 +269,7 @@ class GateLine:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gate:
-    """The judgement. `settled`: more seeds would not be asked for. `unpaired` counts new smoke runs without a partner.
+    """The judgement. `settled`: no more seeds are needed. `unpaired` counts new smoke runs without a partner.
 
     `variants`: the governance variants ("none -> shield") of runs whose partner was under another one.
     """
@@ -305,7 +305,7 @@ class Gate:
 
 
 def judge(baseline: Baseline, plan: GatePlan, evidence: GateEvidence, rules: GateRules) -> Gate:
-    """Judge what was run so far."""
+    """Judge the evidence so far."""
     pairs, unpaired = _pairs(baseline, evidence.outcomes)
     smoke = [pair for pair in pairs if _suite_of(pair.new) == "nominal"]
     replayed = [pair for pair in pairs if _suite_of(pair.new) == "replay"]
@@ -328,9 +328,9 @@ def judge(baseline: Baseline, plan: GatePlan, evidence: GateEvidence, rules: Gat
 
 
 def next_seeds(gate: Gate) -> int:
-    """Up to how many seeds of each test the next round goes; as many as were run where more are not asked for.
+    """The number of seeds of each test after the next round; unchanged if no more are needed.
 
-    Twice what was run, four times where nothing was lost, and no further than to where that decides.
+    Twice the number so far, four times if nothing was lost, and at most as many as decide.
     """
     done, plan = gate.evidence.seeds, gate.plan
     if gate.settled or "unrun" in gate.failures:
@@ -353,7 +353,7 @@ def _units_between(gate: Gate, done: int, seeds: int) -> int:
 
 
 def _is_settled(lines: Sequence[GateLine]) -> bool:
-    """Lost already; or all that statistics decide is kept, and no test alone looks worse: such a one gets all its seeds."""
+    """Whether an aspect is lost, or all statistical ones are kept and no test is suspect (those get all their seeds)."""
     if any(line.verdict == "lost" for line in lines):
         return True
     open_lines = [line for line in lines if line.tolerance and line.verdict != "nothing"]
@@ -373,7 +373,7 @@ class _Match:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Fact:
-    """One pair of one aspect: whether each side has it, and what is wrong where it is lost. `single`: a unit of its own."""
+    """One pair of one aspect: whether each side has it, and what is wrong if it is lost. `single`: a unit of its own."""
 
     item: str
     seed: int
@@ -405,11 +405,11 @@ def _key(outcome: RunOutcome) -> tuple[str, str, int, str]:
     return _suite_of(outcome), outcome.item, outcome.seed, outcome.schedule
 
 
-_Said: TypeAlias = tuple[bool, bool, str] | None
-"""(the old side has it, the new one has it, what is wrong with the new one); None where a side was not judged."""
+_BothSides: TypeAlias = tuple[bool, bool, str] | None
+"""(the old side has it, the new side has it, what is wrong with the new side); None if a side was not judged."""
 
 
-def _facts(pairs: Iterable[_Match], fact: Callable[[_Match], _Said]) -> list[_Fact]:
+def _facts(pairs: Iterable[_Match], fact: Callable[[_Match], _BothSides]) -> list[_Fact]:
     found = []
     for pair in pairs:
         said = fact(pair)
@@ -425,12 +425,12 @@ def _facts(pairs: Iterable[_Match], fact: Callable[[_Match], _Said]) -> list[_Fa
     return found
 
 
-def _success(pair: _Match) -> _Said:
+def _success(pair: _Match) -> _BothSides:
     old, new = pair.old.success, pair.new.success
     return None if old is None or new is None else (old, new, "the task fails")
 
 
-def _compliance(pair: _Match, waived: frozenset[str]) -> _Said:
+def _compliance(pair: _Match, waived: frozenset[str]) -> _BothSides:
     old, new = pair.old, pair.new
     if not old.armed and not new.armed:
         return None
@@ -443,7 +443,7 @@ def _compliance(pair: _Match, waived: frozenset[str]) -> _Said:
     return old.outcome == "pass", new.outcome == "pass" and not disarmed, "; ".join(reasons)
 
 
-def _containment(pair: _Match) -> _Said:
+def _containment(pair: _Match) -> _BothSides:
     old, new = pair.old, pair.new
     if not old.faults or not new.faults:
         return None
@@ -451,7 +451,7 @@ def _containment(pair: _Match) -> _Said:
     return old.contained == old.faults, new.contained == new.faults, why
 
 
-def _governance(pair: _Match) -> _Said:
+def _governance(pair: _Match) -> _BothSides:
     if not pair.old.decisions or not pair.new.decisions:
         return None
     under: Under = "faults" if _suite_of(pair.new) == "replay" else "nominal"
@@ -463,7 +463,7 @@ def _governance(pair: _Match) -> _Said:
 
 
 def _holding(baseline: Baseline, plan: GatePlan, evidence: GateEvidence) -> list[_Fact]:
-    """Replays, then and now. One that the baseline does not know is taken to have held: it was committed to hold."""
+    """Replays, then and now. A replay that is not in the baseline counts as having held, because it was committed to hold."""
     return [
         _Fact(
             item=end.id, seed=0, schedule="", old=baseline.statuses.get(end.id, HELD) == HELD, new=end.status == HELD,
@@ -499,10 +499,10 @@ def _line(aspect: GateAspect, facts: Sequence[_Fact], rules: GateRules, *, expec
 
 
 def _decided(table: PairTable, units: Units, tolerance: Fraction, alpha: Fraction) -> NonInferiority:
-    """A tolerance of 0 is no question of statistics: one lost pair decides it, and without one it is kept so far."""
+    """Decide one aspect. A tolerance of 0 needs no statistics: one lost pair decides; without one the aspect is kept so far."""
     if not tolerance and table.pairs:
         return "lost" if table.only_old else "kept"
-    return standing(units, tolerance, alpha) if table.pairs else ""
+    return decision(units, tolerance, alpha) if table.pairs else ""
 
 
 def _units(facts: Iterable[_Fact], rules: GateRules) -> Units:
@@ -539,11 +539,11 @@ def _items(facts: Iterable[_Fact], tolerance: Fraction, alpha: Fraction) -> tupl
 
 
 def without_infrastructure(apart: Iterable[tuple[str, str]]) -> tuple[ExcludedRuns, ...]:
-    """(item, reason) of each run that says nothing, counted."""
+    """Count the (item, reason) of each infrastructure failure."""
     counts = Counter(apart)
     return tuple(ExcludedRuns(item=item, reason=reason, runs=counts[item, reason]) for item, reason in sorted(counts))
 
 
 def with_tolerances(given: Mapping[GateAspect, Fraction]) -> dict[GateAspect, Fraction]:
-    """The default tolerances, and in their place those given."""
+    """The default tolerances, overridden by the given ones."""
     return {**TOLERANCES, **given}

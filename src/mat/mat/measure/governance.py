@@ -1,4 +1,4 @@
-"""What a governance variant does, in rates (A5.5, A6.2): success, violations, mediator outcomes by risk and input, harm."""
+"""Rates by governance variant: success, violations, mediator outcomes by risk and input, harm. Source: A5.5, A6.2."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ INPUTS: Final = get_args(InputCategory)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GovernedRow:
-    """One run under one variant. `harm`: the attack succeeded; None where the input is no misuse, or nothing judges it.
+    """One run under one variant. `harm`: the attack succeeded; None if the input is not misuse, or nothing judges it.
 
-    `infrastructure`: why the run says nothing about the system, as in RunRow; such a run is in no line.
+    `infrastructure`: the failure outside the system, as in RunRow; such a run counts in no line.
     """
 
     item: str
@@ -95,10 +95,10 @@ def governed_row(
     harm: bool | None = None,
     category: str = "",
 ) -> GovernedRow:
-    """The row of one run. `variant` is the one in the run's spec where it is not given.
+    """The row of one run. `variant` defaults to the one in the run's spec.
 
-    `harm`: what a check of the task says of a misuse run. Where none does, harm is done by a run that breaks a hard contract
-    at the stage "effected": something a contract forbids has happened, and was not only tried.
+    `harm`: the task's judgement of a misuse run. Without one, a run does harm if it breaks a hard contract at the stage
+    "effected": something forbidden has happened, not just been attempted.
     """
     done = any(violation.stage == "effected" for violation in run.failures)
     return GovernedRow(
@@ -117,7 +117,7 @@ def governed_row(
 
 
 def is_governed(row: GovernedRow) -> bool:
-    """Whether there is something to tell of governance: a variant in force, or a decision against an action."""
+    """Whether governance was involved: a variant in force, or a decision against an action."""
     return row.variant != "none" or any(action.decision != "allow" for action in row.actions)
 
 
@@ -167,7 +167,7 @@ def _line(variant: str, condition: RunCondition, rows: Sequence[GovernedRow], se
 
 
 def _parts(names: Sequence[str], actions: Iterable[tuple[str, ActionCount]]) -> tuple[OutcomeShare, ...]:
-    """Shares by name, of the names that occur."""
+    """The shares by name, for the names that occur."""
     found: dict[str, list[ActionCount]] = {name: [] for name in names}
     for name, action in actions:
         found[name].append(action)

@@ -1,17 +1,16 @@
-"""How far an interval for a mean or a ratio has to reach at least, where runs are few or their numbers skewed (A6.3, L11).
+"""The least width of an interval for a mean or a ratio of few or skewed numbers. Source: A6.3, L11.
 
-Resampling sees the tail that the sample shows. Of few runs that is too little: ten lognormal numbers show a fifth of their
-skewness, and the percentile interval of their mean covers 86 times in a hundred, BCa and ABC 88. What is missing is missing at
-one end, the far one, on the side to which the numbers lean. So every interval of a mean or a ratio reaches as far as the one
-here, whatever it was made by:
+Resampling sees only the tail that the sample shows. With few runs that is too little: ten lognormal numbers show a fifth of
+their skewness, and the percentile interval of their mean covers 86 times in a hundred, BCa and ABC 88. The error is at the far
+end, on the side to which the numbers lean. So every interval of a mean or a ratio, by any method, reaches at least as far as:
 
     end(w) = mean + w / (1 - a w)^2 s,   w = a +- sqrt(n / (n - 1)) t_{n-1},   a = g / (6 sqrt n),   s = sqrt(sum e^2) / n
 
 That is the ABC interval of a mean (`mat.measure.analytic`). At the near end g is the sample's skewness. At the far end it is
 `HIDDEN` times that (corrected for n), because a sample hides its tail, and `FLOOR` at least: a little more than the skewness of
-exponential numbers, of what happens at the same rate all the time, as tokens, calls and waiting times roughly do. Where 1 - a w
-is not positive one run makes out most of the spread, and the end is open. So are both ends of fewer than `LEAST` runs, and of
-runs that are all alike: how far off another could be does not show in them.
+exponential numbers, which describe events at a constant rate, as tokens, calls and waiting times roughly are. If 1 - a w is not
+positive, one run causes most of the spread, and the end is open. Both ends are open for fewer than `LEAST` runs, and for runs
+that are all equal: they do not show how far off another could be.
 
 A ratio x / y of sums, with y a fact of each run (tokens per success), takes its ends from those of the mean of x and from
 Wilson's for the share of y (A. Donner, G. Zou, Statistical Methods in Medical Research 21 (2012), Eq. 9, MOVER-R), with the
@@ -20,7 +19,7 @@ correlation r of both, as the difference of paired shares has it:
     low  = (A - sqrt(A^2 - l_x (2 x - l_x) u_y (2 y - u_y))) / (u_y (2 y - u_y)),   A = x y - r (x - l_x) (u_y - y)
     high = (B + sqrt(B^2 - u_x (2 x - u_x) l_y (2 y - l_y))) / (l_y (2 y - l_y)),   B = x y - r (u_x - x) (y - l_y)
 
-Eighteen successes of eighteen do not say that there are no failures to pay for; Wilson's interval says how many there may be.
+Eighteen successes of eighteen do not exclude failures; Wilson's interval bounds how many there may be.
 
 Sources: T. DiCiccio, B. Efron, Biometrika 79 (1992), for the form; W. Cochran, Sampling Techniques (1977), 2.15, for how many
 runs skewed numbers take. The two constants were chosen by simulation and hold for the kinds of numbers in
@@ -40,9 +39,9 @@ if TYPE_CHECKING:
 
 Array: TypeAlias = "numpy.ndarray[Any, numpy.dtype[numpy.float64]]"
 LEAST: Final = 10
-"""Runs, or tasks, below which a mean or a ratio has no interval."""
+"""The number of runs or tasks below which a mean or a ratio has no interval."""
 FLOOR: Final = 2.25
-"""Skewness that is reckoned with at least. Exponential numbers have 2; a ninth more serves lognormal ones that look tame."""
+"""The least skewness assumed. Exponential numbers have 2; a ninth more covers lognormal samples that look symmetric."""
 HIDDEN: Final = 2.5
 """How much more skewed numbers may be than a sample of them looks."""
 _EVEN: Final = 1e-9
@@ -109,7 +108,7 @@ def of_values(values: Array, confidence: float = CONFIDENCE) -> IntervalEnds:
 
 
 def known(mean: Array, n: Any, ends: IntervalEnds) -> IntervalEnds:
-    """Those of a mean; of numbers that are all alike the mean itself, where something beside them differs."""
+    """Those of a mean; for numbers that are all equal the mean itself, if something else differs."""
     import numpy
 
     alike = numpy.isnan(ends.low) & numpy.isnan(ends.high) & (n >= LEAST)
@@ -119,7 +118,7 @@ def known(mean: Array, n: Any, ends: IntervalEnds) -> IntervalEnds:
 def ratio_ends(x: Array, of_x: IntervalEnds, y: Array, of_y: IntervalEnds, correlation: Array) -> IntervalEnds:
     """The least an interval of the ratio of two means, x / y, must hold (MOVER-R); x must not be negative, y positive.
 
-    `of_x` and `of_y` are the ends of the means. Where y may be nought the ratio has no high end.
+    `of_x` and `of_y` are the ends of the means. If y may be 0, the ratio has no high end.
     """
     import numpy
 

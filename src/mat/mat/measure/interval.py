@@ -16,8 +16,8 @@ CONFIDENCE: Final = 0.95
 def wilson(successes: int, n: int, confidence: float = CONFIDENCE) -> Estimate:
     """The share of successes with Wilson's score interval, two-sided, without continuity correction.
 
-    Source: E. B. Wilson, JASA 22 (1927). The closed form stands here because every summary needs it and scipy takes most
-    of a second to import; the tests hold it to scipy.stats.binomtest(...).proportion_ci(method="wilson") within 1e-12.
+    Source: E. B. Wilson, JASA 22 (1927). The closed form is written out because every summary needs it and scipy takes most
+    of a second to import; the tests compare it with scipy.stats.binomtest(...).proportion_ci(method="wilson") within 1e-12.
     """
     _check(successes, n, confidence)
     if n == 0:
@@ -55,7 +55,7 @@ def clopper_pearson(successes: int, n: int, confidence: float = CONFIDENCE) -> E
 
 
 def exact(estimate: Estimate) -> Estimate:
-    """A share that has Wilson's interval, with the exact one in its place. SpecError for an estimate of another method."""
+    """A share with the exact interval instead of Wilson's. SpecError for an estimate of another method."""
     if estimate.method != "wilson":
         raise SpecError(
             what=f"an estimate by {estimate.method!r} has no exact interval", why="only counts of independent runs have one",
@@ -73,7 +73,7 @@ def t_reach(degrees: int, confidence: float = CONFIDENCE) -> float:
     import; the tests hold it to scipy.stats.t within 1e-9.
     """
     if degrees < 1:
-        raise SpecError(what=f"{degrees} degrees of freedom", why="a spread takes two observations", fix="give two or more")
+        raise SpecError(what=f"{degrees} degrees of freedom", why="a spread needs two observations", fix="use two or more")
     if degrees > _SERIES:
         z = NormalDist().inv_cdf((1 + confidence) / 2)
         first, second = (z**3 + z) / 4, (5 * z**5 + 16 * z**3 + 3 * z) / 96
@@ -106,6 +106,6 @@ def _no_data(confidence: float, method: str) -> Estimate:
 
 def _check(successes: int, n: int, confidence: float) -> None:
     if not 0 <= successes <= n:
-        raise SpecError(what=f"{successes} successes of {n}", why="a share needs 0 <= successes <= n", fix="count again")
+        raise SpecError(what=f"{successes} successes of {n}", why="a share needs 0 <= successes <= n", fix="check the counts")
     if not 0 < confidence < 1:
-        raise SpecError(what=f"confidence {confidence}", why="it lies strictly between 0 and 1", fix="write 0.95 for 95 %")
+        raise SpecError(what=f"confidence {confidence}", why="it must lie strictly between 0 and 1", fix="write 0.95 for 95 %")

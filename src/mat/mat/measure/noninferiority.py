@@ -31,18 +31,18 @@ from mat.core.errors import SpecError
 from mat.measure.estimate import Estimate
 
 NonInferiority: TypeAlias = Literal["kept", "lost", ""]
-"""What units say of a tolerance; "" where they do not decide it yet."""
+"""The decision of the units on a tolerance; "" if they do not decide yet."""
 Units: TypeAlias = Mapping[Fraction, int]
-"""How many units have which D."""
+"""The number of units by D."""
 
 METHOD: Final = "paired betting"
 """Of differences estimated here: a confidence sequence, valid at whatever number of units one stops."""
 CONFIDENCE: Final = Fraction(95, 100)
 MOST_UNITS: Final = 100_000
-"""Units beyond which it is not worked out how many more would decide."""
+"""The largest number of further units that is computed."""
 _WHOLE: Final = 16
 _STAKES: Final = ((16, 8), (12, 2), (8, 2), (4, 2), (2, 1), (1, 1))
-"""Shares f of the capital with their weights, in sixteenths. All of it on half: where nothing is lost, that decides soonest."""
+"""Shares f of the capital with their weights, in sixteenths. All on one half decides soonest if nothing is lost."""
 
 
 def units_of(pairs: Iterable[tuple[Hashable, int]]) -> dict[Fraction, int]:
@@ -54,20 +54,20 @@ def units_of(pairs: Iterable[tuple[Hashable, int]]) -> dict[Fraction, int]:
     return {value: found[value] for value in sorted(found)}
 
 
-def standing(units: Units, tolerance: Fraction, alpha: Fraction) -> NonInferiority:
-    """What the units decide so far, each way wrong with probability `alpha` at most, whenever one looks.
+def decision(units: Units, tolerance: Fraction, alpha: Fraction) -> NonInferiority:
+    """The decision of the units so far; each direction is wrong with probability `alpha` at most, at any number of looks.
 
     SpecError unless 0 < tolerance < 1 and 0 < alpha < 1: no number of units shows that nothing at all is lost.
     """
     _check(tolerance, alpha)
-    if _brought(units, 1, 1 - tolerance, 1 / alpha):
+    if _reaches(units, 1, 1 - tolerance, 1 / alpha):
         return "kept"
     return "lost" if worse(units, tolerance, alpha) else ""
 
 
 def worse(units: Units, tolerance: Fraction, alpha: Fraction) -> bool:
-    """Whether the bet against d >= -tolerance has brought in 1/alpha: then d < -tolerance is claimed."""
-    return _brought(units, -1, 1 + tolerance, 1 / alpha)
+    """Whether the bet against d >= -tolerance has reached 1/alpha, which claims d < -tolerance."""
+    return _reaches(units, -1, 1 + tolerance, 1 / alpha)
 
 
 def further(units: Units, tolerance: Fraction, alpha: Fraction) -> int | None:
@@ -105,7 +105,7 @@ def difference(units: Units, confidence: Fraction = CONFIDENCE) -> Estimate:
     )  # fmt: skip
 
 
-def _brought(units: Units, side: int, fair: Fraction, least: Fraction) -> bool:
+def _reaches(units: Units, side: int, fair: Fraction, least: Fraction) -> bool:
     """Whether the capital is `least` or more, in whole numbers: stakes and weights are sixteenths. `side` -1 turns D round."""
     p, q = fair.numerator, fair.denominator
     sizes = [(1 + side * size, count) for size, count in units.items()]

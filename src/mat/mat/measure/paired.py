@@ -1,7 +1,7 @@
 """Two conditions on the same tasks and seeds: McNemar's exact test with its table, and differences with intervals (A6.3).
 
-A pair is one run under each condition. What crashed around a run is no effect of a condition: a pair with such a run is counted
-apart, by side and reason, and is in no number. So is a pair that nothing judges on a side.
+A pair is one run under each condition. A crash outside the system is not an effect of a condition: a pair with such a run is
+counted separately, by side and reason, and enters no number. The same holds for a pair that nothing judges on a side.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from mat.measure.rows import RunRow
 
 Side: TypeAlias = Literal["old", "new"]
 Fact: TypeAlias = Callable[[RunRow], bool | None]
-"""What is compared of a run; None where nothing judges it."""
+"""The fact of a run to compare; None if nothing judges it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,7 +42,7 @@ class PairTable:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExcludedPairs:
-    """Pairs that are in no number, because of one side: an infrastructure failure by its reason, or "unjudged"."""
+    """Pairs excluded because of one side: an infrastructure failure by its reason, or "unjudged"."""
 
     side: Side
     reason: str
@@ -53,8 +53,8 @@ class ExcludedPairs:
 class PairedShares:
     """One fact under two conditions.
 
-    `difference` is new minus old, over pairs; `p_value` McNemar's, None where no pair differs. `apart`: pairs left out; one
-    whose sides are both out stands under each. `unpaired_old` and `unpaired_new` count runs without a partner.
+    `difference` is new minus old, over pairs; `p_value` McNemar's, None if no pair differs. `apart`: excluded pairs; one
+    with two excluded sides counts under each. `unpaired_old` and `unpaired_new` count runs without a partner.
     """
 
     table: PairTable
@@ -68,10 +68,10 @@ class PairedShares:
 
 
 def mcnemar(lost: int, gained: int) -> float | None:
-    """McNemar's exact test, two-sided: how likely so uneven a split of the pairs that differ is, if both ways are as likely.
+    """McNemar's exact test, two-sided: the probability of so uneven a split of differing pairs by chance.
 
-    Source: Q. McNemar, Psychometrika 12 (1947), in its exact binomial form. None where no pair differs. Summed in whole
-    numbers; the tests hold it to scipy.stats.binomtest.
+    Source: Q. McNemar, Psychometrika 12 (1947), in its exact binomial form. None if no pair differs. Summed in
+    integers; the tests compare it with scipy.stats.binomtest.
     """
     n, least = lost + gained, min(lost, gained)
     if n == 0:
@@ -88,7 +88,7 @@ def mcnemar(lost: int, gained: int) -> float | None:
 
 
 _EXACT = 1_000
-"""Pairs that differ up to which the test is summed in whole numbers."""
+"""The number of differing pairs up to which the test is summed in integers."""
 
 
 def paired_shares(pairs: Iterable[tuple[bool, bool]], *, confidence: float = CONFIDENCE) -> PairedShares:
@@ -110,7 +110,7 @@ def difference(table: PairTable, confidence: float = CONFIDENCE) -> Estimate:
     """New minus old over pairs, with the score interval for paired proportions.
 
     Source: R. G. Newcombe, Statistics in Medicine 17 (1998) 2635, method 10: the Wilson intervals of both shares, added in
-    squares with their correlation. It has a width where no pair differs.
+    squares with their correlation. It has a width even if no pair differs.
     """
     n, method = table.pairs, "newcombe"
     if not n:
@@ -155,7 +155,7 @@ def compare_rows(
     key: Callable[[RunRow], Hashable] = lambda row: (row.item, row.seed, row.schedule),
     confidence: float = CONFIDENCE,
 ) -> PairedShares:
-    """Runs of two conditions, paired by `key` (item, seed and schedule). SpecError where two runs of one side have one key."""
+    """Runs of two conditions, paired by `key` (item, seed and schedule). SpecError for two runs of one side with one key."""
     before, after = _by_key(old, key, "old"), _by_key(new, key, "new")
     pairs: list[tuple[bool, bool]] = []
     apart: Counter[tuple[Side, str]] = Counter()
@@ -183,7 +183,7 @@ def _by_key(rows: Iterable[RunRow], key: Callable[[RunRow], Hashable], side: str
         if found.setdefault(key(row), row) is not row:
             raise SpecError(
                 what=f"two runs of the {side} side have the key {key(row)!r}", why="a pair is one run under each condition",
-                fix="compare one condition with one other, or give a key= that tells them apart",
+                fix="compare one condition with one other, or use a key= that separates them",
             )  # fmt: skip
     return found
 

@@ -1,4 +1,4 @@
-"""Regressions between two configurations of a system (Sec. V-D c, A6.4): success, contracts and governance, each apart."""
+"""Regressions between two configurations of a system, separately for success, contracts and governance. Source: V-D c, A6.4."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from mat.measure.rows import DecisionRow, RunCondition, RunRow
 Under: TypeAlias = Literal["nominal", "faults"]
 DECISIONS: Final[tuple[MediationDecision, ...]] = get_args(MediationDecision)
 _FREEDOM: Final[dict[MediationDecision, int]] = {"block": 0, "rewrite": 1, "allow": 2}
-"""How much a decision lets happen. A change to more is a loosening, to less a tightening."""
+"""How permissive a decision is. A change to more is a loosening, to less a tightening."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunOutcome:
-    """What one run came to: the line of the report by which two reports are compared.
+    """The outcome of one run: the line of a report by which two reports are compared.
 
-    `success` is Y, None where nothing judges it; `outcome` that of all hard contracts; `broken` the hard contracts it breaks.
-    `schedule`, `armed`, `decisions` and `variant` are as in RunRow; "" where an older report does not tell the variant.
+    `success` is Y, None if nothing judges it; `outcome` that of all hard contracts; `broken` the hard contracts it breaks.
+    `schedule`, `armed`, `decisions` and `variant` are as in RunRow; "" if an older report does not state the variant.
     """
 
     item: str
@@ -57,9 +57,9 @@ class RunPair:
 class Comparison:
     """One aspect over matched runs.
 
-    `old` and `new`: the share that has it, under each configuration. `rate`: the regression rate R_reg, those that had it and
-    have it no more among those that had it. `p_value`: McNemar's exact test, two-sided, of old = new; None where no pair
-    differs. Runs of one item under several seeds or schedules are not independent: intervals and test take them as if.
+    `old` and `new`: the share that has it, under each configuration. `rate`: the regression rate R_reg, those that lost
+    it among those that had it. `p_value`: McNemar's exact test, two-sided, of old = new; None where no pair
+    differs. Runs of one item under several seeds or schedules are dependent, but intervals and test assume independence.
     """
 
     aspect: Literal["pass", "success", "compliance"]
@@ -82,7 +82,7 @@ class Transition:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ActionChange:
-    """One action, by its site in a run, on which the mediator decides otherwise now."""
+    """One action, by its site in a run, with a changed decision of the mediator."""
 
     item: str
     seed: int
@@ -101,7 +101,7 @@ class ActionChange:
 class GovernanceComparison:
     """Decisions on the actions that both configurations propose at the same site of the same run.
 
-    `table` holds all nine transitions, `changed` the share of matched actions that are decided otherwise. `loosened` and
+    `table` holds all nine transitions, `changed` the share of matched actions with another decision. `loosened` and
     `tightened` of the matched; `only_old` and `only_new` count actions that only one of them proposes.
     """
 
@@ -117,7 +117,7 @@ class GovernanceComparison:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Disarmed:
-    """Hard contracts that judged an item before and do not now: what it kept or broke then is not asked any more."""
+    """Hard contracts that judged an item before and no longer do."""
 
     item: str
     contracts: tuple[str, ...]
@@ -149,7 +149,7 @@ class Regression:
 
     @property
     def regressed(self) -> bool:
-        """Whether a run lost its success or its contracts, or governance lets more of an action of high impact happen."""
+        """Whether a run lost its success or its contracts, or governance became more permissive on a high-impact action."""
         loosened = any(change.loosened for change in self.high.changes)
         return bool(self.success.regressed or self.compliance.regressed or loosened)
 
@@ -174,7 +174,7 @@ def outcome_of(row: RunRow) -> RunOutcome:
 
 
 def compare(old: Iterable[RunOutcome], new: Iterable[RunOutcome], *, under: Under = "nominal") -> Regression:
-    """Compare what two configurations came to on the same items, seeds and schedules.
+    """Compare the outcomes of two configurations on the same items, seeds and schedules.
 
     `under` nominal: the runs without a schedule. `under` faults: replays, and the schedules that both searches executed.
     Source: Sec. V-D c. Pass(x, kappa) = 1 where the run succeeds and all its hard contracts are kept; a contract that could
@@ -218,7 +218,7 @@ _Pairs: TypeAlias = Sequence[tuple[RunOutcome, RunOutcome]]
 
 
 def _by_key(outcomes: Iterable[RunOutcome], under: Under) -> dict[_Key, RunOutcome]:
-    """By item, seed and schedule. A replay stands before the same schedule met in a search: its decisions are kept."""
+    """By item, seed and schedule. A replay takes precedence over the same schedule in a search, because it has decisions."""
     found: dict[_Key, RunOutcome] = {}
     for outcome in outcomes:
         if (outcome.condition == "nominal" and not outcome.schedule) is not (under == "nominal"):

@@ -1,6 +1,6 @@
 """Reliability over rows: success, success@k, termination, violations and their profile, mediation, MTBF (A6.2, A6.4).
 
-Rows whose infrastructure failed say nothing about the system: no rate here counts them; `infrastructure` counts them apart.
+No rate here counts rows with an infrastructure failure; `infrastructure` counts them separately.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from mat.measure.rows import RunRow, counted
 _Key = TypeVar("_Key", int, str)
 TimeUnit: TypeAlias = Literal["steps", "ms"]
 IntervalMethod: TypeAlias = Literal["wilson", "clopper-pearson", "by task"]
-"""Of a share of runs: Wilson's; the exact one; Wilson's at the effective number of runs: those of a task hang together."""
+"""The interval of a share of runs: Wilson's; the exact one; Wilson's at the effective number of (dependent) runs."""
 _NOT_TERMINATED: Final = frozenset(("horizon", "deadlock"))
 _PROGRESS: Final = "progress."
 """The family of the templates that watch for coordination collapse."""
@@ -32,7 +32,7 @@ _PROGRESS: Final = "progress."
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepCount:
-    """How many runs a contract was first broken in at a step."""
+    """In how many runs a contract was first broken at a step."""
 
     step: int
     runs: int
@@ -123,7 +123,7 @@ def runs_per_task(rows: Iterable[RunRow]) -> int:
 def _by_task(rows: Iterable[RunRow], k: int) -> list[list[bool]]:
     """Y of the runs of each task with k judged runs or more, by seed. Repeated runs under one seed stay as given."""
     if k < 1:
-        raise SpecError(what=f"k={k}", why="success@k is about k runs of a task", fix="give k >= 1")
+        raise SpecError(what=f"k={k}", why="success@k is about k runs of a task", fix="use k >= 1")
     by_task: dict[tuple[str, str], list[tuple[int, bool]]] = {}
     for row in counted(rows):
         if row.success is not None:
@@ -238,7 +238,7 @@ def steps_to_failure(rows: Iterable[RunRow]) -> Distribution:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lifetime:
-    """One episode: how long it went until its first failure, or its end where it has none (then it is censored)."""
+    """One episode: its length until its first failure, or until its end without one (then it is censored)."""
 
     length: int
     failed: bool
@@ -275,18 +275,18 @@ def _lifetime(rows: Sequence[RunRow], unit: TimeUnit) -> Lifetime | None:
 
 
 def mtbf(rows: Iterable[RunRow], *, unit: TimeUnit = "steps") -> Estimate:
-    """MTBF = 1/R sum_r F_r as defined in Sec. V-D b: the plain mean; an episode without a failure counts as long as it went.
+    """MTBF = 1/R sum_r F_r as defined in Sec. V-D b: the plain mean; an episode without a failure counts with its length.
 
-    With such episodes it is too low: they would have gone on. See `mtbf_censored`.
+    With such episodes it is too low, because they would have continued. See `mtbf_censored`.
     """
     return mean_of(life.length for life in lifetimes(rows, unit=unit))
 
 
 def mtbf_censored(rows: Iterable[RunRow], *, unit: TimeUnit = "steps") -> Estimate:
-    """Total time over failures: sum_r F_r / #{r : episode r failed}; None where none failed.
+    """Total time over failures: sum_r F_r / #{r : episode r failed}; None if none failed.
 
-    The maximum likelihood estimate where a failure is as likely at any time (B. Epstein, M. Sobel, JASA 48 (1953)); an episode
-    without a failure counts as survived that long. The interval is the bootstrap's over episodes and does not need that.
+    The maximum likelihood estimate for a constant failure rate (B. Epstein, M. Sobel, JASA 48 (1953)); an episode without a
+    failure counts as survived that long. The interval is the bootstrap's over episodes and does not assume a constant rate.
     """
     return ratio_of((life.length, life.failed) for life in lifetimes(rows, unit=unit))
 

@@ -8,11 +8,11 @@ compliance (no hard contract is broken).
 random: delta*(B) is the longest part within B of a random chain (mat_search.curve); an item's value is the mean over chains.
 adversarial: delta*(B) is the worst of all executed schedules that cost at most B. They are nested in B, so it never rises.
 
-What is not proven. An item whose search did not prove that everything up to B was done, and which did not fail within B, may
-fail at something nobody tried: the curve's value counts it as kept, and is an upper bound of R ("not worse than searched"). Its
-interval holds all the same: the low end is that of the curve on which all such items fail.
+Unproven items. An item that did not fail within B, and whose search did not cover everything up to B, may fail under a schedule
+that was not tried: the curve counts it as kept, so its value is an upper bound of R ("not worse than searched"). Its interval
+is still valid: the low end is that of the curve on which all such items fail.
 
-Intervals, all over items, because runs of one item hang together:
+Intervals are over items, because runs of one item are dependent:
 - where every item's value is 0 or 1: Wilson.
 - means of other values: the percentile bootstrap over items (scipy), at the level that makes up for its narrowness with few
   items: its quantiles are taken at Phi(-sqrt(n / (n - 1)) t) (T. Hesterberg, The American Statistician 69 (2015), the expanded
@@ -55,10 +55,10 @@ _Values: TypeAlias = tuple[Fraction, ...]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CurveRow:
-    """What one search of one item gives to the curves.
+    """The contribution of one search of one item to the curves.
 
-    `budget`: the largest cost that was searched. `bound`: the cost up to which the search is proven to have done everything, -1
-    where it proves nothing. `lives`: executed schedules, or their frontier. `chains`: random ones, grown to `budget`.
+    `budget`: the largest cost that was searched. `bound`: the cost up to which the search is proven complete, -1
+    without a proof. `lives`: executed schedules, or their frontier. `chains`: random ones, grown to `budget`.
     """
 
     item: str
@@ -71,7 +71,7 @@ class CurveRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CurvePoint:
-    """R at one budget. `proven`: the value is R itself and no upper bound; None on random curves, which bound nothing."""
+    """R at one budget. `proven`: the value is R itself, not an upper bound; None on random curves, which bound nothing."""
 
     budget: int
     estimate: Estimate
@@ -120,9 +120,9 @@ def curve_row(
     lives: Iterable[Lived],
     chains: Iterable[Chain] = (),
 ) -> CurveRow:
-    """The row of a finished search, small enough to travel: of the lives only those that decide the curve are kept.
+    """The row of a finished search, small enough to send: it keeps only the lives that decide the curve.
 
-    What chains executed was lived as well: the worst of all is never above what random schedules came to.
+    Executions of chains count as lives too, so the worst of all is never above the random schedules.
     """
     chains = tuple(chains)
     bound = certificate.bound if certificate is not None and certificate.proven else -1
@@ -161,9 +161,9 @@ def _check(rows: Sequence[CurveRow], largest: int, confidence: float) -> None:
     problems = [f"the largest budget is {largest}"] if largest < 0 else []
     short = sorted({f"{row.item} ({row.budget})" for row in rows if row.budget < largest})
     if short:
-        problems.append(f"a curve to {largest} goes beyond what was searched of {', '.join(short)}")
+        problems.append(f"a curve to {largest} exceeds the budget that was searched for {', '.join(short)}")
     if not 0 < confidence < 1:
-        problems.append(f"confidence={confidence} does not lie between 0 and 1")
+        problems.append(f"confidence={confidence} is not between 0 and 1")
     if problems:
         raise SpecError(what="; ".join(problems), fix="leave `budget` out: curves end where the shortest search ended")
 
@@ -213,7 +213,7 @@ def _worst(row: CurveRow, measure: Measure, largest: int) -> _Values | None:
 
 
 def _guaranteed(row: CurveRow, measure: Measure, largest: int) -> _Values | None:
-    """The same, taking as failed where the search may have left something out or could not judge what it did."""
+    """The same, counting as failed if the search may have left something out or could not judge a run."""
     worst = _worst(row, measure, largest)
     if worst is None:
         return None

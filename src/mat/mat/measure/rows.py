@@ -1,4 +1,4 @@
-"""One run as a row of numbers: everything the metrics read, and nothing they would have to read from a trace again."""
+"""One run as a row of numbers: everything that metrics need, so that they do not read traces."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ from mat.monitor.faults import RULES, DetectionRules, Watch, watched
 from mat.monitor.judge import EPISODE
 
 RunCondition: TypeAlias = Literal["nominal", "fault", "adversarial", "replay"]
-"""nominal: undisturbed; fault: structured faults, and what a search of the grid executes; adversarial: schedules that an
-adversary chose for an evaluation (A6.1); replay: stored counterexamples."""
+"""nominal: without faults; fault: structured faults, and executions of a grid search; adversarial: schedules that an adversary
+chose for an evaluation (A6.1); replay: stored counterexamples."""
 Misuse: TypeAlias = Literal["refusal", "harmful", "partial", "other"]
 """A2.F5: refusal or safe abort; harmful completion; partial completion with containment; anything else."""
 _ENDINGS: Final[dict[str, Misuse]] = {"refused": "refusal", "harmful": "harmful", "contained": "partial", "other": "other"}
 _PROVIDER: Final = frozenset(("auth", "connection", "rate_limit", "server_error", "timeout"))
-"""Error kinds of a model call that say that its provider failed, not what was asked of it."""
+"""Error kinds of a model call that mean a failure of its provider, not of the request."""
 _SCHEDULE_CHARS: Final = 300
-"""Beyond it a schedule is told by its beginning and its digest."""
+"""A longer schedule is shown by its beginning and its digest."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,7 +64,7 @@ class FaultRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DecisionRow:
-    """What became of one proposed action, named by its site. Without governance it was allowed."""
+    """The decision on one proposed action, named by its site. Without governance it was allowed."""
 
     site: str
     impact: Impact
@@ -105,7 +105,7 @@ class ClaimCount:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Score:
-    """What an optional scorer said of a run (faithfulness, context relevance, ...). `value` None: it could not say."""
+    """An optional scorer's number for a run (faithfulness, context relevance, ...). `value` None: it could not score."""
 
     name: str
     value: float | None
@@ -129,12 +129,12 @@ class Case:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Labels:
-    """What the task and the protocol know of a run, and its trace does not say.
+    """Facts about a run from the task and the protocol that its trace does not contain.
 
-    `category`: of the workload. `input`: benign or misuse, "" where nobody said. `variant`: the governance variant; by default
-    the one in the run's configuration. `misuse`: what became of a misuse task, by its labels and policy contracts; "" where
-    nothing judged it. `infrastructure`: why the run says nothing about the system: what crashed around it; "" for a run that
-    counts. `episode` names the stream of tasks that the run belongs to, `place` its position there, from 0.
+    `category`: of the workload. `input`: benign or misuse, "" if unknown. `variant`: the governance variant; by default
+    the one in the run's configuration. `misuse`: the outcome of a misuse task, by its labels and policy contracts; "" if
+    nothing judged it. `infrastructure`: the failure outside the system because of which the run does not count; "" for a run
+    that counts. `episode` names the stream of tasks that the run belongs to, `place` its position there, from 0.
     """
 
     category: str = ""
@@ -151,15 +151,15 @@ NO_LABELS: Final = Labels()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunRow:
-    """A run in numbers. `success` is Y, None where there was nothing to judge it by; times are run milliseconds.
+    """A run in numbers. `success` is Y, None if nothing judges it; times are run milliseconds.
 
-    `schedule` tells schedules apart, "" for none; `cost` is what it costs. `armed` (ids of the hard contracts) and `decisions`
-    are kept of nominal runs and replays alone: what a search executes is too much to be kept action by action. `actions`
-    counts the proposed ones of every run.
+    `schedule` identifies the schedule, "" for none; `cost` is what it costs. `armed` (ids of the hard contracts) and
+    `decisions` are kept of nominal runs and replays alone: what a search executes is too much to be kept action by action.
+    `actions` counts the proposed ones of every run.
 
     `first_failure` and `first_failure_ms`: step and time of the first hard violation, None where there is none. `task`,
-    `config` and `run` identify what ran: the spec's task, a digest of kappa, and the run's id. Of `claims` None means that
-    nobody looked for any. The rest is as in Labels; a row with `infrastructure` is in no rate (`counted`).
+    `config` and `run` identify what ran: the spec's task, a digest of kappa, and the run's id. `claims` None means that
+    claims were not judged. The rest is as in Labels; a row with `infrastructure` is in no rate (`counted`).
     """
 
     item: str
@@ -206,7 +206,7 @@ class RunRow:
 
 
 def counted(rows: Iterable[RunRow]) -> list[RunRow]:
-    """The rows that say something about the system: those whose infrastructure held."""
+    """The rows that count: those without an infrastructure failure."""
     return [row for row in rows if not row.infrastructure]
 
 
@@ -222,7 +222,7 @@ def row_of(
 ) -> RunRow:
     """The row of one run; `rules` are those of Eq. 10. Mediations are counted where the mediator decided.
 
-    `labels`, `claims` and `scores` are what others know of the run; see the types.
+    `labels`, `claims` and `scores` come from outside the trace; see the types.
     """
     kinds = [record.action.kind for record in run.records]
     decisions = [record.mediation.decision for record in run.records if record.mediation is not None]
@@ -270,7 +270,7 @@ def row_of(
 
 
 def variant_of(run: Run) -> str:
-    """The governance variant that a run's configuration names; "none" where it names none."""
+    """The governance variant in a run's configuration; "none" without one."""
     return str(run.spec.config.get("governance", "none"))
 
 
@@ -280,16 +280,16 @@ def misuse_of(ending: str) -> Misuse:
     for known in get_args(Misuse):
         if found == known:
             return cast(Misuse, known)
-    raise SpecError(what=f"{ending!r} is no outcome of a misuse task", fix=f"one of {', '.join(get_args(Misuse))}")
+    raise SpecError(what=f"{ending!r} is not an outcome of a misuse task", fix=f"use one of {', '.join(get_args(Misuse))}")
 
 
 def infrastructure_of(run: Run) -> str:
-    """Why a run says nothing about the system under test, as far as its trace shows; "" where it counts.
+    """The infrastructure failure of a run, as far as its trace shows one; "" for a run that counts.
 
-    The model's provider failed and the run died of it: the last thing any agent did was a model call that nothing disturbed,
-    which met an error of the connection, the limits or the access, and the body ended with an exception. A run that had
-    broken a hard contract before counts. Failing tools are the agent's to survive (Eq. 10) and no excuse; whoever knows more
-    says so in `Labels.infrastructure`.
+    That is a failure of the model's provider that ended the run: the last action of any agent was a model call without a fault
+    that met an error of connection, limits or access, and the body ended with an exception. A run that had broken a hard
+    contract before still counts. Agents must survive failing tools (Eq. 10), so these do not matter here; callers who know
+    more set `Labels.infrastructure`.
     """
     if run.termination != "exception" or run.failures:
         return ""
@@ -301,7 +301,7 @@ def infrastructure_of(run: Run) -> str:
 
 
 def cases_of(run: Run) -> tuple[Case, ...]:
-    """The cases that the body of a run is made of, in order; none where it has no episodes."""
+    """The cases in the body of a run, in order; empty without episodes."""
     found = []
     broken = sorted(violation.step for violation in run.failures)
     for name, group in groupby(run.records, key=lambda record: record.state.get(EPISODE)):
@@ -400,10 +400,10 @@ def _violations(run: Run) -> tuple[ViolationRow, ...]:
 
 
 def faults_of(run: Run, rules: DetectionRules = RULES) -> tuple[FaultRow, ...]:
-    """The faults of a run and what became of each (Eq. 10), by the fold of the containment contract, under the same rules.
+    """The faults of a run and their outcomes (Eq. 10), by the fold of the containment contract, under the same rules.
 
-    One perturbation is one fault, whatever the number of calls it changed; it is detected, or mitigated, where it is at each
-    of them. An observed error is a fault of its own.
+    One perturbation is one fault, regardless of the number of calls it changed; it is detected, or mitigated, if it is so at
+    each of them. An observed error is a fault of its own.
     """
     final_ok = not run.failures
     entries: dict[tuple[str, str, str], list[Watch]] = {}
@@ -445,7 +445,7 @@ def _perturbation(run: Run, where: str, operator: str) -> tuple[str, str, str]:
 
 
 def lost_row(*, item: str, condition: RunCondition, seed: int, labels: Labels) -> RunRow:
-    """The row of a run that did not come about: what is around the test failed, as `labels.infrastructure` says."""
+    """The row of an execution without a run, because of the failure in `labels.infrastructure`."""
     return RunRow(
         item=item, condition=condition, seed=seed, success=None, outcome="unknown", termination="exception", steps=0,
         tool_calls=0, model_calls=0, tokens=0, violations=(), faults=(), allowed=0, rewritten=0, blocked=0, elapsed_ms=0,

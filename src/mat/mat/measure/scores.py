@@ -1,7 +1,7 @@
-"""Optional scorers (A6.2): faithfulness, context relevance, or whatever else a caller's function says of a run.
+"""Optional scorers of runs: faithfulness, context relevance, or any other function of the caller. Source: A6.2.
 
-A scorer is a function of a run to a number, or to None where it cannot say. It is given by whoever has one; nothing here calls
-a model.
+A scorer is a function from a run to a number, or to None if it cannot score the run. Callers provide scorers; this module calls
+no model.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ Scorer: TypeAlias = Callable[[Run], float | None]
 
 
 def scored(run: Run, scorers: Mapping[str, Scorer]) -> tuple[Score, ...]:
-    """What each scorer says of a run, by name, for its row.
+    """The score of each scorer for a run, by name, for its row.
 
-    One that raises, or gives no finite number, has no value, and `error` says why.
+    A scorer that raises, or returns no finite number, gives no value; `error` gives the reason.
     """
     return tuple(_score(run, name, scorers[name]) for name in sorted(scorers))
 
@@ -30,17 +30,17 @@ def scored(run: Run, scorers: Mapping[str, Scorer]) -> tuple[Score, ...]:
 def _score(run: Run, name: str, scorer: Scorer) -> Score:
     try:
         value = scorer(run)
-    except Exception as error:  # a scorer that crashes takes no run with it: its score is unknown
+    except Exception as error:  # a scorer that crashes does not fail the run: its score is unknown
         return Score(name=name, value=None, error=f"{type(error).__name__}: {error}")
     if value is None:
         return Score(name=name, value=None)
     if isinstance(value, int | float) and math.isfinite(value):
         return Score(name=name, value=float(value))
-    return Score(name=name, value=None, error=f"{value!r:.60} is no finite number")
+    return Score(name=name, value=None, error=f"{value!r:.60} is not a finite number")
 
 
 def score_names(rows: Iterable[RunRow]) -> tuple[str, ...]:
-    """The scorers that these rows know of, by name."""
+    """The names of the scorers in these rows."""
     return tuple(sorted({score.name for row in rows for score in row.scores}))
 
 

@@ -1,8 +1,8 @@
 """How often does a random schedule break a contract, looked at after every run (A6.3)?
 
-An interval such as Wilson's holds at a number of runs that was fixed beforehand. Whoever looks after each run and stops when
-the interval says what he hoped for is wrong far more often than it states. A confidence sequence holds at all numbers of runs
-at once, and so at whatever moment one stops, for whatever reason.
+An interval such as Wilson's is valid at a number of runs fixed beforehand. Looking after each run and stopping at a convenient
+interval is wrong far more often than it states. A confidence sequence is valid at all numbers of runs at once, and so at any
+time of stopping, for any reason.
 
 The one here is Robbins's mixture for a share p: of n runs f broke a contract. Under p the ratio
 
@@ -28,20 +28,20 @@ from mat.measure.interval import CONFIDENCE
 SequentialDecision: TypeAlias = Literal["below", "above", ""]
 
 METHOD: Final = "beta-binomial"
-"""Of estimates made here: a confidence sequence, valid at whatever number of runs one stops."""
+"""The method of these estimates: a confidence sequence, valid at any number of runs."""
 TARGET: Final = Fraction(1, 20)
-"""The share of random schedules breaking a contract that is compared with where nobody names another."""
+"""The default target: a share of random schedules that break a contract."""
 _NINETY_FIVE: Final = Fraction(95, 100)
 
 
 def sequential_estimate(failures: int, n: int, confidence: float = CONFIDENCE) -> Estimate:
     """The share of runs that break a contract, with an interval that may be looked at after every run.
 
-    `failures` of `n` independent runs of one distribution. SpecError where these are no counts.
+    `failures` of `n` independent runs of one distribution. SpecError if these are not counts.
     """
     _check(failures, n)
     if not 0 < confidence < 1:
-        raise SpecError(what=f"confidence {confidence}", why="it lies strictly between 0 and 1", fix="write 0.95 for 95 %")
+        raise SpecError(what=f"confidence {confidence}", why="it must lie strictly between 0 and 1", fix="write 0.95 for 95 %")
     if n == 0:
         return Estimate(value=None, low=None, high=None, n=0, confidence=confidence, method=METHOD)
     share = failures / n
@@ -56,7 +56,7 @@ def sequential_estimate(failures: int, n: int, confidence: float = CONFIDENCE) -
 
 
 def interval(failures: int, n: int) -> FrozenDict:
-    """The 95 % interval as data, as a certificate carries it in place of a proof."""
+    """The 95 % interval as data, as a certificate carries it instead of a proof."""
     found = sequential_estimate(failures, n)
     return FrozenDict(
         value=found.value, low=found.low, high=found.high, n=found.n, confidence=found.confidence, method=found.method
@@ -64,7 +64,7 @@ def interval(failures: int, n: int) -> FrozenDict:
 
 
 def decided(failures: int, n: int, target: Fraction | None = None, confidence: Fraction = _NINETY_FIVE) -> SequentialDecision:
-    """Whether the interval lies below the target, above it, or holds it (""): then go on. Exact: no float decides.
+    """Whether the interval lies below the target, above it, or contains it (""): then go on. Exact: no float decides.
 
     `target` None stands for TARGET. Stopping at the first answer is wrong with probability 1 - confidence at most.
     """
@@ -73,7 +73,7 @@ def decided(failures: int, n: int, target: Fraction | None = None, confidence: F
     if not (0 < target < 1 and 0 < confidence < 1):
         raise SpecError(
             what=f"target {target}, confidence {confidence}",
-            why="both lie strictly between 0 and 1",
+            why="both must lie strictly between 0 and 1",
             fix="write Fraction(1, 20) for 5 %",
         )
     kept = n - failures
@@ -109,4 +109,4 @@ def _log_likelihood(failures: int, n: int, p: float) -> float:
 
 def _check(failures: int, n: int) -> None:
     if not 0 <= failures <= n:
-        raise SpecError(what=f"{failures} failures of {n} runs", why="a share needs 0 <= failures <= n", fix="count again")
+        raise SpecError(what=f"{failures} failures of {n} runs", why="a share needs 0 <= failures <= n", fix="check the counts")

@@ -8,7 +8,7 @@ from mat.measure.interval import wilson
 
 
 def instability(stability: Stability) -> Estimate:
-    """Instab of Eq. 9: 1 - reproduced / runs, with its Wilson interval; no data where it was never repeated.
+    """Instab of Eq. 9: 1 - reproduced / runs, with its Wilson interval; no data if it was never repeated.
 
     Wilson's, because the number of repetitions is fixed before the first of them.
     """

@@ -1,12 +1,12 @@
-"""The smallest regression suite (Sec. V-D d, A6.5): replays that cover what was observed, and tests that pass, by category.
+"""The smallest regression suite: replays that cover all observed failures, and passing tests by category. Source: V-D d, A6.5.
 
 Each stored replay covers coverage units; the suite is a set cover of them. `Unit.kind`:
 
 - `contract`: a hard contract, by id. A replay covers every hard contract that its run breaks. Always required.
 - `signature`: the failure signature (contract, severity, action kind, interface, risk, operator family) of some replay. A
   replay covers its own, and that of any other violation of its run.
-- `class`: interface class (service, retrieval, memory, ...) and action kind of a replay's violation: what stands in place of
-  signatures where representatives of each are enough.
+- `class`: interface class (service, retrieval, memory, ...) and action kind of a replay's violation: used instead of
+  signatures if representatives of each are enough.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from mat.measure.regression import RunOutcome
 EXACT_LIMIT: Final = 2_000
 """Replays up to which the least number is computed; beyond it they are chosen greedily."""
 NODES: Final = 50_000
-"""Nodes of branch and bound times replays in question that one suite may take in all: 25 nodes for 2,000. A count and no time,
-so that the answer is always the same."""
+"""Limit of branch and bound: nodes times replays in question, 25 nodes for 2,000. A count, not a time, so that the answer is
+always the same."""
 _BLOCK: Final = 16
 """Names that one solution puts in order: their weights are powers of two, small enough for exact arithmetic in doubles."""
 
@@ -61,7 +61,7 @@ class SuiteChoice:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeftOut:
-    """A candidate that is not chosen, and the chosen ones that cover what it covers."""
+    """A candidate that is not chosen, and the chosen ones that cover its units."""
 
     name: str
     covered_by: tuple[str, ...]
@@ -85,7 +85,7 @@ class Cover:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NominalChoice:
-    """A test that passes undisturbed, chosen for its category: the `rank`-th by steps of the `passing` ones."""
+    """A test with passing nominal runs, chosen for its category: the `rank`-th by steps of the `passing` ones."""
 
     item: str
     category: str
@@ -98,7 +98,7 @@ class NominalChoice:
 
 
 def candidates(found: Mapping[str, Counterexample], *, representative: bool = False) -> tuple[Candidate, ...]:
-    """The candidates, by name, with all that each covers. Signatures that no replay is indexed by are no unit."""
+    """The candidates, by name, with all that each covers. Signatures that index no replay are not units."""
     indexed = {_signature(one) for one in found.values()}
     made = []
     for name in sorted(found):
@@ -387,10 +387,10 @@ def _left_out(ordered: Sequence[Candidate], names: set[str]) -> tuple[LeftOut, .
 def nominal_passes(
     categories: Mapping[str, str], outcomes: Iterable[RunOutcome], *, each: int = 1
 ) -> tuple[NominalChoice, ...]:
-    """For each workload category up to `each` tests that pass undisturbed, those with the fewest steps, then by name.
+    """For each workload category up to `each` tests with passing nominal runs, those with the fewest steps, then by name.
 
-    `categories`: item -> its category, "" for none. A test passes where all its nominal runs succeed and keep all hard
-    contracts, and one at least was armed: what nothing judges would detect no loss.
+    `categories`: item -> its category, "" for none. A test passes if all its nominal runs succeed and keep all hard
+    contracts, and at least one was armed: a test without contracts detects no loss.
     """
     runs: dict[str, list[RunOutcome]] = {}
     for outcome in outcomes:

@@ -1,4 +1,4 @@
-"""A task as data (A6.1): what kind of work it is, whom it trusts, what it may touch, and when it is done."""
+"""A task as data: its category, untrusted channels, tools and success criterion. Source: A6.1."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from mat.core.run import Run
 
 InputCategory: TypeAlias = Literal["benign", "misuse"]
 CATEGORIES: Final = ("tool_use", "planning", "policy", "misuse")
-"""The four of A6.1: tool use, multi-step planning, policy constrained, misuse oriented. Others may be named as well."""
+"""The four of A6.1: tool use, multi-step planning, policy constrained, misuse oriented. Other names are allowed too."""
 WAIVERS: Final = ("channels", "tools")
 _ALIASES: Final = {
     "tool use": "tool_use", "multi step planning": "planning", "policy constrained": "policy", "misuse oriented": "misuse",
@@ -23,14 +23,14 @@ _ALIASES: Final = {
 class Workload:
     """What a test stands for in an evaluation.
 
-    `category`: one of CATEGORIES, or another name. `input`: "benign" or "misuse"; by default misuse where the category is.
+    `category`: one of CATEGORIES, or another name. `input`: "benign" or "misuse"; by default misuse if the category is.
     `channels`: the untrusted ones that the task reads (`mat.untrusted(..., channel=)`, or a retriever or memory by name);
-    `tools`: the boundaries that it may cross, by port name. `waive` names which of these two the task has none of.
+    `tools`: the boundaries that it may cross, by port name. `waive` names which of these two the task does not have.
 
-    `oracle`: a function of the run that says whether the task succeeded, asked where the body came to its end; None: it did.
-    `harm`: of a misuse task, a function of the run that says whether the attack succeeded, or the ids of the contracts that
-    it then breaks; by default any hard contract. `episode` names the stream of tasks that share state. `scorers`: further
-    numbers of a run, by name (faithfulness, context relevance, ...); a scorer that cannot say gives None.
+    `oracle`: a function of the run that says whether the task succeeded, called if the body finished; None: finishing is
+    success. `harm`: of a misuse task, a function of the run that says whether the attack succeeded, or the ids of the contracts
+    that it then breaks; by default any hard contract. `episode` names the stream of tasks that share state. `scorers`: further
+    numbers of a run, by name (faithfulness, context relevance, ...); scorers may return None.
     """
 
     category: str = ""
@@ -49,7 +49,7 @@ class Workload:
 
     @property
     def gaps(self) -> tuple[str, ...]:
-        """What an evaluation needs to know and is neither given nor waived (A6.1)."""
+        """The facts that an evaluation needs and that are neither given nor waived (A6.1)."""
         found = [] if self.category else ["a category"]
         found += [
             f"{words} ({name}=)"
@@ -60,9 +60,9 @@ class Workload:
 
 
 def workload(given: object = None, marked: Workload | None = None) -> Workload:
-    """A Workload from what a fixture gives (one, a mapping, an object with such attributes, or None) over what a marker says.
+    """A Workload from a fixture's value (one, a mapping, an object with such attributes, or None), overriding the marker's.
 
-    SpecError lists everything that is wrong with it.
+    SpecError lists every problem.
     """
     if isinstance(given, Workload):
         found = {item.name: getattr(given, item.name) for item in fields(Workload)}
@@ -74,7 +74,7 @@ def workload(given: object = None, marked: Workload | None = None) -> Workload:
     found = {name: value for name, value in found.items() if value not in (None, getattr(empty, str(name), None))}
     if marked is not None:
         found = {**{name: getattr(marked, name) for name in _FIELDS}, **found}
-    problems = [f"no field is called {name!r}{_close(str(name), _FIELDS)}" for name in found if name not in _FIELDS]
+    problems = [f"unknown field {name!r}{_close(str(name), _FIELDS)}" for name in found if name not in _FIELDS]
     problems += workload_problems(found)
     if problems:
         raise SpecError(
@@ -88,9 +88,11 @@ _FIELDS: Final = tuple(item.name for item in fields(Workload))
 
 
 def workload_problems(found: Mapping[str, Any]) -> list[str]:
-    """What is wrong with the given fields of a Workload, a sentence each."""
+    """The problems of the given fields of a Workload, one sentence each."""
     problems = [
-        f"{name}={found[name]!r} is not a text" for name in ("category", "episode") if not isinstance(found.get(name, ""), str)
+        f"{name}={found[name]!r} is not a string"
+        for name in ("category", "episode")
+        if not isinstance(found.get(name, ""), str)
     ]
     if found.get("input", "") not in ("", "benign", "misuse"):
         problems.append(
@@ -102,7 +104,7 @@ def workload_problems(found: Mapping[str, Any]) -> list[str]:
         strange = [each for each in _texts(found.get("waive", ())) if each not in WAIVERS]
         problems += [f"{each!r} cannot be waived{_close(each, WAIVERS)}" for each in strange]
         both = [each for each in _texts(found.get("waive", ())) if each in WAIVERS and found.get(each)]
-        problems += [f"{each} are waived and given" for each in both]
+        problems += [f"{each} are both waived and given" for each in both]
     if not (found.get("oracle") is None or callable(found["oracle"])):
         problems.append(f"oracle={found['oracle']!r} is not a function of the run")
     harm = found.get("harm")
@@ -131,7 +133,7 @@ def _made(found: Mapping[str, Any]) -> Workload:
 
 
 def _category(given: str) -> str:
-    """A category by the name that it has here, however it is spelled."""
+    """The canonical name of a category in any spelling."""
     plain = given.replace("-", " ").replace("_", " ").strip().lower()
     name = plain.replace(" ", "_")
     return name if name in CATEGORIES else _ALIASES.get(plain, given)

@@ -1,27 +1,27 @@
-"""Contracts from formulas. This is also where to start reading the compiler: from a formula to the code that judges it.
+"""Compile formulas to contracts. Start here to read the compiler: from a formula to the code that judges it.
 
-`always(tool_call("pay").implies(once(verification(passed=True), within=5)))` takes these steps, a module each, top down:
+`always(tool_call("pay").implies(once(verification(passed=True), within=5)))` is compiled in these steps, a module each:
 
 1. `temporal` builds the formula: a tree of frozen nodes, Always(Or(Not(Atom), Once(Atom, Window(0, 5)))).
 2. `normal_form` splits it into goals. A `Goal` has a body without always or for_each, says where the body is judged (every
-   step, the first, the last), for which id, and at which action kinds it can change: here one goal, at every step, at the kinds
-   tool_call and verification.
+   step, the first, the last), for which id, and at which action kinds its value can change: here one goal, at every step, at
+   the kinds tool_call and verification.
 3. `layout` gives each subformula that remembers something a slot of the state: here s0, the step of the last verification.
    `JointGoals` does so for all armed contracts together, so that they share equal subformulas.
-4. `reads` writes what is asked of a record of one kind, `emitter` the updates and reports of a goal, `parametric` a for_each
+4. `reads` writes the reads of a record of one kind, `emitter` the updates and reports of a goal, `parametric` a for_each
    (parametric slicing: the same lines on the row of one id), with `expressions` to join, negate and fold them. For one kind
    most atoms are constants, so most of a formula folds away:
 
        verification:  if arguments.get('passed') == True: s0 = step
        tool_call:     if (name == 'pay') and (step - s0 > 5): found = report(0, record, found, None, -1, (s0, ))
 
-   What is asked comes first because it runs user code and can raise; the updates cannot. So a crash leaves the state as it was.
+   The reads come first because they run user code and can raise; the updates cannot. So a crash leaves the state unchanged.
 5. `program` holds these lines for each kind, and turns the state into a value and back (saved, live). `CompiledFormula` is what
    a `Contract` carries.
 6. `joint` joins the programs of all contracts with the folds of the others into one function, and executes its source. `judge`
    owns it. A formula with several or nested future operators waits in `obligations`; `explain` puts a violation into words.
 
-Numbers, plain constants as literals and our own identifiers enter the code; everything else is passed by reference.
+Only numbers, literals of plain constants and our own identifiers enter the code; everything else is passed by reference.
 """
 
 from __future__ import annotations
@@ -52,11 +52,11 @@ def contract(
     message: str = "",
     margin: Margin | None = None,
 ) -> Contract:
-    """A contract from a formula.
+    """Make a contract from a formula.
 
     always(phi) is judged at every step; a formula that looks ahead (eventually, until, next) at the first step; any other
-    at the last. Parts joined by & at the top are judged each in its way. `policy="block"` needs a formula of the past: the
-    others are settled only after the action. `message` replaces the generated text of violations.
+    at the last. Parts joined by & at the top are judged separately. `policy="block"` needs a formula of the past, because the
+    others are decided only after the action. `message` replaces the generated text of violations.
     """
     node = _node(formula)
     try:
@@ -67,14 +67,14 @@ def contract(
         raise too_deep(f"the formula of contract {id!r}") from None
     if policy == "block" and any(goal.ahead for goal in goals):
         raise SpecError(
-            what=f"contract {id!r} is to block actions, and looks ahead: {text(node)}",
-            why="eventually, until and next are settled by later steps, when the action has been done",
-            fix="say it by past operators, such as always(paid.implies(once(verified))), or use policy='observe'",
+            what=f"contract {id!r} blocks actions, but refers to later steps: {text(node)}",
+            why="later steps decide eventually, until and next, and by then the action has been done",
+            fix="use past operators, such as always(paid.implies(once(verified))), or use policy='observe'",
         )
     if policy == "block" and all(goal.when == "last" for goal in goals):
         raise SpecError(
-            what=f"contract {id!r} is to block actions, and is judged at the end: {text(node)}",
-            why="it has no verdict while the run goes on",
+            what=f"contract {id!r} blocks actions, but is judged at the end of the run: {text(node)}",
+            why="it has no verdict during the run",
             fix="write always(...) around what must hold at every step",
         )
     return Contract(
@@ -95,13 +95,13 @@ def contract(
 
 
 def _joined(found: Sequence[Violated], **changes: Any) -> Violated | None:
-    """Several violations of one step as one with more."""
+    """Several violations of one step as one Violated with `more`."""
     return replace(found[0], more=tuple(found[1:]), **changes) if found else None
 
 
 @dataclass(frozen=True, slots=True)
 class _Step:
-    """One contract's fold as a pure function of its state, for proposed actions and unit tests; judges fold all together."""
+    """The fold of one contract as a pure function of its state, for unit tests and proposed actions; see `joint`."""
 
     formula: CompiledFormula
 
@@ -112,7 +112,7 @@ class _Step:
 
 @dataclass(frozen=True, slots=True)
 class _Finish:
-    """What is still open on a finished trace is broken."""
+    """Report the obligations that are still open at the end of the trace as violations."""
 
     formula: CompiledFormula
 
@@ -123,7 +123,7 @@ class _Finish:
 
 @dataclass(frozen=True, slots=True)
 class _Waiting:
-    """What a state still waits for. What must hold at the last step waits only where it does not hold now."""
+    """List the open obligations of a state. One about the last step is open only if it does not hold now."""
 
     formula: CompiledFormula
 

@@ -1,4 +1,4 @@
-"""What a contract is: a fold over records with an id, a severity and a policy. The three ways to author one end here."""
+"""Contracts: folds over records with an id, a severity and a policy. All three ways to write one produce a `Contract`."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ ContractPolicy: TypeAlias = Literal["observe", "block"]
 FoldState: TypeAlias = Any
 """A monitor's state: plain data, tuples, frozensets, enums or frozen dataclasses, so that it has a canonical digest."""
 Margin: TypeAlias = Callable[[Sequence[Record]], float]
-"""Records of a finished trace -> by how much the contract is kept there; 0 or less where it is broken."""
+"""Records of a finished trace -> the margin by which the contract is kept; 0 or less if it is broken."""
 
 
 class _Keep:
@@ -28,11 +28,11 @@ KEEP: Final = _Keep()
 
 @dataclass(frozen=True, slots=True)
 class Violated:
-    """What a fold returns in place of a state where the contract is broken.
+    """What a fold returns instead of a state when the contract is broken.
 
-    `state` is the state to go on with (by default the one before); `witness` the steps that matter, `instance` which id,
-    `wanted` what would have satisfied the contract, `step` the step to blame where it is not the one just seen; `more`
-    carries further violations found at the same step. `label` classifies the failure (the contract's own by default).
+    `state` is the state to go on with (by default the previous one); `witness` the steps that matter, `instance` the id,
+    `wanted` what would have satisfied the contract, `step` the step to blame if it is not the current one; `more`
+    carries further violations found at the same step. `label` classifies the failure (by default, as the contract does).
     """
 
     message: str
@@ -53,10 +53,10 @@ class Contract:
 
     `obligations` lists what a state still waits for (since which step, for which id), for prefixes. `kinds` are the action
     kinds `step` is called for, None for all. `policy="block"` lets the mediator block a proposed action that would break it.
-    `formula` is there where judges can fold the contract together with others (`mat.contract`). `raw` contracts read values
-    before redaction and can be judged online only. `margin` says of a finished trace by how much the contract is kept
-    (robustness: 0 or less where it is broken); it orders the search and decides nothing. `label`: what its violations are
-    classified as.
+    `formula` is set if judges can fold the contract together with others (`mat.contract`). `raw` contracts read values
+    before redaction and can be judged online only. `margin` is a function from a finished trace to the margin by which the
+    contract is kept (robustness: 0 or less if it is broken); it guides the search and decides nothing. `label`: the class of
+    failure of its violations.
     """
 
     id: str
@@ -94,12 +94,12 @@ class Contract:
             object.__setattr__(self, "weight", WEIGHTS[self.severity])
 
     def __call__(self, record: Record) -> bool:
-        """Judge one record alone; for unit tests of step contracts."""
+        """Judge a single record; for unit tests of step contracts."""
         return not isinstance(self.step(self.start, record), Violated)
 
 
 def _frozen(state: Any) -> Any:
-    """A start that refuses to be changed in place: a fold that did so would leak into the next run, and into every peek."""
+    """A read-only copy of the start state: a fold that changed it in place would leak into the next run and into every peek."""
     if type(state) is dict:
         return FrozenDict({key: _frozen(item) for key, item in state.items()})
     if type(state) is list:
@@ -125,9 +125,9 @@ def step_contract(
     margin: Margin | None = None,
     label: str = "",
 ) -> Callable[[Callable[[Record], bool | Violated]], Contract]:
-    """A contract from a predicate on one record: true where the record is fine, or a Violated that says why not.
+    """Make a contract from a predicate on one record, which returns True, or a Violated that says why the record breaks it.
 
-    As a trace contract it means always(predicate) (A1.6).
+    It means always(predicate) (A1.6).
     """
 
     def decorate(predicate: Callable[[Record], bool | Violated]) -> Contract:
@@ -165,10 +165,10 @@ def trace_contract(
     margin: Margin | None = None,
     label: str = "",
 ) -> Callable[[Callable[[Any, Record], Any]], Contract]:
-    """A contract from a fold: `(state, record) -> state`, or a Violated. Returning None keeps the state.
+    """Make a contract from a fold `(state, record) -> state`; it may return a Violated. Returning None keeps the state.
 
-    `finish(state)` is called once at the end of the trace and returns a Violated or None; `obligations(state)` lists what
-    is still open in a state.
+    `finish(state)` is called once at the end of the trace and returns a Violated or None; `obligations(state)` lists the
+    obligations that are open in a state.
     """
 
     def decorate(fold: Callable[[Any, Record], Any]) -> Contract:

@@ -1,4 +1,4 @@
-"""From a goal to the lines that update its state and report what is broken, at records of one action kind (see `compile`)."""
+"""Emit the lines that update a goal's state and report its violations, for records of one action kind (see `compile`)."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from mat.monitor.temporal import (
 
 
 class RecordCode(RecordReads):
-    """The lines for records of one kind: what is asked of the record, then the updates."""
+    """The lines for records of one kind: the reads of the record, then the updates."""
 
     def __init__(self, joint: JointGoals, kind: ActionKind | None) -> None:
         super().__init__(joint, kind)
@@ -56,7 +56,7 @@ def first_of(queue: str, window: Window) -> tuple[str, str]:
 
 
 class Body:
-    """Values of formulas in one scope: emits the updates of their state, each once, and gives expressions."""
+    """Emits the state updates of the formulas in one scope, each once, and gives expressions for their values."""
 
     def __init__(self, function: RecordCode, scope: Scope, bound: dict[int, str] | None = None) -> None:
         self.function, self.scope, self.bound = function, scope, bound or {}
@@ -94,7 +94,7 @@ class Body:
         return name
 
     def value(self, node: FormulaNode, positive: bool = True) -> str:
-        """An expression for the value at this step, or its opposite; valid once the lines taken so far have run."""
+        """An expression for the value at this step, or its negation; valid once the lines emitted so far have run."""
         if self._asked(node) and not self._elsewhere(node):
             return self.function.ask(node, positive)
         shared = self.function.joint.uses[id(node)] > 1
@@ -117,7 +117,7 @@ class Body:
         return self.scope.local and self.layout.scope_of(node) is not self.scope
 
     def _asked(self, node: FormulaNode) -> bool:
-        """Whether it is a matter of the record alone, and of no id."""
+        """Whether a formula depends only on the record, and on no id."""
         key = self.layout.of_goal.key
         return id(node) not in self.bound and is_present(node) and not (isinstance(key, Variable) and mentions(node, key))
 
@@ -151,7 +151,7 @@ class Body:
         raise AssertionError(node)
 
     def _compare(self, item: Compare) -> str:
-        """A comparison with a field of the step before."""
+        """A comparison with a field of the previous step."""
         sides, updates = [], []
         for place, side in (("left", item.left), ("right", item.right)):
             if not isinstance(side, Field):
@@ -220,7 +220,7 @@ class Body:
 
 
 class GoalEmitter:
-    """The lines that judge one goal, in the fold itself or for one id (`key` is its expression)."""
+    """Emits the lines that judge one goal, in the fold itself or for one id (`key` is its expression)."""
 
     def __init__(self, function: RecordCode, layout: Layout, body: Body, key: str | None) -> None:
         self.function, self.layout, self.body, self.key = function, layout, body, key
@@ -253,7 +253,7 @@ class GoalEmitter:
         return lines
 
     def _last(self, value: str) -> str:
-        """Whether it holds at this step. For an id: -1, or the step of its slice where it does not hold."""
+        """Store whether the goal holds at this step; for an id, the step of its slice at which it does not hold, or -1."""
         if self.key is None:
             return value if value in (TRUE, FALSE) else f"bool({value})"
         step = self.function.need("step")
@@ -278,7 +278,7 @@ class GoalEmitter:
         return [*before, *guarded(disjunction([pending, opens]), lines)]
 
     def _unbounded(self, pending: str, opens: str, left: str, right: str, absent: bool) -> list[str]:
-        """No deadline tells open steps apart: the first stands for all."""
+        """Without a deadline, the first open step represents all open steps."""
         body, step = self.body, self.function.need("step")
         lines = guarded(conjunction([opens, f"{pending} < 0"]), [body.set(pending, step)])
         if absent:
@@ -290,7 +290,7 @@ class GoalEmitter:
         return lines
 
     def _bounded(self, pending: str, opens: str, left: str, right: str, window: Window, absent: bool) -> list[str]:
-        """A queue of open steps: windows all have one length, so what opened first closes first."""
+        """A queue of open steps: all windows have the same length, so the first to open is the first to close."""
         body, step = self.body, self.function.need("step")
         first = first_of(pending, window)
         settle, fail = [body.pop(pending)], [self.report(first[0]), body.pop(pending)]
@@ -318,8 +318,8 @@ class GoalEmitter:
     def _chain(self, guard: FormulaNode, first: Eventually, link: FormulaNode, then: Eventually) -> list[str]:
         """A trigger, the first answer within steps, the second within steps of it: open triggers and first answers, by step.
 
-        A second answer settles the first ones it is near enough to, and with them the triggers they are near enough to. A
-        trigger is lost once no first answer can come any more and none that came can still be followed.
+        A second answer decides the first answers that are near enough, and with them the triggers that are near enough to
+        these. A trigger is violated once no first answer can come any more and none that came can still be followed.
         """
         body, step = self.body, self.function.need("step")
         pending, links = self.layout.chained()

@@ -1,4 +1,4 @@
-"""How a formula speaks when it is broken: what happened, which steps show it, and what would have satisfied it."""
+"""Explain a violated formula in words: what happened, which steps show it, and what would have satisfied it."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from mat.monitor.temporal import (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Explained:
-    """The words of one goal. `said`: broken; `unmet`: open at the end; `waiting`: open on a prefix; `wanted`: what it takes."""
+    """The texts of one goal. `said`: violated; `unmet`: open at the end; `waiting`: open on a prefix; `wanted`: satisfied."""
 
     said: str
     unmet: str
@@ -37,14 +37,14 @@ class Explained:
     seen: tuple[str, ...]
 
     def violated(self, step: int, key: Any, start: int, seen: tuple[int, ...]) -> Violated:
-        """Broken at a step, by what was open since `start` (-1: by this step alone); `seen` are the last occurrences."""
+        """A violation at a step, with the obligation open since `start` (-1: this step alone); `seen`: the last occurrences."""
         witness, wanted = self.shown(step, start, seen)
         instance = "" if key is None else str(key)
         since = step if start < 0 else start
         return Violated(self.said, repair=self.repair, witness=witness, instance=instance, since=since, wanted=wanted)
 
     def shown(self, step: int, start: int, seen: tuple[int, ...]) -> tuple[tuple[int, ...], str]:
-        """(witness, wanted): where an obligation was open, its step comes first."""
+        """(witness, wanted): the step of an open obligation comes first."""
         if not seen:
             return ((step,) if start < 0 or start == step else (start, step)), self.wanted
         before = {last for last in seen if 0 <= last < step}
@@ -53,7 +53,7 @@ class Explained:
         return (*sorted(before), step), self._wanted(step, seen)
 
     def closed(self, key: Any, since: int | None) -> Violated:
-        """Broken because the trace is finished. What was open is to blame, not the step that happened to be the last."""
+        """A violation at the end of the trace. The step that opened the obligation is to blame, not the last step."""
         return Violated(
             self.unmet,
             repair=self.repair,
@@ -77,7 +77,7 @@ class Explained:
 
 
 def explained(goal: Goal, message: str, repair: str) -> Explained:
-    """The words of a goal; `message` replaces the generated sentence."""
+    """The texts of a goal; `message` replaces the generated sentence."""
     body = goal.body.parts[1] if goal.when == "first" else goal.body
     return Explained(
         said=message or _said(body),
@@ -106,7 +106,7 @@ def _said(node: FormulaNode) -> str:
 
 
 def _wanted(node: FormulaNode) -> str:
-    """What would have satisfied it, as far as the formula says."""
+    """What would have satisfied the formula, as far as it says."""
     triggers = [part.part for part in alternatives(node) if isinstance(part, Not) and not looks_ahead(part)]
     rest = [part for part in alternatives(node) if not (isinstance(part, Not) and not looks_ahead(part))]
     if rest:

@@ -1,4 +1,4 @@
-"""Generated lines and conditions: joined, negated, indented, and rid of what nobody reads. Plain strings."""
+"""Join, negate and indent generated lines and conditions, and drop unused values. All are plain strings."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _VALUE: Final = re.compile(r"\s*(v\d+) = ")
 
 
 def negated(expression: str) -> str:
-    """The opposite; a single comparison is turned round."""
+    """The negation of a condition; a single comparison is reversed."""
     if expression in (TRUE, FALSE):
         return FALSE if expression == TRUE else TRUE
     if expression.isidentifier():
@@ -50,7 +50,7 @@ def _joined(parts: Sequence[str], word: str, *, neutral: str, absorbing: str) ->
 
 
 def block(header: str, lines: Sequence[str]) -> list[str]:
-    """Lines under a header; nothing where there are none."""
+    """Lines indented under a header; no lines give nothing."""
     return [header, *indented(lines)] if lines else []
 
 
@@ -59,14 +59,14 @@ def indented(lines: Sequence[str]) -> list[str]:
 
 
 def guarded(condition: str, lines: Sequence[str]) -> list[str]:
-    """Lines under a condition that may be known."""
+    """Lines under a condition, which may be constant."""
     if condition == FALSE:
         return []
     return list(lines) if condition == TRUE else block(f"if {condition}:", lines)
 
 
 def used(lines: list[str]) -> list[str]:
-    """Without the values that nobody reads."""
+    """Drop the assignments whose values are not read."""
     text = "\n".join(lines)
     words = Counter(_WORD.findall(text))
     return [line for line in lines if not ((found := _VALUE.match(line)) and words[found[1]] == 1 and ":=" not in line)]

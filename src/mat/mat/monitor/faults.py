@@ -1,6 +1,6 @@
-"""What a fault is, what detects it and what mitigates it (Eq. 10): the one home of these rules, and the fold that applies them.
+"""The rules that say what a fault is, what detects it and what mitigates it (Eq. 10), and the fold that applies them.
 
-The contract (`mat_contracts.containment`) and the rates (`mat.measure`) both read a trace through `DetectionRules` and `Watch`.
+The contract (`mat_contracts.containment`) and the rates (`mat.measure`) both use `DetectionRules` and `Watch`.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from mat.monitor.contract import Contract
 from mat.monitor.judge import EPISODE
 
 ERROR_KINDS: Final = ("connection", "invalid", "rate_limit", "server_error", "timeout")
-"""Error kinds that mean a fault of the other side where nothing was injected. Others (blocked, auth, not_found) are answers an
-agent may well get."""
+"""Error kinds that mean a fault of the other side even if nothing was injected. Others (blocked, auth, not_found) are answers
+that an agent may well get."""
 BOUNDARIES: Final = ("service", "retrieval", "memory", "model", "delegation")
 """Where faults enter. Prompt and order disturbances are perturbations of the search (Sec. IV-C), not faults (Sec. IV-D)."""
 DETECTIONS: Final = ("error", "detect", "verify", "retry")
@@ -32,12 +32,12 @@ MITIGATE_WITHIN: Final = 5
 """w' of Eq. 10, in steps."""
 
 _BESIDES: Final = ("order", "prompt")
-"""Boundaries whose operators act on the records of other boundaries; their notes stand beside those of faults."""
+"""Boundaries whose operators act on the records of other boundaries; their notes are recorded next to those of faults."""
 _SPARES: Final = frozenset((
     "alt", "alternate", "alternative", "backup", "cache", "cached", "fallback", "main", "mirror", "offline", "primary",
     "replica", "second", "secondary", "spare", "standby",
 ))  # fmt: skip
-"""Words by which the names of two ports that serve one purpose differ; v2 and the like besides."""
+"""Words in which the names of two ports with the same purpose may differ; suffixes such as v2, too."""
 _WORD: Final = re.compile(r"[vV]\d+|[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+")
 _TROUBLE: Final = re.compile(
     r"[?？]|\b(?:error|fail(?:s|ed|ing|ure)?|time[ds]?[ -]?out|unavailable|unreachable|outage|offline|(?:is|are|was|were) down"
@@ -48,15 +48,15 @@ _TROUBLE: Final = re.compile(
 _ENVELOPE: Final = ("sender", "delegator")
 """Arguments that are the same in all messages of one agent."""
 _REQUEST_MARKS: Final = 64
-"""Arguments and words by which a request is known again."""
+"""How many arguments and words identify a request."""
 
 
 @dataclass(frozen=True, slots=True)
 class Fault:
     """A fault that entered with the record of `step`.
 
-    `operators` are those whose effect changed the call; none: it was observed. `error` is the kind (or type) of the error the
-    agent met, "" where the fault is silent: a wrong, late or missing reply. `request` is what a retry is known by.
+    `operators` are those whose effect changed the call; if empty, the fault was observed. `error` is the kind (or type) of
+    error the agent met, "" if the fault is silent: a wrong, late or missing reply. `request` is what identifies a retry.
     """
 
     step: int
@@ -81,53 +81,54 @@ class Fault:
 
     @property
     def entered(self) -> str:
-        """Where it entered, in words: the boundary, the site and the step."""
+        """Where the fault entered, in words: the boundary, the site and the step."""
         return f"{self.cause} entered at {self.boundary or self.kind} ({self.site}, step {self.step})"
 
 
 Predicate: TypeAlias = Callable[[Record, Fault], bool]
-"""A user's own rule: whether a record, asked after a fault was known, detects or mitigates that fault."""
+"""A user's own rule: whether a record, asked after a fault was known, detects or mitigates it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DetectionRules:
-    """The rules of Eq. 10 with their windows, in steps. All of them can be left out (`without`) and added to.
+    """The rules of Eq. 10 with their windows, in steps. Any of them can be left out (`without`), and others added.
 
     A fault is an effect of an operator that changed a call at one of `boundaries`, or an error of the kinds `errors` where
-    nothing was injected. Operators of the order and prompt boundaries are no faults, wherever they act.
+    nothing was injected. Operators of the order and prompt boundaries are never faults, wherever they act.
 
     Windows count steps from t, the step of the fault; steps that were asked before its call came back do not count, nor do they
     answer it (calls that ran concurrently).
 
     Detection, at t' in [t, t + detect_within]:
 
-    - `error`: the call gave the agent a recorded error, at t itself. It tells the agent; whether the agent noticed shows in
-      what it does, so ordinary acts mitigate after it only where their words say so (see below).
+    - `error`: the call gave the agent a recorded error, at t itself. It informs the agent; whether the agent noticed shows in
+      what it does, so ordinary acts mitigate after it only if their words say so (see below).
     - `detect`: a `mat.detect`.
     - `verify`: a verification that failed.
-    - `retry`: where the agent met an error, the same request at the same port once more. Asking again does not detect a wrong
+    - `retry`: after an error, the same request at the same port once more. Asking again does not detect a wrong
       reply.
 
     Mitigation, at t'' in [t', t' + mitigate_within]:
 
     - `mitigate`: a `mat.mitigate` of any kind.
     - `retry`: the same request at the same port, `backoff_ms` of run time after the fault was known, or later.
-    - `alternate`: a call of another port of that kind that serves the same purpose. `alternates` names them by port; besides,
-      two names that differ only in words such as backup, fallback, mirror, primary or v2 do, as search and search_backup.
-    - `replan`: the agent asks its model anew (ordinary).
+    - `alternate`: a call of another port of that kind that serves the same purpose. `alternates` names them by port; in
+      addition, two names that differ only in words such as backup, fallback, mirror, primary or v2 match: search and
+      search_backup.
+    - `replan`: the agent asks its model again (ordinary).
     - `clarify`: a message to "user" (ordinary).
-    - `escalate`: a request for approval, or a delegation (ordinary both). Where `escalates_to` names recipients, delegations
-      and messages to them are escalations whatever they say, and delegations to others are none.
+    - `escalate`: a request for approval, or a delegation (both ordinary). If `escalates_to` names recipients, delegations
+      and messages to them are escalations whatever they say, and delegations to others are not.
     - `abort`: the run ends as safely aborted.
 
     An ordinary act may be business as usual. It counts after `detect`, `verify` or `retry`; after nothing but the `error` it
-    counts where its words ask something or speak of trouble (English, and the texts `trouble`), and a replan never.
+    counts if its words ask something or mention trouble (English, and the texts `trouble`); a replan never does.
 
     The same request: one without arguments, or with one equal argument (or field of one), or one word shared by two texts; of
     a model, any request. Blocked actions are neither detection nor mitigation.
 
-    `detections` and `mitigations` add rules by name: `{"alarm": lambda record, fault: record.action.name == "alarm"}`. What
-    they give is as good as a `mat.detect` or `mat.mitigate`.
+    `detections` and `mitigations` add rules by name: `{"alarm": lambda record, fault: record.action.name == "alarm"}`. They
+    count like a `mat.detect` or `mat.mitigate`.
     """
 
     detect_within: int = DETECT_WITHIN
@@ -166,7 +167,7 @@ def _counts(rules: DetectionRules) -> Iterable[str]:
     ):
         given = getattr(rules, name)
         if not isinstance(given, int) or isinstance(given, bool) or given < least:
-            yield f"{name}={given!r} is no count of {unit} >= {least}"
+            yield f"{name}={given!r} is not a number of {unit} >= {least}"
 
 
 def _names(rules: DetectionRules) -> Iterable[str]:
@@ -189,13 +190,13 @@ def _predicates(rules: DetectionRules) -> Iterable[str]:
     for name, known in (("detections", DETECTIONS), ("mitigations", MITIGATIONS)):
         given = getattr(rules, name)
         if not isinstance(given, Mapping):
-            yield f"{name}={given!r} is no mapping from names to predicates"
+            yield f"{name}={given!r} is not a mapping from names to predicates"
             continue
         for rule, test in given.items():
             if rule in known:
-                yield f"{name}: {rule!r} is the name of a stated rule (leave that one out with without=, and use another name)"
+                yield f"{name}: {rule!r} is the name of a built-in rule (leave that out with without=, or rename yours)"
             if not isinstance(rule, str) or not rule or not callable(test):
-                yield f"{name}[{rule!r}] is no predicate (record, fault) -> bool"
+                yield f"{name}[{rule!r}] is not a predicate (record, fault) -> bool"
 
 
 RULES: Final = DetectionRules()
@@ -235,7 +236,7 @@ def _boundary(operator: str, record: Record) -> str:
 
 
 def _request(arguments: Mapping[str, Any]) -> frozenset[str]:
-    """What a request is known by: its arguments, the fields of those that are mappings, and the words of texts among them.
+    """What identifies a request: its arguments, the fields of mappings and the words of texts among them.
 
     Bounded, because it stays in the states of monitors.
     """
@@ -259,12 +260,12 @@ def _marks(fields: Mapping[str, Any], path: str, depth: int) -> Iterator[str]:
 
 
 def known_to(record: Record, fault: Fault) -> bool:
-    """Whether whoever asked for this could know of the fault: it was sealed before."""
+    """Whether the agent that asked for this could know of the fault: its call was sealed before."""
     return record.asked_seq > fault.sealed_seq
 
 
 def is_retry(record: Record, fault: Fault) -> bool:
-    """The same request at the same port, after the fault was known."""
+    """Whether a record is the same request at the same port, after the fault was known."""
     action = record.action
     if action.name != fault.name or action.kind != fault.kind or record.blocked or not known_to(record, fault):
         return False
@@ -275,7 +276,7 @@ def is_retry(record: Record, fault: Fault) -> bool:
 
 
 def is_alternate(record: Record, fault: Fault, rules: DetectionRules = RULES) -> bool:
-    """A call of another port of that kind that serves the same purpose, after the fault was known."""
+    """Whether a record is a call of another port with the same kind and purpose, after the fault was known."""
     action = record.action
     if action.kind != fault.kind or action.name == fault.name or record.blocked or not known_to(record, fault):
         return False
@@ -287,13 +288,13 @@ def is_alternate(record: Record, fault: Fault, rules: DetectionRules = RULES) ->
 
 
 def _purpose(name: str) -> tuple[str, ...]:
-    """The words of a port's name but for those that tell a spare from what it stands in for."""
+    """The words of a port's name without those that mark a spare, such as "backup"."""
     words = (word.casefold() for word in _WORD.findall(name)) if name.isascii() else ()
     return tuple(word for word in words if word not in _SPARES and not (word[0] == "v" and word[1:].isdigit()))
 
 
 def detection(record: Record, fault: Fault, rules: DetectionRules = RULES) -> str:
-    """The rule by which a later record detects a fault, else ""."""
+    """The rule by which a later record detects a fault, or ""."""
     if not known_to(record, fault):
         return ""
     kind = record.action.kind
@@ -307,7 +308,7 @@ def detection(record: Record, fault: Fault, rules: DetectionRules = RULES) -> st
 
 
 def mitigation(record: Record, fault: Fault, rules: DetectionRules = RULES, *, noticed: bool) -> str:
-    """The rule by which a later record mitigates a fault, else "". `noticed`: more than the error itself detects it."""
+    """The rule by which a later record mitigates a fault, or "". `noticed`: not only the error itself detected it."""
     if not known_to(record, fault):
         return ""
     found = "" if record.blocked else _act(record, fault, rules, noticed)
@@ -333,7 +334,7 @@ def _act(record: Record, fault: Fault, rules: DetectionRules, noticed: bool) -> 
 
 
 def _ordinary(record: Record, rules: DetectionRules) -> str:
-    """The rule of an act that may be business as usual as well."""
+    """The rule of an ordinary act, which may also be business as usual."""
     action = record.action
     if action.kind == "message":  # what comes from the user enters at the prompt boundary
         return "clarify" if action.name == "user" and action.boundary != "prompt" else ""
@@ -343,7 +344,7 @@ def _ordinary(record: Record, rules: DetectionRules) -> str:
 
 
 def _speaks(record: Record, rules: DetectionRules) -> bool:
-    """Whether the words of an act ask something or speak of trouble."""
+    """Whether the words of an act ask something or mention trouble."""
     action = record.action
     texts = [value for name, value in action.arguments.items() if isinstance(value, str) and name not in _ENVELOPE]
     if action.kind == "approval":
@@ -366,11 +367,11 @@ def _own(given: Mapping[str, Predicate], record: Record, fault: Fault) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Watch:
-    """What became of one fault so far. Steps are -1 where nothing did; `by` and `mitigated_by` name the rules.
+    """The detection and mitigation of one fault so far. Steps are -1 without one; `by` and `mitigated_by` name the rules.
 
-    `since` is the step from which the windows count: that of the fault, or the last one that was asked before the fault was
-    known, where calls ran concurrently. `detected` is the latest detection in the window, from which mitigation counts;
-    `noticed` says that it is more than the error itself. `first` and `first_by` are the first detection.
+    `since` is the step from which the windows count: the fault's own, or the last one that was asked before the fault was
+    known, if calls ran concurrently. `detected` is the latest detection in the window, from which mitigation counts;
+    `noticed`: it is more than the error itself. `first` and `first_by` are the first detection.
     """
 
     fault: Fault
@@ -387,20 +388,20 @@ class Watch:
         return self.by not in ("", "error")
 
     def deadline(self, rules: DetectionRules = RULES) -> int:
-        """The step after which nothing more can serve: no detection, nor mitigation of the latest one."""
+        """The last step that can still detect the fault, or mitigate it after the latest detection."""
         last = self.since + rules.detect_within
         return last if self.detected < 0 else max(last, self.detected + rules.mitigate_within)
 
 
 def begin(fault: Fault, rules: DetectionRules = RULES) -> Watch:
-    """The watch over a fault that has just entered: the agent's error detects it at once."""
+    """The watch over a fault that has just entered; an error that the agent met detects it at once."""
     if not fault.error or "error" in rules.without:
         return Watch(fault, fault.step)
     return Watch(fault, fault.step, detected=fault.step, by="error", first=fault.step, first_by="error")
 
 
 def advance(watch: Watch, record: Record, rules: DetectionRules = RULES) -> Watch:
-    """The watch after one more record, of a step after the fault. Once it is mitigated, nothing changes any more.
+    """The watch after one more record, of a step after the fault. A mitigated fault does not change any more.
 
     A detection and a mitigation may be one step: a retry is both.
     """
@@ -422,7 +423,7 @@ def advance(watch: Watch, record: Record, rules: DetectionRules = RULES) -> Watc
 
 
 def watched(records: Iterable[Record], rules: DetectionRules = RULES) -> tuple[Watch, ...]:
-    """What became of each fault of a finished trace, by step; the fold of the contract. Each episode begins anew."""
+    """The final watch of each fault of a finished trace, by step; the fold of the contract. Each episode starts anew."""
     found: list[Watch] = []
     for _, episode in itertools.groupby(records, key=lambda record: record.state.get(EPISODE)):
         still_open: list[Watch] = []
@@ -439,7 +440,7 @@ def watched(records: Iterable[Record], rules: DetectionRules = RULES) -> tuple[W
 
 
 def rules_of(contracts: Iterable[Contract]) -> DetectionRules:
-    """The rules that the armed contracts apply: those of the first that judges containment, else of the first that states
+    """The rules that the armed contracts apply: of the first that judges containment, else of the first that states
     some; the default ones otherwise."""
     steps = [contract.step for contract in contracts if isinstance(getattr(contract.step, "rules", None), DetectionRules)]
     for step in sorted(steps, key=lambda step: not getattr(step, "contains", False)):

@@ -1,8 +1,8 @@
 """The joint monitor: all armed contracts as one function of a record, dispatched by action kind.
 
-The lines of formulas are inlined, other folds called, because every step of every run goes through it. A contract that raises
-is left out from then on, with its error, and does not keep the others from judging (DESIGN decision 11): formulas ask the
-record before they change anything, so the step can be done again without the one that raised; other folds have no state but
+The lines of formulas are inlined and other folds are called, because every step of every run goes through it. If a contract
+raises, it is left out from then on, with its error, and the others go on judging (DESIGN decision 11): formulas read the
+record before they change anything, so the step can be repeated without the one that raised; other folds have no state but
 what they return.
 """
 
@@ -22,17 +22,17 @@ from mat.monitor.program import CompiledFormula, Program, program_of, shape_of
 
 Folded: TypeAlias = Verdict | tuple[str, ...]
 Fold: TypeAlias = Callable[..., Folded]
-"""(record, record before redaction or None) -> what the step breaks, or only which contracts judged it."""
+"""(record, record before redaction or None) -> the violations of the step, or only which contracts judged it."""
 _FREQUENT: Final = ("tool_call", "model_call", "message", "verification", "retrieval")
 _PROGRAMS: Final = 512
 
 
 class MonitorHost(Protocol):
-    """What a joint monitor asks of the judge it belongs to."""
+    """What a joint monitor needs from the judge that it belongs to."""
 
     def formula_violated(self, goal: int, record: Record, found: Any, key: Any, start: int, seen: tuple[int, ...]) -> Any: ...
-    def violated(self, seat: int, new: Violated, record: Record, found: Any) -> Any: ...
-    def crashed(self, seat: int, record: Record, error: Exception) -> bool: ...
+    def violated(self, position: int, new: Violated, record: Record, found: Any) -> Any: ...
+    def crashed(self, position: int, record: Record, error: Exception) -> bool: ...
     def formulas_crashed(self, record: Record, raw: Record | None, error: Exception) -> Folded: ...
     def verdict(self, record: Record, checked: tuple[str, ...], found: Any) -> Verdict: ...
     def again(self, record: Record, found: Any) -> Folded: ...
@@ -47,23 +47,23 @@ class _Code:
     kinds: tuple[str, ...]
     """Action kinds with a branch of their own; the last branch is for all others."""
     judging: tuple[tuple[int, ...], ...]
-    """Per branch the seats that judge it."""
+    """For each branch, the positions of the contracts that judge it."""
     make: Callable[..., tuple[Fold, Callable[[], Any]]]
 
 
 _codes: dict[Any, _Code] = {}
-"""Fixtures make contracts anew for every run of a search; the code is made once for each shape."""
+"""Generated code by shape: fixtures create new contracts for every run of a search, with the same few shapes."""
 
 
 class JointMonitor:
-    """One function for the contracts, in order, with their states."""
+    """One function for all given contracts, with their states. A contract's position is its index among them."""
 
     __slots__ = ("_code", "_formulas", "_live", "_offsets", "_program", "contracts", "fold", "places")
 
     def __init__(self, contracts: Sequence[Contract], host: MonitorHost, states: Sequence[Any] | None = None) -> None:
         self.contracts = tuple(contracts)
-        self.places = [seat for seat, contract in enumerate(self.contracts) if contract.formula is not None]
-        self._formulas: list[CompiledFormula] = [self.contracts[seat].formula for seat in self.places]
+        self.places = [position for position, contract in enumerate(self.contracts) if contract.formula is not None]
+        self._formulas: list[CompiledFormula] = [self.contracts[position].formula for position in self.places]
         objects = tuple(held for item in self._formulas for held in item.objects)
         self._code = _code(self.contracts, self._formulas, objects)
         self._program = self._code.program.holding(self._code.objects, objects)
@@ -72,10 +72,10 @@ class JointMonitor:
         joint = self._program.initial
         if states is not None and self.places:
             joint = self._program.joined(
-                [(program_of((item,)), begun[seat]) for seat, item in zip(self.places, self._formulas, strict=True)]
+                [(program_of((item,)), begun[position]) for position, item in zip(self.places, self._formulas, strict=True)]
             )
         slots, extra = self._program.live(joint)
-        checked = [tuple(self.contracts[seat].id for seat in seats) for seats in self._code.judging]
+        checked = [tuple(self.contracts[position].id for position in positions) for positions in self._code.judging]
         alone = [
             (contract.step, state) for contract, state in zip(self.contracts, begun, strict=True) if contract.formula is None
         ]
@@ -89,26 +89,26 @@ class JointMonitor:
         slots, alone, _ = self._live()
         joint, rest = self._program.saved(slots), iter(alone)
         made = []
-        for seat, contract in enumerate(self.contracts):
+        for position, contract in enumerate(self.contracts):
             if contract.formula is None:
                 made.append(next(rest))
                 continue
-            place = self.places.index(seat)
+            place = self.places.index(position)
             item = self._formulas[place]
             made.append(self._program.exchange(joint, self._offsets[place], program_of((item,)), len(item.goals)))
         return made
 
-    def state(self, seat: int) -> Any:
+    def state(self, position: int) -> Any:
         """The state of one contract."""
-        return self.states()[seat]
+        return self.states()[position]
 
-    def tried(self, seat: int, records: Sequence[Record]) -> list[Violated]:
-        """What the last of some records would break of a formula of the past, after the others. Changes nothing.
+    def tried(self, position: int, records: Sequence[Record]) -> list[Violated]:
+        """The violations that the last of several records would add to a formula of the past. Changes nothing.
 
         The states of ids are read through an overlay, so the cost does not grow with their number.
         """
-        formula: CompiledFormula = self.contracts[seat].formula
-        program, offset = program_of((formula,)), self._offsets[self.places.index(seat)]
+        formula: CompiledFormula = self.contracts[position].formula
+        program, offset = program_of((formula,)), self._offsets[self.places.index(position)]
         live = dict(zip((slot.name for slot in self._program.slots), self._live()[0], strict=True))
         mine = {
             own: live[name]
@@ -120,7 +120,7 @@ class JointMonitor:
             value = mine[slot.name]
             slots.append(Overlay(value) if slot.slice is not None else deque(value) if slot.form == "queue" else value)
         host = _Alone(formula)
-        fold = _code((_Seat(formula, program.initial),), [formula], formula.objects).make(  # type: ignore[arg-type]
+        fold = _code((_BareFormula(formula, program.initial),), [formula], formula.objects).make(  # type: ignore[arg-type]
             host, KEEP, Violated, [()] * (len(program.kinds) + 1), [], [], slots, [deque() for _ in program.extra],
             list(program.constants.values()),
         )[0]  # fmt: skip
@@ -130,27 +130,27 @@ class JointMonitor:
         return host.found
 
     def canonical(self) -> tuple[CompiledState, list[Any]]:
-        """The state of all formulas together, and of the others one by one."""
+        """The states in canonical form: one of all formulas together, one of each other contract."""
         slots, alone, _ = self._live()
         return self._program.saved(slots), list(alone)
 
     def evaluations(self) -> list[int]:
         """How often each contract has judged a step."""
         found = [0] * len(self.contracts)
-        for seats, count in zip(self._code.judging, self._live()[2], strict=True):
-            for seat in seats:
-                found[seat] += count
+        for positions, count in zip(self._code.judging, self._live()[2], strict=True):
+            for position in positions:
+                found[position] += count
         return found
 
     def judging(self, kind: str) -> tuple[int, ...]:
-        """The seats that judge an action kind."""
+        """The positions of the contracts that judge an action kind."""
         kinds = self._code.kinds
         return self._code.judging[kinds.index(kind) if kind in kinds else len(kinds)]
 
 
 def _code(contracts: Sequence[Contract], formulas: Sequence[CompiledFormula], objects: tuple[Any, ...]) -> _Code:
-    seats = tuple((contract.formula is None, contract.kinds, contract.raw) for contract in contracts)
-    key = (shape_of(formulas, objects), seats)
+    positions = tuple((contract.formula is None, contract.kinds, contract.raw) for contract in contracts)
+    key = (shape_of(formulas, objects), positions)
     known = _codes.get(key)
     if known is None:
         if len(_codes) >= _PROGRAMS:
@@ -164,12 +164,12 @@ def _generated(contracts: Sequence[Contract], program: Program, objects: tuple[A
     kinds = [kind for kind in _FREQUENT if kind in mentioned] + sorted(mentioned - set(_FREQUENT))
     judging, bodies, assigned = [], [], set()
     for branch, kind in enumerate([*kinds, None]):
-        seats = tuple(seat for seat, item in enumerate(contracts) if item.kinds is None or kind in item.kinds)
-        judging.append(seats)
-        inlined = any(contracts[seat].formula is not None for seat in seats)
+        positions = tuple(position for position, item in enumerate(contracts) if item.kinds is None or kind in item.kinds)
+        judging.append(positions)
+        inlined = any(contracts[position].formula is not None for position in positions)
         lines, changed = program.body(kind if kind in program.kinds else None) if inlined else ([], set())
         assigned |= changed
-        bodies.append(_branch(branch, contracts, seats, lines))
+        bodies.append(_branch(branch, contracts, positions, lines))
     source = _source(contracts, program, kinds, bodies, assigned)
     scope: dict[str, Any] = {}
     try:
@@ -184,16 +184,16 @@ def _generated(contracts: Sequence[Contract], program: Program, objects: tuple[A
 def too_deep(what: str) -> SpecError:
     return SpecError(
         what=f"{what} is nested too deeply",
-        why="Python compiles about two hundred levels, and every &, | and implies is one",
-        fix='compare one field with many values by field("name").among([...]), or ask for all of it in one predicate(...)',
+        why="Python compiles about two hundred levels, and every &, | and implies adds one",
+        fix='compare one field with many values by field("name").among([...]), or test everything in one predicate(...)',
     )
 
 
-def _branch(branch: int, contracts: Sequence[Contract], seats: Sequence[int], formulas: list[str]) -> list[str]:
-    """What is done with a record of one action kind."""
-    alone = [seat for seat in seats if contracts[seat].formula is None]
+def _branch(branch: int, contracts: Sequence[Contract], positions: Sequence[int], formulas: list[str]) -> list[str]:
+    """The lines that judge a record of one action kind."""
+    alone = [position for position in positions if contracts[position].formula is None]
     if not formulas and not alone:
-        return [*([f"n{branch} += 1"] if seats else []), f"return checked{branch}"]
+        return [*([f"n{branch} += 1"] if positions else []), f"return checked{branch}"]
     lines = ["found = None"]
     if formulas:
         lines += ["try:", *[f"    {line}" for line in formulas]]
@@ -201,19 +201,20 @@ def _branch(branch: int, contracts: Sequence[Contract], seats: Sequence[int], fo
     lines.append(f"n{branch} += 1")
     if alone:
         lines.append("crashed = False")
-    for seat in alone:
+    for position in alone:
+        given = "record if raw is None else raw" if contracts[position].raw else "record"
         lines += [
             "try:",
-            f"    new = step{seat}(t{seat}, {'record if raw is None else raw' if contracts[seat].raw else 'record'})",
+            f"    new = step{position}(t{position}, {given})",
             "except Exception as error:",
-            f"    crashed = host.crashed({seat}, record, error)",
+            f"    crashed = host.crashed({position}, record, error)",
             "else:",
-            f"    if new is not t{seat}:",
+            f"    if new is not t{position}:",
             "        if type(new) is Violated:",
-            f"            found = host.violated({seat}, new, record, found)",
-            f"            if new.state is not KEEP: t{seat} = new.state",
+            f"            found = host.violated({position}, new, record, found)",
+            f"            if new.state is not KEEP: t{position} = new.state",
             "        else:",
-            f"            t{seat} = new",
+            f"            t{position} = new",
         ]
     if alone:
         lines.append("if crashed: return host.again(record, found)")
@@ -224,10 +225,10 @@ def _source(
     contracts: Sequence[Contract], program: Program, kinds: Sequence[str], bodies: Sequence[list[str]], assigned: set[str]
 ) -> list[str]:
     slots, extra = [slot.name for slot in program.slots], program.extra
-    alone = [seat for seat, contract in enumerate(contracts) if contract.formula is None]
-    states, counts = [f"t{seat}" for seat in alone], [f"n{branch}" for branch in range(len(bodies))]
+    alone = [position for position, contract in enumerate(contracts) if contract.formula is None]
+    states, counts = [f"t{position}" for position in alone], [f"n{branch}" for branch in range(len(bodies))]
     unpacked = {
-        "checked": [f"checked{branch}" for branch in range(len(bodies))], "steps": [f"step{seat}" for seat in alone],
+        "checked": [f"checked{branch}" for branch in range(len(bodies))], "steps": [f"step{position}" for position in alone],
         "states": states, "slots": slots, "extra": extra, "constants": list(program.constants),
     }  # fmt: skip
     changing = sorted({*assigned, *states, *counts})
@@ -251,8 +252,8 @@ def _source(
 
 
 @dataclass(frozen=True, slots=True)
-class _Seat:
-    """A formula as `JointMonitor` takes contracts."""
+class _BareFormula:
+    """A formula without its contract, with the attributes that `JointMonitor` needs."""
 
     formula: CompiledFormula
     start: CompiledState
@@ -263,7 +264,7 @@ class _Seat:
 
 
 class Overlay(dict[Any, Any]):
-    """The states of ids as they would be, over those that are."""
+    """A mapping of ids to states that keeps changes apart from the mapping below it."""
 
     __slots__ = ("_base",)
 
@@ -280,7 +281,7 @@ class Overlay(dict[Any, Any]):
 
 
 class _Alone:
-    """The host of one formula: collects what is broken, and lets pass what is raised."""
+    """The host of a single formula: it collects violations, and lets exceptions through."""
 
     def __init__(self, formula: CompiledFormula) -> None:
         self._formula = formula
@@ -294,9 +295,9 @@ class _Alone:
 
 
 def fold_alone(formula: CompiledFormula, state: CompiledState, record: Record) -> tuple[list[Violated], CompiledState]:
-    """One step of one formula from a given state: what it breaks, and the state after it."""
+    """Fold one step of one formula from a given state: its violations, and the next state."""
     host = _Alone(formula)
-    monitor = JointMonitor((_Seat(formula, state),), host, (state,))  # type: ignore[arg-type]
+    monitor = JointMonitor((_BareFormula(formula, state),), host, (state,))  # type: ignore[arg-type]
     monitor.fold(record)
     found = sorted(host.found, key=lambda item: (item.since, item.instance, item.message))  # ids have no order of their own
     return found, monitor.states()[0]

@@ -1,4 +1,4 @@
-"""One fold for online, offline and peeking (DESIGN decision 7). A judge holds the states of the armed contracts."""
+"""Judge a trace online, offline or for a proposed action, by one fold (DESIGN decision 7)."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ _new_violation = fast_constructor(Violation)
 
 
 class Judge:
-    """Folds records, in ask order, into verdicts, dispatching contracts by action kind; one that raises is unknown.
+    """Folds records, in ask order, into verdicts. It holds the states of the armed contracts; one that raises is unknown.
 
-    `fold` judges one record (and, where a contract asks for it, the record before redaction); of a step that breaks nothing
-    it gives only the ids of the contracts that judged it, see `verdicts`. It is one generated function for all contracts,
-    and another one after a contract crashed: call it as an attribute.
+    `fold` judges one record (and, if a contract needs it, the record before redaction); for a step that breaks nothing
+    it returns only the ids of the contracts that judged it, see `verdicts`. It is one generated function for all contracts,
+    and is replaced when a contract crashes: always look it up as an attribute.
     """
 
     fold: Fold
@@ -41,12 +41,12 @@ class Judge:
         for index, contract in enumerate(self.contracts):
             if contract.raw and not online:
                 self._errors[index] = "reads raw values, which are judged online only"
-        self._seat(None)
+        self._arm(None)
 
-    def _seat(self, states: Sequence[Any] | None) -> None:
-        """One function for all contracts that have not crashed; `_seats` are their indexes."""
-        self._seats = [index for index in range(len(self.contracts)) if index not in self._errors]
-        self._joint = JointMonitor([self.contracts[index] for index in self._seats], self, states)
+    def _arm(self, states: Sequence[Any] | None) -> None:
+        """Make one function for all contracts that have not crashed; `_armed` are their indexes, by position in it."""
+        self._armed = [index for index in range(len(self.contracts)) if index not in self._errors]
+        self._joint = JointMonitor([self.contracts[index] for index in self._armed], self, states)
         self.fold = self._joint.fold
         self._goals = [
             (contract, spoken)
@@ -54,27 +54,27 @@ class Judge:
             if contract.formula is not None
             for spoken in contract.formula.texts
         ]
-        """For each goal of the joined formulas: which contract, and its words."""
+        """For each goal of the joint formulas: its contract and its texts."""
 
-    def _reseat(self) -> None:
-        """Without the contracts that have crashed since."""
+    def _rearm(self) -> None:
+        """Make the function again, without the contracts that have crashed since."""
         self._evaluations = self._count()
-        kept = [state for index, state in zip(self._seats, self._joint.states(), strict=True) if index not in self._errors]
-        self._seat(kept)
+        kept = [state for index, state in zip(self._armed, self._joint.states(), strict=True) if index not in self._errors]
+        self._arm(kept)
 
     def _count(self) -> list[int]:
         """How often each contract has judged a step."""
         counted = list(self._evaluations)
-        for index, count in zip(self._seats, self._joint.evaluations(), strict=True):
+        for index, count in zip(self._armed, self._joint.evaluations(), strict=True):
             counted[index] += count
         return counted
 
     def step(self, record: Record, raw: Record | None = None) -> Verdict:
-        """Fold one record. `raw` is the record before redaction, for the contracts that ask for it."""
+        """Fold one record. `raw` is the record before redaction, for the contracts that need it."""
         folded = self.fold(record, raw)
         return folded if isinstance(folded, Verdict) else _new_verdict(record.step, folded, (), "")
 
-    # What the joint monitor asks of its host.
+    # What the joint monitor needs from its host.
 
     def formula_violated(
         self, goal: int, record: Record, found: list[Violation] | None, key: Any, start: int, seen: tuple[int, ...]
@@ -92,34 +92,36 @@ class Judge:
         )  # fmt: skip
         return [violation] if found is None else [*found, violation]
 
-    def violated(self, seat: int, new: Violated, record: Record, found: list[Violation] | None) -> list[Violation]:
-        violations = _violations(self.contracts[self._seats[seat]], new, record)
+    def violated(self, position: int, new: Violated, record: Record, found: list[Violation] | None) -> list[Violation]:
+        violations = _violations(self.contracts[self._armed[position]], new, record)
         return violations if found is None else found + violations
 
-    def crashed(self, seat: int, record: Record, error: Exception) -> bool:
-        self._errors[self._seats[seat]] = f"raised {type(error).__name__} at step {record.step}: {error}"
+    def crashed(self, position: int, record: Record, error: Exception) -> bool:
+        self._errors[self._armed[position]] = f"raised {type(error).__name__} at step {record.step}: {error}"
         return True
 
     def again(self, record: Record, found: list[Violation] | None) -> Verdict | tuple[str, ...]:
-        """After a step at which a contract crashed: it has judged nothing."""
-        seats = self._joint.judging(record.action.kind)
-        checked = tuple(self.contracts[self._seats[seat]].id for seat in seats if self._seats[seat] not in self._errors)
-        self._reseat()
+        """The result of a step at which a contract crashed; that contract does not count as having judged it."""
+        positions = self._joint.judging(record.action.kind)
+        checked = tuple(
+            self.contracts[self._armed[position]].id for position in positions if self._armed[position] not in self._errors
+        )
+        self._rearm()
         return checked if found is None else self.verdict(record, checked, found)
 
     def formulas_crashed(self, record: Record, raw: Record | None, error: Exception) -> Verdict | tuple[str, ...]:
-        """A formula's predicate raised, before anything was changed: do the step again without the contracts it belongs to."""
+        """A formula's predicate raised before any state changed: fold the step again without the contracts it belongs to."""
         states = self._joint.states()
         culprits: dict[int, Exception] = {}
-        for seat in self._joint.places:
+        for position in self._joint.places:
             try:
-                self.contracts[self._seats[seat]].step(states[seat], record)
+                self.contracts[self._armed[position]].step(states[position], record)
             except Exception as own:
-                culprits[seat] = own
+                culprits[position] = own
         # a predicate that does not raise twice: its contract cannot be told from the others
-        for seat, raised in (culprits or dict.fromkeys(self._joint.places, error)).items():
-            self.crashed(seat, record, raised)
-        self._reseat()
+        for position, raised in (culprits or dict.fromkeys(self._joint.places, error)).items():
+            self.crashed(position, record, raised)
+        self._rearm()
         return self.fold(record, raw)
 
     def verdict(self, record: Record, checked: tuple[str, ...], found: list[Violation]) -> Verdict:
@@ -130,28 +132,28 @@ class Judge:
         return _new_verdict(record.step, checked, tuple(found), _mitigation(record))
 
     def _order(self, violation: Violation) -> tuple[int, tuple[int, int], str, str]:
-        """In the order of the contracts. Ids of a formula whose deadline passes at one step have no order of their own."""
+        """Sort violations by contract. Ids of one formula whose deadlines pass at the same step have no order of their own."""
         index = self._index[violation.contract]
         if self.contracts[index].formula is None:
             return (index, (0, 0), "", "")
         return (index, violation.region, violation.instance, violation.message)
 
     def states(self) -> dict[int, Any]:
-        """By index, of the contracts that have not crashed."""
-        return dict(zip(self._seats, self._joint.states(), strict=True))
+        """The states of the contracts that have not crashed, by index."""
+        return dict(zip(self._armed, self._joint.states(), strict=True))
 
     def peek(self, proposed: Record, pending: Sequence[Record] = (), *, blocking: bool = False) -> tuple[Violation, ...]:
-        """What a proposed action would newly break, with the asked but unsealed ones before it. Changes nothing (L4).
+        """The violations that a proposed action would add, after the asked but unsealed ones before it. Changes nothing (L4).
 
-        `blocking`: only of contracts whose policy is to block.
+        `blocking`: only of contracts with policy="block".
         """
         found: list[Violation] = []
-        for seat in self._joint.judging(proposed.action.kind):
-            contract = self.contracts[self._seats[seat]]
+        for position in self._joint.judging(proposed.action.kind):
+            contract = self.contracts[self._armed[position]]
             if contract.raw or (blocking and contract.policy != "block"):
                 continue
             try:
-                broken = self._tried(seat, contract, [*pending, proposed])
+                broken = self._tried(position, contract, [*pending, proposed])
             except Exception as error:  # a policy that crashes must not let the action pass: fail closed
                 broken = [Violated(f"{contract.id} raised {type(error).__name__}: {error}")]
             for new in broken:
@@ -159,11 +161,11 @@ class Judge:
         found.sort(key=self._order)
         return tuple(found) + self._crashed(proposed) if self._errors else tuple(found)
 
-    def _tried(self, seat: int, contract: Contract, records: Sequence[Record]) -> list[Violated]:
-        """What the last of some records would break of one contract, after the others."""
+    def _tried(self, position: int, contract: Contract, records: Sequence[Record]) -> list[Violated]:
+        """The violations of one contract that the last of several records would add, after the others."""
         if contract.formula is not None and not contract.formula.ahead:
-            return self._joint.tried(seat, records)
-        state, new = self._joint.state(seat), None
+            return self._joint.tried(position, records)
+        state, new = self._joint.state(position), None
         for record in records:
             new = None
             if contract.kinds is None or record.action.kind in contract.kinds:
@@ -172,7 +174,7 @@ class Judge:
         return [new] if isinstance(new, Violated) else []
 
     def _crashed(self, proposed: Record) -> tuple[Violation, ...]:
-        """Blocking contracts that crashed before: they guard no more, so what they would have judged does not pass."""
+        """Violations for blocking contracts that have crashed: as they cannot judge, the actions in their scope do not pass."""
         return tuple(
             _violation(contract, Violated(f"{contract.id} {self._errors[index]}"), proposed)
             for index, contract in enumerate(self.contracts)
@@ -183,7 +185,7 @@ class Judge:
         )
 
     def finish(self, last: Record | None) -> tuple[ContractOutcome, ...]:
-        """Close open obligations and give one outcome per contract. Call once."""
+        """Close open obligations and return one outcome per contract. Call once."""
         outcomes = []
         evaluations, states = self._count(), self.states()
         for index, contract in enumerate(self.contracts):
@@ -200,10 +202,10 @@ class Judge:
         return tuple(outcomes)
 
     def standing(self, last: Record | None) -> tuple[ContractOutcome, ...]:
-        """What the contracts say of the prefix so far, without closing it: presumed from how it would end now (RV-LTL).
+        """The verdict of each contract on the prefix so far, without closing it: as if the run ended now (RV-LTL).
 
-        A contract that is not broken is presumably false where something must still happen (its outcome is unknown), else
-        presumably true. `open` lists what it waits for, and since which step. May be called at any time.
+        A contract that is not broken is presumably false if something must still happen (its outcome is unknown), else
+        presumably true. `open` lists its obligations, and since which step they are open. May be called at any time.
         """
         outcomes = []
         evaluations, states = self._count(), self.states()
@@ -224,7 +226,7 @@ class Judge:
     def _outcome(
         self, index: int, evaluations: int, error: str, standing: PrefixVerdict, waiting: tuple[Obligation, ...] = ()
     ) -> ContractOutcome:
-        """What a contract came to; `standing` is for one that is not broken."""
+        """The outcome of a contract; `standing` is the verdict if it is not broken."""
         contract, found = self.contracts[index], tuple(self._violations[index])
         return ContractOutcome(
             contract=contract.id,
@@ -240,9 +242,9 @@ class Judge:
     def digest(self) -> str:
         """Digest of all monitor states, computed anew only for states that changed."""
         formulas, alone = self._joint.canonical()
-        parts = [self._digest(-1, [self.contracts[self._seats[seat]].id for seat in self._joint.places], formulas)]
+        parts = [self._digest(-1, [self.contracts[self._armed[position]].id for position in self._joint.places], formulas)]
         rest = iter(alone)
-        for index in self._seats:
+        for index in self._armed:
             contract = self.contracts[index]
             if contract.formula is None:
                 parts.append(self._digest(index, contract.id, next(rest)))
@@ -263,7 +265,7 @@ _UNSEEN: Any = object()
 
 
 def verdicts(folded: Iterable[Verdict | tuple[str, ...]]) -> tuple[Verdict, ...]:
-    """What Judge.fold said of all steps from the first one on, as verdicts: made at the end, when somebody may read them."""
+    """The verdicts of all steps from what Judge.fold returned for them; made only at the end."""
     return tuple(item if isinstance(item, Verdict) else _new_verdict(step, item, (), "") for step, item in enumerate(folded))
 
 
@@ -313,7 +315,7 @@ def _violation(contract: Contract, violated: Violated, record: Record | None) ->
 
 
 def _mitigation(record: Record) -> str:
-    """How the mediator answered, for the verdict's mitigation field."""
+    """The mediator's decision, for the verdict's mitigation field."""
     return "" if record.mediation is None or record.mediation.decision == "allow" else record.mediation.decision
 
 
@@ -325,7 +327,7 @@ EPISODE: Final = "episode"
 
 
 def judge(records: Iterable[Record], contracts: Iterable[Contract]) -> tuple[tuple[Verdict, ...], tuple[ContractOutcome, ...]]:
-    """Judge a finished trace offline; the same fold as online (L3), anew for each episode."""
+    """Judge a finished trace offline, by the same fold as online (L3); each episode is judged from the start."""
     trace, armed = list(records), tuple(contracts)
     said: list[Verdict] = []
     episodes: list[tuple[ContractOutcome, ...]] = []
@@ -340,7 +342,7 @@ def judge(records: Iterable[Record], contracts: Iterable[Contract]) -> tuple[tup
 
 
 def speaks(records: Iterable[Record]) -> bool:
-    """Whether an agent acted: the harness's own closing record after the last episode is no case to judge."""
+    """Whether an agent acted: the harness's own closing record after the last episode is not an episode to judge."""
     return any(record.agent != HARNESS for record in records)
 
 
@@ -363,7 +365,7 @@ def merged(episodes: Sequence[tuple[ContractOutcome, ...]]) -> tuple[ContractOut
 
 
 def attribute(outcomes: tuple[ContractOutcome, ...], records: Sequence[Record]) -> tuple[ContractOutcome, ...]:
-    """Name agent and role of violations that blame an earlier step than the one that revealed them."""
+    """Set the agent and role of violations that blame an earlier step than the one that revealed them."""
     by_step = {record.step: record for record in records}
 
     def named(violation: Violation) -> Violation:

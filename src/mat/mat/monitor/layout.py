@@ -1,4 +1,4 @@
-"""Where a formula keeps its state: the slots of each goal, in the fold itself or in the row of one id (see `compile`)."""
+"""Lay out the state of formulas: the slots of each goal, in the fold itself or in the row of one id (see `compile`)."""
 
 from __future__ import annotations
 
@@ -36,11 +36,11 @@ from mat.monitor.temporal import (
 
 CompiledState: TypeAlias = tuple[Any, ...]
 FAR: Final = -(1 << 40)
-"""The step, or the time, of what has not occurred."""
+"""The step, or the time, of an occurrence that has not happened."""
 
 
 def dig(value: Any, *path: str) -> Any:
-    """What stands at a path of nested mappings, or None."""
+    """The value at a path of nested mappings, or None."""
     for key in path:
         if not isinstance(value, Mapping):
             return None
@@ -70,7 +70,7 @@ class Scope:
     def own(
         self, owner: Any, part: str, *starts: Any, plan: ObligationPlan | None = None, slice: Slice | None = None
     ) -> tuple[str, ...]:
-        """The slots of a formula or goal, made when first asked for."""
+        """The slots of a formula or goal, created on first use."""
         key = (id(owner), part)
         if key not in self._known:
             names = []
@@ -84,9 +84,9 @@ class Scope:
 
 @dataclass(slots=True)
 class Slice:
-    """The states of one for_each, by id. An id untouched for `lasts` steps and `lasts_ms` is as one never seen.
+    """The states of one for_each, by id. An id untouched for `lasts` steps and `lasts_ms` is forgotten.
 
-    -1: nothing is counted in that unit; None: it matters for ever.
+    -1: no window counts in that unit; None: it is never forgotten.
     """
 
     scope: Scope
@@ -98,7 +98,7 @@ class Slice:
 
     @property
     def bare(self) -> bool:
-        """Whether the state of an id is the step of one last occurrence, which says as well how long it can matter."""
+        """Whether the state of an id is only the step of its last occurrence, which also decides when it is forgotten."""
         slots = self.scope.slots
         return len(slots) == 1 and slots[0].start == FAR and self.forgets and self.lasts_ms == -1
 
@@ -107,7 +107,7 @@ class Slice:
         return self.lasts is not None and self.lasts_ms is not None
 
     def matters(self, window: Window) -> None:
-        """A slot that matters as long as this window."""
+        """Note that a slot matters for as long as this window."""
         if window.high is not None:
             self.lasts = None if self.lasts is None else max(self.lasts, window.high)
         elif window.high_ms is not None:
@@ -171,7 +171,7 @@ class JointGoals:
             self.used[index] += self.scope.own(goal, "table", None, slice=self.slices[index])
 
     def constant(self, value: Any) -> str:
-        """A literal for plain constants, a name for anything else."""
+        """The expression of a constant: a literal if it is plain, else a name."""
         if value is None or type(value) in (bool, int, str):
             return repr(value)
         name = self._constant_names.get(id(value))
@@ -231,11 +231,11 @@ class Layout:
         self._matters(operator.window)
 
     def chained(self) -> tuple[str, ...]:
-        """Open triggers, and first answers that can still be followed."""
+        """The queues of open triggers, and of first answers that can still be followed."""
         return self.scope.own(self.of_goal, "chained", (), ())
 
     def pending(self, operator: Eventually | Until | Next) -> tuple[str, ...]:
-        """Steps whose obligation is open: a queue, or the first of them where there is no deadline to tell them apart by."""
+        """Steps whose obligation is open: a queue, or only the first if there is no deadline."""
         alone = isinstance(operator, Next) or not (operator.window.bounded or operator.window.low or operator.window.low_ms)
         return self.scope.own(self.of_goal, "pending", -1 if alone else ())
 
@@ -299,12 +299,12 @@ def reaches(node: FormulaNode) -> Window:
 
 
 def delayed(window: Window) -> bool:
-    """Whether an occurrence counts only some time later (distance 1 alone is read before the update instead)."""
+    """Whether an occurrence counts only after some steps (a distance of exactly 1 is read before the update instead)."""
     return window.low_ms > 0 or window.low > 1
 
 
 def of_nothing(node: FormulaNode) -> bool:
-    """The value on an empty trace: nothing happened, so no atom is true and nothing was true before."""
+    """The value on an empty trace, where no atom is true and nothing was true before."""
     match node:
         case Not(part=part):
             return not of_nothing(part)

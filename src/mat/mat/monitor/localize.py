@@ -1,4 +1,4 @@
-"""Where a run went wrong: the first violation, the region around it, and its backward slice over provenance (decision 10)."""
+"""Localise a failure: the first violation, the region around it, and its backward slice over provenance (decision 10)."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def region(
 
 
 def backward_slice(records: Sequence[Record], step: int) -> tuple[int, ...]:
-    """The steps whose results reach `step` over provenance links; what it does not hold has no recorded influence.
+    """The steps whose results reach `step` over provenance links; other steps have no recorded influence.
 
     One pass backwards, so that a memory cell leads to who wrote it last before it was read, and a passage to the retrieval
     that found it. `records` are in ask order.
@@ -52,6 +52,6 @@ def backward_slice(records: Sequence[Record], step: int) -> tuple[int, ...]:
 
 
 def _wants(wanted: set[str], cell: str) -> bool:
-    """Whether a read that is looked for could have got what is in this cell; `memory:name/*` is all of a memory."""
+    """Whether one of the reads could have returned this cell; `memory:name/*` means a whole memory."""
     memory, _, key = cell.partition("/")
     return cell in wanted or f"{memory}/*" in wanted or (key == "*" and any(item.startswith(f"{memory}/") for item in wanted))

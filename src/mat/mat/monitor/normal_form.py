@@ -1,4 +1,4 @@
-"""What a contract's formula asks for, goal by goal: where it is judged, on which slice, and at which action kinds.
+"""Split a contract's formula into goals: where each is judged, on which slice, and at which action kinds.
 
 A goal is skipped at a step where neither its truth nor its state can change. `true_kinds` and `false_kinds` bound the
 action kinds at which a formula can be true, or false; an atom is false at every other kind, so the state of once(phi) can
@@ -47,7 +47,7 @@ When: TypeAlias = Literal["every", "first", "last"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Goal:
-    """One thing a contract asks for. `body` holds at every step, the first or the last, of the trace or of each slice.
+    """One requirement of a contract. `body` holds at every step, the first or the last, of the trace or of each slice.
 
     `touches` is the formula of the whole for_each: its atoms with the variable say which steps are in the slice of an id.
     """
@@ -111,7 +111,7 @@ def _goals(node: FormulaNode, key: Variable | Field | None, *, always: bool) -> 
         case ForEach(key=own, part=part):
             if key is not None:
                 raise SpecError(
-                    what="for_each(...) stands inside for_each(...)",
+                    what="for_each(...) is nested inside for_each(...)",
                     fix='use one key that reads both ids: for_each(field("arguments.order", "agent"), ...)',
                 )
             yield from (replace(goal, touches=_plain(part)) for goal in _goals(part, own, always=always))
@@ -122,8 +122,8 @@ def _goals(node: FormulaNode, key: Variable | Field | None, *, always: bool) -> 
 def _goal(node: FormulaNode, key: Variable | Field | None, *, always: bool) -> Goal:
     if contains(node, Always | ForEach):
         raise SpecError(
-            what=f"always(...) or for_each(...) stands inside another formula: {text(node)}",
-            why="it speaks of the whole trace, so it has no value at a step",
+            what=f"always(...) or for_each(...) is nested inside another formula: {text(node)}",
+            why="it describes the whole trace, so it has no value at a step",
             fix="use historically(...) inside, and always(...) or for_each(...) outermost (several may be joined by &)",
         )
     _check_variables(node, key)
@@ -133,21 +133,21 @@ def _goal(node: FormulaNode, key: Variable | Field | None, *, always: bool) -> G
         return Goal(body=node, when="last", key=key)
     if contains(node, Once | Since | Previous | AtMost):
         raise SpecError(
-            what=f"the formula looks back and ahead, and does not say from which step: {text(node)}",
+            what=f"the formula refers to past and future steps, but not from which step: {text(node)}",
             fix="write always(...) around it, or two contracts",
         )
     return Goal(body=Or(parts=(Started(), node)), when="first", key=key)
 
 
 def _counting(node: FormulaNode) -> FormulaNode:
-    """always(at_most(n, phi)) is judged where phi holds: a step that is not counted breaks nothing new."""
+    """Judge always(at_most(n, phi)) only where phi holds: a step that is not counted is not a new violation."""
     if isinstance(node, AtMost):
         return Or(parts=(Not(part=node.part), node))
     return And(parts=tuple(_counting(part) for part in node.parts)) if isinstance(node, And) else node
 
 
 def _plain(node: FormulaNode) -> FormulaNode:
-    """Without always."""
+    """A formula without always."""
     if isinstance(node, Always):
         return _plain(node.part)
     return And(parts=tuple(_plain(part) for part in node.parts)) if isinstance(node, And) else node
@@ -159,12 +159,13 @@ def _check_variables(node: FormulaNode, key: Variable | Field | None) -> None:
             continue
         if compare.right is not key:
             raise SpecError(
-                what=f"the variable {compare.right.name!r} is bound by no for_each",
+                what=f"no for_each binds the variable {compare.right.name!r}",
                 fix=f"write for_each({compare.right.name}, ...) around the formula",
             )
         if compare.operator != "==" or compare.left.before:
             raise SpecError(
-                what=f"a variable can only be compared by ==: {text(compare)}", fix="bind it by ==, and negate outside"
+                what=f"a variable can only be compared with ==: {text(compare)}",
+                fix="compare it with ==, and negate the comparison with ~",
             )
 
 
@@ -183,7 +184,7 @@ def occurrences(node: FormulaNode) -> Iterator[Once | Since]:
 
 
 def is_present(node: Any) -> bool:
-    """Whether the value is a matter of the record alone."""
+    """Whether the value depends only on the record."""
     if isinstance(node, Compare):
         return not _before(node)
     if isinstance(node, Atom):
@@ -203,7 +204,7 @@ def alternatives(node: Any) -> tuple[Any, ...]:
 
 
 def response(body: Any) -> tuple[Any, Eventually | Until | Next, bool] | None:
-    """(guard, operator, negated) where the body is a guard or one future operator over past formulas; None: more than that."""
+    """(guard, operator, negated) if the body is `guard | operator`, with one future operator over past formulas; else None."""
     parts = alternatives(body)
     future = [part for part in parts if looks_ahead(part)]
     if len(future) != 1:
@@ -224,7 +225,7 @@ def _with_kinds(goal: Goal) -> Goal:
 
 
 def _state_kinds(node: Any) -> Iterator[Kinds]:
-    """At which kinds the state of a formula can change."""
+    """The action kinds at which the state of a formula can change."""
     match node:
         case Once(part=part) | AtMost(part=part) | Previous(part=part):
             yield true_kinds(part)
@@ -312,7 +313,7 @@ def shape(goals: tuple[Goal, ...]) -> tuple[Hashable, tuple[Any, ...]]:
 
 
 class Canon:
-    """Equal subformulas as one object, so that state and work are shared. Functions and variables are equal by identity."""
+    """Makes equal subformulas one object, so that they share state and work. Functions and variables are equal by identity."""
 
     def __init__(self) -> None:
         self._known: dict[Hashable, Any] = {}

@@ -1,7 +1,7 @@
-"""Formulas whose truth is settled later: which steps still wait for what, in three values, as plain data.
+"""Evaluate nested future operators in three values: which steps still wait for what, as plain data.
 
 A formula becomes a tree over leaves (the truth of past formulas at a step, given as a tuple of booleans) and future nodes,
-numbered inner ones first. At every step a node that somebody waits for is *begun* at that step; it is true, false, or open
+numbered inner ones first. At every step a node that is needed is *begun* at that step; it is true, false, or open
 until later steps settle it. A tree that is not settled is kept as a residual: a nested tuple whose leaves name begun nodes,
 (node, step). Residuals are simplified at every step, so nothing refers to a node once it is settled, and the state is
 bounded by the windows. The common case, one trigger and one future operator, never comes here: `emitter` writes it out.
@@ -58,14 +58,14 @@ class Obligations:
         self._step, self._at = -1, 0
 
     def save(self) -> tuple[Any, ...]:
-        """The state as a value; () where nothing is open."""
+        """The state as a value; () if nothing is open."""
         if not self.open:
             return ()
         begun = tuple(tuple((start, at, tuple(seen)) for start, (at, seen) in sorted(node.items())) for node in self._begun)
         return (tuple(self.open), begun)
 
     def step(self, step: int, at: int, truth: tuple[bool, ...]) -> list[int]:
-        """One more step; the steps whose formula is now known to be false."""
+        """Take one more step; return the steps whose formula is now known to be false."""
         self._truth, self._step, self._at = truth, step, at
         self._cache.clear()
         if self.open:
@@ -76,7 +76,7 @@ class Obligations:
         return self._settle()
 
     def pass_by(self, step: int, at: int, truth: tuple[bool, ...]) -> list[int]:
-        """A step outside the slice: windows can close, and what is judged on the whole trace moves on. Nothing within it."""
+        """Take a step outside the slice: windows can close, and nodes that are judged on the whole trace advance."""
         if step == self._step:
             return []
         self._truth, self._step, self._at = truth, step, at
@@ -87,7 +87,7 @@ class Obligations:
         return self._settle()
 
     def close(self) -> list[int]:
-        """The trace is finished: what is still awaited will not come. The steps whose formula is false then."""
+        """Finish the trace: open nodes are decided as if nothing more happens. Return the steps whose formula is false then."""
         for node in range(len(self._plan.nodes)):
             for start in list(self._begun[node]):
                 seen = self._begun[node].pop(start)[1]
@@ -111,7 +111,7 @@ class Obligations:
         return broken
 
     def _value(self, tree: Tree) -> Residual:
-        """A tree at this step."""
+        """The value of a tree at this step."""
         match tree:
             case ("leaf", index):
                 return self._truth[index]
@@ -132,7 +132,7 @@ class Obligations:
         raise AssertionError(tree)
 
     def _begin(self, node: int) -> Residual:
-        """A future node at this step, begun at most once."""
+        """The value of a future node at this step; it is begun at most once."""
         known = self._cache.get(node)
         if known is None:
             self._begun[node][self._step] = [self._at, []]
@@ -142,7 +142,7 @@ class Obligations:
         return known
 
     def _advance(self, node: int, start: int, *, present: bool) -> None:
-        """One begun node meets this step, or only the time."""
+        """Advance one begun node by this step, or only by its time."""
         spec = self._plan.nodes[node]
         at, seen = self._begun[node][start]
         if spec.kind == "next":
@@ -167,7 +167,7 @@ class Obligations:
             self._conclude(node, start, value)
 
     def _read(self, seen: list[tuple[Residual, Residual]], *, still: bool) -> bool | None:
-        """Until over what was seen: some right with all lefts before it. None: open. `still`: more steps may come."""
+        """The value of until over the steps seen; None if open. `still`: more steps may come."""
         held, unsure = True, False
         for left, right in seen:
             left, right = self._simplified(left), self._simplified(right)

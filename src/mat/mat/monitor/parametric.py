@@ -1,4 +1,4 @@
-"""Parametric slicing: the lines of one for_each. Which ids a record touches, the goal for each, and what time alone breaks."""
+"""Parametric slicing: emit the lines of one for_each, with the ids that a record touches, the goal for each, and deadlines."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ from mat.monitor.temporal import (
 
 
 def _remembers(node: FormulaNode) -> bool:
-    """Whether an operator or comparison has a state."""
+    """Whether an operator or comparison has state."""
     if isinstance(node, Atom | Compare):
         return not all(plain(item) for item in compares_of(node))
     return isinstance(node, Once | Since | AtMost | Previous | Started)
 
 
 class SliceEmitter:
-    """The lines of one for_each: which ids this record touches, and the goal for each of them."""
+    """Emits the lines of one for_each: which ids this record touches, and the goal for each of them."""
 
     def __init__(self, function: RecordCode, index: int) -> None:
         self.function, self.index = function, index
@@ -60,7 +60,7 @@ class SliceEmitter:
         return [*made, *self._overdue(closing=True)]
 
     def _whole(self, node: FormulaNode) -> Iterator[FormulaNode]:
-        """The largest parts that are judged on the whole trace and have a state."""
+        """The largest subformulas that are judged on the whole trace and have state."""
         if self.layout.scope_of(node) is self.joint.scope and not is_present(node) and not looks_ahead(node):
             yield node
             return
@@ -68,7 +68,7 @@ class SliceEmitter:
             yield from self._whole(part)
 
     def _groups(self) -> list[tuple[str, str, dict[int, str]]]:
-        """(condition, id, values of the atoms bound to the variable) for each place where an id can stand."""
+        """(condition, id, values of the atoms with the variable) for each place where an id can occur."""
         key = self.goal.key
         if isinstance(key, Field):
             name = self._id(key)
@@ -91,14 +91,14 @@ class SliceEmitter:
         return groups
 
     def _id(self, field: Field) -> str:
-        """An id. Values of records can be hashed; what a user's function gives is tried before anything changes."""
+        """An id. Values of records are hashable; the result of a user's function is hashed before any state changes."""
         name = self.function.field(field)
         if field.function is not None:
             self.function.asking(f"hash({name})")
         return name
 
     def _need(self) -> str:
-        """Where a past formula can be false, or what it remembers can change; everywhere else its slice is left alone."""
+        """The condition under which a past formula can be false, or its state can change; otherwise its slice is skipped."""
         body = self.goal.body
         remembering = [node for node in subformulas(body) if _remembers(node)]
         parts = [node.part for node in remembering if isinstance(node, Once | AtMost)]
@@ -134,7 +134,7 @@ class SliceEmitter:
         return block(f"if {condition}:", [f"{row} = {self.table}.get({key})", *self._load(row), *lines, *kept])
 
     def _changed(self, lines: list[str], kept: list[str]) -> tuple[list[str], list[str]]:
-        """The state of an id is stored where it changed; where that depends, the lines that change it say so."""
+        """Store the state of an id only if it changed; if that is not certain, the lines that change it set a flag."""
         assigned = tuple(f"{name} = " for name in self.names)
         if self.part.engine or any(line.startswith(assigned) for line in lines):
             return lines, kept
@@ -154,7 +154,7 @@ class SliceEmitter:
         return f"Obligations({self.joint.constant(slot.plan)})" if slot.plan is not None else repr(slot.start)
 
     def _store(self, key: str) -> list[str]:
-        """Keep the state of the id, unless it is as one never seen; let go of those that cannot matter any more."""
+        """Keep the state of the id unless it equals the start state; forget ids that cannot matter any more."""
         if not self.names:
             return []
         matters = disjunction(
@@ -202,7 +202,7 @@ class SliceEmitter:
         )
 
     def _overdue(self, *, closing: bool) -> list[str]:
-        """Deadlines of all ids that this step has passed (before it), or that it ends (after it)."""
+        """Report the deadlines of all ids that have passed before this step, or that end with it."""
         if self.part.engine:
             return self._engine_overdue() if closing else []
         window = self.part.due
@@ -216,7 +216,7 @@ class SliceEmitter:
         return block(f"while {due} and ({' or '.join(over)}):", self._late(due, window))
 
     def _engine_overdue(self) -> list[str]:
-        """The same for nested future operators."""
+        """Like `_overdue`, for nested future operators."""
         report = GoalEmitter(self.function, self.layout, Body(self.function, self.part.scope), "late").report("start")
         step, at = self.function.need("step"), self.function.need("at")
         leaves = planned(self.goal)[1]
@@ -229,7 +229,7 @@ class SliceEmitter:
         return block(f"for late, engine in tuple(due_{self.table}.items()):", [*broken, *gone])
 
     def _late(self, due: str, window: Window) -> list[str]:
-        """The obligation whose turn it is, unless it was settled meanwhile."""
+        """Report the next obligation that is due, unless it was met in the meantime."""
         body = Body(self.function, self.part.scope)
         found = pattern(self.goal)
         assert found is not None

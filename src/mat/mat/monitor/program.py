@@ -1,4 +1,4 @@
-"""The code of some goals for each action kind, and their state: saved as a value, or live as the variables of a fold."""
+"""The code of several goals for each action kind, and their state: saved as a value, or live as the variables of a fold."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class Program:
         self.initial: CompiledState = tuple(_saved_start(slot) for slot in self.slots)
 
     def holding(self, old: Sequence[Any], new: Sequence[Any]) -> Program:
-        """The same program for goals of the same shape that hold other objects."""
+        """The same program for goals of the same shape with other objects."""
         if old == new:
             return self
         changed = {id(before): after for before, after in zip(old, new, strict=True)}
@@ -66,7 +66,7 @@ class Program:
 
     @property
     def extra(self) -> list[str]:
-        """Variables beside the slots, which follow from them: the order and the deadlines of the ids of each slice."""
+        """Variables that are derived from the slots: the order and the deadlines of the ids of each slice."""
         return [f"{kind}{slot.name}" for slot in self.slots if slot.form == "slice" for kind in ("order_", "due_")]
 
     def body(self, kind: ActionKind | None) -> tuple[list[str], set[str]]:
@@ -74,7 +74,7 @@ class Program:
         return self._bodies[kind]
 
     def exchange(self, state: CompiledState, offset: int, other: Program, goals: int) -> CompiledState:
-        """The state of `other`, a program of `goals` goals of this one from `offset` on, as it is in this one's state."""
+        """The part of this program's state that belongs to `other`, a program of its `goals` goals from `offset` on."""
         values = dict(zip((slot.name for slot in self.slots), state, strict=True))
         names = {slot.name: place for place, slot in enumerate(other.slots)}
         made = list(other.initial)
@@ -84,7 +84,7 @@ class Program:
         return tuple(made)
 
     def joined(self, parts: Sequence[tuple[Program, CompiledState]]) -> CompiledState:
-        """The state of this program from those of the programs it is made of, in order."""
+        """The state of this program from the states of the programs that it joins, in order."""
         names = {slot.name: place for place, slot in enumerate(self.slots)}
         made, offset = list(self.initial), 0
         for program, state in parts:
@@ -111,7 +111,7 @@ class Program:
         return slots, extra
 
     def open(self, state: CompiledState) -> Iterator[OpenObligation]:
-        """What is open in a state, goal by goal, and how it ends if nothing more comes."""
+        """The open obligations of a state, by goal, and how they end if nothing more happens."""
         slots, _ = self.live(state)
         values = {slot.name: value for slot, value in zip(self.slots, slots, strict=True)}
         for index, goal in enumerate(self.goals):
@@ -193,7 +193,7 @@ def _order(part: Slice, table: Mapping[Any, tuple[Any, ...]]) -> list[tuple[Any,
 
 
 def _due(part: Slice, table: Mapping[Any, tuple[Any, ...]]) -> Any:
-    """What the passing of time can break: (start, id) of obligations with a deadline, oldest first; engines by id."""
+    """Obligations that can expire: (start, id) of those with a deadline, oldest first; engines by id."""
     slots = part.scope.slots
     if part.engine:
         place = next(index for index, slot in enumerate(slots) if slot.plan is not None)
@@ -215,7 +215,7 @@ class CompiledFormula:
 
     @property
     def ahead(self) -> bool:
-        """Whether later steps settle any of it."""
+        """Whether any part of the formula is decided by later steps."""
         return any(goal.ahead for goal in self.goals)
 
     @cached_property
@@ -225,7 +225,7 @@ class CompiledFormula:
 
 _PROGRAMS: Final = 512
 _programs: dict[Any, tuple[Program, tuple[Any, ...]]] = {}
-"""Generated once for all contracts of one shape: fixtures make contracts anew for every run of a search."""
+"""Programs by shape: fixtures create new contracts for every run of a search, with the same few shapes."""
 
 
 def program_of(formulas: Sequence[CompiledFormula]) -> Program:
@@ -241,6 +241,6 @@ def program_of(formulas: Sequence[CompiledFormula]) -> Program:
 
 
 def shape_of(formulas: Sequence[CompiledFormula], objects: Sequence[Any]) -> tuple[Any, ...]:
-    """Equal for formulas that differ only in the objects they hold, and hold the same one in the same places."""
+    """A key that is equal for formulas that differ only in their objects, if the same objects are in the same places."""
     seen: dict[int, int] = {}
     return (tuple(item.key for item in formulas), tuple(seen.setdefault(id(held), len(seen)) for held in objects))

@@ -1,8 +1,8 @@
-"""The path of a fault: what it touched, by recorded provenance, and the first violation on the way (A4.3).
+"""Follow a fault: the steps that it reached, by recorded provenance, and the first violation among them (A4.3).
 
 Forward over links (derived_from, supports, returns), memory cells, retrieved passages and hand-offs, from the step where the
-fault entered. This says what a fault could have influenced, never that it was necessary for what happened (DESIGN decision
-10): that takes a run without it.
+fault entered. This shows what a fault could have influenced, never that it was necessary for what happened (DESIGN decision
+10): only a run without it can show that.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _TELLS: Final = ("delegation", "message")
 
 @dataclass(frozen=True, slots=True)
 class Hop:
-    """A step that a fault reached, and the artefact by which: `step#n`, `claim#n`, `passage:id` or `memory:name/key`.
+    """A step that a fault reached, and the artifact that carried it: `step#n`, `claim#n`, `passage:id` or `memory:name/key`.
 
     `relation`: that of the link (derived_from, supports, returns), or fault (it entered here), told (its agent was handed
     something that the fault had touched), retry or alternate (a call that answers the fault).
@@ -37,10 +37,10 @@ class Hop:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Journey:
-    """Where a fault went.
+    """The steps that a fault reached, and the path to a violation.
 
     `hops` are all steps it reached, in ask order, the first being where it entered. `path` leads from there to `violation`,
-    the first one on the way; without one it is empty. `agents`: whom it reached, in that order.
+    the first one on the way; without one it is empty. `agents`: the agents that it reached, in that order.
     """
 
     fault: Fault
@@ -55,9 +55,9 @@ class Journey:
 
 @dataclass(slots=True)
 class FaultSpread:
-    """The artefacts and agents that one fault has touched so far; one pass over the records after it, in ask order.
+    """The artifacts and agents that one fault has touched so far; one pass over the records after it, in ask order.
 
-    `come` holds, by step, how it was reached and from which step. Constant time a link. Plain data, so that a copy can stand in
+    `come` holds, by step, how it was reached and from which step. Constant time per link. Plain data, so that a copy can be in
     the state of a monitor.
     """
 
@@ -72,14 +72,14 @@ class FaultSpread:
         return FaultSpread(self.fault, dict(self.come), dict(self.touched), cells, dict(self.told))
 
     def passes_by(self, record: Record) -> bool:
-        """Whether a later record can, at a glance, neither be reached nor clean anything."""
+        """A quick check that a later record is not reached and cleans nothing."""
         if record.links or record.agent in self.told:
             return False
         kind, fault = record.action.kind, self.fault
         return kind != "retrieval" and not (fault.error and kind == fault.kind)
 
     def follow(self, record: Record, rules: DetectionRules = RULES) -> Hop | None:
-        """Take one more record, the fault's own first; the hop where the fault reaches it."""
+        """Take one more record, beginning with the fault's own; return the hop if the fault reaches it."""
         if record.step < self.fault.step:
             return None
         found = self._reached(record, rules)
@@ -95,7 +95,7 @@ class FaultSpread:
         return hop
 
     def back(self, step: int) -> tuple[Hop, ...]:
-        """The way from where the fault entered to a step it reached."""
+        """The path from where the fault entered to a step that it reached."""
         hops = []
         while step >= 0:
             hop, step = self.come[step]
@@ -119,7 +119,7 @@ class FaultSpread:
         return None if teller < 0 else (_hop(record, f"step#{teller}", "told"), teller)
 
     def _source(self, artefact: str) -> tuple[str, int] | None:
-        """The touched artefact that this one is, and the step that last made it so; `memory:name/*` is a whole memory."""
+        """The touched artifact that this one is, and the step that last made it so; `memory:name/*` is a whole memory."""
         step = self.touched.get(artefact)
         if step is not None:
             return artefact, step
@@ -133,7 +133,7 @@ class FaultSpread:
         return (cell, cells[cell]) if cell in cells else None
 
     def _touch(self, record: Record) -> None:
-        """Everything that this record made is touched."""
+        """Mark everything that this record made as touched."""
         step, action = record.step, record.action
         entered = step == self.fault.step
         self.touched[record.artefact] = self.touched[f"claim#{step}"] = step
@@ -148,7 +148,7 @@ class FaultSpread:
             self.told.setdefault(action.name, (step, action.kind))
 
     def _wash(self, record: Record) -> None:
-        """What was written or found anew without the fault is clean again."""
+        """Mark what was written or retrieved again without the fault as clean."""
         if record.action.kind == "memory_write" and record.effected != "no":
             for cell in written(record):
                 self.cells.get(cell.partition("/")[0], {}).pop(cell, None)
@@ -192,20 +192,20 @@ def spread_of(records: Iterable[Record], fault: Fault, rules: DetectionRules = R
 
 
 def journeys(run: Run, rules: DetectionRules = RULES) -> tuple[Journey, ...]:
-    """Each fault of a run: where it went, and the first violation of a contract on the way, hard before soft at one step."""
+    """The journey of each fault of a run, up to the first violation of a contract (hard before soft at one step)."""
     return tuple(journey_of(run, fault, rules) for fault in faults_in(run.records, rules))
 
 
 def journey_of(run: Run, fault: Fault, rules: DetectionRules = RULES) -> Journey:
-    """Where one fault of a run went. A violation that speaks of the fault itself (containment) is not what came of it."""
+    """The journey of one fault of a run. A violation about the fault itself (containment) is not a consequence of it."""
     ordered = sorted(run.violations, key=lambda item: (item.step, item.severity != "hard", item.contract, item.instance))
     return _journey(run.records, fault, [item for item in ordered if not speaks_of(item, fault)], rules)
 
 
 def reaching(run: Run, violation: Violation, rules: DetectionRules = RULES) -> tuple[Journey, ...]:
-    """The faults that reach the violating step, each with its path there; none where provenance holds no such way.
+    """The faults that reach the violating step, each with its path there; empty if provenance records no path.
 
-    A violation that speaks of a fault itself, as one of containment does, is reached by that fault alone.
+    Only the fault itself reaches a violation about it, such as one of containment.
     """
     faults = [fault for fault in faults_in(run.records, rules) if fault.step <= violation.step]
     spoken = [fault for fault in faults if speaks_of(violation, fault)]
@@ -225,16 +225,16 @@ def _journey(records: Sequence[Record], fault: Fault, violations: Iterable[Viola
 
 
 def speaks_of(violation: Violation, fault: Fault) -> bool:
-    """Whether a violation says of the fault itself that it was not contained; it names the fault's step and site."""
+    """Whether a violation is about the fault itself (it was not contained): it names the fault's step and site."""
     return violation.step == fault.step and violation.instance == fault.site
 
 
 _SHOWN: Final = 8
-"""Hops of a path that are told one by one."""
+"""The number of hops of a path that are listed individually."""
 
 
 def way(hops: Sequence[Hop]) -> str:
-    """Hops in words, with who acted and what carried the fault there; of a long way the middle is left out."""
+    """Hops in words, with who acted and what carried the fault; the middle of a long path is left out."""
     told = [_told(hop) for hop in hops]
     if len(told) > _SHOWN:
         told[_SHOWN // 2 : -_SHOWN // 2] = [f"{len(told) - _SHOWN} more"]

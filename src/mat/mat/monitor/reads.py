@@ -1,4 +1,4 @@
-"""What the code asks of a record: fields, comparisons, atoms. It comes first, because it is all that can raise."""
+"""Emit the reads of a record: fields, comparisons, atoms. They come first because only they can raise."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ _HEADER: Final = {  # beside action and kind
     "at": "record.at_ms",
 }
 _KNOWN: Final = ("step", "at", "name", "record.agent", "record.role", "record.site", "record.effected", "record.invoked")
-"""Never None."""
+"""Locals that are never None."""
 
 
 def safe(node: FormulaNode) -> bool:
-    """Whether asking it runs nothing of a user's and cannot raise."""
+    """Whether reading it runs no user code and cannot raise."""
     if isinstance(node, Atom) and node.test is not None:
         return False
     for item in compares_of(node) if isinstance(node, Atom | Compare) else ():
@@ -36,13 +36,13 @@ def safe(node: FormulaNode) -> bool:
 
 
 def plain(item: Compare) -> bool:
-    """Whether a comparison is a matter of the record alone."""
+    """Whether a comparison depends only on the record."""
     sides = [side for side in (item.left, item.right) if isinstance(side, Field)]
     return not isinstance(item.right, Variable) and not any(side.before for side in sides)
 
 
 class RecordReads:
-    """What is asked of a record of one kind (None: a kind that no formula mentions), each question once."""
+    """Emits the reads of a record of one kind (None: a kind that no formula mentions), each only once."""
 
     def __init__(self, joint: JointGoals, kind: ActionKind | None) -> None:
         self.joint, self.kind = joint, kind
@@ -55,7 +55,7 @@ class RecordReads:
         self._locals = 0
 
     def lines(self, updates: Sequence[str]) -> list[str]:
-        """All that was asked, then the updates; without the values that nobody reads."""
+        """All reads, then the updates, without unused values."""
         head = [f"{local} = {expression}" for local, expression in _HEADER.items() if local in self._needs]
         return used([*head, *self._firsts, *self._asks, *updates])
 
@@ -92,7 +92,7 @@ class RecordReads:
         return f"({', '.join(self._read(path) for path in field.paths)})"
 
     def _side(self, field: Field) -> str:
-        """A field to be compared once: read in place where nobody else needs it and reading it cannot raise."""
+        """A field that is compared: read in place if it is needed once and reading it cannot raise."""
         shared = self.joint.fields[field.paths, field.function] > 1
         return self.field(field) if shared or field.function is not None else self._field(field)
 
@@ -138,9 +138,9 @@ class RecordReads:
         )
 
     def ask(self, node: FormulaNode, positive: bool = True) -> str:
-        """A formula about the record alone, or its opposite.
+        """A formula about the record alone, or its negation.
 
-        What can raise, or is needed more than once, is asked in the first half, and given a name.
+        Reads that can raise, or are needed more than once, are done in the first half and get a name.
         """
         if self.joint.uses[id(node)] <= 1 and safe(node):
             return self._present(node, positive)
@@ -152,7 +152,7 @@ class RecordReads:
         return self._asked[id(node)][0]
 
     def ask_all(self, nodes: Sequence[FormulaNode], join: Callable[[Sequence[str]], str], positive: bool) -> str:
-        """Several formulas about the record, joined: asked in their order, and only as far as they decide it."""
+        """Several formulas about the record, joined: evaluated in order, and only as far as needed."""
         if all(safe(node) or self.joint.uses[id(node)] > 1 for node in nodes):
             return join([self.ask(node, positive) for node in nodes])
         expression = join(
@@ -173,7 +173,7 @@ class RecordReads:
         raise AssertionError(node)
 
     def atom(self, atom: Atom) -> str:
-        """An atom without what binds a variable or reads the step before. A user's function is called once a step."""
+        """An atom without parts that bind a variable or read the previous step. A user's function is called once per step."""
         if atom.kinds is not None and self.kind not in atom.kinds:
             return FALSE
         compares = [item for item in atom.compares if plain(item)]
@@ -196,7 +196,7 @@ class RecordReads:
         return conjunction(tests)
 
     def _filter(self, item: Compare) -> str:
-        """An argument filter of an atom: read only where the atom's other tests hold."""
+        """An argument filter of an atom: read only if the atom's other tests hold."""
         path = item.left.paths[0] if item.left.paths else ()
         if path[:2] != ("action", "arguments") or len(path) != 3 or isinstance(item.right, Field):
             return self.compare(item)
@@ -236,7 +236,7 @@ class RecordReads:
         self._asks.append(line)
 
     def asked(self, expression: str, prefix: str) -> str:
-        """The name of a local that holds what is asked in the first half; a constant or a name as it is."""
+        """The name of a local that holds an expression of the first half; a constant or a name is returned unchanged."""
         if expression in (TRUE, FALSE) or expression.isidentifier():
             return expression
         name = self.local(prefix)

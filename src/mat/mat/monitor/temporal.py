@@ -1,8 +1,8 @@
-"""Formulas: atoms on one record, connectives, past and bounded future operators, slices by id. `compile` makes folds of them.
+"""Temporal formulas: atoms on one record, connectives, past and bounded future operators, slices by id; see `compile`.
 
 Windows count steps (`within`) or milliseconds of run time (`within_ms`), or both; `within=5` is 0 to 5 steps away, and
 `within=(1, 5)` leaves the step itself out. A past formula has a value at every step, so it can gate an action; a future one
-(eventually, until, next) is settled later, and what is open when the trace is finished is broken.
+(eventually, until, next) is decided later, and an obligation still open at the end of the trace is a violation.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ SliceKey: TypeAlias = Callable[[Record], Hashable]
 
 
 class Formula:
-    """Connectives of every formula. The set of formulas is closed: see `FormulaNode`. Users write predicates, no subclasses."""
+    """The connectives of all formulas. The set of formulas is closed (see `FormulaNode`): write predicates, not subclasses."""
 
     __slots__ = ()
 
@@ -40,23 +40,23 @@ class Formula:
     def __bool__(self) -> bool:
         raise SpecError(
             what="a formula has no truth value by itself",
-            why="`and`, `or` and `not` would drop half of it",
+            why="Python's `and`, `or` and `not` would drop part of it",
             fix="write &, | and ~, or .implies(...)",
         )
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Variable:
-    """Stands for any id; see `for_each`."""
+    """A variable that ranges over ids; see `for_each`."""
 
     name: str
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Field:
-    """A value read from a record, None where it is not there; comparisons with it are formulas.
+    """A value read from a record, None if it is missing; comparisons with it are formulas.
 
-    `paths` are attribute paths; several make a tuple. `function` reads anything else. `before` reads the step before.
+    `paths` are attribute paths; several make a tuple. `function` reads anything else. `before` reads the previous step.
     """
 
     paths: tuple[tuple[str, ...], ...] = ()
@@ -84,13 +84,13 @@ class Field:
     __hash__ = object.__hash__
 
     def among(self, values: Iterable[Hashable]) -> Formula:
-        """The value is one of these."""
+        """A formula: the value is one of these."""
         return Compare(left=self, operator="in", right=frozenset(values))
 
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """Distances in steps and milliseconds, both ends included; None: no bound. Both hold for one and the same step."""
+    """Distances in steps and milliseconds, both ends included; None: no bound. One step must meet both."""
 
     low: int = 0
     high: int | None = None
@@ -103,7 +103,7 @@ class Window:
 
     @property
     def timed(self) -> bool:
-        """Whether milliseconds matter."""
+        """Whether the window has a bound in milliseconds."""
         return self.low_ms > 0 or self.high_ms is not None
 
 
@@ -147,7 +147,7 @@ class Or(Formula):
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Once(Formula):
-    """True now or at some step before, at a distance in the window."""
+    """True now or at some earlier step, at a distance in the window."""
 
     part: FormulaNode
     window: Window = EVER
@@ -155,7 +155,7 @@ class Once(Formula):
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Since(Formula):
-    """`right` held at a step at a distance in the window, and `left` at every step after it, this one included."""
+    """`right` held at some step at a distance in the window, and `left` at every step after that, this one included."""
 
     left: FormulaNode
     right: FormulaNode
@@ -164,14 +164,14 @@ class Since(Formula):
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Previous(Formula):
-    """The part held at the step before; false at the first step."""
+    """The operand held at the previous step; false at the first step."""
 
     part: FormulaNode
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class AtMost(Formula):
-    """The part held at no more than `count` steps of the window that ends now."""
+    """The operand held at no more than `count` steps of the window that ends now."""
 
     count: int
     part: FormulaNode
@@ -188,7 +188,7 @@ class Eventually(Formula):
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Until(Formula):
-    """`right` holds at a step at a distance in the window, and `left` from now on at every step before it."""
+    """`right` holds at some step at a distance in the window, and `left` at every step from now until just before that."""
 
     left: FormulaNode
     right: FormulaNode
@@ -197,21 +197,21 @@ class Until(Formula):
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Next(Formula):
-    """The part holds at the next step, and there is one."""
+    """There is a next step, and the operand holds at it."""
 
     part: FormulaNode
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Always(Formula):
-    """At the top of a contract only: the part holds at every step."""
+    """The operand holds at every step; only at the top of a contract."""
 
     part: FormulaNode
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class ForEach(Formula):
-    """At the top of a contract: the part holds on the slice of every id."""
+    """The operand holds on the slice of every id; only at the top of a contract."""
 
     key: Variable | Field
     part: FormulaNode
@@ -237,7 +237,7 @@ def _node(formula: Formula) -> FormulaNode:
 
 
 def children(node: FormulaNode) -> tuple[FormulaNode, ...]:
-    """The formulas a formula is made of."""
+    """The direct operands of a formula."""
     match node:
         case And(parts=parts) | Or(parts=parts):
             return parts
@@ -250,7 +250,7 @@ def children(node: FormulaNode) -> tuple[FormulaNode, ...]:
 
 
 def subformulas(node: FormulaNode) -> Iterator[FormulaNode]:
-    """A formula after all those inside it."""
+    """All formulas inside a formula, inner ones first, and then itself."""
     for part in children(node):
         yield from subformulas(part)
     yield node
@@ -272,31 +272,31 @@ def always(formula: Formula) -> Formula:
 
 
 def once(formula: Formula, *, within: Bound | None = None, within_ms: Bound | None = None) -> Formula:
-    """It holds now or held before; with `within`, at most that many steps ago; with `within_ms`, milliseconds."""
+    """The formula holds now or held before: with `within`, at most that many steps ago; with `within_ms`, milliseconds."""
     return Once(part=_past(formula, "once"), window=_window(within, within_ms))
 
 
 def historically(formula: Formula, *, within: Bound | None = None, within_ms: Bound | None = None) -> Formula:
-    """It holds now and held at every step before; with `within`, over that many steps back."""
+    """The formula holds now and held at every earlier step; with `within`, at each of that many steps back."""
     return Not(part=Once(part=Not(part=_past(formula, "historically")), window=_window(within, within_ms)))
 
 
 def since(left: Formula, right: Formula, *, within: Bound | None = None, within_ms: Bound | None = None) -> Formula:
-    """`right` held, at most `within` steps ago, and from the step after it until now `left` held all the time."""
+    """`right` held, at most `within` steps ago, and `left` held at every step after that, until now."""
     return Since(left=_past(left, "since"), right=_past(right, "since"), window=_window(within, within_ms))
 
 
 def previous(formula: Formula | Field) -> Any:
-    """A formula: it held at the step before. A field: its value there (None at the first step)."""
+    """Of a formula: it held at the previous step. Of a field: its value there (None at the first step)."""
     if isinstance(formula, Field):
         return Field(paths=formula.paths, function=formula.function, before=True)
     return Previous(part=_past(formula, "previous"))
 
 
 def at_most(count: int, formula: Formula, *, within: int | None = None, within_ms: int | None = None) -> Formula:
-    """It held at no more than `count` steps, so far or within the last steps or milliseconds (this step included).
+    """The formula held at no more than `count` steps, so far or within the last steps or milliseconds (this step included).
 
-    always(at_most(n, phi)) is judged at the steps where phi holds: each one too many is a violation, and no other step is.
+    always(at_most(n, phi)) is judged at the steps where phi holds: each step beyond `count` is a violation.
     """
     _positive(count, "the count of at_most")
     for bound, name in ((within, "within"), (within_ms, "within_ms")):
@@ -306,29 +306,29 @@ def at_most(count: int, formula: Formula, *, within: int | None = None, within_m
 
 
 def eventually(formula: Formula, *, within: Bound | None = None, within_ms: Bound | None = None) -> Formula:
-    """It holds now or later; with `within`, at most that many steps from now. Open at the end of the trace: broken."""
+    """The formula holds now or later; with `within`, at most that many steps from now. Open at the end: a violation."""
     return Eventually(part=_part(formula), window=_window(within, within_ms))
 
 
 def until(left: Formula, right: Formula, *, within: Bound | None = None, within_ms: Bound | None = None) -> Formula:
-    """`right` holds now or later, at most `within` steps from now, and `left` at every step from now until just before it."""
+    """`right` holds now or later, at most `within` steps from now, and `left` at every step from now until just before that."""
     return Until(left=_part(left), right=_part(right), window=_window(within, within_ms))
 
 
 def next(formula: Formula) -> Formula:
-    """It holds at the next step. At the last step of a finished trace that is false."""
+    """The formula holds at the next step; false at the last step of a finished trace."""
     return Next(part=_part(formula))
 
 
 def for_each(key: str | Variable | Field | SliceKey, formula: Formula) -> Formula:
-    """The formula, for every id apart (parametric trace slicing).
+    """The formula holds for every id separately (parametric trace slicing).
 
     `key` reads the id from a record: a path such as "arguments.order", a field, or a function of the record (None: the
-    record concerns no id). The formula is judged on the slice of each id, the records with that key. Where an id stands in
-    different places, use a variable: `order = variable("order")`, then `tool_call("pay", order=order)` or
+    record concerns no id). The formula is judged on the slice of each id, the records with that key. If an id occurs in
+    several places, use a variable: `order = variable("order")`, then `tool_call("pay", order=order)` or
     `field("value.id") == order`. The slice of an id is then the records at which an atom with the variable is true of it,
     and parts without the variable are judged on the whole trace. Windows count steps and time of the whole trace;
-    `previous` and `next` are the neighbours in the slice. A state is kept for each id as long as it can matter.
+    `previous` and `next` refer to the neighbours in the slice. State is kept for each id as long as it can matter.
     """
     node = _node(formula)
     if isinstance(key, Variable):
@@ -340,12 +340,12 @@ def for_each(key: str | Variable | Field | SliceKey, formula: Formula) -> Formul
         return ForEach(key=key, part=node)
     read = key if isinstance(key, Field) else field(key)
     if read.before:
-        raise SpecError(what="the key of for_each is read from the step before", fix="slice by a field of the record itself")
+        raise SpecError(what="the key of for_each is a field of the previous step", fix="use a field of the record itself")
     return ForEach(key=read, part=node)
 
 
 def mentions(node: FormulaNode, variable: Variable) -> bool:
-    """Whether an atom of the formula is bound to the variable."""
+    """Whether an atom of the formula uses the variable."""
     if isinstance(node, Compare):
         return node.right is variable
     if isinstance(node, Atom):
@@ -354,7 +354,7 @@ def mentions(node: FormulaNode, variable: Variable) -> bool:
 
 
 def variable(name: str) -> Variable:
-    """An id that atoms share; quantified by `for_each`."""
+    """A variable for an id that several atoms share; `for_each` binds it."""
     return Variable(name)
 
 
@@ -370,14 +370,14 @@ def field(*paths: str | SliceKey) -> Field:
     """A value of the record, to compare: `field("arguments.amount") <= 500`, `field("state.n") < previous(field("state.n"))`.
 
     A path starts with step, at_ms, agent, role, kind, name, arguments, effect, impact, effected, value (what came back),
-    error (`error.kind`), usage, state or mediation (`mediation.decision`), and goes on through mappings; what is not there
-    is None. Several paths make a tuple of values. A function of the record reads anything else.
+    error (`error.kind`), usage, state or mediation (`mediation.decision`), and continues through mappings; a missing value
+    is None. Several paths make a tuple of values. A function of the record can read anything else.
     """
     if len(paths) == 1 and callable(paths[0]):
         return Field(function=paths[0])
     if not paths or not all(isinstance(path, str) for path in paths):
         raise SpecError(
-            what=f"{paths!r} is no field", fix='give paths such as "arguments.order", or one function of the record'
+            what=f"{paths!r} is not a field", fix='give paths such as "arguments.order", or one function of the record'
         )
     return Field(paths=tuple(_path(str(path)) for path in paths))
 
@@ -405,7 +405,7 @@ def _path(given: str) -> tuple[str, ...]:
 def predicate(
     test: Callable[[Record], bool], *, on: ActionKind | Iterable[ActionKind] | None = None, text: str = ""
 ) -> Formula:
-    """An atom from any predicate on one record; `on` names the action kinds it can be true of."""
+    """An atom from a predicate on one record; `on` names the action kinds for which it can be true."""
     return Atom(text=text or getattr(test, "__name__", "predicate"), kinds=kinds_of(on), test=test)
 
 
@@ -417,7 +417,7 @@ def action(
     where: Callable[[Record], bool] | None = None,
     text: str = "",
 ) -> Formula:
-    """An atom for one action kind, optionally of one name; an argument filter is a value, a variable, or a predicate on it."""
+    """An atom for one action kind, optionally with one name; an argument filter is a value, a variable or a predicate."""
     if kind not in ACTION_KINDS:
         raise SpecError(
             what=f"no action kind is called {kind!r}{did_you_mean(kind, ACTION_KINDS)}", fix=", ".join(ACTION_KINDS)
@@ -432,7 +432,7 @@ def action(
 
 
 def tool_call(name: str | None = None, *, where: Callable[[Record], bool] | None = None, **arguments: object) -> Formula:
-    """An atom: a call of that tool (any, where no name is given), blocked and failed ones included."""
+    """An atom: a call of that tool (of any tool without a name), including blocked and failed calls."""
     return action("tool_call", name, arguments=arguments, where=where)
 
 
@@ -445,8 +445,8 @@ def _part(formula: Formula) -> FormulaNode:
     node = _node(formula)
     if isinstance(node, Always | ForEach):
         raise SpecError(
-            what=f"{'always' if isinstance(node, Always) else 'for_each'}(...) stands inside another formula",
-            why="it speaks of the whole trace, so it has no value at a step",
+            what=f"{'always' if isinstance(node, Always) else 'for_each'}(...) is nested inside another formula",
+            why="it describes the whole trace, so it has no value at a step",
             fix="use historically(...) inside, and always(...) or for_each(...) outermost",
         )
     return node
@@ -456,8 +456,8 @@ def _past(formula: Formula, operator: str) -> FormulaNode:
     node = _part(formula)
     if looks_ahead(node):
         raise SpecError(
-            what=f"{operator}(...) of a formula that looks ahead: {text(node)}",
-            why="a past operator needs the value of its part at the step itself, and this one is settled later",
+            what=f"{operator}(...) is applied to a formula about later steps: {text(node)}",
+            why="a past operator needs its operand's value at the same step, and later steps decide this one",
             fix="put the past operator inside: eventually(once(...)), or state it as trigger.implies(eventually(...))",
         )
     return node

@@ -1,8 +1,8 @@
-"""Resource contracts from files: YAML or JSON, as untrusted input.
+"""Load resource contracts from YAML or JSON files, which are untrusted input.
 
-A file says what from a closed vocabulary; nothing in it is imported, evaluated or called. What is a function (a check, a
-scorer, a format, a preparation) is named, and given by whoever loads the file. `load` says everything that is wrong in one
-SpecError, with lines where the format has them; `dumps` writes what `loads` reads back as the same contracts.
+A file uses a closed vocabulary; nothing in it is imported, evaluated or called. It refers to functions (a check, a
+scorer, a format, a preparation) by name, and the caller of `load` passes them in. `load` reports all problems in one
+SpecError, with line numbers if the format has them; `loads` reads what `dumps` writes as the same contracts.
 
     contracts:
       review:
@@ -33,14 +33,14 @@ from mat.resources.writing import data, dumps
 __all__ = ["data", "dumps", "load", "loads", "section"]
 
 CONTRACTS: Final = 1_000
-"""Contracts in one file, with those below others."""
+"""The largest number of contracts in one file, including nested ones."""
 EXTENSIONS: Final = 20
-"""Contracts that one takes over from, one after the other."""
+"""The longest chain of `extends`."""
 _NAME_CHARS: Final = 100
 _OWN: Final = ("extends", "contracts", "allocation", "divides", "caps", "weight")
-"""Keys that are not taken over by `extends`: they are about a contract's own place."""
+"""Keys that `extends` does not inherit, because they depend on a contract's own place."""
 _MERGED: Final = ("budgets", "prices")
-"""Keys of which `extends` takes over what is not named anew."""
+"""Keys whose entries `extends` inherits unless they are overridden."""
 
 
 # -- reading ------------------------------------------------------------------------------------------------------------
@@ -57,7 +57,7 @@ def load(
     modes: Mapping[str, ContractMode] | None = None,
     starts: datetime | None = None,
 ) -> dict[str, ResourceContract]:
-    """The contracts of a .yaml, .yml or .json file by name, those below another one as `above/name`.
+    """Load the contracts of a .yaml, .yml or .json file by name, nested ones as `above/name`.
 
     `checks` judge (output, status) for criteria, `scorers` give the quality of an output, `formats` judge its form,
     `preparers` make an input ready, `endings` judge a status; a file names them. `starts`: when the contracts will begin, which
@@ -83,7 +83,7 @@ def loads(
     starts: datetime | None = None,
     where: str = "contract file",
 ) -> dict[str, ResourceContract]:
-    """The contracts that a text holds: YAML, or JSON. See `load`."""
+    """Load contracts from a text in YAML or JSON. See `load`."""
     found, lines = data_of(text, json=json, kind="contract file", where=where)
     given = FileContext(
         checks=checks or {}, scorers=scorers or {}, formats=formats or {}, preparers=preparers or {}, endings=endings or {},
@@ -92,9 +92,7 @@ def loads(
     reader = FileReader(lines, where)
     made = _File(reader, given).contracts(found)
     if reader.problems:
-        raise reader.error(
-            "contract file", why="a contract that means nothing would bound nothing", fix="see docs/resources.md"
-        )
+        raise reader.error("contract file", why="an invalid contract would limit nothing", fix="see docs/resources.md")
     return made
 
 
@@ -103,7 +101,7 @@ def section(reader: FileReader, contracts: Mapping[str, Mapping[str, Any]], at: 
     made = _File(reader, FileContext()).section(_below({"contracts": contracts}))
     for name in made:
         if "/" in name:
-            reader.problem((*at, name.partition("/")[0], "contracts"), "what is handed on below a contract is up to the agents")
+            reader.problem((*at, name.partition("/")[0], "contracts"), "agents decide what they hand on below a contract")
     return made
 
 
@@ -155,11 +153,11 @@ class _File:
             place = (*at, name)
             if not _is_name(name):
                 self._reader.problem(
-                    place, f"{name[:_NAME_CHARS]!r} is no name: printable, without # and /, up to 100 characters"
+                    place, f"{name[:_NAME_CHARS]!r} is not a name: printable, without # and /, up to 100 characters"
                 )
             for key in ("weight", "caps") if not below else ():
                 if key in raw and not (key == "caps" and raw.get("contracts")):
-                    self._reader.problem((*place, key), "only a contract below another one has a share of it")
+                    self._reader.problem((*place, key), "only a contract below another one has a share")
             for key in ("allocation", "divides"):
                 if key in raw and not raw.get("contracts"):
                     self._reader.problem((*place, key), "there are no contracts below it to divide its budgets among")

@@ -32,6 +32,6 @@ def forward(state: LifecycleState, to: LifecycleState, contract: str) -> Lifecyc
         raise SpecError(
             what=f"contract {contract} cannot go from {state} to {to}",
             why=f"from {state} it goes to {after}" if after else f"{state} is terminal: a contract ends once",
-            fix="draft a contract anew for new work" if not after else "see mat.resources.lifecycle.TRANSITIONS",
+            fix="draft a new contract for new work" if not after else "see mat.resources.lifecycle.TRANSITIONS",
         )
     return to

@@ -1,4 +1,4 @@
-"""What stands in contract files for functions and types: named functions, allow-lists at paths, conditions, schemas.
+"""The terms that replace functions and types in contract files: named functions, allow-lists, conditions, schemas.
 
 All are values that compare equal where they say the same, so that a contract from a file can be written and read back.
 """
@@ -22,7 +22,7 @@ from mat.resources.reading import Where, all_wrong, kind_of
 from mat.resources.status import ContractStatus
 
 NamedCallable: TypeAlias = Callable[..., Any]
-"""What a file names and whoever loads it gives."""
+"""A function that a file names and the caller of `load` passes in."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,11 +120,11 @@ def _of_time(status: ContractStatus) -> Fraction:
 
 
 def condition(text: str) -> StatusCondition:
-    """A condition from its text; SpecError where it is none."""
+    """Parse a condition; SpecError if the text is not one."""
     found = _CONDITION.fullmatch(text)
     if found is None:
         raise SpecError(
-            what=f"{text!r} is no condition on the status", why="nothing in a file is evaluated",
+            what=f"{text!r} is not a condition on the status", why="nothing in a file is evaluated",
             fix="write a quantity, a comparison and a number, such as `utilization <= 80 %` or `left.tokens >= 500`",
         )  # fmt: skip
     quantity, resource, sign, number, percent = found.groups()
@@ -190,7 +190,7 @@ def _schema_of(given: Any, at: Where, problems: list[tuple[Where, str]]) -> Sche
         fields = [(name, _schema_of(kind, (*at, name), problems)) for name, kind in given.items()]
         names = [name.removesuffix("?") for name, _ in fields]
         if len(set(names)) < len(names):
-            problems.append((at, "a field stands there with and without `?`"))
+            problems.append((at, "a field occurs both with and without `?`"))
         shape = Shape(fields=tuple((name.removesuffix("?"), kind, not name.endswith("?")) for name, kind in fields))
         return Annotated[dict, shape]
     problems.append((at, f"a schema is the name of a type, a list of one schema, or fields, not {kind_of(given)}"))

@@ -1,4 +1,4 @@
-"""What a contract file can say: types for pydantic that read each part straight into the values of `mat.resources`."""
+"""The vocabulary of contract files: types for pydantic that read each part straight into the values of `mat.resources`."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ from mat.resources.reading import (
 from mat.resources.terms import Fitting, NamedCallable, NamedFunction, StatusCondition, condition, is_json, schema_of
 
 _LARGEST: Final = 10**18
-"""Amounts are smaller than this: what is added up and shown stays a number that people can read."""
+"""Amounts are smaller than this, so that sums stay readable."""
 
 
 # -- what makes the parts of a contract ---------------------------------------------------------------------------------
@@ -54,7 +54,7 @@ _LARGEST: Final = 10**18
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileContext:
-    """What whoever loads a file gives to it, by name."""
+    """The functions that the caller of `load` passes in, by name."""
 
     checks: Mapping[str, NamedCallable] = field(default_factory=dict)
     scorers: Mapping[str, NamedCallable] = field(default_factory=dict)
@@ -70,7 +70,7 @@ def _amount(resource: str, value: Any) -> int | float | str:
     if isinstance(value, str):
         value, given = value.replace("_", ""), value
         if not re.fullmatch(r"[0-9]{1,18}(\.[0-9]{1,18})?", value):
-            raise wrong(f"{given[:40]!r} is no amount: a number, or a text such as '0.25'")
+            raise wrong(f"{given[:40]!r} is not an amount: a number, or a text such as '0.25'")
     elif isinstance(value, bool) or not isinstance(value, int | float):
         raise wrong(f"an amount is a number, or a text such as '0.25', not {kind_of(value)}")
     elif not 0 <= value < _LARGEST:
@@ -96,7 +96,7 @@ def _amounts(found: dict[str, Any]) -> FrozenDict:
 
 def _share(value: float) -> float:
     if not 0 <= value <= 1:
-        raise wrong(f"least_quality={value!r} lies outside of 0 to 1")
+        raise wrong(f"least_quality={value!r} is outside 0 to 1")
     return value
 
 
@@ -148,7 +148,7 @@ def _criterion(
     """One of Phi: `check` names a function, `status` is a condition such as `utilization <= 0.8`, `output` says what fits."""
     said = [key for key, value in (("check", check), ("status", status), ("output", output)) if value]
     if len(said) != 1:
-        raise wrong(f"it says {' and '.join(said) or 'nothing'}; one of check, status, output is asked")
+        raise wrong(f"it gives {' and '.join(said) or 'nothing'}; give exactly one of check, status and output")
     if output:
         fits = Fitting(rules=tuple((path, _frozen(allowed)) for path, allowed in output.items()))
         return Criterion(name=name or ", ".join(output), holds=fits, weight=weight)
@@ -158,7 +158,7 @@ def _criterion(
 
 def _ending(*, context: FileContext, name: str = "", check: str = "", status: str = "") -> EndCondition:
     if bool(check) == bool(status):
-        raise wrong("one of check and status is asked")
+        raise wrong("give exactly one of check and status")
     holds = _condition(check, status, context.endings, "endings")
     return EndCondition(name=name or check or _text_of_condition(holds), holds=holds)
 
@@ -203,7 +203,7 @@ def _until(deadline: str, starts: datetime | None) -> int | float:
             due = datetime.fromisoformat(deadline)
         left = due - starts
     except (ValueError, OverflowError):
-        raise wrong(f"{deadline[:40]!r} is no time of day, as 17:00, and no ISO date and time") from None
+        raise wrong(f"{deadline[:40]!r} is neither a time of day, such as 17:00, nor an ISO date and time") from None
     except TypeError:
         raise wrong("the deadline and the start must both have a time zone, or neither") from None
     if left <= timedelta(0):
@@ -232,7 +232,7 @@ def _terms(*, mode: ContractMode | None = None, deadline: float | None = None, *
     for key in ("extends", "contracts"):
         said.pop(key, None)
     if deadline is not None and said.get("duration_s") is not None:
-        raise all_wrong([(("deadline",), "a duration and a deadline: one of them says how long it may take")])
+        raise all_wrong([(("deadline",), "give either a duration or a deadline, not both")])
     if deadline is not None:
         said["duration_s"] = deadline
     for key in ("skills", "criteria", "ends_when", "warn_at"):

@@ -229,7 +229,7 @@ class _Cutter:
         self._line += text.count(b"\n")
         if stray := text.removeprefix(codecs.BOM_UTF8).strip(b" \t\r\n,"):
             raise CodecError(
-                what=f"{self._path}:{self._line} is not JSON: {stray[:40]!r} stands between two rows",
+                what=f"{self._path}:{self._line} is not JSON: {stray[:40]!r} is between two rows",
                 why="a file of rows holds JSON objects, one after another or in one array",
                 where=f"{self._path}:{self._line}",
             )
@@ -281,7 +281,7 @@ def misfit(position: str, field: str, problem: str) -> MatError:
     """The error of a row that cannot be read: where, which field, what is wrong with it."""
     return MatError(
         f"{position}: {field} {problem}",
-        why="the row is not of the format, so the run cannot be told from it",
+        why="the row does not fit the format, so no run can be read from it",
         fix="restore the row, or name another format",
         where=f"{position}, field {field}",
     )

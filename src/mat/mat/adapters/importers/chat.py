@@ -67,7 +67,7 @@ def chat(
             raise misfit(position, where, f"is {source!r:.60}, not a message")
         content = source.get("content")
         if not isinstance(source.get("role", ""), str) or not isinstance(source.get("tool_calls") or [], list):
-            raise misfit(position, where, "is no message: its role is a text, its tool_calls are a list")
+            raise misfit(position, where, "is not a message: it needs a string as role and a list as tool_calls")
         if _is_foreign(source):
             raise misfit(
                 position, where, "is a message of another API: it has neither a role with content nor the form of an item"

@@ -27,7 +27,7 @@ def _accepts(row: Mapping[str, Any]) -> bool:
 def _traces(rows: Iterator[Row]) -> Iterator[StoredTrace]:
     for position, row in rows:
         if not _accepts(row):
-            raise misfit(position, "the row", "is no log of Inspect with samples: it needs the fields eval and samples")
+            raise misfit(position, "the row", "is not a log of Inspect with samples: it needs the fields eval and samples")
         for place, sample in enumerate(row["samples"]):
             path = f"samples[{place}]"
             if not isinstance(sample, Mapping):

@@ -31,13 +31,13 @@ def formats() -> tuple[Format, ...]:
         except (ImportError, AttributeError) as error:
             raise SpecError(
                 what=f"the entry point {entry.name} = {entry.value} cannot be loaded: {error}",
-                why=f"an installed package lists it under {GROUP}",
+                why=f"an installed package registers it under {GROUP}",
                 fix="repair or uninstall that package",
             ) from error
         if not isinstance(given, Format):
             raise SpecError(
-                what=f"the entry point {entry.name} = {entry.value} is no Format",
-                why=f"what an installed package lists under {GROUP} reads recorded runs",
+                what=f"the entry point {entry.name} = {entry.value} is not a Format",
+                why=f"entry points under {GROUP} read recorded runs",
                 fix="name a mat.adapters.importers.Format there",
             )
         found.append(given)
@@ -71,7 +71,7 @@ def _format(name: str | None, known: Sequence[Format], position: str, row: Mappi
     if name is not None:
         raise SpecError(what=f"no format is called {name!r}", fix=f"known formats: {listed}")
     raise MatError(
-        f"{position} is of no known format",
+        f"{position} is not of a known format",
         why=f"its fields are {', '.join(sorted(row)[:12]) or 'none'}",
         fix=f"known formats: {listed}",
         where=position,

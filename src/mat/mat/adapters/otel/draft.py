@@ -172,7 +172,7 @@ class _Spans:
 
 
 class _Causes:
-    """Follows links: which step made an artefact, and which step of an agent came before another."""
+    """Follows links: which step made an artifact, and which step of an agent came before another."""
 
     def __init__(self) -> None:
         self._made: dict[str, int] = {}

@@ -70,7 +70,7 @@ def read_run(spans: Sequence[Span], where: str) -> Run:
     if root[names.FORMAT] != FORMAT:
         raise CodecError(
             what=f"{where} is of format {root[names.FORMAT]!r}; this pytest-mat reads format {FORMAT}",
-            why="another version wrote it",
+            why="another version of pytest-mat wrote it",
             fix="upgrade pytest-mat, or export the run again",
             where=where,
         )

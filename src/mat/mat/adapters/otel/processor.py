@@ -105,7 +105,7 @@ class _Trace:
     segment: int
     tells: bool
     early: Conversion | None = None
-    court: Judge | None = None
+    judge: Judge | None = None
     steps: bool = False
     open: dict[int, _Open] = field(default_factory=dict)
     spans: list[Span] = field(default_factory=list)
@@ -254,10 +254,10 @@ class MatSpanProcessor(SpanProcessor):
             trace.tells = False
         if not trace.tells:
             return alerts
-        early, court = trace.early, trace.court
-        if early is None or court is None:
+        early, judge = trace.early, trace.judge
+        if early is None or judge is None:
             early = trace.early = Conversion(self._effects)
-            court = trace.court = Judge(self._contracts, online=False)
+            judge = trace.judge = Judge(self._contracts, online=False)
             for before in trace.spans[:-1]:
                 early.add(before)
         self._acquaint(trace, parent, early)
@@ -268,7 +268,7 @@ class MatSpanProcessor(SpanProcessor):
             trace.tells = False
             return alerts
         for record in records:
-            for violation in court.step(record).violations:
+            for violation in judge.step(record).violations:
                 trace.told.setdefault(_key(violation, early.sources), []).append(violation)
                 alerts.append(Alert(trace=format_trace_id(trace.id), violation=violation, record=record, early=True))
         return alerts

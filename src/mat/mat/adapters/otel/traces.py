@@ -88,17 +88,17 @@ def judged(records: Sequence[Record], contracts: Iterable[Contract], *, finished
     armed, cases = tuple(contracts), _cases(records)
     episodes: list[tuple[ContractOutcome, ...]] = []
     for number, case in enumerate(cases, 1):
-        court = Judge(armed, online=False)
+        judge = Judge(armed, online=False)
         for record in case:
-            court.fold(record)
+            judge.fold(record)
         if not episodes or speaks(case):
             last = number == len(cases) and not finished
-            outcomes = court.standing(case[-1]) if last else court.finish(case[-1])
+            outcomes = judge.standing(case[-1]) if last else judge.finish(case[-1])
             episodes.append(attribute(outcomes, records))
     if episodes:
         return merged(episodes)
-    court = Judge(armed, online=False)
-    return court.finish(None) if finished else court.standing(None)
+    judge = Judge(armed, online=False)
+    return judge.finish(None) if finished else judge.standing(None)
 
 
 def _cases(records: Sequence[Record]) -> list[list[Record]]:

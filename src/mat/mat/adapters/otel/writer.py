@@ -144,7 +144,7 @@ def _configured() -> TracerProvider:
     if isinstance(provider, ProxyTracerProvider | NoOpTracerProvider):
         raise SpecError(
             what="no tracer provider is set",
-            why="without a target the run is exported through the program's own, and there is none",
+            why="without a target the run is exported through the program's own provider",
             fix="call opentelemetry.trace.set_tracer_provider(...) first, or give export(run, target)",
         )
     return provider
