@@ -496,7 +496,7 @@ def test_a_run_too_large_for_a_reader_is_refused_and_the_log_goes_on(
         log.append(entry(runs[0]))
         with monkeypatch.context() as patch:
             patch.setattr(limits, "FILE_BYTES", 500)
-            with pytest.raises(LimitReached, match="does not go into the artefact log"):
+            with pytest.raises(LimitReached, match="is too large for the artefact log"):
                 log.append(entry(runs[1]))
         log.append(entry(runs[2]))
     reading = read(tmp_path)

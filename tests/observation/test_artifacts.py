@@ -179,7 +179,7 @@ def test_observed_declares_an_artefact_now_and_returns_it_unchanged(told: Told) 
 
 @pytest.mark.parametrize("wrong", ["", 5, None, ["a"]])
 def test_what_is_no_text_cannot_be_observed(wrong: Any) -> None:
-    with pytest.raises(mat.MatError, match="non-empty text"):
+    with pytest.raises(mat.MatError, match="non-empty string"):
         mat.artifact.observed(wrong)
 
 

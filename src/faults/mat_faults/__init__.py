@@ -1,7 +1,7 @@
-"""Fault operators, a boundary a module. Each is a pure decision with a grid, a price and a plausibility note.
+"""Fault operators, one module per boundary. Each is a pure decision with a grid, a price and a plausibility note.
 
 `operators()` lists the built-in ones; those with `default=True` make the default grid. `prompt.splice` and `memory.insert`
-are functions, so that a user can add payloads of their own. `conformance` holds an operator of one's own to what it says of
+are functions, so that users can add their own payloads. `conformance` checks a user's operator against what it says about
 itself, on the calls of `samples`; `path` has the path mutations with the labels they provoke.
 """
 

@@ -1,4 +1,4 @@
-"""Does an operator keep its word? A kit to run on operators of your own, and on ours.
+"""Check that fault operators do what they declare: a conformance kit for your own operators, and for ours.
 
     import mat
     from mat.boundary.effect import PASS, Replace
@@ -92,12 +92,12 @@ ASYNC_SAMPLES: Final = 2
 ALIGNED_CELLS: Final = 2_500
 """Pairs of items of two lists that are compared at most to find which belong together."""
 _BOUND_PARAMETERS: Final = ("ms", "latency_ms", "calls", "age", "magnitude", "tokens", "count", "times", "turns")
-"""Parameters of which more is more, whatever the operator."""
+"""Parameters of which a larger value always goes further."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OperatorProblem:
-    """What is wrong with an operator: at which grid point, and on which sample it was seen, where that matters."""
+    """One problem of an operator: the grid point, and the sample that showed it, if they matter."""
 
     kind: FindingKind
     message: str
@@ -111,7 +111,7 @@ class OperatorProblem:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConformanceReport:
-    """What the kit found. `runs`: perturbed runs made; `changed`: how many of them differ from their nominal run."""
+    """The findings of the kit. `runs`: perturbed runs made; `changed`: how many of them differ from their nominal run."""
 
     operator: str
     findings: tuple[OperatorProblem, ...]
@@ -132,11 +132,11 @@ class ConformanceReport:
 
 
 def check(operator: Operator, *, samples: Iterable[Sample] = (), accept: Collection[FindingKind] = ()) -> ConformanceReport:
-    """Run an operator on the samples of its boundary, the library's and yours, and report what it does wrong.
+    """Run an operator on the samples of its boundary, the library's and yours, and report its problems.
 
-    `accept` leaves out kinds of findings that are meant so: an operator that is relevant after an approval only "misses" calls
-    without one on purpose. SpecError where it names no kind of finding, and inside a run or an event loop: the kit makes runs
-    and loops of its own.
+    `accept` leaves out intended kinds of findings: an operator that is relevant only after an approval "misses" calls
+    without one on purpose. SpecError if it names an unknown kind, and inside a run or an event loop: the kit makes its own runs
+    and loops.
     """
     _require_plain_code()
     _require_kinds(accept)
@@ -151,7 +151,7 @@ def check(operator: Operator, *, samples: Iterable[Sample] = (), accept: Collect
 
 
 def assert_conforms(operator: Operator, *, samples: Iterable[Sample] = (), accept: Collection[FindingKind] = ()) -> None:
-    """AssertionError with every finding of `check`, where there is one."""
+    """Raise AssertionError with all findings of `check`, if there are any."""
     report = check(operator, samples=samples, accept=accept)
     if not report.conforms:
         raise AssertionError(str(report))

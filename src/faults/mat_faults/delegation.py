@@ -1,4 +1,4 @@
-"""Operators on what agents hand to each other (A3.4): messages, `mat.delegate`, and handoffs that run the other agent.
+"""Fault operators of the delegation boundary (A3.4): messages, `mat.delegate`, and handoffs that run the other agent.
 
 A message or a delegated task is a text that is delivered; a handoff is a call that runs whoever it is handed to.
 """

@@ -1,4 +1,4 @@
-"""Operators on memories that agents share, bounded by the number and size of what is touched (A3.4)."""
+"""Fault operators of the memory boundary, bounded by the number and size of the changed entries (A3.4)."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def insert(
     id: str = "memory.insert",
     default: bool = True,
 ) -> Operator:
-    """A note that nobody of the team wrote stands in what is read, in the shape of the entry beside it.
+    """Insert a note that no agent wrote into what is read, in the form of the entry next to it.
 
     It costs one hook, and the tokens of the note.
 
@@ -122,7 +122,7 @@ def _lost(call: Call, reply: Reply | None, stream: random.Random) -> Effect:
 
 
 def _stale(call: Call, reply: Reply | None, stream: random.Random) -> Effect:
-    """What the same read gave the last time; writes and other keys are no answer to it."""
+    """The previous reply to the same read; writes and other keys do not count."""
     replies = earlier(call)
     return Replace(duplicate(replies[-1])) if replies else PASS
 

@@ -1,4 +1,4 @@
-"""Lost updates: what a writer would have written, had it not seen what another one wrote just before (three-way difference)."""
+"""Lost updates: what a writer would have written without seeing another one's last write (three-way difference)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Operators on model calls: limits, replies that cannot be used or are not what was asked for, broken streams (A3.4).
+"""Fault operators of the model boundary: limits, unusable or wrong replies, broken streams (A3.4).
 
 Replies are the plain data or the objects of the common clients: a text, a message with `content`, a list of choices, content
 blocks, a call of a tool as {tool, arguments}, {name, input}, {function: {name, arguments}} or as JSON text.

@@ -1,4 +1,4 @@
-"""Operators on who goes first where several could: the interleavings of concurrent tasks, threads and agents (A3.4, A1.2).
+"""Fault operators of the order boundary: interleavings of concurrent tasks, threads and agents (A3.4, A1.2).
 
 Nothing is forced on a system but what its scheduler might do by itself: a call that was asked is held while others, who could
 run at that moment, go on. No time passes, and nobody is woken early. Starting from one fixed order, every interleaving of the

@@ -1,4 +1,4 @@
-"""The five mutations that artifacts meet on the path from one call to the next (seed 003, appendix J).
+"""Path mutations: five kinds of damage to artifacts on the path from one call to the next (seed 003, appendix J).
 
 Four act on what an agent hands to a service: the strings in its arguments, however deep, are clipped, wrapped, decoded or
 sorted as tool interfaces, HTTP libraries and middleware do. The fifth acts on replies: a link shows its label in place of its

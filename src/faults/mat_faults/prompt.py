@@ -1,4 +1,4 @@
-"""Operators on text that enters from outside. They pay for the tokens they change, and for nothing else.
+"""Fault operators of the prompt boundary: they change text from outside, and cost the tokens that they change.
 
 What a grid point may change is part of it: `tokens` is the most that the decision changes, counted by the cost rule, and its
 price. Where a rule does not fit the text, or not within that, nothing happens. Values that are no text are left alone.
@@ -42,7 +42,7 @@ def splice(
     id: str = "prompt.splice",
     default: bool = True,
 ) -> Operator:
-    """Untrusted text at the end of a text from outside (A3.4). A payload of two parts stands around the text.
+    """Add untrusted text to the end of a text from outside (A3.4). A payload of two parts surrounds the text.
 
     `payloads`: texts of your own, by name or in a row. `styles`: names of `payloads.STYLES`, each with the given `goal`.
     Without either, the three of the default grid.
@@ -65,7 +65,7 @@ def splice_all(*, goal: str = GOAL, id: str = "prompt.splice_all", default: bool
 
 
 def distract(sentences: PayloadSource = DISTRACTORS, *, id: str = "prompt.distract", default: bool = False) -> Operator:
-    """A harmless sentence that has nothing to do with the matter, at the end or the start of a text."""
+    """Add a harmless, irrelevant sentence to the end or the start of a text."""
     found = named(sentences)
 
     def change(text: str, parameters: FrozenDict) -> str:

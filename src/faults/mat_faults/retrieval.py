@@ -1,4 +1,4 @@
-"""Operators on retrieved passages, bounded by how many are touched (A3.4).
+"""Fault operators of the retrieval boundary, bounded by the number of changed passages (A3.4).
 
 A reply is a list or tuple of passages: `mat.Passage`, mappings, objects, named tuples, plain texts, or pairs of a document and
 its score. Changed passages are copies in their own shape; any other reply is left alone.
@@ -159,7 +159,7 @@ def poison(
     id: str = "retrieval.poison",
     default: bool = False,
 ) -> Operator:
-    """A planted passage after the others, in their shape; where nothing was found, nothing shows what a passage looks like.
+    """Plant a passage after the others, in their form; an empty reply stays empty, because it shows no form.
 
     `passages`: texts of your own, by name or in a row. `styles`: names of `payloads.STYLES`, each with the given `goal`. A
     payload of two parts is planted as two passages.

@@ -1,4 +1,4 @@
-"""Sample calls and replies, for `mat_faults.conformance`: what the common tools, indexes, memories and clients look like."""
+"""Sample calls and replies of common tools, indexes, memories and clients, for `mat_faults.conformance`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Operators on tool calls: what networks, services and caches do (A3.4, A4.1)."""
+"""Fault operators of the service boundary: faults of networks, services and caches in tool calls (A3.4, A4.1)."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from mat_faults.site import earlier, heard, older_differs, on_reply, replied, sa
 from mat_faults.toolbox import HOWS, poisoned, tool_price
 
 _TIMEOUT_MS: Final = 1_000
-"""How long a caller waits before a time-out is raised."""
+"""How long a caller waits before a time-out error."""
 _RETRY_AFTER_S: Final = 30.0
 _PARTIAL_MOST: Final = 16
 """Items that a partial reply loses at most."""

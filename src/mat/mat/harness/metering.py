@@ -1,4 +1,4 @@
-"""Metering: what agents consume under resource contracts, held before a call and settled after it."""
+"""Metering: what agents consume under resource contracts, reserved before a call and settled after it."""
 
 from __future__ import annotations
 
@@ -32,15 +32,15 @@ Write: TypeAlias = Callable[[ActionKind, str, str, FrozenDict], None]
 
 
 def _write_nothing(kind: ActionKind, name: str, agent: str, arguments: FrozenDict) -> None:
-    """The run is closed: it takes no record."""
+    """The run is closed and takes no more records."""
 
 
 def _no_step() -> None:
-    """The run is closed: its horizon stops nobody."""
+    """The run is closed and has no horizon."""
 
 
 class Metering:
-    """The ledger of a run and the contracts that governance has agents work under. `active`: somebody may work under one.
+    """The ledger of a run and the contracts that governance gives to agents. `active`: some agent may work under one.
 
     `write` takes records of what the ledger tells; `take_step` raises where the horizon allows no further step. Both belong to
     the recorder, which has this: `close` lets go of them, so that a finished run is freed at once.
@@ -74,11 +74,11 @@ class Metering:
         return self._time.now_ms()
 
     def state(self) -> object:
-        """What the search compares: the accounts; None where nobody keeps any."""
+        """The accounts, as state for the search; None without any."""
         return None if self.ledger is None else self.ledger.state()
 
     def account(self, act: Callable[[Ledger], T], *, step: bool = False) -> T:
-        """Do something with the ledger of the run, alone, and record its entries. `step`: the horizon counts it."""
+        """Apply an operation to the ledger exclusively, and record its entries. `step`: it counts towards the horizon."""
         with self._lock:
             self._time.now_ms()
             if step:
@@ -93,7 +93,7 @@ class Metering:
                 self.write_entries()
 
     def standing(self, agent: str) -> Work | None:
-        """The contract that governance has an agent work under, which begins when it is first asked for; None for none."""
+        """The contract that governance gives to an agent, which begins on first use; None without one."""
         name = agent if agent in self._contracts else "*"
         if name not in self._contracts:
             return None
@@ -108,13 +108,13 @@ class Metering:
         return work
 
     def begin(self, port: Port) -> None:
-        """Before a step is asked: what it stands under comes before it in the trace."""
+        """Begin the contracts of a step before it is asked, so that they precede it in the trace."""
         if self._contracts and port.kind in PER_PORT:
             with suppress(BudgetSpent):
                 self.standing(acting.get()[0])
 
     def reserve(self, opened: OpenStep) -> Blocked | None:
-        """Hold what a call may consume, after the mediator's word and before any fault; what to raise where it does not fit."""
+        """Reserve what a call may consume, after mediation and before faults; the error to raise if the budget is too small."""
         port, name = opened.port, opened.action.name
         if port.kind not in PER_PORT:
             return None
@@ -164,7 +164,7 @@ class Metering:
             self._write("contract", told.event, told.agent, facts)
 
     def close(self) -> None:
-        """The run is over: contracts that want no output are fulfilled."""
+        """End the run: contracts that require no output are fulfilled."""
         if self.ledger is not None:
             for work in reversed(self._standing.values()):
                 self.ledger.expire(work.node, self.elapsed_ms)

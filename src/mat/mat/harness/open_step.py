@@ -1,4 +1,4 @@
-"""A step between asked and sealed."""
+"""Open steps: steps that were asked and are not sealed yet."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from mat.core.record import (
 from mat.core.value import FrozenDict, draft_of
 
 new_draft: Final = draft_of(Record)
-"""A record in the making. A second object of twenty fields would be the most expensive part of a step."""
+"""A record under construction. A second object of twenty fields would be the most expensive part of a step."""
 
 
 class OpenStep:
-    """What is known of a step that was asked and is not sealed; the layers note on it what they do.
+    """A step that was asked and is not sealed; the layers note on it what they do.
 
     `record` is its record in the making, with what was settled when it was asked; the seal adds what is noted here. `asked`
     holds the arguments as they came, `action.arguments` their recorded form. `mediation` and `executed` hold unredacted
@@ -81,7 +81,7 @@ class OpenStep:
 
     @property
     def given(self) -> FrozenDict:
-        """The arguments the port would get now: those asked, or those that governance put in their place."""
+        """The arguments that the port would get now: those asked, or those that governance replaced them with."""
         return self.asked if self.executed is None else self.executed
 
     @property
@@ -91,13 +91,13 @@ class OpenStep:
 
     @property
     def effected(self) -> Effected:
-        """Whether the call had its effect, as far as anybody can know where no reply came."""
+        """Whether the call had its effect: yes, no, or unknown without a reply."""
         if self.invoked == 0:
             return "no"
         return "yes" if self.raw is not None and self.raw.error is None else "unknown"
 
     def proposed(self) -> Record:
-        """The step as far as it is known, for peeks: asked, nothing observed, effect unknown."""
+        """The proposed record, for peeks: asked, nothing observed, effect unknown."""
         asked = self.record
         return new_record(
             asked.step, asked.at_ms, asked.at_ms, asked.asked_seq, asked.asked_seq, asked.agent, asked.role, asked.state,

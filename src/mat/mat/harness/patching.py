@@ -1,4 +1,4 @@
-"""Instrumenting without touching the source: `mat.patch("shop.api.Client.refund", effect="write")`."""
+"""Instrument code without changing its source: `mat.patch("shop.api.Client.refund", effect="write")`."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _INHERITED: Final = object()
 
 
 class Patch:
-    """What was patched: (owner, attribute, what stood there); `undo` puts it back, and takes away what was only inherited."""
+    """The patched attributes: (owner, attribute, original); `undo` restores them, and deletes those that were inherited."""
 
     def __init__(self, undo: Iterable[tuple[Any, str, Any]]) -> None:
         self._undo = tuple(undo)
@@ -86,7 +86,7 @@ def _resolve(target: str) -> tuple[Any, str]:
 
 @contextmanager
 def patched(targets: Mapping[str, Mapping[str, Any]]) -> Iterator[None]:
-    """Patch several targets for a while; options by target, as in the `mat_instrument` fixture."""
+    """Patch several targets inside a block; options by target, as in the `mat_instrument` fixture."""
     patches = []
     try:
         for target, options in targets.items():

@@ -1,4 +1,4 @@
-"""Provenance: which earlier steps the arguments of a call, and what a claim is supported by, come from."""
+"""Provenance: the earlier steps from which the arguments of a call, or the evidence of a claim, come."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from mat.harness.recorded_form import RecordedForm
 from mat.harness.trace import Trace
 
 ORIGIN_CHARS: Final = 4
-"""Texts shorter than this are too common to say where they came from."""
+"""Shorter texts are too common to have a known origin."""
 ORIGIN_TEXTS: Final = 64
 """Texts of one reply that provenance follows."""
 NO_LINKS: Final[tuple[Link, ...]] = ()
 
 
 class Provenance:
-    """Where texts and values came from. `origins`: text of a reply -> the latest step that brought it.
+    """Finds where texts and values came from. `origins`: text of a reply -> the latest step that returned it.
 
-    `on_cited` is told the canonical text of each value whose source somebody looks for.
+    `on_cited` is called with the canonical text of each value whose source is looked up.
     """
 
     __slots__ = ("_form", "_indexed", "_sources", "_trace", "_waiting", "on_cited", "origins")

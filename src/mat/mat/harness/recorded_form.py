@@ -1,4 +1,4 @@
-"""What arguments, replies and errors look like in a record: copied, and redacted before sealing (DESIGN decision 19)."""
+"""The recorded form of arguments, replies and errors: copied, and redacted before sealing (DESIGN decision 19)."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from mat.harness.reply import retry_after_ms
 
 
 class RecordedForm:
-    """Makes the recorded form of what passes through a run. `redactor`: what it cuts out."""
+    """Makes the recorded form of values in a run. `redactor`: what it cuts out."""
 
     __slots__ = ("redactor",)
 
@@ -30,7 +30,7 @@ class RecordedForm:
         return FrozenDict({field: self.redactor.apply(port.policy(field), item) for field, item in arguments.items()})
 
     def executed(self, opened: OpenStep, arguments: FrozenDict) -> FrozenDict:
-        """Arguments that took the place of those asked; fields nobody changed read as they did when asked."""
+        """Arguments that replaced those asked; unchanged fields keep their recorded form."""
         asked, sealed = opened.asked, opened.arguments
         same = {
             field for field, item in arguments.items() if field in asked and (item is asked[field] or item is sealed[field])
@@ -39,7 +39,7 @@ class RecordedForm:
         return FrozenDict({field: sealed[field] if field in same else new[field] for field in arguments})
 
     def served(self, opened: OpenStep) -> FrozenDict:
-        """What the port gets now."""
+        """The recorded form of the arguments that the port gets now."""
         return opened.arguments if opened.executed is None else self.executed(opened, opened.executed)
 
     def mediation(self, opened: OpenStep, mediation: Mediation) -> Mediation:
@@ -49,7 +49,7 @@ class RecordedForm:
         return replace(mediation, reason=self.redactor.text(mediation.reason), arguments=arguments)
 
     def reply(self, port: Port, value: Any) -> tuple[Value, bool]:
-        """A reply, and whether it is opaque."""
+        """The recorded form of a reply, and whether it is opaque."""
         if value is None:
             return None, False
         try:
@@ -66,14 +66,14 @@ class RecordedForm:
         )  # fmt: skip
 
     def heard(self, opened: OpenStep, value: Any, error: BaseException | None) -> Observation:
-        """What a port said."""
+        """The recorded form of a port's reply."""
         if error is not None:
             return Observation(error=self.error(opened, error))
         sealed, opaque = self.reply(opened.port, value)
         return Observation(value=sealed, opaque=opaque)
 
     def cut_damaged(self, effect: Effect, source: Any) -> None:
-        """A secret that an operator damaged is one still: texts made of one that held it are cut out whole (L16)."""
+        """A damaged secret is still a secret: cut out texts that a fault derived from one with a secret (L16)."""
         made = effect.arguments if isinstance(effect, Rewrite) else effect.value if isinstance(effect, Replace) else None
         if made is None or not self.redactor.knows_secrets:
             return
@@ -86,7 +86,7 @@ class RecordedForm:
 
 
 def if_changed(raw: Observation | None, delivered: Observation) -> Observation | None:
-    """What the port said, only where something else was delivered: an inert perturbation leaves no trace in the facts."""
+    """The port's reply, only if something else was delivered: a perturbation without effect changes no facts."""
     if raw is None or canonical([raw.value, raw.opaque]) != canonical([delivered.value, delivered.opaque]):
         return raw
     return None if (raw.error is None) == (delivered.error is None) else raw

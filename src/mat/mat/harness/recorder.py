@@ -1,6 +1,6 @@
-"""The session of one run: gives steps their numbers, seals their records, folds them into the monitors and tells the sinks.
+"""The recorder, the session of one run: it numbers steps, seals their records, and passes them to monitors and sinks.
 
-The layers of a crossing and the books of a run are collaborators, each in a file of its own: mediation, metering, faults and
+The layers of a crossing and the state of a run are separate modules: mediation, metering, faults and
 taping; provenance, artifacts, episodes and the state that the search compares.
 """
 
@@ -59,9 +59,9 @@ from mat.resources.contract import ResourceContract
 
 
 class Recorder:
-    """One run in the making. Records are kept in ask order; `closed` when the run is over.
+    """Records one run. Records are kept in ask order; `closed` when the run is over.
 
-    `mediation`, `faults` and `tape` are None where nobody governs, nothing is disturbed and nothing is taped.
+    `mediation`, `faults` and `tape` are None without governance, faults and a tape.
     """
 
     __slots__ = (
@@ -129,7 +129,7 @@ class Recorder:
     # -- the two phases ---------------------------------------------------------------------------------------------
 
     def ask(self, port: Port, arguments: dict[str, Any]) -> OpenStep:
-        """Phase one: number, site, snapshot. Raises RunStopped at the horizon, CodecError for what has no recorded form."""
+        """Phase one: number, site, snapshot. Raises RunStopped at the horizon, CodecError for a value without recorded form."""
         if self.metering.active:
             self.metering.begin(port)
         clean = self._redactor.clean(arguments)
@@ -197,14 +197,14 @@ class Recorder:
         return self._sites.slot(agent, port)
 
     def _slowly(self, port: Port, arguments: FrozenDict, step: int) -> tuple[FrozenDict, tuple[Link, ...]]:
-        """Arguments in recorded form and their links, where they are nested or long, or the port has a policy of its own."""
+        """The recorded form of arguments and their links, if they are nested or long, or the port has its own policy."""
         if self._search is not None:
             arguments = self._search.plain_arguments(arguments)
         sealed = self._form.arguments(port, arguments)
         return sealed, self._provenance.links(port, arguments, sealed, step)
 
     def heard(self, opened: OpenStep, value: Any, error: BaseException | None) -> None:
-        """The port, or the tape in its place, has spoken; faults come after."""
+        """Take the reply of the port, or of the tape; faults act on it afterwards."""
         if error is None and opened.port.issues:
             with self._lock:
                 self._track().issued(opened, opened.port, value, at_ms=self._time.now_ms())
@@ -311,7 +311,7 @@ class Recorder:
                 tell(record, found)
 
     def write(self, kind: ActionKind, name: str, agent: str, arguments: FrozenDict) -> None:
-        """A record that is sealed from the start, and no step of anybody: the horizon lets it pass."""
+        """Write a record that is sealed from the start and is not an agent's step, so the horizon does not stop it."""
         if self.closed:
             return
         port = self._sites.inner_port(kind, name)
@@ -331,7 +331,7 @@ class Recorder:
     # -- what agents say --------------------------------------------------------------------------------------------
 
     def emit(self, kind: ActionKind, name: str, arguments: FrozenDict, supports: Iterable[object] = ()) -> None:
-        """A record that crosses no boundary."""
+        """Record an action that crosses no boundary."""
         opened = self.ask(self._sites.inner_port(kind, name), arguments)
         artefact = f"claim#{opened.step}" if kind == "claim" else f"step#{opened.step}"
         found = [self._provenance.source(item) for item in supports]
@@ -339,7 +339,7 @@ class Recorder:
         self.seal(opened, None)
 
     def observe(self, name: str, text: str, *, ttl_ms: int | None, integrity: Integrity, supersedes: bool) -> None:
-        """A record that an artifact was declared."""
+        """Record that an artifact was declared."""
         known = self._track()
         opened, source = self.ask(self._sites.inner_port("artefact", name), EMPTY), self._provenance.source(text)
         with self._lock:
@@ -349,7 +349,7 @@ class Recorder:
         self.seal(opened, None)
 
     def _track(self) -> ArtifactTracking:
-        """From now on artifacts are tracked, in arguments that equal decisions say nothing about."""
+        """Track artifacts from now on; they depend on arguments that equal decisions do not determine."""
         if self._artifacts is None:
             self._artifacts = ArtifactTracking(self.note, self._redactor)
             if self._search is not None:
@@ -372,7 +372,7 @@ class Recorder:
                     self._records[step] = redacted(record, self._redactor)
 
     def finish(self, status: FinishStatus, answer: object) -> None:
-        """The agent is done."""
+        """Record that the agent is done."""
         if status == "completed":
             self.emit("final_response", "answer", snapshot_arguments({"answer": answer}, "final response"))
         else:
@@ -380,7 +380,7 @@ class Recorder:
         self.termination = self.termination or status
 
     def note(self, code: str, message: str) -> None:
-        """A finding about the run, once."""
+        """Note a finding about the run, once."""
         if any(item.code == code and item.message == message for item in self._findings):
             return
         if len(self._findings) < limits.NOTES:
@@ -388,7 +388,7 @@ class Recorder:
 
     @contextmanager
     def episode(self, name: str) -> Iterator[None]:
-        """A case of its own: contracts start anew and their obligations close at its end; everything else is carried on.
+        """An episode: contracts start anew, and their obligations close at its end; everything else is carried on.
 
         The projection carries the episode's number and name, so that judging offline begins anew at the same steps. A run
         that is stopped ends inside its episode.
@@ -409,14 +409,14 @@ class Recorder:
     # -- the end ----------------------------------------------------------------------------------------------------
 
     def stop(self, reason: str) -> None:
-        """The run was ended from outside the agent: horizon or deadlock."""
+        """End the run from outside the agent: horizon or deadlock."""
         self._time.end_step = 0
         if self.termination not in ("horizon", "deadlock"):
             self.termination = "deadlock" if reason == "deadlock" else "horizon"
 
     def close(self, *, success: bool | None, error: str = "", raised: bool = False) -> Run:
-        """Seal what is still open as cancelled, add the termination record where there is none, and judge the end."""
-        with self._lock:  # whoever still has a step open finds the run closed
+        """Seal open steps as cancelled, add a termination record if there is none, and judge the end."""
+        with self._lock:  # code with an open step finds the run closed
             for opened in list(self._records):
                 if isinstance(opened, OpenStep):
                     self._seal(opened, Observation(cancelled=True), opened.effected)

@@ -1,4 +1,4 @@
-"""Records made before a text was declared secret: found, and made again without it."""
+"""Retroactive redaction: find records made before a text was declared secret, and make them again without it."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def clean_site(site: str, redactor: Redactor) -> str:
 
 
 def redacted(record: Record, redactor: Redactor) -> Record:
-    """A record again, with what has become a secret since cut out."""
+    """A copy of a record without the texts that have become secret since."""
 
     def seen(observation: Observation) -> Observation:
         error = observation.error

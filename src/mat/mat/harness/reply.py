@@ -1,4 +1,4 @@
-"""What is read out of replies and errors: token usage, the wait that somebody asks for."""
+"""Read token usage from replies, and requested waits from errors."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ def usage_of(reply: Any) -> FrozenDict:
 
 
 def retry_after_ms(error: BaseException) -> int | None:
-    """The wait that an exception names, in milliseconds: `retry_after_s` or `retry_after` (seconds), or the header of its
-    response; None where it names none, or gives a date."""
+    """The wait that an exception asks for, in milliseconds: `retry_after_s` or `retry_after` (seconds), or the header of its
+    response; None if there is none, or it is a date."""
     try:
         for name in ("retry_after_s", "retry_after"):
             seconds = getattr(error, name, None)

@@ -1,4 +1,4 @@
-"""How far a run has come in time, and when it must stop."""
+"""The time of a run, and its horizon."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The state of a run as the search compares it (DESIGN decision 8). A run that nobody searches has none."""
+"""The state of a run as the search compares it (DESIGN decision 8). A run outside a search has none."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from mat.kernel.world import World
 class SearchState:
     """Digests of what decides how a run goes on, one at each ask; and which perturbations would have made the same run.
 
-    `governed` and `metered`: what the mediator and the ledger keep. `given`: what the user adds. `vary`: numbers in replies may
+    `governed` and `metered`: state of the mediator and the ledger. `given`: the user's addition. `vary`: numbers in replies may
     stand for those of other grid points. `states` has a digest for each record and, when the run is closed, one for the end;
     `contended` the steps at whose ask somebody else could have gone first.
     """

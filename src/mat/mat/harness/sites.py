@@ -1,4 +1,4 @@
-"""Sites: where in a run a step is asked, numbered in ask order."""
+"""The sites of a run: where its steps are asked, with occurrence numbers in ask order."""
 
 from __future__ import annotations
 
@@ -65,6 +65,6 @@ class Sites:
         return port
 
     def redact(self) -> None:
-        """A secret was declared: later sites do not name it."""
+        """Redact the names of later sites, after a secret was declared."""
         for counter in self._counters.values():
             counter.prefix, counter.name = clean_site(counter.prefix, self._redactor), self._redactor.text(counter.name)

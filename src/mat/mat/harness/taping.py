@@ -22,7 +22,7 @@ class TapeLayer:
         self._tape, self._form = tape, form
 
     def serve(self, opened: OpenStep) -> Reply | BaseException | None:
-        """What the tape has for this call; None where the port is asked."""
+        """The taped reply to this call; None if the port is called."""
         reply = self._tape.serve(opened.port, opened.site, digest(self._form.served(opened)))
         if reply is None:
             if self._tape.awaits(opened.site):
@@ -33,7 +33,7 @@ class TapeLayer:
         return reply
 
     def heard(self, opened: OpenStep, value: Any, error: BaseException | None) -> None:
-        """A live call has ended: its reply goes on the cassette, and the network is out of reach again."""
+        """End a live call: its reply goes on the cassette, and network access is closed again."""
         if not self._tape.awaits(opened.site):
             return
         network.live.set(False)

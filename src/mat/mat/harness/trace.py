@@ -1,4 +1,4 @@
-"""The steps of a run so far, and what its monitors make of them."""
+"""The trace of a run so far, and its verdicts."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Trace:
     """Records in ask order, open steps among them, and their ports. What a mediator may ask about the run.
 
     Monitors fold a record once all asked before it are sealed: `verdicts` is as long as that part of the trace. `judge` holds
-    their states; each episode has one of its own. `sinks` are told of each record with its verdict, in ask order.
+    their states; each episode has one of its own. `sinks` get each record with its verdict, in ask order.
     """
 
     __slots__ = ("_form", "judge", "ports", "records", "sinks", "verdicts")
@@ -45,10 +45,10 @@ class Trace:
         return [item.proposed() if isinstance(item, OpenStep) else item for item in asked]
 
     def recorded(self, step: int, arguments: FrozenDict) -> FrozenDict:
-        """The recorded form of arguments put in the place of those that an open step asked."""
+        """The recorded form of arguments that replace those of an open step."""
         opened = self.records[step]
         return self._form.executed(opened, arguments) if isinstance(opened, OpenStep) else arguments
 
     def peek(self, proposed: Record) -> tuple[Violation, ...]:
-        """What a proposed action would break of the contracts that block, with everything asked before it."""
+        """The violations of blocking contracts that a proposed action would add, with everything asked before it."""
         return self.judge.peek(proposed, self.pending(proposed.step), blocking=True)

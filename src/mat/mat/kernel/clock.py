@@ -1,4 +1,4 @@
-"""Run time. Virtual: it moves only when somebody sleeps. Real: the machine's, counted from the start of the run."""
+"""Clocks of a run: virtual time, which moves only when somebody sleeps, or the machine's, from the start of the run."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ real_perf_counter_ns: Final = time.perf_counter_ns
 
 
 class Clock(Protocol):
-    """What a run needs of time. Milliseconds and nanoseconds count from the start of the run. `at_ns` is now_ns() to read."""
+    """The clock that a run needs. Milliseconds and nanoseconds count from the start of the run. `at_ns` is now_ns() to read."""
 
     @property
     def virtual(self) -> bool: ...
@@ -32,9 +32,9 @@ def now_ms(clock: Clock) -> int:
 
 
 class VirtualClock:
-    """Jumps.
+    """A clock that jumps.
 
-    `at_ns` is a plain attribute: the recorder asks for the time twice at every step, and it has hardly ever moved.
+    `at_ns` is a plain attribute, because the recorder reads the time twice at every step and it has rarely changed.
     """
 
     __slots__ = ("at_ns",)

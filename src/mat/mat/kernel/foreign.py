@@ -1,4 +1,4 @@
-"""Threads around a run that take no turns: their time is real, and they may have something for it."""
+"""Foreign threads: threads outside a run that take no turns. Their time is real, and they may wake the run."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from mat.kernel import probe
 
 
 class Lasting:
-    """How long something has lasted since it was first asked after the last hand-over. `switches` counts hand-overs."""
+    """How long a condition has lasted since it was first checked after the last hand-over. `switches` counts hand-overs."""
 
     __slots__ = ("_began_s", "_switches")
 
@@ -18,7 +18,7 @@ class Lasting:
         self._switches, self._began_s = -1, 0.0
 
     def seconds(self, now_s: float, switches: int) -> float:
-        """0 when it is first asked after a hand-over."""
+        """Seconds since the first check; 0 at the first check after a hand-over."""
         if switches != self._switches:
             self._switches, self._began_s = switches, now_s
         return now_s - self._began_s
@@ -43,12 +43,12 @@ class ForeignThreads:
         self._children.append(thread)
 
     def forget(self) -> None:
-        """In a child process there are none."""
+        """Forget all of them, in a child process."""
         self._threads.clear()
         self._children.clear()
 
     def alive(self) -> bool:
-        """Whether one lives that may have something for the run: of its set-up, of a module, of an earlier run."""
+        """Whether a living thread may wake the run: one of its set-up, of a module, or of an earlier run."""
         if self._threads:
             self._threads = [thread for thread in self._threads if thread.is_alive()]
         return bool(self._threads)
@@ -60,7 +60,7 @@ class ForeignThreads:
         return bool(self._children)
 
     def given_s(self, switches: int, *, idle_is_enough: bool) -> float:
-        """Real seconds that they have had since the last hand-over to bring something.
+        """Real seconds that they have had since the last hand-over to wake the run.
 
         Infinite where none of them has moved since this was last asked and that is enough: an event loop, which may just
         sleep, waits only for those at work.

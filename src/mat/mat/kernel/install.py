@@ -1,7 +1,7 @@
-"""Puts a world in place in the process, and takes it away again.
+"""Install a world in the process, and remove it again.
 
 `time.sleep`, `time.monotonic`, `time.perf_counter` and the wall clock agree; names bound earlier (`from time import sleep`)
-are found in the user's own modules and in libraries; threads, locks and queues take turns (see scheduler); `random`, `uuid`,
+are found in the user's own modules and in libraries; threads, locks and queues take turns (see `scheduler`); `random`, `uuid`,
 `secrets` and `os.urandom` draw from streams of the seed; a real connection is refused with its address, and from Python 3.13
 on a real sleep is reported.
 """
@@ -35,9 +35,9 @@ _hooked = False
 
 @contextmanager
 def installed(world: World) -> Iterator[World]:
-    """Put a world in place; worlds nest within a thread of the outer run, and the inner one counts.
+    """Install a world; worlds nest within a thread of the outer run, and the inner one is in force.
 
-    SpecError where another thread, one that is not of it, has a world in place: a process has one time.
+    SpecError if an unrelated thread has a world installed, because a process has one time.
     """
     with _entering:
         outer = worlds.current()
@@ -70,7 +70,7 @@ def installed(world: World) -> Iterator[World]:
 
 
 class _Patches:
-    """Attributes that have been replaced. An ExitStack would do, and costs as much again as the world it belongs to."""
+    """Replaced attributes. An ExitStack would do, but it would double the cost of a world."""
 
     __slots__ = ("_undo",)
 
@@ -132,7 +132,7 @@ def _replace_time_and_threads(world: World, patches: _Patches) -> None:
 
 
 def _come_back(travel: Any, coordinates: Any) -> None:
-    """Take our wall clock away, and those that the agent has put upon it and left there."""
+    """Remove our wall clock, and any that the agent has installed on top of it and left there."""
     import time_machine
 
     stack = getattr(time_machine, "traveller_stack", None) or getattr(time_machine, "coordinates_stack", [])
@@ -142,7 +142,7 @@ def _come_back(travel: Any, coordinates: Any) -> None:
 
 
 def _forked() -> None:
-    """A child process has one thread, and none of the others that took turns."""
+    """Clean up in a child process, which has only the thread that forked."""
     global _entering
     _entering = threading.Lock()
     for turns in locks.current:
@@ -156,7 +156,7 @@ if hasattr(os, "register_at_fork"):
 def _install_audit_hook() -> None:
     """From 3.13 on CPython reports sleeps as audit events, whatever name they were called by.
 
-    Before, there is nothing to hear, and no hook can be removed again: with one in place every assignment to
+    Before 3.13 there are no such events, and no hook can be removed again: with one in place every assignment to
     `__class__`, three in each recorded step, costs four times as much, and so does every event of the user's program.
     """
     global _hooked

@@ -1,4 +1,4 @@
-"""Jobs of executors whose threads a run did not start take turns as its own threads do."""
+"""Executor jobs: jobs of executors whose threads the run did not start take turns like its own threads."""
 
 from __future__ import annotations
 
@@ -24,19 +24,19 @@ class ExecutorJobs:
         return self._active > 0
 
     def submit(self, job: SimulatedThread) -> list[SimulatedThread]:
-        """The jobs that may begin now."""
+        """Add a job; returns the jobs that may begin now."""
         self._queue.append(job)
         return self._started()
 
     def withdraw(self, job: SimulatedThread) -> bool:
-        """Whether the job had not begun, and now never will."""
+        """Withdraw a job; False if it has already begun."""
         if job not in self._queue:
             return False
         self._queue.remove(job)
         return True
 
     def end(self) -> list[SimulatedThread]:
-        """One that had begun has ended: the jobs that may begin now."""
+        """End a job that had begun; returns the jobs that may begin now."""
         self._active -= 1
         return self._started()
 

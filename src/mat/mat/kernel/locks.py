@@ -1,4 +1,4 @@
-"""Locks that hand over instead of blocking where their thread takes turns; anywhere else they are what they wrap.
+"""Locks that hand over instead of blocking if their thread takes turns, and otherwise behave like the lock they wrap.
 
 Conditions, events, semaphores, barriers, queues and futures of the standard library are written in Python over these, so they
 hand over too. A lock made in a run goes on working after it, and one made before a run can be adopted.
@@ -15,7 +15,7 @@ from mat.kernel.scheduler import Scheduler
 from mat.kernel.threads import allocate_lock, real_rlock
 
 current: list[Scheduler] = []
-"""The schedulers of the worlds in place, the inner one last."""
+"""The schedulers of the installed worlds, the inner one last."""
 REAL_LOCK: Final = type(allocate_lock())
 REAL_RLOCK: Final = type(real_rlock())
 RealSimpleQueue: Final = queue.SimpleQueue
@@ -26,7 +26,7 @@ def scheduler() -> Scheduler | None:
 
 
 def polled() -> None:
-    """The calling thread looked at something and did not wait for it."""
+    """Note that the calling thread polled something and did not wait for it."""
     turns = current[-1] if current else None
     me = None if turns is None else turns.me()
     if turns is not None and me is not None:
@@ -119,7 +119,7 @@ class AdoptedRLock(Lock):
 
 
 def adopted(lock: Any) -> Any:
-    """A lock made before the run as one that hands over; anything else is None."""
+    """A lock from before the run, wrapped to hand over; None for anything else."""
     if type(lock) is REAL_LOCK:
         return Lock(lock)
     return AdoptedRLock(lock) if type(lock) is REAL_RLOCK else None

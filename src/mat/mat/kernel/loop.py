@@ -1,4 +1,4 @@
-"""An asyncio loop in virtual time: where it has nothing to run it hands over, and time jumps when nobody can (decision 13)."""
+"""An asyncio loop in virtual time: when idle it hands over, and time jumps when nobody can run (decision 13)."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from mat.kernel.scheduler import Scheduler
 from mat.kernel.threads import HeldCall
 
 _PASS: Final = 10
-"""What a pass of a loop that never has to wait weighs, as a poll."""
+"""How many polls a pass of a loop counts that never has to wait."""
 
 
 class VirtualSelector(selectors.BaseSelector):
-    """Asks the operating system without waiting, and waits in virtual time instead."""
+    """A selector that asks the operating system without waiting, and waits in virtual time instead."""
 
     def __init__(self) -> None:
         self._real = selectors.DefaultSelector()
@@ -41,7 +41,7 @@ class VirtualSelector(selectors.BaseSelector):
         return self._real.get_map()
 
     def listens(self) -> bool:
-        """Whether a descriptor of the user's is open; one is the loop's own wake-up pipe."""
+        """Whether the user has a descriptor open; the loop itself has one for wake-ups."""
         return len(self._real.get_map()) > 1
 
     def look(self, seconds: float) -> bool:
@@ -93,7 +93,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
                 world.guarded = guarded
 
     def _write_to_self(self) -> None:
-        """Another thread has something for the loop."""
+        """Wake the loop, because another thread has a callback for it."""
         super()._write_to_self()  # type: ignore[misc]
         turns = locks.scheduler()
         if turns is not None:

@@ -1,4 +1,4 @@
-"""Names bound before a run, such as `sleep` by `from time import sleep`, become ones that ask for the world in place."""
+"""Rebind names that were imported before a run, such as `sleep` by `from time import sleep`, to our replacements."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ _HARNESS: Final = frozenset(
      "execnet", "pytest_timeout", "pytest_asyncio", "hypothesis", "coverage", "_hypothesis_pytestplugin", "time_machine",
      "freezegun", "pytest_cov", "pytest_rerunfailures", "pexpect", "ptyprocess", "opentelemetry")
 )  # fmt: skip
-"""Packages whose time is the machine's: they run the test, not the agent."""
+"""Packages that use the machine's time, because they run the test, not the agent."""
 _CLUSTERS: Final = frozenset(("distributed", "tornado"))
-"""They plan by the wall clock, in threads of their own, what is due after a run: in its time it would be due a year late."""
+"""Packages that schedule by the wall clock, in their own threads, what is due after a run; in run time it would be late."""
 
 
 def by_the_machine(module: str) -> bool:
-    """Whether a module goes by the machine's wall clock in threads that are not of the run."""
+    """Whether a module uses the machine's wall clock in threads that do not belong to the run."""
     package = module.partition(".")[0]
     return package in _CLUSTERS or package in _HARNESS
 

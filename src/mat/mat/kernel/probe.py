@@ -1,4 +1,4 @@
-"""Where a thread stands, and whether it gets on: read from outside, without its help."""
+"""Thread probes: where a thread is and whether it makes progress, read from outside."""
 
 from __future__ import annotations
 
@@ -33,16 +33,16 @@ _allocate_lock: Final = threading._allocate_lock  # type: ignore[attr-defined]
 
 
 def pause(seconds: float) -> None:
-    """Wait in real time; not by a sleep, which would be reported as one of the agent's."""
+    """Wait in real time, but not by a sleep, which would be reported as the agent's."""
     gate = _allocate_lock()
     gate.acquire()
     gate.acquire(timeout=seconds)
 
 
 def progress(ident: int, native: int) -> tuple[int, int, int, bool] | None:
-    """Where a thread stands, how much processor time it has had in ticks, and whether it is starved; None where there is none.
+    """(where a thread is, its processor time in ticks, whether it is starved); None if there is no such thread.
 
-    One that could run and is given no processor, or waits for a disk, is starved, not blocked. Elsewhere than on Linux only
+    A thread that could run but gets no processor, or that waits for a disk, is starved, not blocked. Outside Linux only
     the first two are known.
     """
     frame = sys._current_frames().get(ident)
@@ -59,7 +59,7 @@ def progress(ident: int, native: int) -> tuple[int, int, int, bool] | None:
 
 
 def where(ident: int) -> str:
-    """The innermost place in the user's code at which a thread stands."""
+    """The innermost place in the user's code where a thread is."""
     frame = sys._current_frames().get(ident)
     innermost = frame
     while frame is not None and in_machinery(frame):
@@ -69,7 +69,7 @@ def where(ident: int) -> str:
 
 
 def waits_outside(ident: int) -> bool:
-    """Whether a thread stands in a wait for another process or a socket, which may take as long as it likes."""
+    """Whether a thread waits for another process or a socket, which may take any time."""
     frame = sys._current_frames().get(ident)
     name = "" if frame is None else str(frame.f_globals.get("__name__", ""))
     return name.partition(".")[0] in _OUTSIDE
@@ -93,12 +93,12 @@ def waits_for_child(thread: threading.Thread) -> bool:
 
 
 def waits_on_pipes(thread: threading.Thread) -> bool:
-    """Whether it is the housekeeper of a pool of multiprocessing, which does nothing but wait for pipes."""
+    """Whether it is the management thread of a multiprocessing pool, which only waits for pipes."""
     return getattr(getattr(thread, "_target", None), "__name__", "") == "_handle_workers"
 
 
 def may_wake(thread: threading.Thread) -> bool:
-    """Whether a thread around a run may have something for it: not an idle worker, nor one of the test's machinery."""
+    """Whether a thread outside a run may wake it: it is neither an idle worker nor part of the test's machinery."""
     target: Any = getattr(thread, "_target", None) or getattr(thread, "function", None)
     module = str(getattr(target, "__module__", "") or type(thread).__module__)
     return thread.ident != threading.get_ident() and thread is not threading.main_thread() and not module.startswith(_HARNESS)

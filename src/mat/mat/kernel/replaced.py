@@ -1,4 +1,4 @@
-"""Replacements for functions of the standard library while a world is in place; each asks the world first.
+"""Replacements for functions of the standard library while a world is installed; each asks the world first.
 
 `REPLACED` lists what is replaced where. `BOUND_EARLIER` finds the replacement for a name that was bound before the run.
 """
@@ -52,7 +52,7 @@ _BOOTED_NS: Final = 1_000_000 * 10**9
 _REAL_TIME: Final = SimpleNamespace(
     **{**{name: getattr(time, name) for name in dir(time) if not name.startswith("_")}, "sleep": probe.pause}
 )
-"""For what waits for another process: virtual sleeps would spin."""
+"""Real time, for waits for another process, in which virtual sleeps would spin."""
 
 
 # -- time -------------------------------------------------------------------------------------------------------------
@@ -67,7 +67,7 @@ def _sleep(seconds: float, /) -> None:
 
 
 def _looking() -> World | None:
-    """The world of the calling thread, which reads the clock."""
+    """The world of the calling thread; notes that it reads the clock."""
     world = mine()
     if world is not None:
         world.looked_at()
@@ -80,7 +80,7 @@ def _monotonic() -> float:
 
 
 def _deadline_clock() -> float:
-    """The same for the standard library's own waits, which are no polls."""
+    """Like `_looking`, for the standard library's own waits, which are not polls."""
     world = mine()
     return clocks.real_monotonic() if world is None else world.monotonic_s()
 
@@ -119,7 +119,7 @@ def _done(self: concurrent.futures.Future[Any]) -> bool:
 
 
 def _looked() -> bool:
-    """Somebody has asked whether something has come yet, and it has not."""
+    """Note a poll of something that has not happened yet."""
     locks.polled()
     return False
 
@@ -242,7 +242,7 @@ def _inheriting(turns: Scheduler, simulated: SimulatedThread, run: Callable[[], 
         try:
             if not simulated.ended:
                 context.run(run)
-        except (RunStopped, SystemExit):  # the run is over; its owner has been told
+        except (RunStopped, SystemExit):  # the run is over; its owner knows
             pass
         finally:
             turns.leave(simulated)
@@ -251,7 +251,7 @@ def _inheriting(turns: Scheduler, simulated: SimulatedThread, run: Callable[[], 
 
 
 def _start_new_thread(function: Callable[..., Any], args: tuple[Any, ...], kwargs: Any = None, /) -> int:
-    """A thread without an object: it takes turns too."""
+    """Start a thread without a Thread object, which takes turns, too."""
     world = guarding()
     if world is None or world.turns is None:
         return _real_start_new_thread(function, args, {} if kwargs is None else kwargs)
@@ -322,7 +322,7 @@ def _is_native(executor: Any, turns: Scheduler) -> bool:
 
 
 def start_real(self: threading.Thread) -> None:
-    """In real time threads inherit the context, and that is all."""
+    """Start a thread in real time, where it only inherits the context."""
     world = worlds.current()
     if world is not None and world.guarded:
         context, run = copy_context(), self.run

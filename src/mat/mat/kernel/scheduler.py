@@ -1,13 +1,13 @@
-"""Threads of a run take turns: one runs at a time, until it blocks or ends, and who comes next is decided here.
+"""Schedule the threads of a run in turns: one runs at a time, until it blocks or ends, and the scheduler picks the next.
 
 Blocking on a lock, a condition, an event, a queue, a future, a join or a sleep hands over to the thread that could go on
 longest ago; when nobody can, virtual time jumps to the earliest deadline; when there is none either, that is a deadlock, and
-it is named. So a run with threads is a function of its spec, like any other (L1).
+it is reported. So a run with threads is a function of its spec, like any other (L1).
 
 A thread that blocks where no hand-over happens (a lock of a C extension, a read from a pipe) is noticed after a grace of real
-time; the others go on beside it, and the run is marked: its order is not controlled. The same happens to one that computes
+time; the others go on without it, and the run is marked: its order is not controlled. The same happens to one that computes
 for long while others could go on. One that polls (the clock, an event, a future, `sleep(0)`) lets run time pass after so many
-looks, and is not marked. Jobs of an executor whose threads were not started in the run get their turns as its own threads do.
+polls, and is not marked. Jobs of an executor whose threads were not started in the run take turns like its own threads.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ from mat.kernel.threads import HeldCall, Outside, SimulatedThread, Surroundings,
 _SLICE_S: Final = 0.02
 """Real seconds between looks at what is outside the run."""
 _PACE_S: Final = 0.05
-"""Real seconds before time jumps beside a thread that was left behind: it may come back."""
+"""Real seconds before time jumps while a thread is left behind, which may come back."""
 
 
 class Scheduler:
-    """The threads of one world. Whoever holds the turn calls its methods; `wake` may be called by anybody."""
+    """The scheduler of one world's threads. Only the thread with the turn calls its methods; any thread may call `wake`."""
 
     def __init__(self, world: Surroundings) -> None:
         self._world = world
@@ -65,7 +65,7 @@ class Scheduler:
         return SimulatedThread(name, self._count, ident)
 
     def me(self) -> SimulatedThread | None:
-        """The calling thread, where it takes turns in this world."""
+        """The calling thread, if it takes turns in this world."""
         return self.threads.get(threading.get_ident())
 
     @property
@@ -81,13 +81,13 @@ class Scheduler:
         return self.over or (not self._world.guarded and self.foreign.alive())
 
     def deadline_ns(self, seconds: float) -> int | None:
-        """The run time that is so many seconds ahead; None where they are negative, for ever."""
+        """The run time that is this many seconds ahead; None (never) if negative."""
         return None if seconds < 0 else self._world.clock.at_ns + math.ceil(seconds * 1e9)
 
     # -- blocking and waking ----------------------------------------------------------------------------------------
 
     def block(self, thread: SimulatedThread, key: Any, deadline_ns: int | None, outside: Outside | None = None) -> bool:
-        """Hand over until `key` is woken (True) or the deadline has come (False). RunStopped where the run has ended."""
+        """Hand over until `key` is woken (True) or the deadline has come (False). RunStopped if the run has ended."""
         thread.polls = 0
         return self._block(thread, key, deadline_ns, outside)
 
@@ -104,7 +104,7 @@ class Scheduler:
     def polled(
         self, thread: SimulatedThread, weight: int = 1, limit_ns: int | None = None, outside: Outside | None = None
     ) -> bool:
-        """It looked, and did not wait. After so many looks at one moment each lets run time pass: 1 ms, or a thousandth.
+        """Note a poll. After so many polls at one moment each lets run time pass: 1 ms, or a thousandth.
 
         No further than to `limit_ns`, where it has something to do. Returns whether time has passed.
         """
@@ -167,7 +167,7 @@ class Scheduler:
             self._ready.append(thread)
 
     def _release(self, thread: SimulatedThread) -> None:
-        """Give the turn away, where it is this thread's to give."""
+        """Give the turn away, if this thread has it."""
         if self._running is thread:
             self._running = None
             self._next()
@@ -205,7 +205,7 @@ class Scheduler:
             raise RunStopped(reason)
 
     def _patience_s(self, thread: SimulatedThread) -> float:
-        """Real seconds until it looks again. Where nobody has the turn, something outside is waited for: one of them looks."""
+        """Real seconds until a waiting thread looks again. If nobody has the turn, the run waits for something outside."""
         looks = self._running is None and next(reversed(self._waiting), None) is thread
         return 0.001 if looks else limits.BLOCKED_S
 
@@ -306,7 +306,7 @@ class Scheduler:
         return self._quiet.seconds(clocks.real_monotonic(), self._switches) > limits.THREAD_GRACE_S
 
     def _stop(self, reason: str) -> None:
-        """The run is over: its owner is told where it waits, or when it next does."""
+        """End the run: its owner gets RunStopped where it waits, or at its next wait."""
         self._world.stopped(reason)
         self.owner.stop = reason
         if self.owner in self._waiting:
@@ -367,14 +367,14 @@ class Scheduler:
     # -- threads ----------------------------------------------------------------------------------------------------
 
     def enlist(self, name: str) -> SimulatedThread:
-        """A thread that is about to start: its turn comes after all that can run now."""
+        """Add a thread that is about to start: its turn comes after all that can run now."""
         with self._mutex:
             thread = self._simulated(name)
             self._ready.append(thread)
             return thread
 
     def dismiss(self, thread: SimulatedThread) -> None:
-        """A thread that could not be started."""
+        """Remove a thread that could not be started."""
         with self._mutex:
             if thread in self._ready:
                 self._ready.remove(thread)
@@ -427,7 +427,7 @@ class Scheduler:
                 self._take_turn(thread)
 
     def leave(self, thread: SimulatedThread) -> None:
-        """The thread has ended; those who wait for its end can go on."""
+        """Remove a thread that has ended; those that wait for its end can go on."""
         with self._mutex:
             if thread.finished:
                 return
@@ -441,7 +441,7 @@ class Scheduler:
             self._release(thread)
 
     def admit_job(self, executor: Any) -> SimulatedThread:
-        """A job for an executor whose threads are not of this run."""
+        """Add a job for an executor whose threads do not belong to this run."""
         with self._mutex:
             jobs = self._jobs.get(id(executor))
             if jobs is None:
@@ -451,7 +451,7 @@ class Scheduler:
             return job
 
     def end_job(self, executor: Any, job: SimulatedThread) -> None:
-        """The job has told its future. Also for one that was cancelled before it began."""
+        """End a job, whose future is done. Also for one that was cancelled before it began."""
         with self._mutex:
             jobs = self._jobs.get(id(executor))
             if job.finished or jobs is None:
@@ -469,7 +469,7 @@ class Scheduler:
     # -- who goes first ---------------------------------------------------------------------------------------------
 
     def call_ended(self) -> None:
-        """A call of somebody has ended; those held for it may go on."""
+        """Note that a call has ended; the calls held for it may go on."""
         for held in list(self.held):
             held.ended += 1
             held.left -= 1
@@ -478,7 +478,7 @@ class Scheduler:
                 held.release()
 
     def hold(self, thread: SimulatedThread, turns: int) -> int:
-        """Hold a thread until others have had their turns; how many of their calls ended."""
+        """Hold a thread until others have had their turns; returns how many of their calls ended."""
         if not self._ready:
             return 0
         held = HeldCall(turns, lambda: self.wake(held))
@@ -504,7 +504,7 @@ class Scheduler:
         self._idling = self._busy = False
 
     def disband(self) -> None:
-        """The world is taken away. Whoever waits with a deadline, or waits for ever and would keep the process, ends with it.
+        """End the world's threads: those that wait with a deadline, or wait for ever and would keep the process alive.
 
         Daemons and idle workers of executors that wait for ever go on doing so, in real time: they may serve the next run.
         """

@@ -1,4 +1,4 @@
-"""The threads that take part in a run's turns, and what the scheduler needs of those around it."""
+"""The threads that take turns in a run, and what the scheduler needs from its surroundings."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from typing import Any, Final, Protocol
 from mat.kernel import clock as clocks
 
 allocate_lock: Final = threading._allocate_lock  # type: ignore[attr-defined]
-"""The real primitive, whatever a world has put in its place; so is `real_rlock`."""
+"""The real primitive, even while a world has replaced it; so is `real_rlock`."""
 real_rlock: Final = threading.RLock
 
 
 class Outside(Protocol):
-    """What may wake a waiting thread from outside the run: an event loop with descriptors of its own."""
+    """Something outside the run that can wake a waiting thread: an event loop with its own descriptors."""
 
     def listens(self) -> bool: ...
     def look(self, seconds: float) -> bool:
@@ -68,7 +68,7 @@ class SimulatedThread:
 
 
 class HeldCall:
-    """A call that lets others go first: `release` lets it go on. `ended` counts the calls of others meanwhile."""
+    """A call that lets others go first: `release` lets it go on. `ended` counts the other calls in the meantime."""
 
     __slots__ = ("ended", "left", "release")
 
@@ -77,7 +77,7 @@ class HeldCall:
 
 
 class Surroundings(Protocol):
-    """What the scheduler needs of its world. `guarded`: a run is open."""
+    """What the scheduler needs from its world. `guarded`: a run is open."""
 
     guarded: bool
 

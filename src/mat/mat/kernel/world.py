@@ -1,4 +1,4 @@
-"""The world of a run: its clock, its randomness and its threads. One at a time is in place in a process (see install)."""
+"""The world of a run: its clock, its randomness and its threads. A process has one installed at a time (see `install`)."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ _current: World | None = None
 
 
 class _VirtualLoop(Protocol):
-    """What the world asks of an event loop in virtual time (mat.kernel.loop)."""
+    """What the world needs from an event loop in virtual time (mat.kernel.loop)."""
 
     def others_ready(self) -> bool: ...
     async def hold(self, turns: int) -> int: ...
 
 
 def current() -> World | None:
-    """The world in place, if any."""
+    """The installed world, if any."""
     return _current
 
 
@@ -39,7 +39,7 @@ def put_in_place(world: World | None) -> None:
 
 
 def mine() -> World | None:
-    """The world, where it is virtual and the calling thread belongs to it."""
+    """The installed world, if it is virtual and the calling thread belongs to it."""
     world = _current
     return world if world is not None and world.turns is not None and world.turns.me() is not None else None
 
@@ -84,7 +84,7 @@ class World:
     # -- time -------------------------------------------------------------------------------------------------------
 
     def sleep(self, seconds: float) -> None:
-        """Sleep in run time; RunStopped where that leads beyond the horizon, so that an endless wait ends."""
+        """Sleep in run time; RunStopped beyond the horizon, so that an endless wait ends."""
         turns = self.turns
         me = None if turns is None else turns.me()
         if turns is None or me is None or turns.alone:
@@ -118,7 +118,7 @@ class World:
         return self.guarded and self.ends_at_ns is not None and self.clock.now_ns() > self.ends_at_ns
 
     def stopped(self, reason: str) -> None:
-        """The run is ended from outside the agent: no further step is taken. Outside a run a deadlock is an error."""
+        """End the run from outside the agent: no further step is taken. Outside a run a deadlock is an error."""
         if self.on_stop is not None:
             self.on_stop(reason)
         elif reason == "deadlock":
@@ -132,14 +132,14 @@ class World:
         return 1_000_000.0 + self.clock.at_ns / 1e9
 
     def wall_ns(self) -> int:
-        """What the wall clock says to whoever reads it: the time of the run, but for the harness in threads of its own."""
+        """The wall clock: the time of the run, except for the harness in its own threads."""
         if not self.owns_thread() and names.by_the_machine(str(sys._getframe(1).f_globals.get("__name__"))):
             return self.booted_ns + clocks.real_monotonic_ns()
         self.looked_at()
         return clocks.EPOCH_S * 10**9 + self.clock.at_ns
 
     def looked_at(self) -> None:
-        """Somebody has read the clock: one who does so without end lets time pass."""
+        """Note that the clock was read: reading it again and again lets time pass."""
         self.looks += 1
         turns = self.turns
         me = None if turns is None else turns.me()
@@ -162,17 +162,17 @@ class World:
         return 0 if scheduler is None or me is None else scheduler.hold(me, turns)
 
     async def let_others_async(self, turns: int) -> int:
-        """The same for the calling task."""
+        """Like `let_others`, for the calling task."""
         loop = _running_loop()
         return 0 if loop is None else await loop.hold(turns)
 
     def call_ended(self) -> None:
-        """A call has crossed its boundary: whoever was held for it may go on."""
+        """Note that a call has crossed its boundary: the calls held for it may go on."""
         if self.turns is not None and self.turns.held:
             self.turns.call_ended()
 
     def check_loop(self) -> None:
-        """Mark the run where the calling coroutine is driven by a loop whose timers are not this world's."""
+        """Mark the run if the calling coroutine runs on a loop whose timers do not belong to this world."""
         loop = asyncio._get_running_loop()
         if self._checked is loop and loop is not None:
             return

@@ -1,4 +1,4 @@
-"""Dividing a budget among contracts, exactly: what is given never adds up to more than there is (Sec. 6.1)."""
+"""Divide a budget among contracts exactly: the parts never add up to more than the whole (Sec. 6.1)."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from mat.core.errors import SpecError
 
 
 def proportional(total: int, weights: Mapping[str, int]) -> dict[str, int]:
-    """b_j = w_j / sum(w) * total, rounded down; what rounding leaves goes to the largest remainders, the first of equals first.
+    """Divide by weights, b_j = w_j / sum(w) * total; rounding gives to the largest remainders, in order.
 
     `total` is what may be allocated, B - B_reserve, in smallest units.
 
@@ -32,14 +32,14 @@ def proportional(total: int, weights: Mapping[str, int]) -> dict[str, int]:
 
 
 def equal(total: int, names: Iterable[str]) -> dict[str, int]:
-    """b_j = total / n, where nobody knows how hard the tasks are; what rounding leaves goes to the first."""
+    """Divide equally, b_j = total / n, if nobody knows how hard the tasks are; the first get what rounding leaves."""
     return proportional(total, dict.fromkeys(names, 1))
 
 
 def negotiated(total: int, requests: Mapping[str, int], caps: Mapping[str, int] | int | None = None) -> dict[str, int]:
-    """What each asked for, up to its cap; where that is more than there is, in proportion to it.
+    """Divide by requests, each up to its cap; in proportion if they exceed the total.
 
-    A cap keeps who claims too much from pushing out the others: it counts before the division.
+    A cap, applied before the division, keeps an excessive request from crowding out the others.
 
     >>> negotiated(100, {"honest": 40, "greedy": 1000}, caps=60)
     {'honest': 40, 'greedy': 60}

@@ -1,4 +1,4 @@
-"""A resource contract C = (I, O, S, R, T, Phi, Psi) as a frozen value (Sec. 4.1, 4.2)."""
+"""Resource contracts as frozen values: C = (I, O, S, R, T, Phi, Psi) (Sec. 4.1, 4.2)."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ Schema: TypeAlias = Any
 """A type (a dataclass, `list[str]`, a pydantic model; a TypedDict, before Python 3.12 that of typing_extensions), checked by
 pydantic and not converted; None for anything."""
 EXHAUSTED: Final = "exhausted"
-"""A termination condition by name: some budget is spent to its last unit."""
+"""A termination condition by name: some budget is completely spent."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Check:
-    """A named condition on a value: `holds(value)` says whether it is met, and `text` what it asks for."""
+    """A named condition on a value: `holds(value)` says whether it is met, `text` what it requires."""
 
     name: str
     holds: Callable[[Any], object]
@@ -31,7 +31,7 @@ class Check:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Inputs:
-    """I: what the agent is given. `rules` are asked of what the schema lets pass; `prepare` makes what the agent gets of it."""
+    """I: the input of the agent. `rules` check input that fits the schema; `prepare` converts it for the agent."""
 
     schema: Schema = None
     rules: tuple[Check, ...] = ()
@@ -40,9 +40,9 @@ class Inputs:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Output:
-    """O: what it delivers. `quality` gives a share between 0 and 1 of an output, at least `least_quality` (Q_min).
+    """O: the output that the agent delivers. `quality` rates it between 0 and 1; at least `least_quality` (Q_min) is needed.
 
-    `format` checks the form, such as Markdown with severity labels. An output may meet all of this and fail the criteria.
+    `format` checks the form, such as Markdown with severity labels. An output can meet all of this and still fail the criteria.
     """
 
     schema: Schema = None
@@ -53,7 +53,7 @@ class Output:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Skill:
-    """One of S: a port that may be called, as `tool:search`, `model:planner`, `retriever:kb`, or a tool's bare name.
+    """One of S: a port that the agent may call, as `tool:search`, `model:planner`, `retriever:kb`, or a tool's bare name.
 
     `cost`: what one call is expected to consume; it is reserved before the call. `success`: the probability that it works.
     """
@@ -69,7 +69,7 @@ class Skill:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Criterion:
-    """(phi, w) of Phi: a condition on (output, status) and its weight."""
+    """A success criterion, (phi, w) of Phi: a condition on (output, status) and its weight."""
 
     name: str
     holds: Callable[[Any, ContractStatus], object]
@@ -78,7 +78,7 @@ class Criterion:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EndCondition:
-    """One of Psi: a condition on the status after each spending under which the contract ends, successful or not."""
+    """A termination condition, one of Psi: checked after each spending, it ends the contract, successful or not."""
 
     name: str
     holds: Callable[[ContractStatus], object]
@@ -86,7 +86,7 @@ class EndCondition:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HandsOn:
-    """A contract on contracting: which skills and modes its sub-contracts may have, at any depth. None: any of its own."""
+    """Limits on delegation: which skills and modes the sub-contracts may have, at any depth. None: any of its own."""
 
     skills: tuple[str, ...] | None = None
     modes: tuple[str, ...] | None = None
@@ -94,16 +94,16 @@ class HandsOn:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResourceContract:
-    """What an agent may consume, until when, for what, and when it is done.
+    """What an agent may consume, for how long, for which task, and when the task is done.
 
-    `budgets`: R, resource -> amount; the names are open, see `mat.core.resources.METERED` for those that are counted by
-    themselves. Money is in the unit of `prices`, time in seconds. `duration_s`: T, from activation; None for no limit.
-    `skills`: S, None for any. `criteria` with `threshold`: Phi is met where the weights of the criteria that hold sum up to
+    `budgets`: R, resource -> amount; the names are open; those in `mat.core.resources.METERED` are counted
+    automatically. Money is in the unit of `prices`, time in seconds. `duration_s`: T, from activation; None for no limit.
+    `skills`: S, None for any. `criteria` with `threshold`: Phi is met if the weights of the criteria that hold add up to
     at least `threshold`; by default all must hold. `ends_when`: Psi beyond what always ends a contract (a budget overrun, time,
     an error, a signal). `reserve_percent`: of each budget, kept back from sub-contracts. `warn_at`: percentages of a budget,
-    or of the time, that are told once. `depth`: how many levels of sub-contracts there may be below, None for any; their
-    number is a budget, `subcontracts`; `hands_on`: what they may be given. `mode`: the contract mode by name. SpecError tells
-    every problem in one go.
+    or of the time, that are each reported once. `depth`: how many levels of sub-contracts there may be below, None for any;
+    their number is a budget, `subcontracts`; `hands_on`: what they may be given. `mode`: the contract mode by name. SpecError
+    lists every problem.
     """
 
     name: str
@@ -136,7 +136,7 @@ class ResourceContract:
         if not isinstance(self.name, str) or not self.name or "#" in self.name:
             yield f"name={self.name!r} is not a name (a string without '#')"
         yield from _amount_problems("budgets", self.budgets)
-        for resource in self.budgets:  # the set is open, so that a slip would be a limit that nobody counts
+        for resource in self.budgets:  # the set is open, so a typo would be a limit that nobody counts
             meant = next((name for name in METERED if name in (f"{resource}s", f"{resource}es")), "")
             if meant:
                 yield f"{resource!r} is not counted; did you mean {meant!r}?"
@@ -157,7 +157,7 @@ class ResourceContract:
             yield from self._number_problems()
 
     def _success_problems(self) -> Iterable[str]:
-        """What is wrong with Phi, Psi and the quality asked for."""
+        """The problems of Phi, Psi and the required quality."""
         total = sum(item.weight for item in self.criteria)
         if any(item.weight < 0 for item in self.criteria):
             yield "a criterion has a negative weight"
@@ -207,7 +207,7 @@ class ResourceContract:
         return next((item for item in self.skills or () if item.port == port), None)
 
     def with_units(self, units: Mapping[str, int]) -> ResourceContract:
-        """The same contract with these budgets, in smallest units, in place of its own."""
+        """The same contract with other budgets, in smallest units."""
         parts = {name: Fraction(value, SCALES[name]) if name in SCALES else value for name, value in units.items()}
         return replace(self, budgets=parts)
 
@@ -235,7 +235,7 @@ def _amount_problems(where: str, given: Any) -> Iterable[str]:
 
 
 def problems_of(schema: Schema, value: Any, what: str) -> list[str]:
-    """What pydantic says against a value, a line each; nothing is converted on the way."""
+    """The problems that pydantic finds in a value, a line each; nothing is converted."""
     if schema is None:
         return []
     from pydantic import ValidationError
@@ -254,7 +254,7 @@ def _adapter(schema: Schema) -> Any:
 
 
 def _schema_problem(schema: Schema) -> str:
-    """Why pydantic can check nothing by this, or an empty text."""
+    """Say why pydantic cannot check by this schema, or give an empty text."""
     if schema is None:
         return ""
     if isinstance(schema, str | FunctionType):
@@ -269,9 +269,9 @@ def _schema_problem(schema: Schema) -> str:
 
 
 def beyond(contract: ResourceContract, above: Iterable[tuple[str, ResourceContract, int]]) -> Iterator[str]:
-    """Where a contract asks for what those above it never had, or do not hand on.
+    """The problems of a contract that asks for more than the contracts above it have, or hand on.
 
-    `above`: what a message calls each of them, the contract, and how many levels above it stands; the nearest have 1.
+    `above`: for each of them its name in messages, the contract, and its distance in levels, from 1.
     """
     for name, over, levels in above:
         if levels == 1:

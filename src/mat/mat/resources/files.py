@@ -1,8 +1,8 @@
-"""Resource contracts from files: YAML or JSON, as untrusted input.
+"""Load resource contracts from YAML or JSON files, which are untrusted input.
 
-A file says what from a closed vocabulary; nothing in it is imported, evaluated or called. What is a function (a check, a
-scorer, a format, a preparation) is named, and given by whoever loads the file. `load` says everything that is wrong in one
-SpecError, with lines where the format has them; `dumps` writes what `loads` reads back as the same contracts.
+A file uses a closed vocabulary; nothing in it is imported, evaluated or called. It refers to functions (a check, a
+scorer, a format, a preparation) by name, and the caller of `load` passes them in. `load` reports all problems in one
+SpecError, with line numbers if the format has them; `loads` reads what `dumps` writes as the same contracts.
 
     contracts:
       review:
@@ -33,14 +33,14 @@ from mat.resources.writing import data, dumps
 __all__ = ["data", "dumps", "load", "loads", "section"]
 
 CONTRACTS: Final = 1_000
-"""Contracts in one file, with those below others."""
+"""The largest number of contracts in one file, including nested ones."""
 EXTENSIONS: Final = 20
-"""Contracts that one takes over from, one after the other."""
+"""The longest chain of `extends`."""
 _NAME_CHARS: Final = 100
 _OWN: Final = ("extends", "contracts", "allocation", "divides", "caps", "weight")
-"""Keys that are not taken over by `extends`: they are about a contract's own place."""
+"""Keys that `extends` does not inherit, because they depend on a contract's own place."""
 _MERGED: Final = ("budgets", "prices")
-"""Keys of which `extends` takes over what is not named anew."""
+"""Keys whose entries `extends` inherits unless they are overridden."""
 
 
 # -- reading ------------------------------------------------------------------------------------------------------------
@@ -57,7 +57,7 @@ def load(
     modes: Mapping[str, ContractMode] | None = None,
     starts: datetime | None = None,
 ) -> dict[str, ResourceContract]:
-    """The contracts of a .yaml, .yml or .json file by name, those below another one as `above/name`.
+    """Load the contracts of a .yaml, .yml or .json file by name, nested ones as `above/name`.
 
     `checks` judge (output, status) for criteria, `scorers` give the quality of an output, `formats` judge its form,
     `preparers` make an input ready, `endings` judge a status; a file names them. `starts`: when the contracts will begin, which
@@ -83,7 +83,7 @@ def loads(
     starts: datetime | None = None,
     where: str = "contract file",
 ) -> dict[str, ResourceContract]:
-    """The contracts that a text holds: YAML, or JSON. See `load`."""
+    """Load contracts from a text in YAML or JSON. See `load`."""
     found, lines = data_of(text, json=json, kind="contract file", where=where)
     given = FileContext(
         checks=checks or {}, scorers=scorers or {}, formats=formats or {}, preparers=preparers or {}, endings=endings or {},

@@ -1,6 +1,6 @@
 """The ledger of a run: who may still spend how much, kept exact under concurrency, crashes and late settlements (Sec. 6.1).
 
-Each contract has an account for each resource that it was given a budget of. What it has not got an account of is charged to
+Each contract has an account for each resource that it has a budget for. Any other resource is charged to
 the nearest contract above that has one, so a limit on a parent holds in its whole tree. Of every account, at every moment,
 
     out + max(own + held, reserve) <= budget + what calls in flight overran
@@ -29,9 +29,9 @@ _NO_AMOUNTS: Final[Amounts] = {}
 
 
 class BudgetSpent(Blocked):
-    """What an agent meets where a contract does not allow a call: a budget is spent, a skill is not its own, it has ended.
+    """A resource contract does not allow a call: a budget is spent, a skill is missing, or the contract has ended.
 
-    `contract` and `resource` say which; `resource` is empty where no budget was the reason.
+    `contract` and `resource` say which; `resource` is empty if the reason was not a budget.
     """
 
     def __init__(self, reason: str, contract: str = "", resource: str = "") -> None:
@@ -164,7 +164,7 @@ class Ledger:
         ends: Callable[[ContractNode], str] | None = None,
         **facts: Any,
     ) -> ContractNode:
-        """A contract whose terms are known and whose work has not begun. Nothing is taken from anybody yet."""
+        """Add a contract whose terms are known and whose work has not begun. It takes no budget yet."""
         number = self._names[name] = self._names.get(name, 0) + 1
         depth = max((parent.depth + 1 for parent in parents), default=0)
         node = ContractNode(f"{name}#{number}", name, agent, tuple(parents), depth=depth, warn_at=tuple(warn_at), ends=ends)
@@ -182,7 +182,7 @@ class Ledger:
         reserve: Amounts = _NO_AMOUNTS,
         duration_ms: int | None = None,
     ) -> str:
-        """Take the budgets from those above, all or nothing; the reason where that cannot be, and the draft stays one.
+        """Take all budgets from the contracts above, or none; returns the reason if that fails, and the draft stays a draft.
 
         `allocations`: parent -> resource -> amount. Under the key "" stands what comes from outside: the budgets of a contract
         under nobody, and limits on what nobody above limits. MatError for allocations that mean nothing.
@@ -324,7 +324,7 @@ class Ledger:
         return f"{of}: nothing of {budget} is left, with {held} reserved by calls in flight"
 
     def reserve(self, key: str, node: ContractNode, needs: Amounts) -> dict[str, Any]:
-        """Hold what a call needs, under a key of its own, until it is settled. The entry's facts. Ask `refusal` before."""
+        """Reserve what a call needs until it is settled; returns the entry's facts. Call `refusal` before."""
         tracked = node.tracked
         taken = []
         for resource, need in needs.items():
@@ -337,7 +337,7 @@ class Ledger:
         return self._entry(node, amounts=facts)
 
     def settle(self, key: str, actual: Amounts | None, **more: Any) -> dict[str, Any]:
-        """A call has ended and consumed this; None where nobody knows: then what was reserved counts as spent.
+        """Settle a call with what it consumed; None if that is unknown: then the reserved amount counts as spent.
 
         The entry's facts; empty where there is nothing to settle, as for a call that was settled before.
         """
@@ -461,7 +461,7 @@ class Ledger:
     # -- the end --------------------------------------------------------------------------------------------------------
 
     def expire(self, node: ContractNode, now_ms: int) -> None:
-        """End whatever has run out of time, from the outermost contract down."""
+        """End all contracts that have run out of time, from the outermost down."""
         if node.due_ms is None or now_ms <= node.due_ms:
             self._warn_of_time(node, now_ms)
             return
@@ -544,7 +544,7 @@ class Ledger:
         return moved
 
     def close(self) -> None:
-        """The run has ended: what was never settled counts as spent, and what is still open is ended."""
+        """End the run: amounts that were never settled count as spent, and open contracts end."""
         for node in list(self.nodes.values()):
             if node.live:
                 self.expire(node, self._now_ms())
@@ -667,7 +667,7 @@ def _give(account: Account, taken: int, above: Account | None) -> None:
 
 
 def _check_allocations(node: ContractNode, allocations: Mapping[str, Amounts]) -> None:
-    """SpecError where budgets would come from nowhere, or from a contract that is not above."""
+    """Raise SpecError if budgets come from nowhere, or from a contract that is not above."""
     parents = [parent.id for parent in node.parents]
     problems = [f"{giver!r} is not above it" for giver in allocations if giver and giver not in parents]
     for giver, given in allocations.items():

@@ -1,4 +1,4 @@
-"""Contract modes, and what an agent makes of its budget: explore, write concisely, stop (Sec. 5.2 and 8.4).
+"""Contract modes, and how an agent uses its budget: explore, write concisely, stop (Sec. 5.2 and 8.4).
 
 A mode is a time limit, a reasoning effort and a rule, as data, of how an agent spends what is left: satisficing, after Simon.
 The two versions of the paper agree on the efforts and differ in the time-outs: 30, 60 and 90 seconds in the full version, 8, 10
@@ -32,7 +32,7 @@ EFFORTS: Final[tuple[Effort, ...]] = get_args(Effort)
 STOPPING: Final = (
     "calls", "model_calls", "tokens", "input_tokens", "reasoning_tokens", "output_tokens", "seconds", "money",
 )  # fmt: skip
-"""Resources that every call of a model needs: where one of them is spent there is nothing left to do. A spent limit of a tool,
+"""Resources that every call of a model needs: if one of them is spent, nothing can be done. A spent limit of a tool,
 or of iterations (the last round is a round), only makes concise."""
 
 
@@ -40,7 +40,7 @@ or of iterations (the last round is a round), only makes concise."""
 class Band:
     """What an agent does while less than `below` percent of every budget, and of the time, is used or held by calls in flight.
 
-    `effort`: at most so much thought. `share`: the percentage of the tokens left that one call may take.
+    `effort`: at most this reasoning effort. `share`: the percentage of the tokens left that one call may take.
     """
 
     below: int
@@ -52,7 +52,7 @@ class Band:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CallPlan:
-    """How an agent should make its next call. `max_tokens` is None where nothing limits tokens; `why` is for people."""
+    """How an agent should make its next call. `max_tokens` is None if nothing limits tokens; `why` is for people."""
 
     effort: Effort
     max_tokens: int | None
@@ -66,7 +66,7 @@ class CallPlan:
 class ContractMode:
     """A contract mode. `bands`: by rising `below`; what is tighter than the last band is planned as the last one.
 
-    SpecError where a tighter band allows more than the one before it: then an agent would spend more because it has less.
+    SpecError if a tighter band allows more than the one before it: then an agent would spend more because it has less.
     """
 
     name: str
@@ -110,7 +110,7 @@ class ContractMode:
 
 
 def plan(status: ContractStatus, mode: ContractMode, *, prompt_tokens: int = 0) -> CallPlan:
-    """What an agent in this mode does with what is left: a pure function, in integers, so that a scripted model can follow it.
+    """Plan the next call from what is left: a pure function, in integers, so that a scripted model can follow it.
 
     An agent that has less never gets a plan with more effort, more freedom or more tokens.
     """
@@ -156,7 +156,7 @@ def _room(status: ContractStatus, prompt_tokens: int) -> int | None:
 
 
 def _ended(status: ContractStatus) -> str:
-    """Why no further call can be made, or an empty text."""
+    """Say why no further call can be made, or give an empty text."""
     if status.state != "active":
         return f"the contract is {status.state}"
     if status.duration_ms is not None and status.elapsed_ms > status.duration_ms:

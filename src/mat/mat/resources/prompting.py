@@ -1,6 +1,6 @@
-"""Soft enforcement: telling a model what it may still use, so that it can regulate itself (Sec. 5.2 and 7.2).
+"""Soft enforcement: tell a model what it may still use, so that it can regulate itself (Sec. 5.2 and 7.2).
 
-Nothing here enforces anything: a model may ignore it, and the mediator blocks it where the budget ends all the same. The texts
+Nothing here enforces anything: a model may ignore it, and the mediator blocks calls beyond the budget in any case. The texts
 are functions of the contract and the status alone, so two equal runs show a model the same.
 
     reply = model(system=prompt(work), prompt=task)
@@ -55,7 +55,7 @@ def fragment(contract: ResourceContract, status: ContractStatus, *, mode: Contra
 
 
 def reminder(contract: ResourceContract, status: ContractStatus, *, mode: ContractMode | None = None) -> str:
-    """What a model is told between two steps: the status line, what has passed a threshold, and what to do."""
+    """A message for a model between two steps: the status line, exceeded thresholds, and what to do."""
     lines = [_plain(status.line()), *(f"Warning: {text}" for text in warnings(contract, status))]
     if mode is not None:
         lines.append(advice(plan(status, mode)))

@@ -1,9 +1,9 @@
-"""Files that people write, read as untrusted input: YAML or JSON with lines, and what is wrong with them in words.
+"""Read files that people write as untrusted input: YAML or JSON with line numbers, and their problems in words.
 
-Resource contracts are read with it and, from the room above, policies. A file says what from a closed vocabulary; nothing in
+Resource contracts are read with it and, from the room above, policies. A file uses a closed vocabulary; nothing in
 it is imported, evaluated or called. A vocabulary is made of types for pydantic: `From` names the keys of a mapping and the
 function (a dataclass, mostly) that makes a value of them, so that a file is read straight into the values of the domain.
-`FileReader` notes every problem with its place and line, so that one SpecError tells them all.
+`FileReader` notes every problem with its place and line, and reports all of them in one SpecError.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ Where: TypeAlias = tuple[str | int, ...]
 """Where something stands in a file: keys, and places in lists."""
 _T = TypeVar("_T")
 _EXPRESSION_CHARS: Final = 1_000
-"""Length of a regular expression that we agree to compile."""
+"""The longest regular expression that is compiled."""
 
 
 # -- reading ----------------------------------------------------------------------------------------------------------
@@ -48,7 +48,7 @@ _EXPRESSION_CHARS: Final = 1_000
 def text_of(path: Path, kind: str) -> str:
     """The text of a .yaml, .yml or .json file of some kind, such as "policy"; SpecError where it cannot be read."""
     try:
-        if path.exists() and not path.is_file():  # reading a pipe would wait for whoever writes to it
+        if path.exists() and not path.is_file():  # reading a pipe would wait for its writer
             raise SpecError(f"cannot read the {kind} {path.name}: it is not a file", where=str(path))
         size = path.stat().st_size
         if size > limits.FILE_BYTES:
@@ -81,14 +81,14 @@ def _texts(data: object) -> Iterator[str]:
 
 
 class FileReader:
-    """Makes values of data from a file, and keeps what is wrong with it."""
+    """Makes values from the data of a file, and collects its problems."""
 
     def __init__(self, lines: Mapping[Where, int], where: str) -> None:
         self._lines, self._where = lines, where
         self.problems: list[str] = []
         self._told: set[str] = set()
         self.noted = 0
-        """How often a problem was met: what is read twice tells its problems once, and is no less wrong."""
+        """How often a problem was found: data that is read twice reports its problems once."""
 
     def error(self, kind: str, *, why: str, fix: str) -> SpecError:
         """All problems in one."""
@@ -268,7 +268,7 @@ _FORMS: Final = ("<text>", "<list>", "<mapping>")
 
 
 def named(name: str, known: Mapping[str, _T], *, what: str, argument: str) -> tuple[str, _T]:
-    """The name of a function that whoever loads a file gives, with that function."""
+    """The name of a function that the caller of `load` passes in, with that function."""
     if name not in known:
         given = f"load({argument}=) has {', '.join(sorted(known))}" if known else f"pass it with load({argument}=)"
         raise wrong(f"no {what} is called {name!r}{did_you_mean(name, known)}; {given}")
@@ -508,7 +508,7 @@ def _integer(text: str, line: int) -> int:
 
 
 def words(item: Any) -> str:
-    """One of pydantic's problems."""
+    """A problem that pydantic found, in words."""
     match item["type"]:
         case "wrong":
             return str(item["msg"])

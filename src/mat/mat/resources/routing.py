@@ -1,4 +1,4 @@
-"""Who gets a task: matching it against contracts, budgets for each potential branch, agents made to a contract (Sec. 6.2).
+"""Route tasks: match them against contracts, reserve budgets for each branch, and make agents for a contract (Sec. 6.2).
 
 ranked = match(Requirement(skills=("search",), budgets={"tokens": 500}), {"clerk": clerk, "lawyer": lawyer})
 
@@ -26,7 +26,7 @@ from mat.resources.work import Delegated, Work
 
 A = TypeVar("A")
 Make: TypeAlias = Callable[[ResourceContract], A]
-"""Makes an agent to a contract: what it may call, use and take, and what it has to deliver, stand there."""
+"""Makes an agent for a contract, which says what it may call and consume, and what it has to deliver."""
 
 
 # -- matching -----------------------------------------------------------------------------------------------------------
@@ -34,7 +34,7 @@ Make: TypeAlias = Callable[[ResourceContract], A]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Requirement:
-    """What a task asks for. `skills`: ports, as a contract names them; `budgets`: what it will take; `duration_s`: how long.
+    """What a task requires. `skills`: ports, as a contract names them; `budgets`: what it will take; `duration_s`: how long.
 
     `criteria`: names of criteria that must be among those it is accepted by; `least_quality`: the least Q_min it is held to.
     """
@@ -95,7 +95,7 @@ class Requirement:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Match:
-    """Whether a contract could take a task. `reasons`: what is against it where it does not fit, else what speaks for it."""
+    """Whether a contract fits a task. `reasons`: why it does not fit, or why it does."""
 
     name: str
     contract: ResourceContract
@@ -207,9 +207,9 @@ def _success(skill: Skill) -> Fraction:
 
 
 class Routing:
-    """Budgets for every branch that a task may take: all are taken in its block, or none, and BudgetSpent says why.
+    """Budgets for every branch that a task may take: its block reserves all of them, or none and raises BudgetSpent.
 
-    `choose` hands the task to one branch, and what the others hold is back at once: they are TERMINATED, "not chosen". Where
+    `choose` hands the task to one branch, and the others return their budgets at once: they are TERMINATED, "not chosen". If
     the block ends without a choice, all are. The time of a branch runs from its reservation on. What choosing costs is the
     router's own: it is paid of what the branches leave.
     """
@@ -296,7 +296,7 @@ class Routing:
 
 
 class Spawned(Generic[A]):
-    """An agent that is made to a contract, inside a block: `work` is its contract, `agent` what was made of it.
+    """An agent that is made for a contract, inside a block: `work` is its contract, `agent` what `make` returned.
 
     The contract is in force before the agent is made: there is no agent without a budget, and what making one takes is its own.
     """
@@ -371,9 +371,9 @@ def assign(
     task: str = "",
     inputs: Any = None,
 ) -> Spawned[A]:
-    """The best of a pool for a task; where none fits, an agent that `make` makes to `contract`, by default the requirement's.
+    """The best of a pool for a task; if none fits, an agent that `make` makes for `contract`, by default the requirement's.
 
-    SpecError with what is against each, where none fits and nobody makes one.
+    If none fits and there is no `make`, SpecError says why each does not fit.
     """
     ranked = match(requirement, {name: item.contract for name, item in pool.items()}, within=work)
     if ranked and ranked[0].fits:

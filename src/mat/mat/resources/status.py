@@ -1,4 +1,4 @@
-"""Monitor(C, t): what a contract has consumed, how much of it that is, and how a model is told (Sec. 5.2)."""
+"""The status of a contract: what it has consumed, its utilisation, and a line for models (Monitor(C, t), Sec. 5.2)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What stands in contract files for functions and types: named functions, allow-lists at paths, conditions, schemas.
+"""The terms that replace functions and types in contract files: named functions, allow-lists, conditions, schemas.
 
 All are values that compare equal where they say the same, so that a contract from a file can be written and read back.
 """
@@ -22,7 +22,7 @@ from mat.resources.reading import Where, all_wrong, kind_of
 from mat.resources.status import ContractStatus
 
 NamedCallable: TypeAlias = Callable[..., Any]
-"""What a file names and whoever loads it gives."""
+"""A function that a file names and the caller of `load` passes in."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,7 +120,7 @@ def _of_time(status: ContractStatus) -> Fraction:
 
 
 def condition(text: str) -> StatusCondition:
-    """A condition from its text; SpecError where it is none."""
+    """Parse a condition; SpecError if the text is not one."""
     found = _CONDITION.fullmatch(text)
     if found is None:
         raise SpecError(

@@ -1,4 +1,4 @@
-"""What a contract file can say: types for pydantic that read each part straight into the values of `mat.resources`."""
+"""The vocabulary of contract files: types for pydantic that read each part straight into the values of `mat.resources`."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ from mat.resources.reading import (
 from mat.resources.terms import Fitting, NamedCallable, NamedFunction, StatusCondition, condition, is_json, schema_of
 
 _LARGEST: Final = 10**18
-"""Amounts are smaller than this: what is added up and shown stays a number that people can read."""
+"""Amounts are smaller than this, so that sums stay readable."""
 
 
 # -- what makes the parts of a contract ---------------------------------------------------------------------------------
@@ -54,7 +54,7 @@ _LARGEST: Final = 10**18
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileContext:
-    """What whoever loads a file gives to it, by name."""
+    """The functions that the caller of `load` passes in, by name."""
 
     checks: Mapping[str, NamedCallable] = field(default_factory=dict)
     scorers: Mapping[str, NamedCallable] = field(default_factory=dict)

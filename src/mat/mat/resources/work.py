@@ -7,7 +7,7 @@
         work.deliver(report)
 
 Inside a run, every call in the block is metered by the mediator, reserved before and settled after, and blocked where the
-budget does not hold it. Outside a run calls are plain calls: only what the block itself declares is counted.
+budget is too small. Outside a run calls are plain calls: only what the block itself declares is counted.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ from mat.resources.status import ContractStatus
 
 T = TypeVar("T")
 working: ContextVar[Work | None] = ContextVar("mat_contract", default=None)
-"""The contract that whoever acts in this context works under."""
+"""The contract that the agent of this context works under."""
 
 
 class Accounting(Protocol):
-    """A session as this module needs it: it keeps a ledger, and writes down what the ledger tells."""
+    """A session as this module needs it: it keeps a ledger and records its entries."""
 
     @property
     def elapsed_ms(self) -> int: ...
@@ -53,7 +53,7 @@ class Accounting(Protocol):
 
 
 class _Apart:
-    """Keeps the ledger of contracts outside any run, in real time; its entries are not kept."""
+    """The ledger of contracts outside any run, in real time; its entries are not kept."""
 
     def __init__(self) -> None:
         self._lock = threading.RLock()
@@ -77,7 +77,7 @@ class _Apart:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Delivery:
-    """What became of an output. `accepted`: the contract is FULFILLED. `problems`: what stands against it, a line each."""
+    """The result of a delivery. `accepted`: the contract is FULFILLED. `problems`: why not, a line each."""
 
     accepted: bool
     problems: tuple[str, ...]
@@ -91,10 +91,10 @@ class Delivery:
 
 
 class Work:
-    """A contract in the hands of an agent. Drafted when made; ACTIVE from `activate` or its block on; ends once.
+    """The work of an agent under a contract: DRAFTED at first, ACTIVE from `activate` or its block on, ended once.
 
     As a context manager, plain or async, it activates the contract, lets the agent act under it, and at the end of the block
-    FULFILS it where nothing is left to deliver, or TERMINATES it with the cause: an exception, or what was not delivered.
+    FULFILS it if nothing is left to deliver, or TERMINATES it with the cause: an exception, or what was not delivered.
     """
 
     keeper: Accounting
@@ -144,7 +144,7 @@ class Work:
 
     @property
     def cause(self) -> str:
-        """Why it ended, where it did not end as FULFILLED."""
+        """Why the contract ended, unless it was FULFILLED."""
         return self.node.cause
 
     @property
@@ -153,7 +153,7 @@ class Work:
 
     @property
     def inputs(self) -> Any:
-        """What the agent works on: validated, and prepared as the contract says."""
+        """The input of the agent: validated, and prepared as the contract says."""
         return self._inputs
 
     def _drafted(self) -> ContractNode:
@@ -187,7 +187,7 @@ class Work:
         )  # fmt: skip
 
     def activate(self) -> Work:
-        """Take the budgets from above and begin; BudgetSpent where they are not to be had, and the draft is TERMINATED."""
+        """Take the budgets from above and begin; if they are not available, BudgetSpent, and the draft is TERMINATED."""
         upstream = [item for item in self._after if item.state != "fulfilled"]
 
         def begin(ledger: Ledger) -> str:
@@ -218,7 +218,7 @@ class Work:
         return {self.parents[0].id: limited, **({"": outside} if outside else {})}
 
     def deliver(self, output: Any) -> Delivery:
-        """Hand over the result. FULFILLED where it is what the contract asks for; otherwise the work goes on."""
+        """Deliver the result: FULFILLED if it is what the contract requires; otherwise the work goes on."""
         spec, contract = self.contract.output, self.contract
         problems = problems_of(spec.schema, output, "output")
         quality = None
@@ -253,7 +253,7 @@ class Work:
         return self._delivered
 
     def cancel(self, cause: str = "cancelled") -> None:
-        """The signal from outside: TERMINATED, with what is below it. Nothing happens where it has ended."""
+        """Cancel the contract and those below it: TERMINATED. Does nothing if it has ended."""
 
         def end(ledger: Ledger) -> None:
             if not self.node.ended:
@@ -262,7 +262,7 @@ class Work:
         self.keeper.account(end)
 
     def _finished(self, error: BaseException | None) -> None:
-        """The block has ended."""
+        """End the contract at the end of its block."""
 
         def end(ledger: Ledger) -> None:
             ledger.expire(self.node, self.keeper.elapsed_ms)
@@ -281,7 +281,7 @@ class Work:
 
     @property
     def asks_for_output(self) -> bool:
-        """Whether it is fulfilled by an output alone."""
+        """Whether only an output fulfils the contract."""
         output = self.contract.output
         return bool(self.contract.criteria or output.schema is not None or output.quality or output.format)
 
@@ -313,7 +313,7 @@ class Work:
     # -- spending -------------------------------------------------------------------------------------------------------
 
     def spend(self, what: str = "", /, **consumed: AmountInput) -> None:
-        """Count what is consumed outside of calls, such as `work.spend(gpu_seconds=3)`; BudgetSpent where it does not fit."""
+        """Count consumption outside of calls, such as `work.spend(gpu_seconds=3)`; BudgetSpent if the budget is too small."""
         needs = amounts(consumed, f"{self.id} spends")
 
         def charge(ledger: Ledger) -> tuple[str, str]:
@@ -322,7 +322,7 @@ class Work:
         self._refused(*self.keeper.account(charge, step=True))
 
     def iterations(self) -> Iterator[int]:
-        """Rounds, counted from 1, for as long as the contract allows them: it ends where the budget of iterations is spent."""
+        """Rounds, counted from 1, until the budget of iterations is spent or the contract ends."""
         number = 0
         while True:
             try:
@@ -335,7 +335,7 @@ class Work:
             yield number
 
     def reserve(self, **needed: AmountInput) -> Reservation:
-        """Hold a budget for something that is no port, in a block that settles it. BudgetSpent where it is not there."""
+        """Reserve a budget for something other than a port, in a block that settles it. BudgetSpent if it is not available."""
         return Reservation(self, amounts(needed, f"{self.id} reserves"))
 
     def _refused(self, resource: str, why: str) -> None:
@@ -357,7 +357,7 @@ class Work:
     def consumption(
         self, kind: str, name: str, *, invoked: int, elapsed_ms: int, usage: Mapping[str, Any], needs: Amounts
     ) -> dict[str, int]:
-        """What a call consumed, as far as that is known; of the rest, what was reserved for it. An attempt that reached nobody
+        """What a call consumed, as far as known; for the rest, the reserved amounts. An attempt that did not reach the port
         is one call, and neither tokens nor money."""
         used = usage or {resource: needs[resource] for resource in _TOKENS if needs.get(resource)}
         found = metered(kind, name, elapsed_ms, used if invoked else {}, self._prices if invoked else {})
@@ -367,7 +367,7 @@ class Work:
     # -- what is left ---------------------------------------------------------------------------------------------------
 
     def status(self) -> ContractStatus:
-        """Monitor(C, t), now."""
+        """The current status of the contract, Monitor(C, t)."""
         return self.keeper.account(lambda ledger: self._status(self.node))
 
     def _status(self, node: ContractNode) -> ContractStatus:
@@ -386,20 +386,20 @@ class Work:
         )  # fmt: skip
 
     def left(self, resource: str) -> int | None:
-        """What a call may still take of it, in smallest units; None where nothing limits it."""
+        """How much of a resource a call may still take, in smallest units; None without a limit."""
         account = self.node.tracked.get(resource)
         return None if account is None else max(0, account.free)
 
     # -- below ----------------------------------------------------------------------------------------------------------
 
     def objections(self, contract: ResourceContract) -> Iterator[str]:
-        """Why a contract cannot stand below this one, whatever is left: what it asks for, this one or one above never had."""
+        """Why a contract cannot be below this one, whatever is left: it requires what this one, or one above, never had."""
         return beyond(contract, _above(self))
 
     def draft(
         self, contract: ResourceContract, *, agent: str, inputs: Any = None, after: Sequence[Work] = (), role: str = ""
     ) -> Work:
-        """A sub-contract, drafted: its budgets are taken from this one when it is activated. SpecError where it asks for more
+        """Draft a sub-contract; it takes its budgets from this one when it is activated. SpecError if it requires more
         than this contract has in all, for other skills, or for a deeper level than it allows."""
         return Work(contract, agent=agent, inputs=inputs, parents=(self,), after=after, role=role)
 
@@ -419,10 +419,10 @@ class Work:
     def split(
         self, shares: Mapping[str, int] | Iterable[str], resources: Iterable[str] | None = None
     ) -> dict[str, dict[str, int]]:
-        """Budgets in smallest units for several contracts below, name -> resource -> amount, out of what may be allocated.
+        """Divide what may be allocated among several sub-contracts: name -> resource -> amount, in smallest units.
 
         A mapping gives weights (proportional), names alone get equal parts. Limits on single ports, and the number of
-        sub-contracts, are divided where they are named.
+        sub-contracts, are divided only if they are named.
         """
         if self.node.ended:
             raise BudgetSpent(f"contract {self.id} is {self.state}: it has nothing to divide", self.id)
@@ -446,7 +446,7 @@ class Work:
         return found
 
     def top_up(self, *, from_reserve: bool = False, **more: AmountInput) -> None:
-        """Raise this contract's budgets out of what the one above has free; BudgetSpent where that does not allow it."""
+        """Raise this contract's budgets out of what the one above has free; BudgetSpent if that is too little."""
         given = amounts(more, f"top up {self.id}")
         self._refused("", self.keeper.account(lambda ledger: ledger.reallocate(self.node, given, from_reserve=from_reserve)))
 
@@ -491,7 +491,7 @@ class Delegated:
 
 
 class Reservation:
-    """A budget held. `settle` says what was really used; without it, what was reserved counts as spent."""
+    """A reserved budget. `settle` says what was really used; without it, the whole reservation counts as spent."""
 
     __slots__ = ("_key", "_needs", "_work")
 
@@ -513,7 +513,7 @@ class Reservation:
         return self
 
     def settle(self, **consumed: AmountInput) -> None:
-        """What was used, at most once: a second settlement is not counted again."""
+        """Settle with what was really used; a second settlement does not count."""
         self._settled(amounts(consumed, f"{self._work.id} settles"))
 
     def _settled(self, actual: Amounts | None) -> None:
@@ -532,9 +532,9 @@ class Reservation:
 
 
 def contracted(contract: ResourceContract, *, agent: str = "", inputs: Any = None, role: str = "") -> Work:
-    """Work under a resource contract of its own, or under the one that is in force here: then as a sub-contract of it.
+    """Work under a resource contract; if another one is in force here, as a sub-contract of it.
 
-    Drafted now, active inside `with`. `agent`: who acts; by default whoever acts here.
+    It is drafted now, and active inside `with`. `agent`: who acts; by default the agent that acts here.
     """
     above = current()
     return Work(contract, agent=agent, inputs=inputs, parents=() if above is None else (above,), role=role)
@@ -555,9 +555,9 @@ _INPUT_CHARS_PER_TOKEN: Final = 4
 
 
 def estimate(kind: str, port: str, arguments: Mapping[str, Any], skill: Skill | None) -> dict[str, int]:
-    """What a call will consume, as far as that can be known before: resource -> amount, 0 where nobody can tell.
+    """Estimate what a call will consume: resource -> amount, 0 if unknown.
 
-    The skill's own cost goes before everything. Output tokens are the call's limit (`max_tokens` and its kin); input tokens a
+    The skill's declared cost takes precedence. Output tokens are the call's limit (`max_tokens` and similar); input tokens a
     quarter of the characters of its texts.
     """
     counted = {"tool_call": "tool_calls", "model_call": "model_calls", "retrieval": "searches"}[kind]
@@ -593,7 +593,7 @@ def _above(parent: Work) -> Iterator[tuple[str, ResourceContract, int]]:
 
 
 def _shares_problems(contract: ResourceContract, shares: Mapping[str, Amounts] | None, parents: int) -> Iterator[str]:
-    """Where what several contracts give is not what the contract has."""
+    """The problems of shares that do not add up to the contract's budgets."""
     if shares is None:
         if parents > 1:
             yield f"it does not say which of its {parents} parents pays what: give shares={{parent.id: {{resource: amount}}}}"

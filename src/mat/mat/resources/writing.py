@@ -1,4 +1,4 @@
-"""Contracts to files: what `mat.resources.files.loads` reads back as the same contracts."""
+"""Write contracts to files that `mat.resources.files.loads` reads as the same contracts."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from mat.resources.terms import TYPES, Fitting, NamedFunction, Shape, StatusCond
 FORMAT: Final = 1
 """The version of the format, which `mat:` names in a file."""
 _UNPRINTED: Final = re.compile("[^\n -~\u00a0-\u2027\u202a-\ud7ff\ue000-\ufefe\uff00-\ufffd\U00010000-\U0010ffff]")
-"""What YAML does not take as it stands."""
+"""Characters that YAML does not allow unescaped."""
 
 
 def dumps(contracts: Mapping[str, ResourceContract]) -> str:
-    """Contracts as JSON text (which is YAML, too) that `loads` reads back as the same ones, given the same functions."""
+    """Write contracts as JSON text (which is YAML, too) that `loads` reads as the same ones, given the same functions."""
     text = json.dumps(data(contracts), indent=2, ensure_ascii=False)
     return _UNPRINTED.sub(lambda found: f"\\u{ord(found[0]):04x}", text) + "\n"
 
@@ -55,7 +55,7 @@ def data(contracts: Mapping[str, ResourceContract]) -> dict[str, Any]:
 
 
 class _Writer:
-    """One contract as data; what cannot be written is noted."""
+    """Writes one contract as data, and notes what cannot be written."""
 
     def __init__(self, path: str, problems: list[str]) -> None:
         self._path, self._problems = path, problems
@@ -155,7 +155,7 @@ class _Writer:
 
 
 def _number(value: Any) -> int | float | str:
-    """An amount as it is written: exact, so that it is read back as the same one."""
+    """An amount in exact form, so that it is read back as the same one."""
     if isinstance(value, Decimal | Fraction):
         exact = Fraction(value)
         if exact.denominator == 1:
