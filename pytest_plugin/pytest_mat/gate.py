@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from mat.commands.gate_settings import GateSettings
     from mat.measure.gate import Gate
     from mat.report.document import Document
-    from mat.report.files import Besides
+    from mat.report.files import ReportExtras
     from mat.report.from_json import Reported
 
 _NAME: Final = "mat-gate"
@@ -146,7 +146,7 @@ class Gatekeeper:
         file = self._config.getoption("mat_gate_summary")
         summarise(self._gate, self._name, None if file is None else Path(self._config.invocation_params.dir, file))
 
-    def with_comparison(self, document: Document, besides: Besides) -> Besides:
+    def with_comparison(self, document: Document, extras: ReportExtras) -> ReportExtras:
         """Add the gate's comparison of nominal runs with the baseline's, and the suite that covers all failures.
 
         The suite is made from all replays that were collected here; an xdist controller collects none.
@@ -156,15 +156,15 @@ class Gatekeeper:
         found = compare(self._reported.tables.outcomes, document.outcomes)
         cover = select(candidates({file: one for file, (_, one) in self._replays.items()})) if self._replays else None
         return replace(
-            besides, regression=found if found.runs else None, names=(self._name, "this session"), suite=cover,
+            extras, regression=found if found.runs else None, names=(self._name, "this session"), suite=cover,
             nodes={file: node for file, (node, _) in self._replays.items()},
         )  # fmt: skip
 
 
-def compared(config: pytest.Config, document: Document, besides: Besides) -> Besides:
+def compared(config: pytest.Config, document: Document, extras: ReportExtras) -> ReportExtras:
     """What the reports of a gate's session contain in addition."""
     keeper = _keeper(config)
-    return besides if keeper is None else keeper.with_comparison(document, besides)
+    return extras if keeper is None else keeper.with_comparison(document, extras)
 
 
 def seeds_of(item: pytest.Item) -> tuple[int, ...] | None:

@@ -49,7 +49,7 @@ def add_options(parser: pytest.Parser) -> None:
         "--mat-store", ini="string", metavar="FOLDER", nargs="?", const=".mat/store", type=_folder,
         help="keep every reported and measured run in this folder (default: .mat/store); query it with mat query",
     )  # fmt: skip
-    add("--mat-replay", metavar="FILE", help="run the counterexample of a replay file again; fail if any step differs")
+    add("--mat-replay", metavar="FILE", help="run a replay file again and compare every step with its recording")
     add(
         "--mat-gate", metavar="REF",
         help="run a smoke suite and the replay suite, and fail if they do worse than a baseline: a report (.json), or the one "
@@ -96,8 +96,8 @@ def add_options(parser: pytest.Parser) -> None:
         ini="string",
         metavar="WHEN",
         type=_one_of(_STOPS),
-        help="when to stop searching: when the budget is exhausted (budget, default), at the cheapest counterexample "
-        "(cheapest), or at the first one (first)",
+        help="when to stop the search: after all schedules up to the budget (budget, default), after those that cost as much "
+        "as the cheapest counterexample (cheapest), or as soon as none can be cheaper (first)",
     )
     add(
         "--mat-curve", ini="int", type=_least(0), metavar="N",

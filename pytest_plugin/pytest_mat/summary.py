@@ -16,7 +16,7 @@ from pytest_mat.options import COLLECTED, asked_variants, width_of
 
 if TYPE_CHECKING:
     from mat.report.document import Document
-    from mat.report.files import Besides
+    from mat.report.files import ReportExtras
 
 _payloads: list[Any] = []
 
@@ -65,7 +65,7 @@ def print_summary(reporter: Any, config: pytest.Config, *, interrupted: bool = F
             if name not in used:
                 reporter.write_line(f"mat: no test of this session has the governance variant {name!r}")
     if document is not None:
-        _write(document, names, _besides(document, reports, config), reporter, config)
+        _write(document, names, _extras(document, reports, config), reporter, config)
     if kept is not None:
         from mat.report.words import plural
 
@@ -96,27 +96,27 @@ def _text(document: Document, config: pytest.Config) -> str:
     return (whole if config.getoption("mat_evaluate") else summary)(document, width=width_of(config))
 
 
-def _besides(document: Document, reports: Sequence[ItemReport], config: pytest.Config) -> Besides:
+def _extras(document: Document, reports: Sequence[ItemReport], config: pytest.Config) -> ReportExtras:
     """What reports contain in addition to the document: traces, and in a gate's session the comparison with the baseline."""
-    from mat.report.files import Besides
+    from mat.report.files import ReportExtras
     from pytest_mat.page import page_traces
 
-    besides = Besides(traces=page_traces(document.counterexamples, [run for each in reports for run in each.shown]))
+    extras = ReportExtras(traces=page_traces(document.counterexamples, [run for each in reports for run in each.shown]))
     if config.getoption("mat_gate"):
         from pytest_mat.gate import compared
 
-        besides = compared(config, document, besides)
-    return besides
+        extras = compared(config, document, extras)
+    return extras
 
 
-def _write(document: Document, names: Sequence[str], besides: Besides, reporter: Any, config: pytest.Config) -> None:
+def _write(document: Document, names: Sequence[str], extras: ReportExtras, reporter: Any, config: pytest.Config) -> None:
     """Write all reports. If some cannot be written, end the session with their messages and a usage error."""
     from mat.report.files import write
 
     failed: list[str] = []
     for name in names:
         try:
-            write(document, Path(config.invocation_params.dir, name), besides)
+            write(document, Path(config.invocation_params.dir, name), extras)
         except MatError as error:
             failed.append(str(error))
         else:

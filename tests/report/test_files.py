@@ -25,7 +25,7 @@ from mat.measure.robustness import CurveRow
 from mat.measure.suite import candidates, select
 from mat.report.build import build
 from mat.report.document import Document
-from mat.report.files import FORMS, Besides, check_path, rendered, write, write_folder
+from mat.report.files import FORMS, ReportExtras, check_path, rendered, write, write_folder
 from mat.report.flat import FIELDS, numbers
 from mat.report.from_json import reported, restored
 from mat.report.markdown import to_markdown
@@ -145,13 +145,13 @@ def test_a_document_comes_back_from_its_json(document: Document) -> None:
 @pytest.mark.full
 def test_a_comparison_is_told_in_text_markdown_and_page(document: Document) -> None:
     found = compare(document.outcomes, document.outcomes, under="nominal")
-    besides = Besides(regression=found, names=("old|er.json", "new.json"))
+    extras = ReportExtras(regression=found, names=("old|er.json", "new.json"))
     for form in ("txt", "md", "html"):
-        assert "No regression" in rendered(document, form, besides).decode() or form == "html"
-        assert rendered(document, form, besides) != rendered(document, form)
-    assert "old\\|er.json" in rendered(document, "md", besides).decode()
+        assert "No regression" in rendered(document, form, extras).decode() or form == "html"
+        assert rendered(document, form, extras) != rendered(document, form)
+    assert "old\\|er.json" in rendered(document, "md", extras).decode()
     for form in ("csv", "parquet"):
-        assert rendered(document, form, besides) == rendered(document, form)
+        assert rendered(document, form, extras) == rendered(document, form)
 
 
 @pytest.mark.full
@@ -159,11 +159,11 @@ def test_json_holds_the_comparison_and_the_suite_behind_the_report_and_is_read_b
     document: Document, found: Counterexample
 ) -> None:
     plain = json.loads(rendered(document, "json"))
-    besides = Besides(
+    extras = ReportExtras(
         regression=compare(document.outcomes, document.outcomes, under="nominal"),
         suite=select(candidates({"a.json": found, "b.json": found})), nodes={"a.json": "t.py::test[replay-1]"},
     )  # fmt: skip
-    data = json.loads(rendered(document, "json", besides))
+    data = json.loads(rendered(document, "json", extras))
     comparison, suite = data.pop("comparison"), data.pop("suite")
     assert data == plain
     assert comparison["regressed"] is False

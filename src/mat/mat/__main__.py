@@ -151,7 +151,7 @@ def parser_of_commands() -> argparse.ArgumentParser:
     show = add("show", "show a counterexample and all its steps", f"mat show {file}")
     show.add_argument("file", type=Path, metavar="FILE", help="a replay file")
     _add_replay(
-        add("replay", "run a counterexample again under pytest; fail if any step differs", _REPLAY_EXAMPLES.format(file=file))
+        add("replay", "run a replay file again and compare every step with its recording", _REPLAY_EXAMPLES.format(file=file))
     )
     _add_diff(add("diff", _DIFF, _DIFF_EXAMPLES.format(file=file)))
     _add_suite(add("suite", _SUITE, _SUITE_EXAMPLES))

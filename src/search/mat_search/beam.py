@@ -15,7 +15,7 @@ WIDTH: Final = 12
 SAMPLE: Final = 60
 """Edges drawn into each of them."""
 RESERVE: Final = 250
-"""Runs kept, besides those of the level, to be grown where a level leads nowhere."""
+"""Further runs kept, which are grown when a level leads nowhere."""
 
 
 class Beam(Rounds):

@@ -1,4 +1,4 @@
-"""How to search, and what a search says: values. `mat_search.engine` does it."""
+"""The inputs and results of a search, as values; `mat_search.engine` executes it."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from mat_search.hits import JudgeRun
 
 STOPS: Final[tuple[Stop, ...]] = ("first", "cheapest", "budget")
 Confirm: TypeAlias = Callable[[Sequence[Schedule]], Sequence[Run | None]]
-"""Execute schedules in a fresh process; None where a run could not be had."""
+"""Execute schedules in a fresh process; None for a schedule without a run."""
 Progress: TypeAlias = Callable[[int, int | None, int], None]
 """(executions, cheapest cost found or None, bound proven so far)."""
 ShareInterval: TypeAlias = Callable[[int, int], FrozenDict]
-"""(failures, runs) -> {value, low, high, n, confidence, method}, valid whenever one looks."""
+"""(failures, runs) -> {value, low, high, n, confidence, method}, valid at any number of looks."""
 DecideShare: TypeAlias = Callable[[int, int], str]
-"""(failures, runs) -> "below" or "above" what is asked for, "" while that is open."""
+"""(failures, runs) -> "below" or "above" the target, "" if undecided."""
 
 
 def hard_violations(run: Run) -> tuple[Violation, ...]:
@@ -34,10 +34,10 @@ def hard_violations(run: Run) -> tuple[Violation, ...]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Campaign:
-    """How to search.
+    """The settings of a search.
 
-    `stop`: "budget" goes on until everything within the budget is done and reports one counterexample per failure signature;
-    "cheapest" ends once everything that costs as much as the cheapest one is done; "first" once nothing can be cheaper.
+    `stop`: "budget" continues until the budget is exhausted and reports one counterexample per failure signature;
+    "cheapest" ends once everything up to the cost of the cheapest one is done; "first" once nothing can be cheaper.
     `max_runs` limits what the strategy executes; repetitions, samples, shrinking and confirmation come on top. `shrink_runs`:
     executions that shrinking one hit may take, None for what is left of `max_runs`, and limits.SHRINK_LEAST in any case.
     `curve`: how many random chains of schedules to grow as well (mat_search.curve), for robustness curves. `interval` and

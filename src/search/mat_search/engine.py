@@ -296,7 +296,7 @@ class _Search:
         except (ShrinkStopped, KeyboardInterrupt):  # it will be seen when the counterexample is confirmed
             return True
         if not shows:
-            self._unfaithful = f"recording proxies changed a run ({words(hit.schedule)}): its values leave Python code"
+            self._unfaithful = f"concolic values changed a run ({words(hit.schedule)}): its values leave Python code"
         return shows
 
     def _judged(self, schedule: Schedule) -> tuple[Run, tuple[Violation, ...]]:

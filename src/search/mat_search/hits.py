@@ -144,8 +144,8 @@ def _rank(violation: Violation, schedule: Schedule) -> tuple[int, int, int, str,
 def again(run: Run, judged: Sequence[Violation], wanted: Counterexample) -> Violation | None:
     """The violation by which another run shows a counterexample: contract and stage decide (L7).
 
-    A run may break one contract at several interfaces. Each is a failure signature of its own, so of several that of the
-    counterexample is taken, whatever operators it needs now.
+    A run may break one contract at several interfaces. Each is a failure signature of its own, so among several this
+    returns that of the counterexample, regardless of the operators it needs now.
     """
     same = [violation for violation in judged if same_violation(violation, wanted.verdict)]
     return next(iter(_same_signature(run, same, wanted)), same[0] if same else None)

@@ -10,12 +10,12 @@ What the tree leaves out of the grid, and why each cut is sound:
 - Calls that governance blocked: the fault layer lies behind the mediator, so nothing would be injected there.
 - Sites in the range of an earlier perturbation: a call carries one effect.
 - Grid points for which the operator says, from the unperturbed record, that nothing would change. A range is left out only
-  where that holds for each ask it covers: until the first that matters, the run is the parent's own. Where calls of one
-  port overlap, what the operator would have seen is not certain, and its opinion is not asked. Neither is it where another
-  injection can still be paid for and could come in between: into a call inside this one, or between the asks of a range.
-- What costs more than is left of the budget.
-- Who goes first, where nobody else could run when the call was asked: holding it would change nothing. A site of the order
-  boundary stands for an ask of another one, and its perturbation, too, acts after the ask.
+  where that holds for each ask it covers: until the first that matters, the run is the parent's own. If calls of one
+  port overlap, what the operator would have seen is uncertain, so it is not called. The same holds if another affordable
+  injection could come in between: into a call inside this one, or between the calls of a range.
+- Injections that cost more than the rest of the budget.
+- Who goes first, if nothing else could run when the call was asked: holding it would change nothing. A site of the order
+  boundary represents a call of another boundary, and its perturbation, too, acts after the call was asked.
 """
 
 from __future__ import annotations

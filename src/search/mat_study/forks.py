@@ -256,7 +256,7 @@ def _unpickled(data: bytes, inherited: Sequence[object]) -> Any:
 
 
 def refuse_without_fork() -> None:
-    """MatError where the platform has no fork."""
+    """Raise MatError if the platform has no fork."""
     if not hasattr(os, "fork"):
         raise MatError(
             "--mat-workers is not available on this platform",

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from mat.measure.regression import Regression
     from mat.measure.suite import Cover
     from mat.report.document import Document
-    from mat.report.files import Besides
+    from mat.report.files import ReportExtras
 
 _TEXT: Final = "convert a report to another format, or make one from replay files, recorded traces, a log or a store"
 _EXAMPLES: Final = """mat report report.json                       (all tables, as text)
@@ -93,17 +93,17 @@ def report(options: argparse.Namespace) -> int:
         source = SOURCES[kind](options)
     if kind in ("report", "replays") and wants_page(options):
         source = replace(source, traces=undisturbed_runs(options, source.document))
-    besides, found = _extras(options, source)
+    extras, found = _extras(options, source)
     for note in source.notes:
         _note(note)
-    written = _write(options, source, besides)
+    written = _write(options, source, extras)
     if options.json:
         _print_json(options, source, found, written)
     elif written:
         for path in written:
             print(path)
     else:
-        _print(options.form or "txt", source, besides)
+        _print(options.form or "txt", source, extras)
     for problem in source.problems:
         complain(problem)
     return USAGE if source.problems else PASS
@@ -194,12 +194,12 @@ def _check_kind(options: argparse.Namespace, kind: SourceKind) -> None:
 # -- writing the report -----------------------------------------------------------------------------------------------
 
 
-def _extras(options: argparse.Namespace, source: RecordedSource) -> tuple[Besides, Regression | None]:
-    from mat.report.files import Besides
+def _extras(options: argparse.Namespace, source: RecordedSource) -> tuple[ReportExtras, Regression | None]:
+    from mat.report.files import ReportExtras
 
     cover = _suite(source.document) if options.suite else None
     if options.baseline is None:
-        return Besides(traces=source.traces, suite=cover), None
+        return ReportExtras(traces=source.traces, suite=cover), None
     from mat.measure.regression import compare
     from mat.report.from_json import read
 
@@ -212,7 +212,7 @@ def _extras(options: argparse.Namespace, source: RecordedSource) -> tuple[Beside
             fix="report the same tests from the same folder, with --mat-report FILE.json",
         )  # fmt: skip
     names = (str(options.baseline), str(options.files[0]))
-    return Besides(regression=found, names=names, traces=source.traces, suite=cover), found
+    return ReportExtras(regression=found, names=names, traces=source.traces, suite=cover), found
 
 
 def _suite(document: Document) -> Cover:
@@ -230,7 +230,7 @@ def _suite(document: Document) -> Cover:
     return select(candidates(found))
 
 
-def _write(options: argparse.Namespace, source: RecordedSource, besides: Besides) -> list[Path]:
+def _write(options: argparse.Namespace, source: RecordedSource, extras: ReportExtras) -> list[Path]:
     from mat.report.files import form_of, write_bytes, write_folder
 
     written: list[Path] = []
@@ -238,12 +238,12 @@ def _write(options: argparse.Namespace, source: RecordedSource, besides: Besides
         if _is_folder(path, options.form):
             written += write_folder(source.document, path, options.form)
         else:
-            write_bytes(path, _rendered(form_of(path), source, besides))
+            write_bytes(path, _rendered(form_of(path), source, extras))
             written.append(path)
     return written
 
 
-def _rendered(form: str, source: RecordedSource, besides: Besides) -> bytes:
+def _rendered(form: str, source: RecordedSource, extras: ReportExtras) -> bytes:
     """The report in one format. JSON of a report stays as it was read; the page of a single trace is only the viewer."""
     from mat.report.files import rendered
 
@@ -255,21 +255,21 @@ def _rendered(form: str, source: RecordedSource, besides: Besides) -> bytes:
         from mat.report.page import trace_page
 
         return trace_page(source.traces, title=source.traces[0].name).encode()
-    return rendered(source.document, form, besides)
+    return rendered(source.document, form, extras)
 
 
-def _print(form: str, source: RecordedSource, besides: Besides) -> None:
+def _print(form: str, source: RecordedSource, extras: ReportExtras) -> None:
     """Print text as wide as the terminal (80 columns without one); print any other format as it is written to a file."""
     if form != "txt":
-        print(_rendered(form, source, besides).decode(), end="")
+        print(_rendered(form, source, extras).decode(), end="")
         return
     from mat.report.regression import regression_blocks
     from mat.report.terminal import blocks_in_text, whole
 
     columns = width()
     print(whole(source.document, width=columns), end="")
-    if besides.regression is not None:
-        print("\n" + blocks_in_text(regression_blocks(besides.regression, names=besides.names), width=columns), end="")
+    if extras.regression is not None:
+        print("\n" + blocks_in_text(regression_blocks(extras.regression, names=extras.names), width=columns), end="")
 
 
 def _print_json(options: argparse.Namespace, source: RecordedSource, found: Regression | None, written: Sequence[Path]) -> None:

@@ -238,7 +238,7 @@ def _scheduled(run: Run, item: Perturbation) -> _Scheduled:
 
 
 def hit_step(run: Run, perturbation: Perturbation) -> int | None:
-    """The first step at which a perturbation acted; None where its site was not reached."""
+    """The first step at which a perturbation acted; None if its site was not reached."""
     for record in run.records:
         for note in record.faults:
             if note.operator != perturbation.operator or note.parameters != perturbation.parameters:

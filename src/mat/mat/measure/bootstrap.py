@@ -65,7 +65,7 @@ def ratio_of(
     confidence: float = CONFIDENCE,
     method: BootstrapMethod | None = None,
 ) -> Estimate:
-    """sum x / sum y over (x, y) of each run, y >= 0, with its interval; None where sum y is 0.
+    """sum x / sum y over (x, y) of each run, y >= 0, with its interval; None if sum y is 0.
 
     `by` names the task of each run: then tasks are resampled with all their runs, and n counts tasks. `method` None: percentile
     up to `LARGE` runs or tasks, the analytic interval above. y is treated as a fact that a run may lack, such

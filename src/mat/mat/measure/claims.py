@@ -296,7 +296,7 @@ def variance(
 
 
 def _status_of(answer: object) -> ClaimStatus:
-    """The word of a constrained judge; a bool stands for its word, anything else is unknown."""
+    """The answer of a judge as one of three words; a bool means (un)supported, anything else is unknown."""
     if isinstance(answer, bool):
         return "supported" if answer else "unsupported"
     word = _folded(answer).strip("\"'`*_ .") if isinstance(answer, str) else ""

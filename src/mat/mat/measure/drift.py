@@ -25,7 +25,7 @@ class DriftRow:
 
     @property
     def score(self) -> float | None:
-        """D_i(tau); None where the agent never acted or could not be judged."""
+        """D_i(tau); None if the agent never acted or could not be judged."""
         return self.outside / self.steps if self.steps and not self.error else None
 
 

@@ -36,7 +36,7 @@ Units: TypeAlias = Mapping[Fraction, int]
 """The number of units by D."""
 
 METHOD: Final = "paired betting"
-"""Of differences estimated here: a confidence sequence, valid at whatever number of units one stops."""
+"""The method of these differences: a confidence sequence, valid at any number of units."""
 CONFIDENCE: Final = Fraction(95, 100)
 MOST_UNITS: Final = 100_000
 """The largest number of further units that is computed."""
@@ -71,7 +71,7 @@ def worse(units: Units, tolerance: Fraction, alpha: Fraction) -> bool:
 
 
 def further(units: Units, tolerance: Fraction, alpha: Fraction) -> int | None:
-    """How many more units without a difference decide "kept"; None where that would take more than MOST_UNITS."""
+    """How many more units without a difference decide "kept"; None if that would take more than MOST_UNITS."""
     _check(tolerance, alpha)
     least, aim, zero = _log_of(1 / alpha), float(1 - tolerance), Fraction(0)
 

@@ -201,7 +201,7 @@ def paired_contrast(
     """The difference of two ratios, new minus old, over pairs (x, y, x', y'): sum x' / sum y' - sum x / sum y.
 
     As tokens per success before and after. By the paired percentile bootstrap, expanded and guarded (`mat.measure.bootstrap`);
-    None where a denominator is 0, ends as there.
+    None if a denominator is 0, ends as in that module.
     """
     units = _summed(pairs, by)
     n, method = len(units), "paired bootstrap" + (" by task" if by is not None else "")

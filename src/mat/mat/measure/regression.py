@@ -58,7 +58,7 @@ class Comparison:
     """One aspect over matched runs.
 
     `old` and `new`: the share that has it, under each configuration. `rate`: the regression rate R_reg, those that lost
-    it among those that had it. `p_value`: McNemar's exact test, two-sided, of old = new; None where no pair
+    it among those that had it. `p_value`: McNemar's exact test, two-sided, of old = new; None if no pair
     differs. Runs of one item under several seeds or schedules are dependent, but intervals and test assume independence.
     """
 
@@ -177,7 +177,7 @@ def compare(old: Iterable[RunOutcome], new: Iterable[RunOutcome], *, under: Unde
     """Compare the outcomes of two configurations on the same items, seeds and schedules.
 
     `under` nominal: the runs without a schedule. `under` faults: replays, and the schedules that both searches executed.
-    Source: Sec. V-D c. Pass(x, kappa) = 1 where the run succeeds and all its hard contracts are kept; a contract that could
+    Source: Sec. V-D c. Pass(x, kappa) = 1 if the run succeeds and keeps all its hard contracts; a contract that could
     not be judged is not kept. The unit is the run.
     """
     before, after = _by_key(old, under), _by_key(new, under)

@@ -187,7 +187,7 @@ def _answer(life: Lived, measure: Measure) -> bool | None:
 
 
 def _random(row: CurveRow, measure: Measure, largest: int) -> _Values | None:
-    """The mean over the row's chains at each budget, of those that could be judged there; None where at some none could."""
+    """The mean over the row's chains at each budget, of those that could be judged there; None if none could at some budget."""
     found = []
     for budget in range(largest + 1):
         answers = [
@@ -205,7 +205,7 @@ def _longest(chain: Chain, budget: int) -> Lived:
 
 
 def _worst(row: CurveRow, measure: Measure, largest: int) -> _Values | None:
-    """The worst executed schedule within each budget; None where at some there is none that could be judged."""
+    """The worst executed schedule within each budget; None if at some budget none could be judged."""
     judged = [(life.cost, answer) for life in row.lives if (answer := _answer(life, measure)) is not None]
     if not any(cost == 0 for cost, _ in judged):
         return None
@@ -263,7 +263,7 @@ def _adversarial(
 
 
 def _between(at_most: Estimate, at_least: Estimate) -> Estimate:
-    """The searched value, with an interval that holds R whatever was left out."""
+    """The searched value, with an interval that contains R even if something was left out."""
     if at_most == at_least:
         return at_most
     return replace(at_most, low=at_least.low, method=at_most.method + _PESSIMIST)

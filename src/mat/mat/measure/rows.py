@@ -117,7 +117,7 @@ class Case:
     """One of several cases in one run (`mat_run.episode`), by the number and name it has in the trace.
 
     Its first record is `step`, and it has `steps` of them over `elapsed_ms`. `first_failure`: the step of the run at which it
-    first breaks a hard contract, None where it breaks none. State is carried from one case to the next.
+    first breaks a hard contract, None if it breaks none. State is carried from one case to the next.
     """
 
     name: str
@@ -157,7 +157,7 @@ class RunRow:
     `decisions` are kept of nominal runs and replays alone: what a search executes is too much to be kept action by action.
     `actions` counts the proposed ones of every run.
 
-    `first_failure` and `first_failure_ms`: step and time of the first hard violation, None where there is none. `task`,
+    `first_failure` and `first_failure_ms`: step and time of the first hard violation, None without one. `task`,
     `config` and `run` identify what ran: the spec's task, a digest of kappa, and the run's id. `claims` None means that
     claims were not judged. The rest is as in Labels; a row with `infrastructure` is in no rate (`counted`).
     """

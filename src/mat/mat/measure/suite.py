@@ -202,7 +202,7 @@ class _Solved:
 
 
 def _exact(columns: Sequence[_Column], whole: int) -> _Solved | None:
-    """The best cover, or None where branch and bound did not end. Columns that alone cover something are in every cover."""
+    """The best cover, or None if branch and bound did not end. Columns that alone cover something are in every cover."""
     owners: dict[int, list[_Column]] = {}
     for column in columns:
         for unit in _bits(column.covers):
@@ -263,7 +263,7 @@ class _Program:
         return found
 
     def _minimum(self, costs: Sequence[int]) -> list[bool] | None:
-        """A least x, read from the solver's floats and checked in integers; None where the solver did not end."""
+        """A least x, read from the solver's floats and checked in integers; None if the solver did not end."""
         import numpy as np
         from scipy.optimize import Bounds, LinearConstraint, milp
 

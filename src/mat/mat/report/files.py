@@ -30,11 +30,11 @@ if TYPE_CHECKING:
     from mat.measure.suite import Cover
     from mat.report.page.trace import Traced
 
-__all__ = ["FORMS", "Besides", "check_path", "form_of", "refused", "rendered", "write", "write_bytes", "write_folder"]
+__all__ = ["FORMS", "ReportExtras", "check_path", "form_of", "refused", "rendered", "write", "write_bytes", "write_folder"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Besides:
+class ReportExtras:
     """Optional additions to a report: a comparison with an earlier report, a regression suite, further traces.
 
     Pages show all of them; text, Markdown and JSON include the comparison, JSON also the suite. `names` are those of the old
@@ -48,64 +48,64 @@ class Besides:
     traces: Sequence[Traced] = ()
 
 
-NOTHING: Final = Besides()
+NOTHING: Final = ReportExtras()
 
 
-def _json(document: Document, besides: Besides) -> bytes:
+def _json(document: Document, extras: ReportExtras) -> bytes:
     from mat.report.regression import regression_data
     from mat.report.suite import SuiteReport, suite_data
     from mat.report.to_json import to_json
 
     more: dict[str, Any] = {}
-    if besides.regression is not None:
-        more["comparison"] = regression_data(besides.regression)
-    if besides.suite is not None:
-        names = (*(item.name for item in besides.suite.chosen), *(item.name for item in besides.suite.left_out))
-        nodes = {name: besides.nodes.get(name, name) for name in names}
-        more["suite"] = suite_data(SuiteReport(cover=besides.suite, nodes=nodes, flaky={}))
+    if extras.regression is not None:
+        more["comparison"] = regression_data(extras.regression)
+    if extras.suite is not None:
+        names = (*(item.name for item in extras.suite.chosen), *(item.name for item in extras.suite.left_out))
+        nodes = {name: extras.nodes.get(name, name) for name in names}
+        more["suite"] = suite_data(SuiteReport(cover=extras.suite, nodes=nodes, flaky={}))
     return to_json(document, **more).encode()
 
 
-def _markdown(document: Document, besides: Besides) -> bytes:
+def _markdown(document: Document, extras: ReportExtras) -> bytes:
     from mat.report.markdown import comparison, to_markdown
 
     text = to_markdown(document)
-    if besides.regression is not None:
-        text += f"\n{comparison(besides.regression, names=besides.names)}"
+    if extras.regression is not None:
+        text += f"\n{comparison(extras.regression, names=extras.names)}"
     return text.encode()
 
 
-def _text(document: Document, besides: Besides) -> bytes:
+def _text(document: Document, extras: ReportExtras) -> bytes:
     from mat.report.regression import regression_blocks
     from mat.report.terminal import blocks_in_text, whole
 
     text = whole(document)
-    if besides.regression is not None:
-        text += f"\n{blocks_in_text(regression_blocks(besides.regression, names=besides.names))}"
+    if extras.regression is not None:
+        text += f"\n{blocks_in_text(regression_blocks(extras.regression, names=extras.names))}"
     return text.encode()
 
 
-def _html(document: Document, besides: Besides) -> bytes:
+def _html(document: Document, extras: ReportExtras) -> bytes:
     from mat.report.page import render
 
-    return render(document, regression=besides.regression, suite=besides.suite, traces=besides.traces).encode()
+    return render(document, regression=extras.regression, suite=extras.suite, traces=extras.traces).encode()
 
 
-def _csv(document: Document, besides: Besides) -> bytes:
+def _csv(document: Document, extras: ReportExtras) -> bytes:
     from mat.report.table_csv import numbers_csv
     from mat.report.tables import tables_of
 
     return numbers_csv(tables_of(document)).encode()
 
 
-def _parquet(document: Document, besides: Besides) -> bytes:
+def _parquet(document: Document, extras: ReportExtras) -> bytes:
     from mat.report.table_parquet import numbers_parquet
     from mat.report.tables import tables_of
 
     return numbers_parquet(tables_of(document))
 
 
-_FORMS: Final[dict[str, Callable[[Document, Besides], bytes]]] = {
+_FORMS: Final[dict[str, Callable[[Document, ReportExtras], bytes]]] = {
     "html": _html, "md": _markdown, "json": _json, "csv": _csv, "parquet": _parquet, "txt": _text,
 }  # fmt: skip
 FORMS: Final = tuple(_FORMS)
@@ -151,17 +151,17 @@ def refused(path: Path) -> MatError:
     )  # fmt: skip
 
 
-def rendered(document: Document, form: str, besides: Besides = NOTHING) -> bytes:
+def rendered(document: Document, form: str, extras: ReportExtras = NOTHING) -> bytes:
     """The report in one of the formats `FORMS`, as bytes (text in UTF-8)."""
     if form not in _FORMS:
         raise SpecError(what=f"unknown report format {form!r}", fix=f"use one of {', '.join(FORMS)}")
-    return _FORMS[form](document, besides)
+    return _FORMS[form](document, extras)
 
 
-def write(document: Document, path: Path, besides: Besides = NOTHING) -> None:
+def write(document: Document, path: Path, extras: ReportExtras = NOTHING) -> None:
     """Write the report in the format of the path's suffix. MatError for an unknown suffix, or if writing fails."""
     form = form_of(path)
-    write_bytes(path, rendered(document, form, besides))
+    write_bytes(path, rendered(document, form, extras))
 
 
 def write_folder(document: Document, folder: Path, form: str) -> tuple[Path, ...]:

@@ -43,7 +43,7 @@ _PHRASES: Final = {
     "service.path_reencode": "a URL in the arguments of {the_call} is decoded on the way",
     "service.path_reorder": "the query parameters in the arguments of {the_call} are sorted on the way",
     "service.path_label": "a link in the reply of {the_call} shows its label instead of its address",
-    "service.changed_after_approval": "an argument of {the_call} is changed after the call was approved",
+    "service.changed_after_approval": "an argument of {the_call} is changed after the call was allowed",
     "retrieval.shuffle": "the passages of {the_call} are shuffled",
     "retrieval.drop": "a passage of {the_call} is missing",
     "retrieval.poison": "{the_call} finds a planted document",

@@ -395,7 +395,7 @@
     taped: "from the cassette",
   };
 
-  /** The facts of a step: [title, value, how it is drawn]. Two steps differ in a fact where the JSON of the values does. */
+  /** The facts of a step: [title, value, how it is drawn]. Two steps differ in a fact if its JSON differs. */
   function sections(trace, at) {
     const facts = trace.facts(at)[2],
       found = [];
@@ -403,7 +403,7 @@
     for (const key of Object.keys(WORDS)) if (key in facts) line[WORDS[key]] = facts[key];
     if ("invoked" in facts) line[WORDS.invoked] = plural(facts.invoked, "time");
     if ("sealed" in facts) line[WORDS.sealed] = `${facts.sealed.toLocaleString("en")} ms`;
-    const { at: asked, [WORDS.sealed]: sealed, ...compared } = line; // times differ wherever anything took longer before
+    const { at: asked, [WORDS.sealed]: sealed, ...compared } = line; // times differ after any earlier delay
     const add = (title, value, draw) =>
       found.push([title, value, draw || (() => make("div", { class: "value" }, valueNode(value)))]);
     add("", compared, () => lineNode(line));
@@ -777,9 +777,9 @@
       this.detail();
       this.redraw();
       const step = this.stepNumber();
-      const beside = this.against ? this.against.place : -1,
-        said = beside === this.partner(this.trace.place) ? "" : `&with=${beside < 0 ? "none" : beside}`;
-      const hash = `#trace=${this.trace.place}&step=${step}${said}`;
+      const against = this.against ? this.against.place : -1,
+        suffix = against === this.partner(this.trace.place) ? "" : `&with=${against < 0 ? "none" : against}`;
+      const hash = `#trace=${this.trace.place}&step=${step}${suffix}`;
       if (this.settled && location.hash !== hash) {
         this.jumped = hash;
         history.replaceState(null, "", hash);
