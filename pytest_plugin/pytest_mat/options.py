@@ -39,6 +39,20 @@ def add_options(parser: pytest.Parser) -> None:
             parser.addini(_dest(name), f"default of {name}: {settings['help']}", type=ini, default=None)
             _INI[_dest(name)] = settings["type"]
 
+    _add_what_to_do(add)
+    _add_how_far(add)
+    parser.addini(
+        "mat_faults", "operators to search with (marker: faults=; default: all that come with pytest-mat)", type="args"
+    )
+    parser.addini(
+        "mat_governance", "the governance variant of tests whose marker names none (marker: governance=)", default=None
+    )
+    add("--mat-confirm", metavar="FILE", help=argparse.SUPPRESS)  # internal: execute its schedules, write the runs
+    add("--mat-doctor", metavar="FILE", help=argparse.SUPPRESS)  # used by `mat doctor TEST`: write findings here
+
+
+def _add_what_to_do(add: Callable[..., None]) -> None:
+    """Options that say what a session does, and where it writes."""
     add("--mat-stress", action="store_true", help="search for the cheapest disturbance that breaks a contract")
     add(
         "--mat-evaluate", action="store_true",
@@ -65,6 +79,10 @@ def add_options(parser: pytest.Parser) -> None:
         "--mat-report", metavar="FILE", action="append",
         help="write a report; the suffix selects the format (.html .json .md .csv .parquet .txt); may be repeated",
     )  # fmt: skip
+
+
+def _add_how_far(add: Callable[..., None]) -> None:
+    """Options that say how runs are made, and how far a search goes."""
     add("--mat-seeds", ini="int", type=_least(1), metavar="N", help="run each item on N seeds (marker: seeds=)")
     add(
         "--mat-budget",
@@ -134,14 +152,6 @@ def add_options(parser: pytest.Parser) -> None:
         metavar="SECONDS",
         help="stop an item's search after this many seconds of real time",
     )
-    parser.addini(
-        "mat_faults", "operators to search with (marker: faults=; default: all that come with pytest-mat)", type="args"
-    )
-    parser.addini(
-        "mat_governance", "the governance variant of tests whose marker names none (marker: governance=)", default=None
-    )
-    add("--mat-confirm", metavar="FILE", help=argparse.SUPPRESS)  # internal: execute its schedules, write the runs
-    add("--mat-doctor", metavar="FILE", help=argparse.SUPPRESS)  # used by `mat doctor TEST`: write findings here
 
 
 def _dest(name: str) -> str:
