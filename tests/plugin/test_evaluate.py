@@ -326,7 +326,7 @@ def test_workers_refuse_a_workload_that_means_nothing_as_one_process_does(shop: 
     shop.tests(GAPS)
     session = shop.run("--mat-evaluate", "-n", "2", process=True)
     assert session.code == pytest.ExitCode.USAGE_ERROR
-    assert "5 workloads mean nothing" in session.text + session.errors
+    assert "5 workloads are invalid" in session.text + session.errors
     assert not (shop.path / "runs").exists()
 
 

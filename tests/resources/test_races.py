@@ -253,7 +253,7 @@ def test_under_stress_the_naive_item_fails_and_the_contracted_one_is_certified(p
     result.assert_outcomes(failed=1, passed=1)
     result.stdout.fnmatch_lines(
         [
-            "*others go first: the 1st call of model thinker by ann waits for 1 call*",
+            "*others go first: the 1st call of model thinker by ann waits for 1 other*",
             "*No cheaper counterexample exists*",
             "certified *test_contracted",
         ]
