@@ -140,7 +140,7 @@ class TestResearch:
     ):
         try:
             research.contracted("health-03")
-        except mat.budget.BudgetSpent:  # both attempts were overrun: there is no report, and a person is told
+        except mat.budget.BudgetSpent:  # both attempts were overrun: there is no report, so a person takes over
             mat.mitigate("escalate", reason="no budget is left")
 
 

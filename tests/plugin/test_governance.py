@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from tests.plugin.conftest import INI
 
 POLICY = '''
 from mat.govern.trust import Level, Trust, route
@@ -63,6 +64,14 @@ def test_the_command_line_overrides_the_marker_with_one_variant(governed: Any) -
     assert session.outcomes["test_shop.py::test_refund"] == "failed"
     assert set(table(session)) == {("shield+capabilities", "nominal")}
     assert table(session)["shield+capabilities", "nominal"]["runs"] == 3  # two seeds of the one, failing or not
+
+
+def test_the_configuration_file_names_the_variant_of_tests_whose_marker_names_none(governed: Any) -> None:
+    governed.write("pytest.ini", INI + "mat_governance = shield+routing\n")
+    governed.tests(TESTS.replace('seeds=2, governance="shield"', "seeds=2"))
+    session = governed.run()
+    assert set(table(session)) == {("shield+routing", "nominal"), ("shield+capabilities", "nominal")}
+    assert set(table(governed.run("--mat-governance=shield"))) == {("shield", "nominal")}
 
 
 def test_none_is_the_run_without_governance_and_has_no_table(governed: Any) -> None:

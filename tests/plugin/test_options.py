@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from tests.plugin.conftest import INI
 
+from mat.core.search import STOPS, STRATEGIES
 from pytest_mat import options
 
 
@@ -92,6 +93,8 @@ def test_a_configuration_file_sets_what_no_marker_does(shop: Any) -> None:
         ("mat_seeds = 0", "mat_seeds: 0 is not an integer >= 1"),
         ("mat_seeds = two", "mat_seeds: "),
         ("mat_strategy = bean", "mat_strategy: 'bean' is not one of exhaustive, "),
+        ("mat_workers = 0", "mat_workers: 0 is not an integer >= 1"),
+        ("mat_timeout = soon", "mat_timeout: "),
         ("mat_target = 2", "mat_target: '2.0' is not a share between 0 and 1, such as 0.05"),
     ],
 )
@@ -102,3 +105,8 @@ def test_a_value_of_the_configuration_file_that_means_nothing_is_a_usage_error(s
     assert done.ret == pytest.ExitCode.USAGE_ERROR
     assert problem in done.stderr.str()
     assert "pytest.ini" in done.stderr.str()
+
+
+def test_the_plugin_knows_every_strategy_and_stop_without_importing_them() -> None:
+    assert options._STRATEGIES == STRATEGIES
+    assert options._STOPS == STOPS

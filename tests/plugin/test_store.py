@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.plugin.conftest import INI
 
 from mat.__main__ import main
 from mat.evidence.runlog import read, shards
@@ -83,6 +84,16 @@ def test_another_folder_may_be_named_and_a_test_is_not_mistaken_for_one(shop: An
     mistaken = shop.run("--mat-store", "test_shop.py", process=True)
     assert mistaken.code == pytest.ExitCode.USAGE_ERROR
     assert "'test_shop.py' is not a folder; write --mat-store=FOLDER" in mistaken.errors
+
+
+def test_the_configuration_file_names_the_folder_unless_the_command_line_does(shop: Any) -> None:
+    shop.write("pytest.ini", INI + "mat_store = kept\n")
+    shop.tests(TESTS)
+    shop.run()
+    assert sum(kept(shop.path / "kept", "item").values()) == 3
+    shop.run("--mat-store=other")
+    assert sum(kept(shop.path / "other", "item").values()) == 3
+    assert sum(kept(shop.path / "kept", "item").values()) == 3
 
 
 @pytest.mark.full

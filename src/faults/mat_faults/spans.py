@@ -112,15 +112,15 @@ def quoted(text: str) -> list[TextSpan]:
     return [TextSpan(*match.span()) for match in _QUOTED.finditer(text)]
 
 
-def fixed(text: str, *, but: re.Pattern[str] | None = None) -> list[TextSpan]:
-    """`quoted`, and every name, id, number, amount, path and address: what a change of wording leaves as it is, in order.
+def protected(text: str, *, except_for: re.Pattern[str] | None = None) -> list[TextSpan]:
+    """The spans that a change of wording must leave as they are, in order: `quoted`, names, ids, numbers, paths and addresses.
 
-    But for those that as a whole are what the caller knows how to change.
+    A span that `except_for` matches as a whole is left out, because the caller knows how to change it.
     """
     found = quoted(text)
     for match in _CHUNK.finditer(text):
         core = match[0].strip(_ROUND)
-        if core and _stays(core, text, match.start()) and not (but is not None and but.fullmatch(core)):
+        if core and _stays(core, text, match.start()) and not (except_for is not None and except_for.fullmatch(core)):
             start = match.start() + match[0].index(core)
             found.append(TextSpan(start, start + len(core)))
     return sorted(found, key=lambda span: (span.start, span.end))

@@ -12,7 +12,7 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from typing import Final, TypeAlias
 
-from mat_faults.spans import Edit, Fence, TextSpan, abbreviated, edit_tokens, edited, fixed, quoted, within
+from mat_faults.spans import Edit, Fence, TextSpan, abbreviated, edit_tokens, edited, protected, quoted, within
 
 EditGroup: TypeAlias = tuple[Edit, ...]
 """Edits that are all applied, or none."""
@@ -204,7 +204,7 @@ def _counted(text: str) -> Iterator[EditGroup]:
 
     What can be read in two ways stays: "pay 12 March 12, 2026". A line is read by itself where it can be.
     """
-    kept = Fence(fixed(text, but=_READ_AS_NUMBER))
+    kept = Fence(protected(text, except_for=_READ_AS_NUMBER))
     found = [(span, edit) for span, edit in _readings(text) if not kept.meets(span)]
     lines = [(span, edit) for span, edit in found if "\n" not in span.of(text)]
     fence = Fence([span for span, _ in lines])
@@ -254,7 +254,7 @@ def paraphrase(text: str, *, rule: str, limit: int) -> str:
     """
     after, spent = text, 0
     for family in RULES if rule == "all" else (rule,):
-        keep = quoted(after) if family == "number" else fixed(after)  # the rule about numbers keeps what it does not read
+        keep = quoted(after) if family == "number" else protected(after)  # the rule about numbers keeps what it does not read
         groups = [group for found in RULES[family] for group in found(after)]
         taken, cost = _taken(after, groups, keep, limit - spent)
         after, spent = edited(after, taken), spent + cost

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Final, TypeAlias
+from typing import TypeAlias
 
 from mat.core import limits
 from mat.core.campaign import Certificate, Counterexample, Covered, Stability
@@ -17,7 +17,6 @@ from mat.core.value import FrozenDict
 from mat.core.verdict import Violation
 from mat_search.hits import JudgeRun
 
-STOPS: Final[tuple[Stop, ...]] = ("first", "cheapest", "budget")
 Confirm: TypeAlias = Callable[[Sequence[Schedule]], Sequence[Run | None]]
 """Execute schedules in a fresh process; None for a schedule without a run."""
 Progress: TypeAlias = Callable[[int, int | None, int], None]

@@ -21,6 +21,7 @@ from mat.core.curve import Lived, frontier, lived
 from mat.core.errors import SpecError
 from mat.core.operator import grid_data
 from mat.core.run import Run, prefixes, same_violation
+from mat.core.search import STOPS
 from mat.core.spec import NO_SCHEDULE, Schedule
 from mat.core.value import FrozenDict
 from mat.core.verdict import Violation
@@ -28,7 +29,7 @@ from mat.kernel.entropy import Entropy
 from mat_search.adversary import AdversarySearch
 from mat_search.anytime import Anytime
 from mat_search.beam import Beam
-from mat_search.campaign import STOPS, Campaign, CampaignResult, Confirm, Progress, SearchStopped
+from mat_search.campaign import Campaign, CampaignResult, Confirm, Progress, SearchStopped
 from mat_search.checks import Checks, SearchClaim, WithdrawnError, words
 from mat_search.coverage import CoverageTally
 from mat_search.curve import Chains

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any, Final, Literal, TypeAlias
+from typing import Any, Final, Literal, TypeAlias, get_args
 
 from mat.core.errors import did_you_mean
 
 StrategyName: TypeAlias = Literal["exhaustive", "anytime", "random", "beam", "evolutionary", "adversary", "statistical"]
 Stop: TypeAlias = Literal["budget", "cheapest", "first"]
-STRATEGIES: Final = ("exhaustive", "anytime", "random", "beam", "evolutionary", "adversary", "statistical")
-STOPS: Final = ("budget", "cheapest", "first")
+STRATEGIES: Final[tuple[StrategyName, ...]] = get_args(StrategyName)
+STOPS: Final[tuple[Stop, ...]] = get_args(Stop)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
