@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from mat.adapters.importers import StoredTrace, read_traces
@@ -571,6 +571,10 @@ ours = st.fixed_dictionaries(
 )
 
 
+@example(spans=[{"attributes": {"mat.step": 0, "mat.format": 1, "mat.mediation.decision": None, "mat.mediation.under": None}}])
+@example(
+    spans=[{"attributes": {"mat.step": 0, "mat.format": 1, "mat.mediation.decision": "allow", "mat.mediation.under": "r"}}]
+)
 @given(spans=st.lists(ours | odd_spans, min_size=1, max_size=3))
 @settings(max_examples=200, deadline=None)
 def test_whatever_claims_to_be_a_span_of_ours_is_imported_or_refused_with_its_position(spans: list[dict[str, Any]]) -> None:

@@ -250,6 +250,13 @@ def test_a_sibling_is_no_damage(made: Made, carriers: Carriers, kind: str, carri
     assert found(made[kind](rng), carriers[carrier](made[kind](rng))) is None
 
 
+def test_tokens_of_one_issuer_whose_claims_begin_alike_are_no_damage_of_each_other() -> None:
+    header = "eyJhbGciOiJIUzI1NiIsInR5cCI6IkpXVCJ9"
+    one = f"{header}.eyJzdWIiOiAiRWgzaHNZTGpzU2lZIn0.FuP08nRy7L-UJUeW_QTGe6kV_uYNOGWGUe9SqeqignU"
+    assert found(one, f"{header}.eyJzdWIiOiAiRWZhc3J3NUJUUkxRIn0.RXhSlmLixf8wA8biOh6JkSPkTzLJJ-9TZcS5pOxdAe8") is None
+    assert found(one, one.replace("SqeqignU", "wrong123")) == "other"
+
+
 @random
 @given(seed=seeds)
 def test_the_same_address_signed_anew_is_no_damage(made: Made, seed: int) -> None:

@@ -280,8 +280,11 @@ def execute(program: Hand) -> Run:
 
 
 def broken(program: Hand) -> list[str]:
-    """The laws that the trace of a program breaks."""
-    return [item.contract for item in execute(program).failures]
+    """The laws that the trace of a program breaks: none where a ledger without one of its guards refuses to go on."""
+    try:
+        return [item.contract for item in execute(program).failures]
+    except SpecError:
+        return []
 
 
 @pytest.mark.full
@@ -301,20 +304,20 @@ def test_one_program_has_one_head(program: Hand) -> None:
 # -- each guard taken out ------------------------------------------------------------------------------------------------
 
 
-def found() -> tuple[Hand, list[str]]:
-    """A program whose trace breaks a law, and which: searched from a fixed seed, then shrunk as long as it breaks the first."""
+def smallest(laws: set[str]) -> Hand:
+    """A program whose trace breaks one of these laws: searched from a fixed seed, then shrunk as long as it breaks the same."""
     program = hypothesis.find(
         programs(levels=2, most=6),
-        lambda item: broken(item) != [],
+        lambda item: not laws.isdisjoint(broken(item)),
         settings=settings(max_examples=1_000, phases=[hypothesis.Phase.generate], database=None, deadline=None),
         random=Random(7),
     )
-    law = broken(program)[0]
+    law = next(law for law in broken(program) if law in laws)
     smaller: Hand | None = program
     while smaller is not None:
         program = smaller
         smaller = next((item for item in simpler(program) if law in broken(item)), None)
-    return program, broken(program)
+    return program
 
 
 def simpler(thing: Any) -> Iterator[Any]:
@@ -390,8 +393,7 @@ def test_a_run_without_one_guard_is_caught_by_its_trace_and_shrunk(
     guard: str, laws: set[str], most: int, take_out: Callable[[str], None]
 ) -> None:
     take_out(guard)
-    program, names = found()
-    assert {f"resource.{law}" for law in laws} & set(names)
+    program = smallest({f"resource.{law}" for law in laws})  # raises NoSuchExample where none breaks any of them
     assert size(program) <= most, shown(program)
 
 

@@ -24,6 +24,8 @@ Damage: TypeAlias = Literal["", "truncated", "wrapped", "reencoded", "reordered"
 SHORTEST: Final = 8
 """Shorter artifacts are recognised only where a port says that it consumes them, and only as a whole."""
 _GRAM: Final = 4
+_TOKEN_HEADER: Final = re.compile(r"eyJ[\w-]+\.(?=[\w-]+\.)", re.ASCII)
+"""The first part of a JSON Web Token (RFC 7515, 7.1): it names the algorithm, as in every token of its issuer."""
 _ALIKE: Final = 0.6
 """The share of an artifact's four-character pieces that a text must contain to count as a damaged copy of it."""
 _CHANGES: Final = 3
@@ -598,7 +600,13 @@ def _in_number(artefact: str, length: int) -> bool:
 
 
 def distinctive(artefact: str) -> str:
-    """What distinguishes an artifact from others of its kind: of a URL, its query, or else what follows the host."""
+    """What distinguishes an artifact from others of its kind.
+
+    Of a JSON Web Token that is what follows its header; of a URL its query, or else what follows the host.
+    """
+    header = _TOKEN_HEADER.match(artefact)
+    if header is not None:
+        return artefact[header.end() :]
     found = _URL.match(artefact)
     if found is None:
         return artefact

@@ -114,9 +114,8 @@ def _mediation(attributes: Mapping[str, Any], where: str) -> dict[str, Any] | No
     found: dict[str, Any] = {field: attributes[name] for field, name in names.MEDIATION.items() if name in attributes}
     if not found:
         return None
-    under = attributes.get(names.UNDER, ())
     return {
-        **found, "arguments": _structure(attributes, names.ALLOWED, where, None), "under": list(under),
+        **found, "arguments": _structure(attributes, names.ALLOWED, where, None), "under": attributes.get(names.UNDER, ()),
         "reserved": _structure(attributes, names.RESERVED, where, {}),
     }  # fmt: skip
 

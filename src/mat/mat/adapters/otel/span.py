@@ -100,7 +100,7 @@ def plain_value(value: Any) -> Any:
     if tag == "intValue":
         try:
             return int(inner)
-        except (TypeError, ValueError):
+        except (TypeError, ValueError, OverflowError):
             return inner
     if tag in ("arrayValue", "kvlistValue"):
         items = inner.get("values") if isinstance(inner, Mapping) else None
