@@ -178,8 +178,8 @@ routing: [{strip: {parameters: [a, 1, b, [c]]}}]
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("", "it holds nothing"),
-        ("- 1", "it holds a list"),
+        ("", "it contains nothing"),
+        ("- 1", "it contains a list"),
         ("{}", "it governs nothing"),
         ("mat: 2\ndefault: deny", "mat"),
         ("name: &a x", "anchor or alias in line 1"),
@@ -206,7 +206,7 @@ def test_what_a_policy_may_not_hold_is_refused_before_anything_is_made_of_it(tex
         ('{"trust": {"prior": NaN}}', "NaN"),
         ("{", "not JSON"),
         ("[" * 200_000, "nested"),
-        ("[]", "it holds a list"),
+        ("[]", "it contains a list"),
         (r'{"name": "\ud800"}', r"holds '\\ud800'"),
         (r'{"rules": [{"\ud800": 1}]}', r"holds '\\ud800'"),
     ],

@@ -89,9 +89,9 @@ def test_a_rewrite_changes_what_it_is_for_and_nothing_else(rule: Any, given_: di
 @pytest.mark.parametrize(
     ("rule", "given_", "said"),
     [
-        (rewrites.clamp("amount", 0, 100), {"amount": float("nan")}, "is no number"),
-        (rewrites.clamp("amount", 0, 100), {"amount": True}, "is no number"),
-        (rewrites.clamp("amount", 0, 100), {"amount": "5"}, "is no number"),
+        (rewrites.clamp("amount", 0, 100), {"amount": float("nan")}, "is not a number"),
+        (rewrites.clamp("amount", 0, 100), {"amount": True}, "is not a number"),
+        (rewrites.clamp("amount", 0, 100), {"amount": "5"}, "is not a number"),
         (rewrites.keep_only("to", {"a"}), {"to": ["x"]}, "0 of 1 are allowed"),
         (rewrites.keep_only("to", {"a"}), {"to": 5}, "is outside"),
         (rewrites.drop_recipients(allowed={"a@x.example"}), {"to": ["eve@x.example"]}, "none of the 1 recipients"),

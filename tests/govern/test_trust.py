@@ -92,7 +92,7 @@ def test_any_history_stays_in_bounds_and_one_more_good_event_never_lowers_trust(
         for event, pause in history:
             ledger._now += pause
             if event is not None:
-                ledger._count("a", event)
+                ledger._apply_event("a", event)
             assert 0 <= ledger.of("a", at=ledger._now) <= UNITS
         return ledger.of("a", at=ledger._now + 5)
 
@@ -104,9 +104,9 @@ def test_any_history_stays_in_bounds_and_one_more_good_event_never_lowers_trust(
 def test_old_merit_does_not_outweigh_one_hard_violation() -> None:
     ledger = Trust().fresh()
     for _ in range(1_000):
-        ledger._count("a", "clean_write")
+        ledger._apply_event("a", "clean_write")
     assert ledger.of("a", at=0) == UNITS
-    ledger._count("a", "hard_violation")
+    ledger._apply_event("a", "hard_violation")
     assert ledger.of("a", at=0) == 6_000
 
 
@@ -490,5 +490,5 @@ def test_every_event_has_a_weight_and_a_direction() -> None:
     ledger = Trust(prior=0.5).fresh()
     for event in EVENTS:
         ledger._scores.clear()
-        ledger._count("a", event)  # type: ignore[arg-type]
+        ledger._apply_event("a", event)  # type: ignore[arg-type]
         assert (ledger.of("a", at=0) > 5_000) is (event in RAISING)

@@ -50,13 +50,13 @@ class Expired:
 
 
 class Desk(Protocol):
-    """What a mediator needs from the run, only if a digest is needed or a rule peeks."""
+    """The mediator's view of the run, used only if an approval needs a digest or a rule peeks."""
 
     def settled(self) -> Sequence[Record]:
-        """The records that are sealed and judged, from the first on, without a gap."""
+        """The sealed and judged records, from the first on, without a gap."""
 
     def pending(self, step: int) -> Sequence[Record]:
-        """The records asked after those and before `step`, as far as they are known."""
+        """The records asked after the settled ones and before `step`, as far as they are known."""
 
     def recorded(self, step: int, arguments: FrozenDict) -> FrozenDict:
         """The recorded form of arguments that replace those of a step."""
@@ -83,27 +83,27 @@ def ask(approver: Approver, what: str, arguments: FrozenDict, timeout_ms: int | 
     try:
         answer = approver(what, arguments)
     except Exception as error:  # fail closed
-        return _failed(error)
+        return _rejection(error)
     if inspect.isawaitable(answer):
         return ApprovalAnswer(answer, timeout_ms, began)
-    return _in_time(answer, timeout_ms, began)
+    return _unless_late(answer, timeout_ms, began)
 
 
-def _failed(error: Exception) -> Rejected:
+def _rejection(error: Exception) -> Rejected:
     return Rejected(reason=f"the approver raised {type(error).__name__}: {error}")
 
 
-def _in_time(answer: Any, timeout_ms: int | None, began: int) -> Any:
+def _unless_late(answer: Any, timeout_ms: int | None, began: int) -> Any:
     took = now_ms() - began
-    return Expired(reason=f"answered after {took} ms, {timeout_ms} allowed") if _over(took, timeout_ms) else answer
+    return Expired(reason=f"answered after {took} ms, {timeout_ms} allowed") if _exceeds(took, timeout_ms) else answer
 
 
-def _over(took: int, allowed: int | None) -> bool:
+def _exceeds(took: int, allowed: int | None) -> bool:
     return allowed is not None and took > allowed
 
 
 class ApprovalAnswer:
-    """An async approver's answer, limited in time."""
+    """An async approver's answer, awaited with a timeout."""
 
     __slots__ = ("_awaitable", "_began", "_timeout_ms")
 
@@ -123,16 +123,16 @@ class ApprovalAnswer:
             if self._timeout_ms is None:
                 answer = await self._awaitable
             else:
-                over, answer = await _within(self._awaitable, self._timeout_ms)
-                if over:
+                timed_out, answer = await _await_answer(self._awaitable, self._timeout_ms)
+                if timed_out:
                     return Expired(reason=f"no answer in {self._timeout_ms} ms")
         except Exception as error:  # fail closed
-            return _failed(error)
-        return _in_time(answer, self._timeout_ms, self._began)
+            return _rejection(error)
+        return _unless_late(answer, self._timeout_ms, self._began)
 
 
-async def _within(awaitable: Awaitable[Any], timeout_ms: int) -> tuple[bool, Any]:
-    """(whether time ran out, the answer), in asyncio, else in trio."""
+async def _await_answer(awaitable: Awaitable[Any], timeout_ms: int) -> tuple[bool, Any]:
+    """(whether it timed out, the answer), in asyncio, else in trio."""
     import asyncio
 
     try:
@@ -147,7 +147,7 @@ async def _within(awaitable: Awaitable[Any], timeout_ms: int) -> tuple[bool, Any
         async with asyncio.timeout(timeout_ms / 1000) as scope:
             return False, await awaitable
     except TimeoutError:
-        if not scope.expired():  # the approver's own
+        if not scope.expired():  # the approver raised it
             raise
     return True, None
 
@@ -162,10 +162,10 @@ def outcome_of(answer: Any, approver: str) -> tuple[ApprovalStatus, str, str]:
         return "rejected", answer.by or approver, answer.reason
     if isinstance(answer, Expired):
         return "expired", approver, answer.reason
-    return "rejected", approver, "" if answer is False else f"the answer was {type(answer).__name__}, which is no yes"
+    return "rejected", approver, "" if answer is False else f"the answer was {type(answer).__name__}, which is not a yes"
 
 
-def said(status: ApprovalStatus, by: str, reason: str) -> FrozenDict:
+def approval_observation(status: ApprovalStatus, by: str, reason: str) -> FrozenDict:
     """The observation in the record of an approval."""
     return FrozenDict({"status": status, "by": by, "reason": reason})
 
@@ -190,25 +190,25 @@ class Prefixes:
 
 
 @dataclass(slots=True)
-class _Own:
-    """An approval that the agent itself asked for."""
+class _OwnApproval:
+    """An approval that an agent asked for, and the time of the answer."""
 
     step: int
     answered_ms: int
 
 
 class OwnApprovals:
-    """Approvals that agents asked for, by what they bind: each can be used once, and a later refusal voids it."""
+    """Approvals that agents asked for, by the digest of the call they bind. Each can be used once; a later refusal voids it."""
 
     __slots__ = ("_count", "_open", "_seen")
 
     def __init__(self) -> None:
-        self._open: dict[str, list[_Own]] = {}
+        self._open: dict[str, list[_OwnApproval]] = {}
         self._seen: set[int] = set()
         self._count = 0
 
     def read(self, settled: Sequence[Record], pending: Sequence[Record]) -> None:
-        """Read the approvals asked since the last call; of the pending records, only sealed ones have an answer."""
+        """Note the approvals asked since the last call. A pending record counts only if it is sealed: it has an answer."""
         for record in settled[self._count :]:
             self._note(record)
         self._count = len(settled)
@@ -224,14 +224,14 @@ class OwnApprovals:
         bound = bound_call(record)
         binding = bound if isinstance(bound, str) else approval_digest(*bound)
         if granted(record) and binding:
-            self._open.setdefault(binding, []).append(_Own(record.step, record.sealed_ms))
+            self._open.setdefault(binding, []).append(_OwnApproval(record.step, record.sealed_ms))
         elif status_of(record) == "rejected":
             self._open.pop(binding, None)
 
-    def find(self, binding: str, at_ms: int, within_ms: int | None) -> _Own | None:
+    def find(self, binding: str, at_ms: int, within_ms: int | None) -> _OwnApproval | None:
         """The oldest unused approval that is still valid."""
-        held = [item for item in self._open.get(binding, ()) if not _over(at_ms - item.answered_ms, within_ms)]
-        return held[0] if held else None
+        valid = (item for item in self._open.get(binding, ()) if not _exceeds(at_ms - item.answered_ms, within_ms))
+        return next(valid, None)
 
-    def use(self, binding: str, item: _Own) -> None:
+    def use(self, binding: str, item: _OwnApproval) -> None:
         self._open[binding].remove(item)

@@ -26,10 +26,10 @@ KINDS: Final[dict[str, tuple[ActionKind, ...]]] = {
     "model": ("model_call",),
     "delegation": ("delegation",),
 }
-"""The prefixes of a capability's name, before the colon, and the kinds of action that each permits."""
+"""The kinds of action that each prefix of a capability's name permits. A colon ends the prefix."""
 LIMITED: Final[frozenset[ActionKind]] = frozenset(kind for kinds in KINDS.values() for kind in kinds)
 """The kinds of action that a declared set limits."""
-_WAYS: Final[dict[tuple[ActionKind, ...], str]] = {kinds: name for name, kinds in KINDS.items()}
+_PREFIXES: Final[dict[tuple[ActionKind, ...], str]] = {kinds: name for name, kinds in KINDS.items()}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,8 +64,8 @@ class Capability:
     @property
     def name(self) -> str:
         """The declared name: the bare name of a tool, anything else after its kind."""
-        way = _WAYS.get(self.kinds, "")
-        return self.tool if way in ("service", "") else f"{way}:{self.tool}"
+        prefix = _PREFIXES.get(self.kinds, "")
+        return self.tool if prefix in ("service", "") else f"{prefix}:{self.tool}"
 
     def refuses(self, arguments: Mapping[str, Any]) -> str:
         """Why these arguments are not covered, or "". A predicate that raises does not cover them."""
@@ -107,13 +107,15 @@ def capability(tool: str, /, *rates: RateLimit, **parameters: Allowed) -> Capabi
         raise SpecError(
             what=f"capability {tool!r} has no name", fix='write capability("refund"), or capability("retrieval:kb")'
         )
-    way, colon, name = tool.partition(":")
-    kinds = KINDS.get(way) if colon else None
+    prefix, colon, name = tool.partition(":")
+    kinds = KINDS.get(prefix) if colon else None
     if colon and kinds is None:
-        if way in BOUNDARIES or way in get_args(ActionKind):
-            problems.append(f"{way} is not limited by capability sets; use one of {', '.join(KINDS)}")
-        elif did_you_mean(way, KINDS):
-            problems.append(f"no kind is called {way!r}{did_you_mean(way, KINDS)}; a tool of that name is 'service:{tool}'")
+        if prefix in BOUNDARIES or prefix in get_args(ActionKind):
+            problems.append(f"{prefix} is not limited by capability sets; use one of {', '.join(KINDS)}")
+        elif did_you_mean(prefix, KINDS):
+            problems.append(
+                f"no kind is called {prefix!r}{did_you_mean(prefix, KINDS)}; a tool of that name is written 'service:{tool}'"
+            )
     if kinds is not None and not name:
         problems.append(f"{tool!r} has no name after its kind")
     if problems:
@@ -163,8 +165,8 @@ def refusal(agent: str, kind: ActionKind, name: str, arguments: Mapping[str, Any
     """Why none of the alternatives covers a call, or ""."""
     reasons = [item.refuses(arguments) for item in granted]
     if not reasons:
-        way = _WAYS[(kind,)]
-        return f"{agent} has no capability {name if way == 'service' else f'{way}:{name}'}"
+        prefix = _PREFIXES[(kind,)]
+        return f"{agent} has no capability {name if prefix == 'service' else f'{prefix}:{name}'}"
     return "" if "" in reasons else reasons[0]
 
 

@@ -1,8 +1,8 @@
 """Authority during a run: capability sets, what delegation removes from them, what grants add, and rates (A5.1).
 
 An agent that acts on a delegated task may do only what all its delegators, and the agent itself, may do. A grant widens what
-its holder may do; it goes beyond a delegator's limits only in a delegation in which it was made, or which its grantor
-made. An agent cannot pass on what it was granted.
+its holder may do. It lifts a delegator's limits only in the delegation in which it was made, and in delegations by its
+grantor. An agent cannot pass on what it was granted.
 """
 
 from __future__ import annotations
@@ -44,7 +44,8 @@ class Bucket:
         """The times of the calls in the window; for a whole run only their count."""
         return (len(self.times),) if self.rate.window_ms is None else tuple(self.times)
 
-    def said(self) -> str:
+    def excess(self) -> str:
+        """The rate in words, for a refusal."""
         window = "a run" if self.rate.window_ms is None else f"{self.rate.window_ms} ms"
         return f"more than {self.rate.most} times in {window}"
 
@@ -65,7 +66,7 @@ class Held:
         self._ranges = tuple(ranges)
 
     def covers(self, arguments: Mapping[str, Any]) -> bool:
-        """Whether it covers a call that does not have to be counted; fast if there are only ranges."""
+        """Whether the capability covers a call and no rate counts it. This is fast if all parameters are ranges."""
         if not self._simple:
             return not self.buckets and not self.capability.refuses(arguments)
         for name, least, most in self._ranges:
@@ -75,18 +76,20 @@ class Held:
         return True
 
     def refuses(self, record: Record) -> str:
-        why = self.capability.refuses(record.action.arguments)
-        if not why:
-            why = next((self._over(bucket) for bucket in self.buckets if bucket.full(record.at_ms)), "")
-        return why
+        """Why the capability does not cover a call, or ""."""
+        return self.capability.refuses(record.action.arguments) or self.rate_refusal(record)
 
-    def _over(self, bucket: Bucket) -> str:
-        return f"{self.agent} may not call {self.capability.name} {bucket.said()}"
+    def rate_refusal(self, record: Record) -> str:
+        """Why the rates do not allow one more call, or ""."""
+        for bucket in self.buckets:
+            if bucket.full(record.at_ms):
+                return f"{self.agent} may not call {self.capability.name} {bucket.excess()}"
+        return ""
 
 
 @dataclass(slots=True, eq=False)
 class Grant:
-    """A permission given during the run. `made_in`: the tasks under which it was given, outermost first."""
+    """A permission given during the run. `made_in`: the delegated tasks that its grantor was working on, outermost first."""
 
     step: int
     grantor: str
@@ -100,30 +103,26 @@ class Grant:
 
     def refuses(self, record: Record) -> str:
         """Why the grant does not cover a call, or ""."""
-        named = f"the grant at step {self.step}"
+        name = f"the grant at step {self.step}"
         if any(task.ended for task in self.made_in):
-            return f"{named} has ended with the delegation it was made in"
+            return f"{name} has ended with the delegation it was made in"
         if self.until_ms is not None and record.at_ms > self.until_ms:
-            return f"{named} has expired"
+            return f"{name} has expired"
         if self.calls is not None and self.used >= self.calls:
-            return f"{named} was for {self.calls} call(s), and is used up"
+            return f"{name} was for {self.calls} call(s), and is used up"
         why = self.capability.refuses(record.action.arguments)
-        return why or next((why for item in self.held if (why := _rates_over(item, record))), "")
+        return why or next((why for item in self.held if (why := item.rate_refusal(record))), "")
 
     def lifts(self, task: DelegatedTask) -> bool:
-        """Whether the grant goes beyond what the delegator of this task may do."""
+        """Whether the grant removes the limits that the delegator of this task sets."""
         return task.delegator == self.grantor or task in self.made_in
-
-
-def _rates_over(held: Held, record: Record) -> str:
-    return next((held._over(bucket) for bucket in held.buckets if bucket.full(record.at_ms)), "")
 
 
 @dataclass(slots=True, eq=False)
 class AuthorityUse:
-    """What an action uses: calls of capabilities and grants. `undeclared`: no set of the agent is declared.
+    """The capabilities and grants that an action uses. `undeclared`: the agent has no declared set.
 
-    `refused`: why it is not allowed, "" if it is.
+    `refused`: why the action is not allowed, or "".
     """
 
     at_ms: int
@@ -145,7 +144,7 @@ NOTHING: Final = AuthorityUse(0)
 class Authority:
     """Decides who may do what in one run."""
 
-    __slots__ = ("_by_kind", "_default", "_granters", "_grants", "_lock", "_loose", "_read", "limits")
+    __slots__ = ("_by_kind", "_default", "_granters", "_grants", "_handbacks", "_lock", "_open_tasks", "limits")
 
     def __init__(self, sets: Sets, granters: Sets, default: Default) -> None:
         self._granters, self._default = granters, default
@@ -160,8 +159,8 @@ class Authority:
                 for kind, names in table.items()
             }
         self._grants: list[Grant] = []
-        self._loose: dict[str, list[DelegatedTask]] = {}
-        self._read: set[int] = set()
+        self._open_tasks: dict[str, list[DelegatedTask]] = {}
+        self._handbacks: set[int] = set()
         self._lock = real_rlock()
         self.limits = bool(sets) or default == "deny"
 
@@ -169,17 +168,17 @@ class Authority:
 
     def claim(self, record: Record, desk: Desk | None) -> AuthorityUse:
         """What the proposed action uses, or why it is not allowed."""
-        if self._loose and desk is not None:
-            self._handed_back((*desk.settled(), *desk.pending(record.step)))
+        if self._open_tasks and desk is not None:
+            self._end_handed_back((*desk.settled(), *desk.pending(record.step)))
         action = record.action
         kind = action.kind
         if kind not in LIMITED:
-            return NOTHING if kind != "grant" else self._granting(record)
+            return NOTHING if kind != "grant" else self._judge_grant(record)
         chain = tasks.get()
-        if chain or self._loose:
+        if chain or self._open_tasks:
             chain = self._chain(record.agent, chain)
             if chain:
-                return self._in_chain(record, chain)
+                return self._claim_in_chain(record, chain)
         table = self._by_kind.get(record.agent)
         if table is not None:
             for item in table[kind].get(action.name, ()):
@@ -187,26 +186,26 @@ class Authority:
                     return NOTHING
         elif self._default == "allow":
             return NOTHING
-        return self._in_chain(record, ())
+        return self._claim_in_chain(record, ())
 
-    def _in_chain(self, record: Record, chain: tuple[DelegatedTask, ...]) -> AuthorityUse:
+    def _claim_in_chain(self, record: Record, chain: tuple[DelegatedTask, ...]) -> AuthorityUse:
         claim = AuthorityUse(record.at_ms, under=chain)
-        why = self._own(record.agent, record, claim) or self._delegators(record, chain, claim)
+        why = self._own_refusal(record.agent, record, claim) or self._delegator_refusal(record, chain, claim)
         if not why:
             return claim
         for grant in self._grants:
-            if grant.holder != record.agent or not _about(grant.capability, record):
+            if grant.holder != record.agent or not _permits(grant.capability, record):
                 continue
             refused = grant.refuses(record)
             claim = AuthorityUse(record.at_ms, grants=[grant], under=chain)
-            refused = refused or self._delegators(record, tuple(task for task in chain if not grant.lifts(task)), claim)
+            refused = refused or self._delegator_refusal(record, tuple(task for task in chain if not grant.lifts(task)), claim)
             if not refused:
                 return claim
             why = f"{why}; {refused}"
         return AuthorityUse(record.at_ms, under=chain, refused=why)
 
-    def _own(self, agent: str, record: Record, claim: AuthorityUse) -> str:
-        """Why an agent's own set does not cover this, or ""; notes on the claim what it uses."""
+    def _own_refusal(self, agent: str, record: Record, claim: AuthorityUse) -> str:
+        """Why an agent's own set does not cover an action, or "". Adds the capability that it uses to the claim."""
         table = self._by_kind.get(agent)
         if table is None:
             claim.undeclared = claim.undeclared or self._default == "deny"
@@ -223,27 +222,27 @@ class Authority:
             reasons.append(why)
         return reasons[0] if reasons else refusal(agent, action.kind, action.name, action.arguments, ())
 
-    def _delegators(self, record: Record, chain: Iterable[DelegatedTask], claim: AuthorityUse) -> str:
+    def _delegator_refusal(self, record: Record, chain: Iterable[DelegatedTask], claim: AuthorityUse) -> str:
         asked = {record.agent}
         for task in chain:
             if task.delegator in asked:
                 continue
             asked.add(task.delegator)
-            why = self._own(task.delegator, record, claim)
+            why = self._own_refusal(task.delegator, record, claim)
             if why:
-                grant = next(self._serving(task.delegator, record), None)
+                grant = next(self._usable_grants(task.delegator, record), None)
                 if grant is None:
                     return f"{record.agent} acts for {task.delegator} (step {task.step}): {why}"
                 claim.grants.append(grant)
         return ""
 
-    def _serving(self, holder: str, record: Record) -> Iterator[Grant]:
+    def _usable_grants(self, holder: str, record: Record) -> Iterator[Grant]:
         for grant in self._grants:
-            if grant.holder == holder and _about(grant.capability, record) and not grant.refuses(record):
+            if grant.holder == holder and _permits(grant.capability, record) and not grant.refuses(record):
                 yield grant
 
     def take(self, claim: AuthorityUse) -> str:
-        """Count the calls; returns why not, if a rate or a grant was used up in the meantime."""
+        """Count the calls. Returns why they cannot be counted if a rate or a grant was used up in the meantime, or ""."""
         if claim is NOTHING or not (claim.held or claim.grants):
             return ""
         with self._lock:
@@ -270,58 +269,55 @@ class Authority:
     # -- delegation -----------------------------------------------------------------------------------------------------
 
     def _chain(self, agent: str, entered: tuple[DelegatedTask, ...]) -> tuple[DelegatedTask, ...]:
-        """The tasks that an agent works on: those of its context, else those it was given that have no separate context."""
+        """The tasks that an agent works on: those of its context, else its open tasks without a separate context."""
         chain = tuple(task for task in entered if task.owner is self)
-        if self._loose and all(task.agent != agent for task in chain):
-            for task in self._loose.get(agent, ()):
+        if self._open_tasks and all(task.agent != agent for task in chain):
+            for task in self._open_tasks.get(agent, ()):
                 if not task.entered and not task.ended:
                     chain += tuple(item for item in (*task.outer, task) if item not in chain)
         return chain
 
     def delegated(self, record: Record) -> None:
-        """Note a delegation that was let through: it limits its agent until that hands back."""
+        """Note a delegation that was let through: it limits the delegate until the delegate hands back."""
         outer = self._chain(record.agent, tasks.get())
         task = DelegatedTask(record.step, record.agent, record.action.name, outer, self)
         delegated.set(task)
-        self._loose.setdefault(task.agent, []).append(task)
+        self._open_tasks.setdefault(task.agent, []).append(task)
 
-    def _handed_back(self, records: Iterable[Record]) -> None:
-        """End the tasks that were handed back, and forget those with a separate context.
-
-        Those delegated first are ended first.
-        """
+    def _end_handed_back(self, records: Iterable[Record]) -> None:
+        """End the tasks that were handed back, the oldest first, and forget tasks with a separate context."""
         for record in records:
-            if record.action.kind != "handback" or record.step in self._read:
+            if record.action.kind != "handback" or record.step in self._handbacks:
                 continue
-            self._read.add(record.step)
-            if "task" in record.action.arguments:  # of a task with a separate context, which has ended already
+            self._handbacks.add(record.step)
+            if "task" in record.action.arguments:  # a task with a separate context has ended already
                 continue
             agent = record.action.arguments.get("agent")
-            for task in self._loose.get(agent, ()) if isinstance(agent, str) else ():
+            for task in self._open_tasks.get(agent, ()) if isinstance(agent, str) else ():
                 if task.delegator == record.action.name and task.step < record.step and not task.ended:
                     task.ended = True
                     break
-        self._loose = {
+        self._open_tasks = {
             agent: waiting
-            for agent, items in self._loose.items()
+            for agent, items in self._open_tasks.items()
             if (waiting := [item for item in items if not item.entered and not item.ended])
         }
 
     # -- grants ---------------------------------------------------------------------------------------------------------
 
-    def _granting(self, record: Record) -> AuthorityUse:
+    def _judge_grant(self, record: Record) -> AuthorityUse:
         """Decide whether the acting agent may grant this."""
         chain = self._chain(record.agent, tasks.get())
         try:
             wanted, _, _ = grant_of(record.action.arguments)
         except MatError as error:
             return AuthorityUse(record.at_ms, under=chain, refused=f"the grant cannot be read: {error.what}")
-        held = self._grantable(record.agent, wanted, chain)
+        held = self._grant_basis(record.agent, wanted, chain)
         return AuthorityUse(record.at_ms, under=chain, refused=held if isinstance(held, str) else "")
 
-    def _grantable(self, grantor: str, wanted: Capability, chain: tuple[DelegatedTask, ...]) -> tuple[Held, ...] | str:
+    def _grant_basis(self, grantor: str, wanted: Capability, chain: tuple[DelegatedTask, ...]) -> tuple[Held, ...] | str:
         """The capabilities that a grant is based on, or why it cannot be made."""
-        if any(covers(item, wanted) for item in _alternatives(self._granters.get(grantor), wanted)):
+        if any(covers(item, wanted) for item in _granted_capabilities(self._granters.get(grantor), wanted)):
             return ()
         found = []
         for agent in dict.fromkeys((grantor, *(task.delegator for task in chain))):
@@ -338,10 +334,10 @@ class Authority:
         return tuple(found)
 
     def granted(self, record: Record) -> None:
-        """Note a grant that was let through: it is valid from now on."""
+        """Note a grant that was let through. It is valid from now on."""
         wanted, calls, within_ms = grant_of(record.action.arguments)
         chain = self._chain(record.agent, tasks.get())
-        held = self._grantable(record.agent, wanted, chain)
+        held = self._grant_basis(record.agent, wanted, chain)
         self._grants.append(
             Grant(
                 record.step, record.agent, record.action.name, wanted, calls,
@@ -360,12 +356,12 @@ class Authority:
             if any(bucket.times for bucket in item.buckets)
         ]
         grants = [(item.step, item.used, any(task.ended for task in item.made_in)) for item in self._grants]
-        loose = [
+        by_agent = [
             (agent, *(task.step for task in items if not task.entered and not task.ended))
-            for agent, items in sorted(self._loose.items())
+            for agent, items in sorted(self._open_tasks.items())
         ]
-        open_ = [item for item in loose if len(item) > 1]
-        return (tuple(calls), tuple(grants), tuple(open_)) if calls or grants or open_ else ()
+        open_tasks = [item for item in by_agent if len(item) > 1]
+        return (tuple(calls), tuple(grants), tuple(open_tasks)) if calls or grants or open_tasks else ()
 
 
 def _buckets(claim: AuthorityUse) -> Iterator[Bucket]:
@@ -377,11 +373,13 @@ def _buckets(claim: AuthorityUse) -> Iterator[Bucket]:
                 yield bucket
 
 
-def _about(granted: Capability, record: Record) -> bool:
+def _permits(granted: Capability, record: Record) -> bool:
     return granted.tool == record.action.name and record.action.kind in granted.kinds
 
 
-def _alternatives(table: Mapping[ActionKind, Mapping[str, tuple[Capability, ...]]] | None, wanted: Capability) -> Sequence[Any]:
+def _granted_capabilities(
+    table: Mapping[ActionKind, Mapping[str, tuple[Capability, ...]]] | None, wanted: Capability
+) -> Sequence[Any]:
     return () if table is None else table[wanted.kinds[0]].get(wanted.tool, ())
 
 
@@ -394,7 +392,7 @@ def grant_of(arguments: Mapping[str, Any]) -> tuple[Capability, int | None, int 
     for name in ("calls", "within_ms"):
         value = arguments.get(name)
         if value is not None and (not isinstance(value, int) or isinstance(value, bool) or value < 1):
-            raise SpecError(what=f"{name}={value!r} is no count", fix="give an integer >= 1, or leave it out")
+            raise SpecError(what=f"{name}={value!r} is not a count", fix="give an integer >= 1, or leave it out")
         limits.append(value)
     allowed = {name: allowed_from(data, f"grant of {tool}, {name}") for name, data in parameters.items()}
     return capability(tool, **allowed), limits[0], limits[1]

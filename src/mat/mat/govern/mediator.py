@@ -19,12 +19,12 @@ from mat.govern.approval import (
     Desk,
     OwnApprovals,
     Prefixes,
+    approval_observation,
     approval_port,
     ask,
     name_of,
     now_ms,
     outcome_of,
-    said,
 )
 from mat.govern.capability import Capability, capability_sets
 from mat.govern.grants import NOTHING, Authority, AuthorityUse
@@ -183,7 +183,7 @@ class _Case:
         self.wants.clear()
 
     def note(self, rule: str, decision: Allow | NeedsApproval | ConvertToApproval | Sandbox) -> None:
-        """Note a decision after which further rules are asked. A request for approval precedes a stand-in."""
+        """Note a decision that lets further rules be asked. A conversion to an approval takes precedence over a stand-in."""
         if isinstance(decision, Allow):
             self.allowed = True
         elif isinstance(decision, NeedsApproval):
@@ -198,10 +198,10 @@ class _Case:
     @property
     def arguments(self) -> FrozenDict:
         """The arguments that would run, in recorded form."""
-        given = self.record.action.arguments
+        arguments = self.record.action.arguments
         if not self.changed or self.desk is None:
-            return given
-        return self.desk.recorded(self.proposed.step, given)
+            return arguments
+        return self.desk.recorded(self.proposed.step, arguments)
 
     def mediation(
         self, decision: Literal["allow", "rewrite", "block"], rule: str, reason: str, approval: str = ""
@@ -222,7 +222,7 @@ class _Case:
     def run(self, rule: str, reason: str, approval: str = "") -> Mediation:
         """Let the action through, as it was asked or rewritten."""
         if self.changed:
-            return self.mediation("rewrite", self.rule, _joined(self.reason, reason), approval)
+            return self.mediation("rewrite", self.rule, _join_reasons(self.reason, reason), approval)
         return self.mediation("allow", rule, reason, approval)
 
 
@@ -238,11 +238,11 @@ class Mediator:
         self._authority = authority if authority.limits else None
         self._rules = tuple(_AskedRule.of(rule) for rule in policy.rules)
         self._active = bool(self._rules or peek) or authority.limits
-        self._says = bool(self._rules) or authority.limits
+        self._records_allow = bool(self._rules) or authority.limits
         self._watching = tuple(each for each in self._rules if hasattr(each.rule, "observe"))
-        self._own = OwnApprovals()
+        self._own_approvals = OwnApprovals()
         self._prefixes = Prefixes()
-        self._answered: dict[str, tuple[int, AuthorityUse]] = {}
+        self._answers: dict[str, tuple[int, AuthorityUse]] = {}
         self._version = policy.version
 
     @property
@@ -272,7 +272,9 @@ class Mediator:
             try:
                 cast(Any, each.rule).observe(record, verdict)
             except Exception as error:  # fail closed: a rule that did not see this record cannot judge later ones
-                self._crashed(each.name, f"raised {type(error).__name__} when it was shown step {record.step}: {error}")
+                self._block_from_now_on(
+                    each.name, f"raised {type(error).__name__} when it was shown step {record.step}: {error}"
+                )
 
     def ended(self, violations: Sequence[Violation]) -> None:
         """Take the violations that the end of an episode, or of the run, revealed."""
@@ -282,10 +284,10 @@ class Mediator:
                 if end is not None:
                     end(violations)
             except Exception as error:  # fail closed
-                self._crashed(each.name, f"raised {type(error).__name__} at the end of an episode: {error}")
+                self._block_from_now_on(each.name, f"raised {type(error).__name__} at the end of an episode: {error}")
 
-    def _crashed(self, name: str, why: str) -> None:
-        """Make the rule block everything from now on."""
+    def _block_from_now_on(self, name: str, why: str) -> None:
+        """Replace a crashed rule by one that blocks every action."""
 
         def blocks(record: Record) -> Decision:
             return Block(f"rule {name} {why}")
@@ -323,7 +325,7 @@ class Mediator:
                 if isinstance(decision, Block):
                     return case.block(name, decision.reason)
                 if isinstance(decision, Rewrite):
-                    rewritten, problem = _rewritten(record, decision, name)
+                    rewritten, problem = _rewrite(record, decision, name)
                     case.record = rewritten
                     if problem:
                         return case.block(name, problem)
@@ -333,46 +335,46 @@ class Mediator:
                 else:
                     case.note(name, decision)
             else:
-                return self._plain(record) if case is None else self._settled(case)
+                return self._undecided(record) if case is None else self._conclude(case)
         assert case is not None
         return case.block(case.rule, f"rewritten {_PASSES} times without an end")
 
-    def _plain(self, record: Record) -> MediationOutcome | None:
-        """The decision if no rule decided anything and no authority is counted."""
-        if self._peek is None and record.action.kind not in _TOLD:
-            return _ALLOWED if self._says else None
-        return self._settled(_Case(record, None, record))
+    def _undecided(self, record: Record) -> MediationOutcome | None:
+        """The outcome if no rule decided anything and no capability or grant is used."""
+        if self._peek is None and record.action.kind not in _AUTHORITY_KINDS:
+            return _ALLOWED if self._records_allow else None
+        return self._conclude(_Case(record, None, record))
 
-    def _settled(self, case: _Case) -> MediationOutcome | None:
-        """The decision if the rules let the action pass, perhaps with conditions."""
+    def _conclude(self, case: _Case) -> MediationOutcome | None:
+        """The outcome if no rule blocked the action: apply the default, the contracts, stand-ins and approvals."""
         record, claim = case.record, case.claim
         if claim.undeclared and not case.allowed:
-            said = f"{record.agent} has no capability set and no rule allows {record.action.name}"
-            return case.block("default", f"{said}: what nothing allows is denied")
+            why = f"{record.agent} has no capability set and no rule allows {record.action.name}"
+            return case.block("default", f"{why}: what nothing allows is denied")
         for violation in self._peek(record) if self._peek else ():
             return case.block(violation.contract, violation.repair or violation.message or violation.contract)
         if case.instead is not None:
-            return self._instead(case, *case.instead)
+            return self._replace_call(case, *case.instead)
         if case.wants:
-            return self._wanted(case)
-        used_up = self._take(case)
+            return self._ask_approvals(case)
+        used_up = self._use_authority(case)
         if used_up:
             return case.block("capability", used_up)
         self._let_through(case)
         if not case.changed and claim is NOTHING:
-            return _ALLOWED if self._says else None
+            return _ALLOWED if self._records_allow else None
         return case.run("", "")
 
-    def _take(self, case: _Case) -> str:
+    def _use_authority(self, case: _Case) -> str:
         return "" if self._authority is None else self._authority.take(case.claim)
 
-    def _give_back(self, case: _Case) -> None:
+    def _return_authority(self, case: _Case) -> None:
         if self._authority is not None:
             self._authority.give_back(case.claim)
 
     def _let_through(self, case: _Case) -> None:
         kind = case.record.action.kind
-        if self._authority is None or kind not in _TOLD:
+        if self._authority is None or kind not in _AUTHORITY_KINDS:
             return
         if kind == "delegation":
             self._authority.delegated(case.record)
@@ -381,49 +383,53 @@ class Mediator:
 
     # -- approvals ------------------------------------------------------------------------------------------------------
 
-    def _wanted(self, case: _Case) -> MediationOutcome:
+    def _ask_approvals(self, case: _Case) -> MediationOutcome:
         """Ask for each required approval, one after another, and only then let the action through."""
-        used_up = self._take(case)
+        used_up = self._use_authority(case)
         if used_up:
             return case.block("capability", used_up)
-        return self._next(case, list(case.wants), "", "", "")
+        return self._ask_next(case, list(case.wants), "", "", "")
 
-    def _next(
+    def _ask_next(
         self, case: _Case, wants: list[tuple[str, NeedsApproval]], rule: str, approval: str, why: str
     ) -> MediationOutcome:
         if not wants:
             self._let_through(case)
             return case.run(rule, f"{why}; approved" if why else "approved", approval)
         (rule, wish), *rest = wants
-        why = _joined(why, wish.reason)
+        why = _join_reasons(why, wish.reason)
         what = wish.what or case.record.action.name
         if wish.own:
-            used = self._earlier(case)
+            used = self._use_own_approval(case)
             if used:
-                return self._next(case, rest, rule, used, why)
+                return self._ask_next(case, rest, rule, used, why)
         approver = wish.approver or self._policy.approver
         if approver is None:
-            self._give_back(case)
-            return case.block(rule, _joined(why, f"{what} needs approval, and this run has no approver"))
+            self._return_authority(case)
+            return case.block(rule, _join_reasons(why, f"{what} needs approval, and this run has no approver"))
         timeout_ms = self._policy.timeout_ms if wish.timeout_ms is None else wish.timeout_ms
         arguments = case.record.action.arguments
 
         def settle(answer: Any, artefact: str) -> Settled:
             status, by, reason = outcome_of(answer, name_of(approver))
             if status == "approved":
-                self._answered[artefact] = (now_ms(), case.claim)
-                return Settled(said=said(status, by, reason), decision=self._next(case, rest, rule, artefact, why))
-            self._give_back(case)
+                self._answers[artefact] = (now_ms(), case.claim)
+                observation = approval_observation(status, by, reason)
+                return Settled(said=observation, decision=self._ask_next(case, rest, rule, artefact, why))
+            self._return_authority(case)
             refused = _REFUSED[status].format(what=what)
-            blocked = case.block(rule, _joined(why, f"{refused}: {reason}" if reason else refused), artefact)
-            return Settled(said=said(status, by, reason), decision=blocked)
+            blocked = case.block(rule, _join_reasons(why, f"{refused}: {reason}" if reason else refused), artefact)
+            return Settled(said=approval_observation(status, by, reason), decision=blocked)
 
         return Pending(
-            port=approval_port(what), request=self._request(case), settle=settle, abandon=lambda: self._give_back(case),
+            port=approval_port(what),
+            request=self._approval_request(case),
             call=lambda: ask(approver, what, arguments, timeout_ms),
-        )  # fmt: skip
+            settle=settle,
+            abandon=lambda: self._return_authority(case),
+        )
 
-    def _request(self, case: _Case) -> FrozenDict:
+    def _approval_request(self, case: _Case) -> FrozenDict:
         """The arguments of an approval record: the action that waits for it."""
         tool, arguments = case.record.action.name, case.arguments
         version = self.version()
@@ -441,42 +447,43 @@ class Mediator:
             self._version = policy_version(self._policy)
         return self._version
 
-    def _earlier(self, case: _Case) -> str:
-        """Use up an earlier approval of exactly this call that the agent asked for."""
+    def _use_own_approval(self, case: _Case) -> str:
+        """Use up an earlier approval of exactly this call that the agent asked for. Returns its step, or ""."""
         if case.desk is not None:
-            self._own.read(case.desk.settled(), case.desk.pending(case.proposed.step))
+            self._own_approvals.read(case.desk.settled(), case.desk.pending(case.proposed.step))
         binding = approval_digest(case.record.action.name, case.arguments)
-        found = self._own.find(binding, case.proposed.at_ms, self._policy.approve_within_ms)
+        found = self._own_approvals.find(binding, case.proposed.at_ms, self._policy.approve_within_ms)
         if found is None:
             return ""
-        self._own.use(binding, found)
+        self._own_approvals.use(binding, found)
         artefact = f"step#{found.step}"
-        self._answered[artefact] = (now_ms() - (case.proposed.at_ms - found.answered_ms), case.claim)
+        self._answers[artefact] = (now_ms() - (case.proposed.at_ms - found.answered_ms), case.claim)
         return artefact
 
-    def _instead(self, case: _Case, rule: str, decision: ConvertToApproval | Sandbox) -> MediationOutcome:
+    def _replace_call(self, case: _Case, rule: str, decision: ConvertToApproval | Sandbox) -> MediationOutcome:
         """Replace the call: the agent gets the status "pending approval", or a stand-in's reply."""
         if isinstance(decision, Sandbox):
             return _stand_in(case, rule, decision)
         what = decision.what or case.record.action.name
         if decision.own:
-            used_up = self._take(case)
+            used_up = self._use_authority(case)
             if used_up:
                 return case.block("capability", used_up)
-            used = self._earlier(case)
+            used = self._use_own_approval(case)
             if used:
-                return self._next(case, list(case.wants), rule, used, "")
-            self._give_back(case)
-        request = self._request(case)
+                return self._ask_next(case, list(case.wants), rule, used, "")
+            self._return_authority(case)
+        request = self._approval_request(case)
         binding = approval_digest(case.record.action.name, case.arguments)
 
         def settle(answer: Any, artefact: str) -> Settled:
-            told = {"status": "pending approval", "approval": artefact, "what": what, "digest": binding}
+            reply = {"status": "pending approval", "approval": artefact, "what": what, "digest": binding}
             mediation = case.mediation(
-                "rewrite", rule, _joined(decision.reason, f"turned into a request: {what} needs approval"), artefact
+                "rewrite", rule, _join_reasons(decision.reason, f"turned into a request: {what} needs approval"), artefact
             )
             return Settled(
-                said=said("pending", "", ""), decision=StandIn(mediation=mediation, call=lambda arguments: dict(told))
+                said=approval_observation("pending", "", ""),
+                decision=StandIn(mediation=mediation, call=lambda arguments: dict(reply)),
             )
 
         return Pending(port=approval_port(what), request=request, call=None, settle=settle, abandon=lambda: None)
@@ -484,15 +491,15 @@ class Mediator:
     def confirm(self, record: Record, mediation: Mediation) -> Mediation | None:
         """Check an approved call again before the port gets it; returns a block if it has changed or the approval has expired.
 
-        `record.executed` are the arguments that would run, in recorded form, as those of `mediation` are.
+        `record.executed` holds the arguments that would run. Like those of `mediation`, they have the recorded form.
         """
         tool = record.action.name
         running = record.action.arguments if record.executed is None else record.executed
-        since, claim = self._answered.get(mediation.approval, (now_ms(), NOTHING))
+        since, claim = self._answers.get(mediation.approval, (now_ms(), NOTHING))
         late = now_ms() - since
         within_ms = self._policy.approve_within_ms
         if approval_digest(tool, running) != mediation.allowed_digest:
-            names = ", ".join(_differing(mediation.arguments or record.action.arguments, running))
+            names = ", ".join(_changed_names(mediation.arguments or record.action.arguments, running))
             why = f"{tool} was {CHANGED}: {names}"
         elif within_ms is not None and late > within_ms:
             why = f"the approval of {tool} expired: it was given {late} ms before, and holds for {within_ms} ms"
@@ -503,8 +510,8 @@ class Mediator:
         return replace(mediation, decision="block", rule="approval", reason=why)
 
 
-_TOLD: Final = frozenset(("delegation", "grant"))
-"""Kinds of action that change who may do what."""
+_AUTHORITY_KINDS: Final = frozenset(("delegation", "grant"))
+"""The kinds of action that change what an agent may do."""
 _REFUSED: Final[dict[ApprovalStatus, str]] = {
     "rejected": "{what} was not approved", "expired": "the approval of {what} expired", "pending": "{what} waits for approval",
     "approved": "{what} was approved",
@@ -516,7 +523,7 @@ _DECISIONS: Final = frozenset((Allow, Rewrite, Block, NeedsApproval, ConvertToAp
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _AskedRule:
-    """A rule in this run. `peeks`: it also gets the records that were asked before and are not judged yet."""
+    """A rule in one run. `peeks`: it also gets the records that were asked before the proposed one and are not judged yet."""
 
     rule: Rule
     name: str
@@ -545,12 +552,12 @@ class _AskedRule:
         if found is None:
             return None
         if type(found) not in _DECISIONS:
-            return Block(f"rule {self.name} returned {type(found).__name__}, which is no decision")
-        return _malformed(found, self.name)
+            return Block(f"rule {self.name} returned {type(found).__name__}, which is not a decision")
+        return _checked_decision(found, self.name)
 
 
-def _malformed(decision: Decision, name: str) -> Decision:
-    """The decision, or a block if a part of it is invalid."""
+def _checked_decision(decision: Decision, name: str) -> Decision:
+    """Check the parts of a decision. Returns the decision, or a Block that names the invalid part."""
     problem = ""
     if not isinstance(decision, Allow) and not isinstance(decision.reason, str):
         problem = f"a reason of type {type(decision.reason).__name__}"
@@ -561,8 +568,8 @@ def _malformed(decision: Decision, name: str) -> Decision:
     return Block(f"rule {name} returned {type(decision).__name__} with {problem}") if problem else decision
 
 
-def _rewritten(record: Record, decision: Rewrite, name: str) -> tuple[Record, str]:
-    """(the rewritten record, or the same object if nothing changes; why it cannot be rewritten)."""
+def _rewrite(record: Record, decision: Rewrite, name: str) -> tuple[Record, str]:
+    """(the rewritten record, or the same object if nothing changes; why the rewrite is invalid, or "")."""
     try:
         changed = snapshot_arguments(decision.arguments, "rewrite")
         arguments = FrozenDict({**record.action.arguments, **changed})
@@ -587,11 +594,11 @@ def _stand_in(case: _Case, rule: str, decision: Sandbox) -> StandIn:
     )
 
 
-def _joined(*parts: str) -> str:
+def _join_reasons(*parts: str) -> str:
     return "; ".join(part for part in parts if part)
 
 
-def _differing(one: Mapping[str, Any], other: Mapping[str, Any]) -> list[str]:
+def _changed_names(one: Mapping[str, Any], other: Mapping[str, Any]) -> list[str]:
     return [
         name for name in sorted({*one, *other})
         if name not in one or name not in other or canonical(one[name]) != canonical(other[name])

@@ -51,7 +51,7 @@ FORMAT: Final = 1
 """The version of the format, which `mat:` names in a file. The policy's own version is a digest of the file by default."""
 
 
-# -- what makes the parts of a policy -----------------------------------------------------------------------------------
+# -- makers of the parts of a policy ------------------------------------------------------------------------------------
 
 NamedApprover: TypeAlias = tuple[str, Approver]
 """An approver with the name that it has in the file."""
@@ -90,15 +90,15 @@ def _policy(*, approver: NamedApprover | None = None, variants: Mapping[str, Map
     return Policy(approver=None if approver is None else approver[1], declared=declared, **parts)
 
 
-def _decision(kind: str, **said: Any) -> Decision:
+def _decision(kind: str, **options: Any) -> Decision:
     match kind:
         case "block":
-            return Block(**said)
+            return Block(**options)
         case "needs_approval":
-            by = said.pop("by", None)
-            return NeedsApproval(approver=None if by is None else by[1], **said)
+            by = options.pop("by", None)
+            return NeedsApproval(approver=None if by is None else by[1], **options)
         case "to_approval":
-            return ConvertToApproval(**said)
+            return ConvertToApproval(**options)
     return Allow()
 
 
@@ -106,9 +106,9 @@ def _decision(kind: str, **said: Any) -> Decision:
 class _Match:
     """Which actions a rule applies to: all given conditions hold. Paths read arguments, or with `state.` the projection.
 
-    In doubt a rule that restricts applies, and one that allows (`widens`) does not. If a path names several values, a
-    restriction's `where` is met by any of them and its `unless` by all of them, and what is missing meets neither; for a rule
-    that allows it is the other way round.
+    In doubt, a rule that restricts applies, and a rule that allows (`widens`) does not. If a path names several values, a
+    restriction's `where` needs one of them to fit and its `unless` needs all of them; for a rule that allows, `where` needs all
+    and `unless` needs one. A missing value fits neither.
     """
 
     tools: NameList = ()
@@ -121,12 +121,12 @@ class _Match:
     unless: Mapping[str, Allowed] = field(default_factory=dict)
 
 
-def _matching(kind: str) -> Callable[..., Rule]:
-    """Make a rule that gives one decision on the actions that it matches."""
+def _rule_maker(kind: str) -> Callable[..., Rule]:
+    """A function that makes rules, each of which gives one decision on the actions that it matches."""
 
-    def make(*, id: str = "", **said: Any) -> Rule:
-        match = _Match(**{name: said.pop(name) for name in _MATCH if name in said})
-        decision, matches = _decision(kind, **said), _matcher(match, widens=kind == "allow")
+    def make(*, id: str = "", **options: Any) -> Rule:
+        match = _Match(**{name: options.pop(name) for name in _MATCH if name in options})
+        decision, matches = _decision(kind, **options), _matcher(match, widens=kind == "allow")
 
         def rule(record: Record) -> Decision | None:
             return decision if matches(record) else None
@@ -145,20 +145,20 @@ def _matcher(read: _Match, *, widens: bool) -> Callable[[Record], bool]:
         action = record.action
         if action.kind not in kinds or not action.boundary:
             return False
-        named = ((tools, action.name), (agents, record.agent), (roles, record.role))
-        if any(wanted and name not in wanted for wanted, name in named):
+        conditions = ((tools, action.name), (agents, record.agent), (roles, record.role))
+        if any(names and name not in names for names, name in conditions):
             return False
         if read.effect not in (None, action.effect) or read.impact not in (None, action.impact):
             return False
-        if not all(_met(record, path, allowed, all_of=widens) for path, allowed in read.where.items()):
+        if not all(_is_met(record, path, allowed, all_of=widens) for path, allowed in read.where.items()):
             return False
-        unless = (_met(record, path, allowed, all_of=not widens) for path, allowed in read.unless.items())
+        unless = (_is_met(record, path, allowed, all_of=not widens) for path, allowed in read.unless.items())
         return not read.unless or not all(unless)
 
     return matches
 
 
-def _met(record: Record, path: str, allowed: Allowed, *, all_of: bool) -> bool:
+def _is_met(record: Record, path: str, allowed: Allowed, *, all_of: bool) -> bool:
     source, inner = (record.state, path[6:]) if path.startswith("state.") else (record.action.arguments, path)
     met = [value is not MISSING and within(allowed, value) for value in values_at(source, inner)]
     return bool(met) and (all(met) if all_of else any(met))
@@ -171,18 +171,18 @@ def _as_set(names: NameList) -> frozenset[str]:
 # -- the vocabulary -----------------------------------------------------------------------------------------------------
 
 
-def _bare(tool: str, context: object) -> Capability:
+def _from_name(tool: str, context: object) -> Capability:
     return made(capability, tool)
 
 
-def _block(*, reason: str, **said: Any) -> Rule:
-    return _matching("block")(reason=reason, **said)
+def _block(*, reason: str, **options: Any) -> Rule:
+    return _rule_maker("block")(reason=reason, **options)
 
 
 _APPROVER: Final = given("approver", "approvers")
 _RATE: TypeAlias = Annotated[Any, From(rate, most=int, window_ms=int | None)]
 _CAPABILITY: TypeAlias = Annotated[
-    Capability, Text(_bare, Annotated[Any, From(_capability, tool=str, parameters=dict[str, Fits], rates=list[_RATE])])
+    Capability, Text(_from_name, Annotated[Any, From(_capability, tool=str, parameters=dict[str, Fits], rates=list[_RATE])])
 ]
 _MATCH: Final[Mapping[str, Any]] = {
     "tools": NameList, "agents": NameList, "roles": NameList, "kinds": list[ActionKind], "effect": DeclaredEffect | None,
@@ -190,12 +190,12 @@ _MATCH: Final[Mapping[str, Any]] = {
 }  # fmt: skip
 _STAND_INS: Final[Mapping[str, Any]] = {"replies": dict[str, Any], "otherwise": Otherwise}
 _RULES: Final[Mapping[str, From]] = {
-    "allow": From(_matching("allow"), id=str, **_MATCH),
+    "allow": From(_rule_maker("allow"), id=str, **_MATCH),
     "block": From(_block, id=str, reason=str, **_MATCH),
     "needs_approval": From(
-        _matching("needs_approval"), id=str, what=str, by=_APPROVER, own=bool, timeout_ms=int | None, **_MATCH
+        _rule_maker("needs_approval"), id=str, what=str, by=_APPROVER, own=bool, timeout_ms=int | None, **_MATCH
     ),
-    "to_approval": From(_matching("to_approval"), id=str, what=str, **_MATCH),
+    "to_approval": From(_rule_maker("to_approval"), id=str, what=str, **_MATCH),
     "strip": From(_strip, parameters=NameList, tools=NameList, matching=str | None),
     "redact": From(_redact, data=NameList, tools=NameList, parameters=NameList),
     "clamp": From(rewrites.clamp, parameter=str, least=NumberField | None, most=NumberField | None, tools=NameList),
@@ -205,7 +205,7 @@ _RULES: Final[Mapping[str, From]] = {
     "sandbox": From(sandbox, agents=NameList, **_STAND_INS),
     "route": From(_route, by=given("approver", "approvers", needed=True), on=Reach),
 }
-"""All rules that a file can name, with their parameters."""
+"""All rules that a file can use, with their parameters."""
 _RULE: TypeAlias = Annotated[Any, OneOf("rule", {kind: Annotated[Any, takes] for kind, takes in _RULES.items()})]
 _LEVEL: Final = From(
     _level, below=Amount, keep=list[_CAPABILITY] | None, verify=_APPROVER, on=Reach, high_impact=Stricter, rules=list[_RULE],
@@ -230,14 +230,14 @@ _GOVERNING: Final = ("capabilities", "rules", "routing", "contracts")
 
 
 @dataclass(frozen=True, slots=True)
-class _Given:
-    """The functions that the caller of `load` passes in, by name."""
+class _Approvers:
+    """The approvers that the caller of `load` passes in, by name."""
 
     approvers: Mapping[str, Approver]
 
 
 def load(path: str | Path, *, approvers: Mapping[str, Approver] | None = None) -> Policy:
-    """Load the policy of a .yaml, .yml or .json file. SpecError lists every problem; `approvers`: the ones that it names."""
+    """Load the policy of a .yaml, .yml or .json file. SpecError lists every problem; `approvers`: those that the file names."""
     path = Path(path)
     return loads(text_of(path, "policy"), json=path.suffix == ".json", approvers=approvers, where=str(path))
 
@@ -246,15 +246,15 @@ def loads(text: str, *, json: bool = False, approvers: Mapping[str, Approver] | 
     """Load a policy from a text in YAML or JSON."""
     data, lines = data_of(text, json=json, kind="policy", where=where)
     reader = FileReader(lines, where)
-    policy = _read(reader, data, _Given(approvers or {}))
+    policy = _read(reader, data, _Approvers(approvers or {}))
     if reader.problems or policy is None:
         raise reader.error("policy", why="a policy with a problem is not applied at all", fix="see docs/governance.md")
     return policy
 
 
-def _read(reader: FileReader, data: object, context: _Given) -> Policy | None:
+def _read(reader: FileReader, data: object, context: _Approvers) -> Policy | None:
     if not isinstance(data, dict):
-        reader.problem((), f"it holds {kind_of(data)}, not sections")
+        reader.problem((), f"it contains {kind_of(data)}, not sections")
         return None
     policy = reader.read(_FILE, data, context=context)
     terms = data.get("contracts")

@@ -1,8 +1,8 @@
 """Rules that change an action: strip, redact, clamp, replace, drop recipients, ask first. And contracts as rules (A5.2).
 
-Each function makes a rule for `Governance(rules=...)`. `tools` are exact names of tools (or of whatever `kinds` says), by
-default all. A parameter that is missing, or whose value has another shape, is left alone: capability
-sets, which judge a rewritten action again before it runs, can require it.
+Each function makes a rule for `Governance(rules=...)`. `tools` are exact names of tools (or of ports of another kind, with
+`kinds`), by default all. A rule leaves a parameter alone if it is missing or its value has another shape. Capability sets can
+require the parameter: they judge a rewritten action again before it runs.
 """
 
 from __future__ import annotations
@@ -37,22 +37,24 @@ _NOTHING: Final = object()
 
 
 def strip(parameters: Names, *, tools: Names = (), matching: str | None = None, kinds: Iterable[ActionKind] = _TOOLS) -> Rule:
-    """Remove a value: a parameter, which becomes empty, a key inside one ("body.note"), or only the text that matches."""
-    pattern = None if matching is None else _compiled(matching)
+    """Remove a value: empty a parameter, delete a key inside one ("body.note"), or delete the text that matches `matching`."""
+    pattern = None if matching is None else _compile(matching)
 
     def stripped(value: Any) -> Any:
         if pattern is None:
-            return _emptied(value)
-        return _in_texts(value, lambda text: pattern.sub("", text))
+            return _empty(value)
+        return _change_texts(value, lambda text: pattern.sub("", text))
 
     def removed(value: Any, path: Sequence[str]) -> Any:
         return (
-            _at(value, path, stripped)
+            _change_at(value, path, stripped)
             if pattern is not None
-            else _at(value, path[:-1], lambda found: _without(found, path[-1]))
+            else _change_at(value, path[:-1], lambda found: _remove_key(found, path[-1]))
         )
 
-    return _each(f"strip {_listed(parameters)}", _names(parameters, "parameters"), tools, kinds, stripped, inside=removed)
+    return _value_rule(
+        f"strip {_name_list(parameters)}", _as_names(parameters, "parameters"), tools, kinds, stripped, inside=removed
+    )
 
 
 def redact(
@@ -63,7 +65,7 @@ def redact(
     The kinds are those of `mat.core.redact.find_pii`; "secret" means keys and tokens. A mask is the kind in
     brackets.
     """
-    wanted = _names(kinds_of_data, "kinds_of_data")
+    wanted = _as_names(kinds_of_data, "kinds_of_data")
     unknown = [kind for kind in wanted if kind not in (*_PII, "secret")]
     if unknown:
         raise SpecError(
@@ -75,12 +77,14 @@ def redact(
         for kind, found in sorted(find_pii(text), key=lambda item: -len(item[1])):
             if kind in wanted:
                 text = text.replace(found, f"[{kind}]")
-        return _MARK.sub(r"[\1]", Redactor().text(text))  # the record of the call has marks instead of keys and tokens
+        return _MARK.sub(r"[\1]", Redactor().text(text))  # as the record does: marks replace keys and tokens
 
     def clean(value: Any) -> Any:
-        return _in_texts(value, masked)
+        return _change_texts(value, masked)
 
-    return _each(f"redact {_listed(wanted)}", _names(parameters, "parameters") if parameters else (), tools, kinds, clean)
+    return _value_rule(
+        f"redact {_name_list(wanted)}", _as_names(parameters, "parameters") if parameters else (), tools, kinds, clean
+    )
 
 
 _MARK: Final = re.compile(r"\[redacted:([a-z_]+)#\d+\]")
@@ -96,15 +100,15 @@ def clamp(
 
     def clamped(value: Any) -> Any:
         if isinstance(value, bool) or not isinstance(value, int | float) or value != value:
-            raise ValueError(f"{parameter}={value!r} is no number, and has no place in {least}..{most}")
+            raise ValueError(f"{parameter}={value!r} is not a number and cannot be clamped to {least}..{most}")
         if least is not None and value < least:
             return least
         return most if most is not None and value > most else value
 
-    return _each(f"clamp {parameter} to {_end(least)}..{_end(most)}", (parameter,), tools, kinds, clamped)
+    return _value_rule(f"clamp {parameter} to {_bound_text(least)}..{_bound_text(most)}", (parameter,), tools, kinds, clamped)
 
 
-def _end(bound: float | None) -> str:
+def _bound_text(bound: float | None) -> str:
     return "" if bound is None else str(bound)
 
 
@@ -112,19 +116,19 @@ def replaced(
     parameter: str, value: object, *, tools: Names = (), unless: Allowed | None = None, kinds: Iterable[ActionKind] = _TOOLS
 ) -> Rule:
     """Replace the value of a parameter, always or unless `unless` (an allow-list) allows it."""
-    allowed = None if unless is None else _allowed(unless, parameter)
+    allowed = None if unless is None else _allow_list(unless, parameter)
 
-    def put(before: Any) -> Any:
+    def replacement(before: Any) -> Any:
         return before if allowed is not None and within(allowed, before) else value
 
-    return _each(f"replace {parameter}", (parameter,), tools, kinds, put)
+    return _value_rule(f"replace {parameter}", (parameter,), tools, kinds, replacement)
 
 
 def keep_only(
     parameter: str, allowed: Allowed, *, tools: Names = (), kinds: Iterable[ActionKind] = _TOOLS, least: int = 1
 ) -> Rule:
     """Keep only the allowed members of a list, or of a text with commas; blocked if fewer than `least` remain."""
-    checked = _allowed(allowed, parameter)
+    checked = _allow_list(allowed, parameter)
 
     def kept(value: Any) -> Any:
         members, rejoin = _members(value)
@@ -137,7 +141,7 @@ def keep_only(
             raise ValueError(f"{parameter}: {len(found)} of {len(members)} are allowed by {describe(checked)}, {least} needed")
         return value if len(found) == len(members) else rejoin(found)
 
-    return _each(f"keep_only {parameter}", (parameter,), tools, kinds, kept)
+    return _value_rule(f"keep_only {parameter}", (parameter,), tools, kinds, kept)
 
 
 def drop_recipients(
@@ -148,12 +152,12 @@ def drop_recipients(
 
     Addresses are compared without display name and case; list them in `allowed` in lower case: "ann@shop.example".
     """
-    checked, names = _allowed(allowed, "allowed"), _names(parameters, "parameters")
-    wanted, speaks = frozenset(_names(tools, "tools") if tools else ()), frozenset(kinds)
+    checked, names = _allow_list(allowed, "allowed"), _as_names(parameters, "parameters")
+    wanted, action_kinds = frozenset(_as_names(tools, "tools") if tools else ()), frozenset(kinds)
 
     def rule(record: Record) -> Decision | None:
         action = record.action
-        if action.kind not in speaks or (wanted and action.name not in wanted):
+        if action.kind not in action_kinds or (wanted and action.name not in wanted):
             return None
         changed, before, after = {}, 0, 0
         for name in names:
@@ -170,12 +174,12 @@ def drop_recipients(
             return Block(f"none of the {before} recipients of {action.name} is allowed")
         return Rewrite(changed, reason=f"{before - after} of {before} recipients left out")
 
-    return _with_name(rule, "drop_recipients")
+    return _set_name(rule, "drop_recipients")
 
 
 def to_approval(*, tools: Names = (), when: When | None = None, what: str = "", own: bool = True) -> Rule:
     """Turn a call into a request for approval; the agent goes on without its effect. See ConvertToApproval."""
-    return _on(tools, when, "to_approval", lambda record: ConvertToApproval(what, own=own))
+    return _call_rule(tools, when, "to_approval", lambda record: ConvertToApproval(what, own=own))
 
 
 def needs_approval(
@@ -184,21 +188,21 @@ def needs_approval(
 ) -> Rule:  # fmt: skip
     """Block a call until it is approved; by default every call of high impact. See NeedsApproval."""
     wish = NeedsApproval(what, own=own, approver=approver, timeout_ms=timeout_ms)
-    return _on(tools, when, "needs_approval", lambda record: wish)
+    return _call_rule(tools, when, "needs_approval", lambda record: wish)
 
 
-def _on(tools: Names, when: When | None, name: str, decide: Callable[[Record], Decision]) -> Rule:
-    """A rule for some tools, or for actions for which `when` is true; without either, for actions of high impact."""
-    wanted = frozenset(_names(tools, "tools") if tools else ())
+def _call_rule(tools: Names, when: When | None, name: str, decide: Callable[[Record], Decision]) -> Rule:
+    """A rule for calls of some tools, or for calls for which `when` is true; without either, for calls of high impact."""
+    wanted = frozenset(_as_names(tools, "tools") if tools else ())
 
     def rule(record: Record) -> Decision | None:
         action = record.action
         if action.kind != "tool_call" or (wanted and action.name not in wanted):
             return None
-        asks = when(record) if when is not None else bool(wanted) or action.impact == "high"
-        return decide(record) if asks else None
+        applies = when(record) if when is not None else bool(wanted) or action.impact == "high"
+        return decide(record) if applies else None
 
-    return _with_name(rule, name)
+    return _set_name(rule, name)
 
 
 # -- contracts as rules -------------------------------------------------------------------------------------------------
@@ -262,20 +266,20 @@ class _Shield:
         return self._judge.digest()
 
 
-# -- what the rules are made of -----------------------------------------------------------------------------------------
+# -- helpers ------------------------------------------------------------------------------------------------------------
 
 
-def _each(
+def _value_rule(
     name: str, parameters: tuple[str, ...], tools: Names, kinds: Iterable[ActionKind], change: Callable[[Any], Any],
     *, inside: Callable[[Any, Sequence[str]], Any] | None = None,
 ) -> Rule:  # fmt: skip
-    """A rule that changes the values of some parameters. A ValueError of `change` blocks the action."""
-    wanted, speaks = frozenset(_names(tools, "tools") if tools else ()), frozenset(kinds)
-    nested = inside or (lambda value, path: _at(value, path, change))
+    """A rule that changes the values of some parameters. If `change` raises ValueError, the rule blocks the action."""
+    wanted, action_kinds = frozenset(_as_names(tools, "tools") if tools else ()), frozenset(kinds)
+    nested = inside or (lambda value, path: _change_at(value, path, change))
 
     def rule(record: Record) -> Decision | None:
         action = record.action
-        if action.kind not in speaks or (wanted and action.name not in wanted):
+        if action.kind not in action_kinds or (wanted and action.name not in wanted):
             return None
         changed: dict[str, Any] = {}
         try:
@@ -291,48 +295,48 @@ def _each(
             return Block(str(error))
         return Rewrite(changed, reason=name) if changed else None
 
-    return _with_name(rule, name)
+    return _set_name(rule, name)
 
 
-def _at(value: Any, path: Sequence[str], change: Callable[[Any], Any]) -> Any:
+def _change_at(value: Any, path: Sequence[str], change: Callable[[Any], Any]) -> Any:
     """A copy with the value at a path changed, or the same object if nothing changes. `*` is every member."""
     if not path:
         return change(value)
     head, rest = path[0], path[1:]
     if isinstance(value, Mapping):
         keys = [head] if head in value else list(value) if head == "*" else []
-        new = {key: _at(value[key], rest, change) for key in keys}
+        new = {key: _change_at(value[key], rest, change) for key in keys}
         same = all(new[key] is value[key] for key in keys)
         return value if same else FrozenDict({**value, **new})
     if isinstance(value, list):
         wanted = range(len(value)) if head == "*" else [int(head)] if head.isdecimal() and int(head) < len(value) else []
-        items = [_at(item, rest, change) if index in wanted else item for index, item in enumerate(value)]
+        items = [_change_at(item, rest, change) if index in wanted else item for index, item in enumerate(value)]
         return value if all(a is b for a, b in zip(items, value, strict=True)) else FrozenList(items)
     return value
 
 
-def _in_texts(value: Any, change: Callable[[str], str]) -> Any:
+def _change_texts(value: Any, change: Callable[[str], str]) -> Any:
     """A copy with every text inside changed, except keys, or the same object if nothing changes."""
     if isinstance(value, str):
         new = change(value)
         return value if new == value else new
     if isinstance(value, Mapping):
-        found = {key: _in_texts(item, change) for key, item in value.items()}
+        found = {key: _change_texts(item, change) for key, item in value.items()}
         return value if all(found[key] is value[key] for key in value) else FrozenDict(found)
     if isinstance(value, list):
-        items = [_in_texts(item, change) for item in value]
+        items = [_change_texts(item, change) for item in value]
         return value if all(a is b for a, b in zip(items, value, strict=True)) else FrozenList(items)
     return value
 
 
-def _without(value: Any, key: str) -> Any:
-    """A mapping without a key, or a list with that member emptied; the same object if it is missing."""
+def _remove_key(value: Any, key: str) -> Any:
+    """A mapping without a key, or a list with the member at an index emptied; the same object if there is none."""
     if isinstance(value, Mapping):
         return FrozenDict({name: item for name, item in value.items() if name != key}) if key in value else value
-    return _at(value, (key,), _emptied)
+    return _change_at(value, (key,), _empty)
 
 
-def _emptied(value: Any) -> Any:
+def _empty(value: Any) -> Any:
     if isinstance(value, str):
         return "" if value else value
     if isinstance(value, Mapping):
@@ -352,14 +356,14 @@ def _members(value: Any) -> tuple[list[Any] | None, Callable[[list[Any]], Any]]:
 
 
 def _address(item: Any) -> Any:
-    """A recipient as allow-lists compare it: only the address, in lower case. A text with several addresses is unchanged."""
+    """The address of a recipient, in lower case, as allow-lists compare it. Several addresses in one text stay as they are."""
     if not isinstance(item, str):
         return item
     found = re.fullmatch(r"[^<>]*<([^<>]*)>", item.strip())
     return (found[1] if found else item).strip().casefold()
 
 
-def _allowed(allowed: Allowed, name: str) -> Allowed:
+def _allow_list(allowed: Allowed, name: str) -> Allowed:
     if not is_allow_list(allowed):
         raise SpecError(
             what=f"{name}: {allowed!r} is not an allow-list", why="a bare value would match by containment",
@@ -368,24 +372,24 @@ def _allowed(allowed: Allowed, name: str) -> Allowed:
     return frozenset(allowed) if isinstance(allowed, Collection) and not isinstance(allowed, tuple) else allowed
 
 
-def _compiled(expression: str) -> re.Pattern[str]:
+def _compile(expression: str) -> re.Pattern[str]:
     try:
         return re.compile(expression)
     except re.error as error:
         raise SpecError(what=f"{expression!r} is not a regular expression: {error}", fix="see the re module") from error
 
 
-def _names(given: Names, what: str) -> tuple[str, ...]:
-    found = (given,) if isinstance(given, str) else tuple(given)
+def _as_names(names: Names, what: str) -> tuple[str, ...]:
+    found = (names,) if isinstance(names, str) else tuple(names)
     if not found or not all(isinstance(name, str) and name for name in found):
-        raise SpecError(what=f"{what}={given!r} is empty", fix=f"give {what} as one or several names, as recorded in the trace")
+        raise SpecError(what=f"{what}={names!r} is empty", fix=f"give {what} as one or several names, as recorded in the trace")
     return found
 
 
-def _listed(names: Names) -> str:
-    return ", ".join(_names(names, "names"))
+def _name_list(names: Names) -> str:
+    return ", ".join(_as_names(names, "names"))
 
 
-def _with_name(rule: Callable[[Record], Decision | None], name: str) -> Rule:
+def _set_name(rule: Callable[[Record], Decision | None], name: str) -> Rule:
     rule.__name__ = name
     return rule

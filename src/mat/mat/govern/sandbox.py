@@ -46,7 +46,7 @@ class StandIns:
         if action.effect != "write" or not action.boundary:
             return None
         if action.name in self.replies:
-            return Sandbox(_with_names(self.replies[action.name]), reason=why)
+            return Sandbox(_taking_mapping(self.replies[action.name]), reason=why)
         if self.otherwise == "block":
             return Block(f"sandbox: {why}; nothing stands in for {action.name}")
         return Sandbox(None if action.kind == "memory_write" else dry_run(action.name), reason=why)
@@ -57,7 +57,7 @@ def dry_run(name: str) -> dict[str, str]:
     return {"status": "dry run", "action": name}
 
 
-def _with_names(reply: Any) -> Any:
+def _taking_mapping(reply: Any) -> Any:
     """Adapt a fake, which has its port's signature, to a decision's callable, which takes the arguments as one mapping."""
     if not callable(reply):
         return reply

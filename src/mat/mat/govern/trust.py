@@ -1,15 +1,15 @@
 """Trust per agent (A5.4): a number in [0, 1] from contract outcomes and policy events, and the consequences of low trust.
 
 It is a heuristic for routing and sandboxing, not a guarantee (Sec. IV-E). Between events trust decays towards a prior p with a
-half-life h, so that neither old merit nor old guilt dominates; an event moves it by its weight w:
+half-life h, so that recent behavior counts most; an event moves it by its weight w:
 
     T(t) = p + (T(u) - p) * 2 ** -((t - u) / h)         from the last event at u
     T <- T * (1 - w)                                    a violation, a block, a rewrite, a refuted check, a rejection
     T <- 1 - (1 - T) * (1 - w)                          a clean effect, a check that passed
 
-All of it is integer arithmetic in units of 1/10,000. Decay is rounded towards the prior, events away from where they started
-by the least unit, so T stays in [0, 1], every event counts, and the prior is reached. An event takes a share of the current
-value: after any amount of good behaviour one hard violation with w = 0.4 leaves at most 0.6.
+All of it is integer arithmetic in units of 1/10,000. Decay is rounded towards the prior, so that the prior is
+reached. An event moves T by at least one unit, so that every event counts, and T stays in [0, 1]. An event takes a share of
+the current value: after any amount of good behavior, one hard violation with w = 0.4 leaves at most 0.6.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ WEIGHTS: Final[Mapping[str, Fraction]] = {
 }  # fmt: skip
 """Default weight of each event."""
 RULE: Final = "trust"
-"""The rule name of mediations for lack of trust. They are not evidence, because distrust must not reinforce itself."""
+"""The rule name of mediations for lack of trust."""
 
 
 def units(share: TrustShare, what: str = "trust") -> int:
@@ -149,19 +149,19 @@ def moved(value: int, weight: int, *, up: bool) -> int:
     return (UNITS - weight) * value // UNITS
 
 
-# -- what trust is about ----------------------------------------------------------------------------------------------
+# -- evidence ---------------------------------------------------------------------------------------------------------
 
 _EFFECTS: Final = frozenset(("tool_call", "retrieval", "memory_read", "memory_write"))
 _NOT_EVIDENCE: Final = (RULE, "sandbox")
-"""Rules that act for lack of trust: what they do is not evidence, or distrust would reinforce itself."""
+"""Rules that act for lack of trust. Their decisions are not evidence, because distrust must not reinforce itself."""
 
 
 def events_of(record: Record, violations: Sequence[Violation] = ()) -> tuple[TrustEvent, ...]:
-    """The trust events of a sealed step for the agent that took it. Checks and approvals also affect others, see `evidence`.
+    """The trust events of a sealed step for the agent that took it. For other agents, see `evidence`.
 
-    Each violation counts. A block or rewrite also counts, unless it was decided for lack of trust, by a contract that is
-    among those violations, or by an approver, whose answer counts itself. If nothing of that happened, an
-    effect that was requested and happened is clean.
+    Each violation counts. A block or rewrite also counts, unless it was decided for lack of trust, by a contract of one of
+    those violations, or by an approver (whose answer is an event of its own). Without any of these, a requested effect that
+    took place is clean.
     """
     found: list[TrustEvent] = ["hard_violation" if item.severity == "hard" else "soft_violation" for item in violations]
     mediation = record.mediation
@@ -172,12 +172,12 @@ def events_of(record: Record, violations: Sequence[Violation] = ()) -> tuple[Tru
             and all(item.contract != mediation.rule for item in violations)
         ):
             found.append("blocked" if mediation.decision == "block" else "rewritten")
-    elif not found and _came_about(record):
+    elif not found and _is_clean(record):
         found.append("clean_write" if record.action.effect == "write" else "clean_read")
     return tuple(found)
 
 
-def _came_about(record: Record) -> bool:
+def _is_clean(record: Record) -> bool:
     action = record.action
     return (
         action.kind in _EFFECTS
@@ -206,22 +206,22 @@ def evidence(record: Record, violations: Sequence[Violation], agents: Mapping[in
         sources = {agents[step] for link in record.links if link.rel == "supports" and (step := _step_of(link.src)) in agents}
         for agent in sorted(sources) or [record.agent]:
             yield agent, "verified" if arguments.get("passed") is True else "refuted"
-    elif kind == "approval" and _refused(record.observation.value):
+    elif kind == "approval" and _is_refusal(record.observation.value):
         yield agents.get(_step_of(str(arguments.get("action", ""))), record.agent), "rejected"
 
 
 def _step_of(artefact: str) -> int:
-    """The step that made an artifact such as `step#3` or `claim#3`; -1 for what no step of the run made."""
+    """The step that made an artifact such as `step#3` or `claim#3`; -1 if no step of the run made it."""
     kind, _, number = artefact.partition("#")
     return int(number) if kind in ("step", "claim") and number.isdecimal() else -1
 
 
-def _refused(answer: object) -> bool:
-    """Whether an approver said no: in its answer, or as the status that the mediator recorded. No answer is not a refusal."""
+def _is_refusal(answer: object) -> bool:
+    """Whether an approver said no, in its answer or in the status that the mediator recorded. No answer is not a refusal."""
     return answer is False or (isinstance(answer, dict) and answer.get("status") == "rejected")
 
 
-# -- what follows from it ---------------------------------------------------------------------------------------------
+# -- consequences -----------------------------------------------------------------------------------------------------
 
 Stricter: TypeAlias = Literal["", "approve", "block"]
 Reach: TypeAlias = Literal["write", "high", "all"]
@@ -278,7 +278,7 @@ class Level:
                     what="level of trust: keep contains a rate limit", why="calls are counted in the agent's own set",
                     fix="leave the rate out of keep, and in the capabilities of the agent",
                 )  # fmt: skip
-            _kept(self)
+            _kept_set(self)
 
     def reaches(self, record: Record) -> bool:
         action = record.action
@@ -315,8 +315,8 @@ class Trust:
         if problems:
             raise SpecError(what=f"trust: {'; '.join(problems)}", fix=f"events are {', '.join(EVENTS)}; shares are 0 to 1")
         object.__setattr__(self, "prior", _fraction(self.prior))
-        object.__setattr__(self, "start", _shares(self.start))
-        object.__setattr__(self, "weights", _shares(self.weights))
+        object.__setattr__(self, "start", _as_fractions(self.start))
+        object.__setattr__(self, "weights", _as_fractions(self.weights))
         object.__setattr__(self, "levels", tuple(sorted(self.levels, key=lambda level: _fraction(level.below))))
 
     def fresh(self) -> TrustLedger:
@@ -324,41 +324,41 @@ class Trust:
         return TrustLedger(self)
 
     def __call__(self, record: Record) -> Decision | None:
-        """The rule outside a run: it decides by the initial trust."""
+        """Decide by the initial trust, as the rule does outside a run."""
         return self.fresh()(record)
 
     def after(self, run: Run) -> Trust:
         """The same parameters, starting from the trust at the end of a run, to carry it over to the next task."""
         ledger = self.fresh()
-        said, late = {verdict.step: verdict for verdict in run.verdicts}, _late(run)
+        verdicts, at_end = {verdict.step: verdict for verdict in run.verdicts}, _end_violations(run)
         for _, group in groupby(run.records, key=lambda record: record.state.get(EPISODE)):
             steps = range(0)
             for record in group:
-                ledger.observe(record, said.get(record.step, ()))
+                ledger.observe(record, verdicts.get(record.step, ()))
                 steps = range(steps.start if steps else record.step, record.step + 1)
-            ledger.ended([violation for violation in late if violation.step in steps])
+            ledger.ended([violation for violation in at_end if violation.step in steps])
         values = ledger.values(step=len(run.records), at_ms=run.elapsed_ms)
         return replace(self, start={**self.start, **values})
 
 
-def _shares(values: Mapping[str, TrustShare]) -> FrozenDict:
+def _as_fractions(values: Mapping[str, TrustShare]) -> FrozenDict:
     return FrozenDict({name: _fraction(values[name]) for name in sorted(values)})
 
 
-def _late(run: Run) -> list[Violation]:
+def _end_violations(run: Run) -> list[Violation]:
     """Violations that only the end of the run or of an episode revealed."""
-    shown_by_steps = Counter(_key(violation) for verdict in run.verdicts for violation in verdict.violations)
+    in_verdicts = Counter(_key(violation) for verdict in run.verdicts for violation in verdict.violations)
     found = []
     for violation in run.violations:
-        if shown_by_steps[_key(violation)]:
-            shown_by_steps[_key(violation)] -= 1
+        if in_verdicts[_key(violation)]:
+            in_verdicts[_key(violation)] -= 1
         else:
             found.append(violation)
     return found
 
 
 def _key(violation: Violation) -> tuple[str, int, str, str]:
-    """The part of a violation that stays the same when the end of the run blames the agent of an earlier step."""
+    """The parts of a violation that stay the same when the end of the run blames the agent of an earlier step."""
     return (violation.contract, violation.step, violation.instance, violation.message)
 
 
@@ -372,7 +372,7 @@ class TrustLedger:
         self._prior = units(trust.prior)
         self._half_life, self._in_steps = trust.half_life, trust.clock == "steps"
         self._weights = {name: units({**WEIGHTS, **trust.weights}[name]) for name in EVENTS}
-        self._levels = tuple((units(level.below), level, _kept(level)) for level in trust.levels)
+        self._levels = tuple((units(level.below), level, _kept_set(level)) for level in trust.levels)
         self._highest = max((below for below, _, _ in self._levels), default=0)
         self._scores = {agent: (units(share), 0) for agent, share in trust.start.items()}
         self._agents: dict[int, str] = {}
@@ -395,24 +395,24 @@ class TrustLedger:
     def observe(self, record: Record, verdict: Verdict | tuple[str, ...]) -> None:
         """Take a sealed and judged step, in ask order."""
         self._agents[record.step] = record.agent
-        self._now = record.step if self._in_steps else max(self._now, record.sealed_ms)  # asked first can mean sealed last
+        self._now = record.step if self._in_steps else max(self._now, record.sealed_ms)  # a step asked early can be sealed late
         violations = verdict.violations if type(verdict) is Verdict else ()
         if not violations and record.action.kind in _EFFECTS:  # what most steps are
             mediation = record.mediation
             if mediation is None or mediation.decision == "allow":
-                if _came_about(record):
-                    self._count(record.agent, "clean_write" if record.action.effect == "write" else "clean_read")
+                if _is_clean(record):
+                    self._apply_event(record.agent, "clean_write" if record.action.effect == "write" else "clean_read")
                 return
         for agent, event in evidence(record, violations, self._agents):
-            self._count(agent, event)
+            self._apply_event(agent, event)
 
     def ended(self, violations: Iterable[Violation]) -> None:
         """Take the violations that only the end of an episode revealed: obligations that were not met."""
         for item in violations:
             agent = item.agent or self._agents.get(item.step, "")
-            self._count(agent, "hard_violation" if item.severity == "hard" else "soft_violation")
+            self._apply_event(agent, "hard_violation" if item.severity == "hard" else "soft_violation")
 
-    def _count(self, agent: str, event: TrustEvent) -> None:
+    def _apply_event(self, agent: str, event: TrustEvent) -> None:
         if not agent or agent == HARNESS:
             return
         before = self.of(agent, at=self._now)
@@ -423,7 +423,8 @@ class TrustLedger:
         if not action.boundary or action.boundary == "prompt" or not self._levels:
             return None
         value, _ = self._scores.get(record.agent, (self._prior, 0))
-        if value >= self._highest and self._prior >= self._highest:  # it only goes from the one to the other
+        # Between events, trust stays between its last value and the prior.
+        if value >= self._highest and self._prior >= self._highest:
             return None
         value = self.of(record.agent, at=record.step if self._in_steps else record.at_ms)
         if value >= self._highest:
@@ -431,9 +432,9 @@ class TrustLedger:
         decisions = []
         for below, level, kept in self._levels:  # the lowest threshold first: it takes precedence
             if value < below:
-                said = f"trust in {record.agent} is {shown(value)}, below {shown(below)}"
-                decisions.append(_held_to(level, kept, record, said))
-        return _gravest(decisions)
+                why = f"trust in {record.agent} is {shown(value)}, below {shown(below)}"
+                decisions.append(_level_decision(level, kept, record, why))
+        return _strictest(decisions)
 
 
 def route(verify: Approver, *, on: Reach = "high", verifier: str = "verifier") -> Rule:
@@ -448,44 +449,46 @@ def route(verify: Approver, *, on: Reach = "high", verifier: str = "verifier") -
     return route
 
 
-def _kept(level: Level) -> KeptSet | None:
+def _kept_set(level: Level) -> KeptSet | None:
     return None if level.keep is None else capability_sets({"kept": level.keep})["kept"]
 
 
-def _held_to(level: Level, kept: KeptSet | None, record: Record, said: str) -> Decision | None:
-    """The decision of one level: first what stops the action, then what changes it, then who is asked."""
+def _level_decision(level: Level, kept: KeptSet | None, record: Record, why: str) -> Decision | None:
+    """The decision of one level: blocks take precedence over changes, and changes over approvals."""
     action = record.action
     refusal = "" if kept is None else within_sets(record, {record.agent: kept})
     if refusal:
-        return Block(f"{said}: {refusal}")
+        return Block(f"{why}: {refusal}")
     if level.high_impact == "block" and action.impact == "high":
-        return Block(f"{said}: {action.name} has high impact")
-    ruled = _gravest(_ruled(rule, record, said) for rule in level.rules)
-    if isinstance(ruled, Block):
-        return ruled
-    answered = None if level.sandbox is None else level.sandbox.answer(record, said)
-    routed: Decision | None = None
+        return Block(f"{why}: {action.name} has high impact")
+    by_rules = _strictest(_rule_decision(rule, record, why) for rule in level.rules)
+    if isinstance(by_rules, Block):
+        return by_rules
+    stand_in = None if level.sandbox is None else level.sandbox.answer(record, why)
+    approval: Decision | None = None
     if level.verify is not None and level.reaches(record):
-        routed = NeedsApproval(action.name, approver=level.verify, reason=f"{said}: asked {level.verifier}")
+        approval = NeedsApproval(action.name, approver=level.verify, reason=f"{why}: asked {level.verifier}")
     elif level.high_impact == "approve" and action.impact == "high":
-        routed = NeedsApproval(action.name, reason=said)
-    return _gravest((answered, ruled, routed))
+        approval = NeedsApproval(action.name, reason=why)
+    return _strictest((stand_in, by_rules, approval))
 
 
-def _ruled(rule: Rule, record: Record, said: str) -> Decision | None:
-    """The decision of a level's own rule, with the reason why it was asked."""
+def _rule_decision(rule: Rule, record: Record, why: str) -> Decision | None:
+    """The decision of one of a level's rules; its reason names the trust that made the rule apply."""
     decision = rule(record)
     if isinstance(decision, Rewrite | Block | Sandbox | NeedsApproval | ConvertToApproval):
-        return replace(decision, reason=f"{said}: {decision.reason}" if decision.reason else said)
+        return replace(decision, reason=f"{why}: {decision.reason}" if decision.reason else why)
     if decision is None or isinstance(decision, Allow):
         return None
-    return Block(f"{said}: rule {getattr(rule, '__name__', type(rule).__name__)} gave {type(decision).__name__}, no decision")
+    return Block(
+        f"{why}: rule {getattr(rule, '__name__', type(rule).__name__)} gave {type(decision).__name__}, which is not a decision"
+    )
 
 
-_GRAVITY: Final = (Block, Sandbox, Rewrite, ConvertToApproval, NeedsApproval)
+_STRICTEST_FIRST: Final = (Block, Sandbox, Rewrite, ConvertToApproval, NeedsApproval)
 """Of several decisions, the first of these kinds takes precedence; of one kind, the first decision."""
 
 
-def _gravest(decisions: Iterable[Decision | None]) -> Decision | None:
+def _strictest(decisions: Iterable[Decision | None]) -> Decision | None:
     ordered = [decision for decision in decisions if decision is not None]
-    return min(ordered, key=lambda decision: _GRAVITY.index(type(decision)), default=None)
+    return min(ordered, key=lambda decision: _STRICTEST_FIRST.index(type(decision)), default=None)

@@ -29,13 +29,13 @@ STANDARD: Final[tuple[Variant, ...]] = (
     Variant(name="shield+capabilities", capabilities=True),
     Variant(name="shield+routing", routing=True),
 )
-"""The minimal set to compare (Sec. V-B), in the order of the table."""
+"""The least set of variants to compare (Sec. V-B), in the order of the tables."""
 FULL: Final = Variant(name="shield+capabilities+routing", capabilities=True, routing=True)
 """All parts of a policy: the variant in force by default."""
 _KNOWN: Final = {variant.name: variant for variant in (*STANDARD, FULL)}
 NONE: Final = "none"
 ALL: Final = "all"
-"""Means every variant, where variants are compared."""
+"""The name that selects every variant for a comparison."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,7 +77,7 @@ class Policy:
 
     def variants(self) -> dict[str, Governance | None]:
         """The standard variants and the declared ones, by name, in the order of the table."""
-        return {variant.name: self._made(variant) for variant in (*STANDARD, *self.declared)}
+        return {variant.name: self._governance_of(variant) for variant in (*STANDARD, *self.declared)}
 
     def variant(self, name: str = "") -> Governance | None:
         """The governance of a variant, None for "none"; without a name, of the one in `use`. SpecError for an unknown one."""
@@ -88,9 +88,9 @@ class Policy:
                 what=f"no governance variant is called {wanted!r}{did_you_mean(wanted, known)}",
                 fix=f"the variants are {', '.join(known)}",
             )
-        return self._made(known[wanted])
+        return self._governance_of(known[wanted])
 
-    def _made(self, variant: Variant) -> Governance | None:
+    def _governance_of(self, variant: Variant) -> Governance | None:
         if not (variant.shield or variant.capabilities or variant.routing):
             return None
         routing = (*self.routing, *((self.trust,) if self.trust is not None else ())) if variant.routing else ()
@@ -140,7 +140,7 @@ def named(given: GovernanceInput) -> tuple[str, dict[str, Governance | None]]:
     if not isinstance(given, Mapping) or not given:
         raise SpecError(
             what=f"mat_governance returned {'an empty mapping' if isinstance(given, Mapping) else type(given).__qualname__}",
-            why="it says which governance the system runs under",
+            why="the hook returns the governance that the system runs under",
             fix="return a mat.Policy, a mat.policy.Governance, variants by name, the path of a policy file, or None",
         )
     found: dict[str, Governance | None] = {}
@@ -163,15 +163,15 @@ def named(given: GovernanceInput) -> tuple[str, dict[str, Governance | None]]:
 def select(given: GovernanceInput, *, marker: str = "", asked: Iterable[str] = ()) -> GovernanceSelection:
     """The variants to run, from the given governance, the test's marker, and the command line.
 
-    Nothing asked: the marker's variant, or the default. One name asked: that one, whatever the marker says. Several
-    asked (or "all"): each of them, and the marker's; the outcome is that of the marker's variant, else of the default
-    if it was asked for, else of the first. SpecError lists the variants if one is unknown.
+    `asked` is empty: the marker's variant, or the default. One name: that variant, whatever the marker says. Several names
+    (or "all"): each of them, and the marker's. The marker's variant then decides the outcome, else the default if it was asked
+    for, else the first. SpecError lists the variants if one is unknown.
     """
-    force, known = named(given)
-    if isinstance(given, Policy):  # all of its combinations can be named, the table shows the standard ones
+    default, known = named(given)
+    if isinstance(given, Policy):  # a user can name every combination; tables show the standard ones
         known = {**known, **{name: given.variant(name) for name in _KNOWN if name not in known}}
     asked = tuple(dict.fromkeys(asked))
-    wanted = tuple(dict.fromkeys(name for item in asked for name in (_table(given) if item == ALL else (item,))))
+    wanted = tuple(dict.fromkeys(name for item in asked for name in (_all_variants(given) if item == ALL else (item,))))
     unknown = [name for name in (*wanted, *((marker,) if marker else ())) if name not in known]
     if unknown:
         raise SpecError(
@@ -180,13 +180,13 @@ def select(given: GovernanceInput, *, marker: str = "", asked: Iterable[str] = (
         )
     if len(asked) == 1 and asked[0] != ALL:
         return GovernanceSelection(own=asked[0], governance={asked[0]: known[asked[0]]})
-    own = marker or (force if not wanted or force in wanted else wanted[0])
+    own = marker or (default if not wanted or default in wanted else wanted[0])
     if own not in wanted:
         wanted = (*wanted, own)
     return GovernanceSelection(own=own, governance={name: known[name] for name in wanted})
 
 
-def _table(given: GovernanceInput) -> tuple[str, ...]:
+def _all_variants(given: GovernanceInput) -> tuple[str, ...]:
     """The variants that "all" means: no governance first, then every given variant."""
     _, known = named(given)
     names = [name for name in known if name != NONE]
