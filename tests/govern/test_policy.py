@@ -163,7 +163,7 @@ routing: [{strip: {parameters: [a, 1, b, [c]]}}]
         "rules[4].redact (line 15): no kind of data is called 'emial'; did you mean 'email'?",
         "rules[5].strip (line 16): '(' is not a regular expression",
         "rules[6].block.impact (line 17): 'hihg' is not one of low, high; did you mean 'high'?",
-        "rules[7] (line 18): a rule has one key, its kind; this has block, clamp",
+        "rules[7] (line 18): a rule has one key, its kind; this one has block, clamp",
         "trust.half_lief (line 21): no key is called 'half_lief'; did you mean 'half_life'?",
         "trust.levels[0] (line 22): level of trust: it has no consequence",
         "trust.levels[1].verify (line 22): no approver is called 'bob'",
@@ -207,8 +207,8 @@ def test_what_a_policy_may_not_hold_is_refused_before_anything_is_made_of_it(tex
         ("{", "not JSON"),
         ("[" * 200_000, "nested"),
         ("[]", "it contains a list"),
-        (r'{"name": "\ud800"}', r"holds '\\ud800'"),
-        (r'{"rules": [{"\ud800": 1}]}', r"holds '\\ud800'"),
+        (r'{"name": "\ud800"}', r"contains '\\ud800'"),
+        (r'{"rules": [{"\ud800": 1}]}', r"contains '\\ud800'"),
     ],
 )
 def test_json_is_held_to_the_same(text: str, said: str) -> None:

@@ -365,14 +365,14 @@ contracts:
       c: {mode: urgent, contracts: {d: {skills: [search], mode: urgent}}}
 """)
         for expected in (
-            "contracts.top.contracts.b (line 12): 91 of tokens, and top can allocate 90",
+            "contracts.top.contracts.b (line 12): 91 of tokens, but top can allocate 90",
             "has no skill tool:serch; did you mean",
             "top does not hand on tool:pay",
-            "hands on the modes urgent, economical, and not balanced",
+            "hands on the modes urgent, economical, not balanced",
             "top limits skills, so name those of c",
             "top allows 1 level(s)",
             "3 contracts below it, and a budget of 2 subcontracts",
-            "together 91 of tokens, and top can allocate 90",
+            "together 91 of tokens, but top can allocate 90",
             "nothing of iterations is left for b, c",
         ):
             assert expected in said
@@ -467,8 +467,8 @@ contracts:
     @pytest.mark.parametrize(
         ("text", "said"),
         [
-            ("- a", "it holds a list, not sections"),
-            ("contracts: {}", "it holds no contracts"),
+            ("- a", "it contains a list, not sections"),
+            ("contracts: {}", "it contains no contracts"),
             ("mat: 2", "mat"),
             ("contracts: &x {a: {}}\nmore: *x", "anchor"),
             ("contracts: {a: !!python/object:os.system {}}", "tag"),

@@ -8,9 +8,9 @@ from mat.core.errors import SpecError
 
 
 def proportional(total: int, weights: Mapping[str, int]) -> dict[str, int]:
-    """Divide by weights, b_j = w_j / sum(w) * total; rounding gives to the largest remainders, in order.
+    """Divide by weights: b_j = w_j / sum(w) * total. What rounding leaves goes to the largest remainders, in order.
 
-    `total` is what may be allocated, B - B_reserve, in smallest units.
+    `total` is the amount to divide, B - B_reserve, in smallest units.
 
     >>> proportional(100, {"researcher": 2, "analyst": 1})
     {'researcher': 67, 'analyst': 33}
@@ -18,7 +18,8 @@ def proportional(total: int, weights: Mapping[str, int]) -> dict[str, int]:
     wrong = [name for name, weight in weights.items() if type(weight) is not int or weight < 0]
     if wrong or (weights and not sum(weights.values())) or total < 0:
         raise SpecError(
-            what=f"cannot divide {total} by weights {dict(weights)!r}", why="weights are integers >= 0, not all of them 0",
+            what=f"cannot divide {total} by weights {dict(weights)!r}",
+            why="weights are integers >= 0, and at least one is positive",
             fix='give, for example, {"researcher": 3, "analyst": 1}',
         )  # fmt: skip
     whole = sum(weights.values())
@@ -32,14 +33,14 @@ def proportional(total: int, weights: Mapping[str, int]) -> dict[str, int]:
 
 
 def equal(total: int, names: Iterable[str]) -> dict[str, int]:
-    """Divide equally, b_j = total / n, if nobody knows how hard the tasks are; the first get what rounding leaves."""
+    """Divide equally: b_j = total / n. What rounding leaves goes to the first names."""
     return proportional(total, dict.fromkeys(names, 1))
 
 
 def negotiated(total: int, requests: Mapping[str, int], caps: Mapping[str, int] | int | None = None) -> dict[str, int]:
-    """Divide by requests, each up to its cap; in proportion if they exceed the total.
+    """Give each name what it requests, up to its cap; divide in proportion if the requests exceed the total.
 
-    A cap, applied before the division, keeps an excessive request from crowding out the others.
+    A cap is applied before the division, so that an excessive request does not crowd out the others.
 
     >>> negotiated(100, {"honest": 40, "greedy": 1000}, caps=60)
     {'honest': 40, 'greedy': 60}
@@ -48,7 +49,7 @@ def negotiated(total: int, requests: Mapping[str, int], caps: Mapping[str, int] 
     wrong = [name for name, wanted in requests.items() if type(wanted) is not int or wanted < 0]
     if wrong or total < 0:
         raise SpecError(
-            what=f"{', '.join(wrong) or total}: not an amount", why="requests are integers >= 0", fix="ask in smallest units"
+            what=f"{', '.join(wrong) or total}: not an amount", why="requests are integers >= 0", fix="request smallest units"
         )
     wanted = {name: asked if limits[name] is None else min(asked, limits[name] or 0) for name, asked in requests.items()}
     if sum(wanted.values()) <= total:

@@ -17,12 +17,12 @@ Schema: TypeAlias = Any
 """A type (a dataclass, `list[str]`, a pydantic model; a TypedDict, before Python 3.12 that of typing_extensions), checked by
 pydantic and not converted; None for anything."""
 EXHAUSTED: Final = "exhausted"
-"""A termination condition by name: some budget is completely spent."""
+"""The name of a termination condition: a budget is completely spent."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Check:
-    """A named condition on a value: `holds(value)` says whether it is met, `text` what it requires."""
+    """A named condition on a value. `holds(value)` returns whether the value meets it; `text` says what it requires."""
 
     name: str
     holds: Callable[[Any], object]
@@ -31,7 +31,7 @@ class Check:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Inputs:
-    """I: the input of the agent. `rules` check input that fits the schema; `prepare` converts it for the agent."""
+    """I: the agent's input. `rules` check an input that fits the schema; `prepare` converts it for the agent."""
 
     schema: Schema = None
     rules: tuple[Check, ...] = ()
@@ -40,9 +40,9 @@ class Inputs:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Output:
-    """O: the output that the agent delivers. `quality` rates it between 0 and 1; at least `least_quality` (Q_min) is needed.
+    """O: the output that the agent delivers. `quality` rates it from 0 to 1, and `least_quality` (Q_min) is required.
 
-    `format` checks the form, such as Markdown with severity labels. An output can meet all of this and still fail the criteria.
+    `format` checks the form, such as Markdown with severity labels. Such an output can still fail the criteria.
     """
 
     schema: Schema = None
@@ -53,9 +53,9 @@ class Output:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Skill:
-    """One of S: a port that the agent may call, as `tool:search`, `model:planner`, `retriever:kb`, or a tool's bare name.
+    """One of S: a port that the agent may call, such as `tool:search`, `model:planner`, `retriever:kb`, or a tool's bare name.
 
-    `cost`: what one call is expected to consume; it is reserved before the call. `success`: the probability that it works.
+    `cost`: what one call is expected to consume; it is reserved before the call. `success`: the probability that a call works.
     """
 
     name: str
@@ -78,7 +78,7 @@ class Criterion:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EndCondition:
-    """A termination condition, one of Psi: checked after each spending, it ends the contract, successful or not."""
+    """A termination condition, one of Psi. It is checked after each spending and ends the contract, successful or not."""
 
     name: str
     holds: Callable[[ContractStatus], object]
@@ -86,7 +86,7 @@ class EndCondition:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HandsOn:
-    """Limits on delegation: which skills and modes the sub-contracts may have, at any depth. None: any of its own."""
+    """Limits on delegation: which skills and modes the sub-contracts may have, at any depth. None: no limit."""
 
     skills: tuple[str, ...] | None = None
     modes: tuple[str, ...] | None = None
@@ -136,7 +136,7 @@ class ResourceContract:
         if not isinstance(self.name, str) or not self.name or "#" in self.name:
             yield f"name={self.name!r} is not a name (a string without '#')"
         yield from _amount_problems("budgets", self.budgets)
-        for resource in self.budgets:  # the set is open, so a typo would be a limit that nobody counts
+        for resource in self.budgets:  # names are open, so a misspelled one would limit nothing
             meant = next((name for name in METERED if name in (f"{resource}s", f"{resource}es")), "")
             if meant:
                 yield f"{resource!r} is not counted; did you mean {meant!r}?"
@@ -162,14 +162,14 @@ class ResourceContract:
         if any(item.weight < 0 for item in self.criteria):
             yield "a criterion has a negative weight"
         if self.threshold is not None and not 0 <= self.threshold <= total:
-            yield f"threshold={self.threshold!r} cannot be met: the weights of the criteria sum up to {total:g}"
+            yield f"threshold={self.threshold!r} cannot be met: the weights of the criteria add up to {total:g}"
         if not 0 <= self.output.least_quality <= 1:
             yield f"least_quality={self.output.least_quality!r} is outside 0 to 1"
         if self.output.least_quality and self.output.quality is None:
-            yield "least_quality needs quality= to measure it by"
+            yield "least_quality needs a function quality= that measures it"
         for ending in self.ends_when:
             if ending != EXHAUSTED and not isinstance(ending, EndCondition):
-                yield f"{ending!r} is not a termination condition; write an Ending, or {EXHAUSTED!r}"
+                yield f"{ending!r} is not a termination condition; write an EndCondition, or {EXHAUSTED!r}"
 
     def _number_problems(self) -> Iterable[str]:
         for name, value in (("reserve_percent", self.reserve_percent), *(("warn_at", value) for value in self.warn_at)):
@@ -203,7 +203,7 @@ class ResourceContract:
         return amounts(self.budgets, self.name)
 
     def skill(self, port: str) -> Skill | None:
-        """The skill that covers a port, as `tool:search`."""
+        """The skill that covers a port such as `tool:search`, or None."""
         return next((item for item in self.skills or () if item.port == port), None)
 
     def with_units(self, units: Mapping[str, int]) -> ResourceContract:
@@ -223,11 +223,11 @@ def _skill_problems(skill: Skill) -> Iterable[str]:
         yield f"the success of {skill.name} is {skill.success!r}, which is not a probability"
 
 
-def _amount_problems(where: str, given: Any) -> Iterable[str]:
-    if not isinstance(given, Mapping):
-        yield f"{where} is {given!r}, not a mapping of resources to amounts"
+def _amount_problems(where: str, table: Any) -> Iterable[str]:
+    if not isinstance(table, Mapping):
+        yield f"{where} is {table!r}, not a mapping of resources to amounts"
         return
-    for resource, value in given.items():
+    for resource, value in table.items():
         try:
             amount(resource, value)
         except SpecError as error:
@@ -235,7 +235,7 @@ def _amount_problems(where: str, given: Any) -> Iterable[str]:
 
 
 def problems_of(schema: Schema, value: Any, what: str) -> list[str]:
-    """The problems that pydantic finds in a value, a line each; nothing is converted."""
+    """The problems that pydantic finds in a value, a line each. It converts nothing."""
     if schema is None:
         return []
     from pydantic import ValidationError
@@ -254,7 +254,7 @@ def _adapter(schema: Schema) -> Any:
 
 
 def _schema_problem(schema: Schema) -> str:
-    """Say why pydantic cannot check by this schema, or give an empty text."""
+    """Why pydantic cannot check values with this schema, or ""."""
     if schema is None:
         return ""
     if isinstance(schema, str | FunctionType):
@@ -269,9 +269,9 @@ def _schema_problem(schema: Schema) -> str:
 
 
 def beyond(contract: ResourceContract, above: Iterable[tuple[str, ResourceContract, int]]) -> Iterator[str]:
-    """The problems of a contract that asks for more than the contracts above it have, or hand on.
+    """The problems of a contract that asks for more than the contracts above it have or hand on.
 
-    `above`: for each of them its name in messages, the contract, and its distance in levels, from 1.
+    `above`: for each of them, its name in messages, the contract, and its distance in levels, from 1.
     """
     for name, over, levels in above:
         if levels == 1:
@@ -302,4 +302,4 @@ def _not_handed_on(contract: ResourceContract, above: str, hands: HandsOn) -> It
             if item.port not in ports:
                 yield f"{above} does not hand on {item.port}"
     if hands.modes is not None and contract.mode not in hands.modes:
-        yield f"{above} hands on the modes {', '.join(hands.modes) or 'none'}, and not {contract.mode or 'one without a name'}"
+        yield f"{above} hands on the modes {', '.join(hands.modes) or 'none'}, not {contract.mode or 'one without a name'}"

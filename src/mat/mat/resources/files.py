@@ -2,7 +2,7 @@
 
 A file uses a closed vocabulary; nothing in it is imported, evaluated or called. It refers to functions (a check, a
 scorer, a format, a preparation) by name, and the caller of `load` passes them in. `load` reports all problems in one
-SpecError, with line numbers if the format has them; `loads` reads what `dumps` writes as the same contracts.
+SpecError, with line numbers if the format has them. `loads(dumps(contracts))` gives equal contracts.
 
     contracts:
       review:
@@ -38,9 +38,9 @@ EXTENSIONS: Final = 20
 """The longest chain of `extends`."""
 _NAME_CHARS: Final = 100
 _OWN: Final = ("extends", "contracts", "allocation", "divides", "caps", "weight")
-"""Keys that `extends` does not inherit, because they depend on a contract's own place."""
+"""Keys that `extends` does not inherit, because they depend on the contract's place in the file."""
 _MERGED: Final = ("budgets", "prices")
-"""Keys whose entries `extends` inherits unless they are overridden."""
+"""Keys that `extends` inherits entry by entry."""
 
 
 # -- reading ------------------------------------------------------------------------------------------------------------
@@ -57,11 +57,11 @@ def load(
     modes: Mapping[str, ContractMode] | None = None,
     starts: datetime | None = None,
 ) -> dict[str, ResourceContract]:
-    """Load the contracts of a .yaml, .yml or .json file by name, nested ones as `above/name`.
+    """Load the contracts of a .yaml, .yml or .json file, by name; nested ones are named `above/name`.
 
-    `checks` judge (output, status) for criteria, `scorers` give the quality of an output, `formats` judge its form,
-    `preparers` make an input ready, `endings` judge a status; a file names them. `starts`: when the contracts will begin, which
-    turns a `deadline` into a duration. SpecError lists every problem.
+    The file names functions from these mappings: `checks` judge (output, status) for criteria, `scorers` rate an output,
+    `formats` judge its form, `preparers` prepare an input, `endings` judge a status. `starts`: when the contracts begin; a
+    `deadline` needs it. SpecError lists every problem.
     """
     path = Path(path)
     return loads(
@@ -85,20 +85,20 @@ def loads(
 ) -> dict[str, ResourceContract]:
     """Load contracts from a text in YAML or JSON. See `load`."""
     found, lines = data_of(text, json=json, kind="contract file", where=where)
-    given = FileContext(
+    context = FileContext(
         checks=checks or {}, scorers=scorers or {}, formats=formats or {}, preparers=preparers or {}, endings=endings or {},
         modes=modes or {}, starts=starts,
     )  # fmt: skip
     reader = FileReader(lines, where)
-    made = _File(reader, given).contracts(found)
+    made = _File(reader, context).contracts(found)
     if reader.problems:
         raise reader.error("contract file", why="an invalid contract would limit nothing", fix="see docs/resources.md")
     return made
 
 
 def section(reader: FileReader, contracts: Mapping[str, Mapping[str, Any]], at: Where) -> dict[str, ResourceContract]:
-    """The contracts in a section of another file, at its top, without functions. `reader` notes what is wrong."""
-    made = _File(reader, FileContext()).section(_below({"contracts": contracts}))
+    """The contracts in a top-level section of another file, which names no functions. `reader` collects the problems."""
+    made = _File(reader, FileContext()).section(_nested({"contracts": contracts}))
     for name in made:
         if "/" in name:
             reader.problem((*at, name.partition("/")[0], "contracts"), "agents decide what they hand on below a contract")
@@ -107,7 +107,7 @@ def section(reader: FileReader, contracts: Mapping[str, Mapping[str, Any]], at: 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Place:
-    """A contract in a file: its data, what it takes over included, and where each key stands."""
+    """A contract in a file: its data with what it inherits, and the place of each key."""
 
     at: Where
     raw: Mapping[str, Any]
@@ -120,8 +120,8 @@ class _Place:
 class _File:
     """Builds the contracts of one file."""
 
-    def __init__(self, reader: FileReader, given: FileContext) -> None:
-        self._reader, self._given = reader, given
+    def __init__(self, reader: FileReader, context: FileContext) -> None:
+        self._reader, self._context = reader, context
         self._top: Mapping[str, Mapping[str, Any]] = {}
         self._made: dict[str, ResourceContract] = {}
         self._read: dict[Where, tuple[_Place, Terms] | None] = {}
@@ -129,25 +129,25 @@ class _File:
 
     def contracts(self, found: object) -> dict[str, ResourceContract]:
         if not isinstance(found, dict):
-            self._reader.problem((), f"it holds {kind_of(found)}, not sections")
+            self._reader.problem((), f"it contains {kind_of(found)}, not sections")
             return {}
         if self._reader.read(FILE, found) is not None and not found.get("contracts"):
-            self._reader.problem((), "it holds no contracts")
-        return self.section(_below(found))
+            self._reader.problem((), "it contains no contracts")
+        return self.section(_nested(found))
 
     def section(self, contracts: Mapping[str, Mapping[str, Any]]) -> dict[str, ResourceContract]:
-        """Those of a mapping that stands at the key `contracts`."""
+        """The contracts of the mapping at the key `contracts`."""
         self._top = contracts
-        self._checked(contracts, ("contracts",), below=False)
+        self._check_keys(contracts, ("contracts",), below=False)
         if self._count > CONTRACTS:
-            self._reader.problem((), f"it holds {self._count} contracts, the limit is {CONTRACTS}")
+            self._reader.problem((), f"it contains {self._count} contracts, the limit is {CONTRACTS}")
             return {}
         for name, raw in contracts.items():
             self._build(raw, ("contracts", name), above=())
         return self._made
 
-    def _checked(self, contracts: Mapping[str, Any], at: Where, *, below: bool) -> None:
-        """Note names that are none, and keys that are out of place."""
+    def _check_keys(self, contracts: Mapping[str, Any], at: Where, *, below: bool) -> None:
+        """Report invalid names, and keys in the wrong place."""
         for name, raw in contracts.items():
             self._count += 1
             place = (*at, name)
@@ -161,12 +161,12 @@ class _File:
             for key in ("allocation", "divides"):
                 if key in raw and not raw.get("contracts"):
                     self._reader.problem((*place, key), "there are no contracts below it to divide its budgets among")
-            self._checked(_below(raw), (*place, "contracts"), below=True)
+            self._check_keys(_nested(raw), (*place, "contracts"), below=True)
 
-    # -- taking over ----------------------------------------------------------------------------------------------------
+    # -- extending ------------------------------------------------------------------------------------------------------
 
     def _chain(self, raw: Mapping[str, Any], at: Where) -> list[tuple[Where, Mapping[str, Any]]] | None:
-        """A contract and those that it extends, one after the other, with their places; None where one cannot be found."""
+        """A contract and those that it extends, one after the other, with their places; None if one cannot be found."""
         chain: list[tuple[Where, Mapping[str, Any]]] = [(at, raw)]
         while True:
             place, data = chain[-1]
@@ -193,7 +193,7 @@ class _File:
     # -- building -------------------------------------------------------------------------------------------------------
 
     def _terms(self, raw: Mapping[str, Any], at: Where) -> tuple[_Place, Terms] | None:
-        """A contract with what it takes over, and what that means; None where something is wrong with it."""
+        """A contract's place, with what it inherits, and its terms; None if it has a problem."""
         if at not in self._read:
             chain = self._chain(raw, at)
             place = (
@@ -201,35 +201,35 @@ class _File:
                 if chain
                 else _Place(at=at, raw={key: raw[key] for key in raw if key not in ("extends", "threshold")}, origins={})
             )
-            terms = self._reader.read(TERMS, place.raw, at=at, context=self._given, origins=place.origins)
-            self._read[at] = None if chain is None or terms is None else (place, _with_name(str(at[-1]), terms))
+            terms = self._reader.read(TERMS, place.raw, at=at, context=self._context, origins=place.origins)
+            self._read[at] = None if chain is None or terms is None else (place, _named_terms(str(at[-1]), terms))
         return self._read[at]
 
     def _build(
         self, raw: Mapping[str, Any], at: Where, *, above: tuple[ResourceContract, ...],
         units: Mapping[str, int] = {},
     ) -> None:  # fmt: skip
-        """A contract and those below it. `units`: what it was allocated, over what it says itself."""
+        """Build a contract and those below it. `units`: what it was allocated, which overrides its own budgets."""
         found, shares = self._terms(raw, at), {}
         if found is not None:
             place, terms = found
             contract = terms.contract
             if units:
                 contract = contract.with_units({**contract.units, **units})
-            for said in beyond(contract, [(over.name, over, levels) for levels, over in enumerate(above, start=1)]):
-                self._reader.problem(at, said)
+            for problem in beyond(contract, [(over.name, over, levels) for levels, over in enumerate(above, start=1)]):
+                self._reader.problem(at, problem)
             self._made["/".join(str(part) for part in at[1::2])] = contract
             shares = self._shares(place, terms, contract)
             above = (contract, *above)
-        for child, inner in _below(raw).items():
+        for child, inner in _nested(raw).items():
             self._build(inner, (*at, "contracts", child), above=above, units=shares.get(child, {}))
 
     # -- dividing -------------------------------------------------------------------------------------------------------
 
     def _shares(self, place: _Place, terms: Terms, made: ResourceContract) -> dict[str, dict[str, int]]:
-        """What each contract below is allocated: name -> resource -> amount. Noted where that is more than there is."""
+        """What each contract below is allocated: name -> resource -> amount. Too large allocations are reported."""
         at, units, reserve = place.at, made.units, made.reserve
-        below = {name: self._terms(raw, (*at, "contracts", name)) for name, raw in _below(place.raw).items()}
+        below = {name: self._terms(raw, (*at, "contracts", name)) for name, raw in _nested(place.raw).items()}
         children = {name: found[1] for name, found in below.items() if found is not None}
         if not below or len(children) < len(below):
             return {}
@@ -237,9 +237,9 @@ class _File:
         if counted is not None and len(below) > counted:
             self._reader.problem(at, f"it has {len(below)} contracts below it, and a budget of {counted} subcontracts")
         shares: dict[str, dict[str, int]] = {name: {} for name in children}
-        for resource in self._divided(terms, units, place) if terms.allocation else ():
+        for resource in self._divided_resources(terms, units, place) if terms.allocation else ():
             free = units[resource] - reserve[resource]
-            for name, part in self._parts(resource, free, terms, children, place).items():
+            for name, part in self._divide(resource, free, terms, children, place).items():
                 shares[name][resource] = part
         for name, child in children.items():
             for resource, value in {**child.contract.units, **shares[name]}.items():
@@ -247,12 +247,12 @@ class _File:
                     free = units[resource] - reserve[resource]
                     self._reader.problem(
                         (*at, "contracts", name),
-                        f"{shown(resource, value)} of {resource}, and {made.name} can allocate {shown(resource, free)}",
+                        f"{shown(resource, value)} of {resource}, but {made.name} can allocate {shown(resource, free)}",
                     )
         return shares
 
-    def _divided(self, terms: Terms, units: Mapping[str, int], place: _Place) -> list[str]:
-        """Resources whose budgets are divided: those named, or all but limits on single ports and the number of contracts."""
+    def _divided_resources(self, terms: Terms, units: Mapping[str, int], place: _Place) -> list[str]:
+        """The resources whose budgets are divided: those named, else all except calls of single ports and subcontracts."""
         if terms.divides is None:
             return [name for name in units if ":" not in name and name != "subcontracts"]
         for name in terms.divides:
@@ -260,8 +260,10 @@ class _File:
                 self._reader.problem(place.where("divides"), f"there is no budget of {name}{did_you_mean(name, units)}")
         return [name for name in dict.fromkeys(terms.divides) if name in units]
 
-    def _parts(self, resource: str, free: int, terms: Terms, children: Mapping[str, Terms], place: _Place) -> Mapping[str, int]:
-        """One budget divided; what a contract asks for itself goes before what is divided, except where it is negotiated."""
+    def _divide(
+        self, resource: str, free: int, terms: Terms, children: Mapping[str, Terms], place: _Place
+    ) -> Mapping[str, int]:
+        """One budget, divided. Unless it is negotiated, contracts get their own budgets first; the rest is divided."""
         asked = {name: child.contract.units[resource] for name, child in children.items() if resource in child.contract.units}
         if terms.allocation == "negotiated":
             caps = {name: amount(resource, child.caps[resource]) for name, child in children.items() if resource in child.caps}
@@ -276,7 +278,7 @@ class _File:
             name = terms.contract.name
             self._reader.problem(
                 place.where("contracts"),
-                f"together {shown(resource, free - rest)} of {resource}, and {name} can allocate {shown(resource, free)}",
+                f"together {shown(resource, free - rest)} of {resource}, but {name} can allocate {shown(resource, free)}",
             )
             return {}
         if not others:
@@ -292,7 +294,7 @@ class _File:
 
 
 def _merged(chain: Sequence[tuple[Where, Mapping[str, Any]]]) -> _Place:
-    """The first contract of a chain with what it takes over from the others."""
+    """The first contract of a chain, with what it inherits from the others."""
     at = chain[0][0]
     merged: dict[str, Any] = {}
     origins: dict[str, Where] = {}
@@ -311,8 +313,8 @@ def _merged(chain: Sequence[tuple[Where, Mapping[str, Any]]]) -> _Place:
     return _Place(at=at, raw=merged, origins=origins)
 
 
-def _with_name(name: str, terms: Terms) -> Terms:
-    """With its own name; one that is none is told elsewhere."""
+def _named_terms(name: str, terms: Terms) -> Terms:
+    """The terms with the contract's name. An invalid name is reported elsewhere."""
     return replace(terms, contract=replace(terms.contract, name=name)) if _is_name(name) else terms
 
 
@@ -320,7 +322,7 @@ def _is_name(name: str) -> bool:
     return 0 < len(name) <= _NAME_CHARS and name.isprintable() and "#" not in name and "/" not in name
 
 
-def _below(raw: Mapping[str, Any]) -> Mapping[str, Mapping[str, Any]]:
-    """The contracts below one, as far as they are mappings."""
+def _nested(raw: Mapping[str, Any]) -> Mapping[str, Mapping[str, Any]]:
+    """The contracts below one that are mappings."""
     inner = raw.get("contracts")
     return {name: item for name, item in inner.items() if isinstance(item, dict)} if isinstance(inner, dict) else {}

@@ -1,17 +1,16 @@
 """The ledger of a run: who may still spend how much, kept exact under concurrency, crashes and late settlements (Sec. 6.1).
 
 Each contract has an account for each resource that it has a budget for. Any other resource is charged to
-the nearest contract above that has one, so a limit on a parent holds in its whole tree. Of every account, at every moment,
+the nearest contract above that has one, so a limit on a parent holds in its whole tree. For every account, at every moment,
 
     out + max(own + held, reserve) <= budget + what calls in flight overran
 
-`own`: settled, `held`: reserved by calls in flight, `out`: allocated to contracts below and not come back, whether it was spent
-there or still may be, `reserve`: kept back for the contract's own spending, which uses it first. An amount leaves one of these
-only for another one. Calls are flat in the size of the tree: they touch the accounts that they charge, and the ones above
-those.
+`own`: settled; `held`: reserved by calls in flight; `out`: allocated to contracts below and not returned, spent there or not;
+`reserve`: kept back for the contract's own spending, which uses it first. An amount only moves from one of these to another.
+The cost of a call does not grow with the tree: it touches the accounts that it charges and those above them.
 
-Every act is an entry with a number (see `mat.core.resources.LedgerEntry`). Whoever reads them in order can check all of this
-again; `mat_contracts.resource.conserved` does.
+Every change is a numbered entry (see `mat.core.resources.LedgerEntry`). A reader of the entries can check all of this again;
+`mat_contracts.resource.conserved` does.
 """
 
 from __future__ import annotations
@@ -44,7 +43,7 @@ class BudgetSpent(Blocked):
 
 @dataclass(slots=True, eq=False)
 class BudgetShare:
-    """A part of an account's budget that comes out of an account above, and how much of it was used."""
+    """The part of an account's budget that an account above provides, and how much of that part was used."""
 
     above: Account
     part: int
@@ -53,10 +52,10 @@ class BudgetShare:
 
 @dataclass(slots=True, eq=False)
 class Account:
-    """What one contract has of one resource, in its smallest unit. `shares`: out of whose budget it is.
+    """One contract's budget of one resource, in its smallest unit. `shares`: the accounts above that provide it.
 
-    `used` is what was spent here and below, calls in flight left out: c_i(t). `granted` is b_i: the budget of a contract that
-    has ended goes down to what it has committed, and what it was granted stays.
+    `used`, c_i(t): what was spent here and below, without calls in flight. `granted`, b_i: what the contract was given in all;
+    when the contract ends, `budget` shrinks to what is committed, and `granted` does not change.
     """
 
     node: ContractNode
@@ -69,7 +68,7 @@ class Account:
     used: int = 0
     granted: int = 0
     alarm: int = 0
-    """The consumption at which something is to be told: the next warning, or the first unit beyond the budget."""
+    """The consumption that needs a notice: the next warning, or the first unit beyond the budget."""
     shares: list[BudgetShare] = field(default_factory=list)
 
     @property
@@ -78,18 +77,18 @@ class Account:
 
     @property
     def free(self) -> int:
-        """What a call may still take. The contract's own spending may take the reserve, too."""
+        """What a call may still take. The contract's own calls may also use the reserve."""
         return self.budget - self.own - self.held - self.out
 
     @property
     def lendable(self) -> int:
-        """What may still be allocated: all that is free, but for what its own spending has left of the reserve."""
+        """What may still be allocated: what is free, without the part of the reserve that is not spent yet."""
         return self.free - max(0, self.reserve - self.own - self.held)
 
 
 @dataclass(slots=True, eq=False)
 class ContractNode:
-    """One contract in the ledger. `tracked`: the account that a spending of each resource is charged to."""
+    """One contract in the ledger. `tracked`: resource -> the account that its spending is charged to."""
 
     id: str
     name: str
@@ -108,11 +107,11 @@ class ContractNode:
     metered: dict[str, int] = field(default_factory=dict)
     """What was consumed here and below, budgeted or not."""
     line: tuple[ContractNode, ...] = ()
-    """The contract and all above it, each once, nearest first."""
+    """The contract and all contracts above it, each once, nearest first."""
     ends: Callable[[ContractNode], str] | None = None
-    """Asked after each spending: why the contract ends now, or an empty text (Psi)."""
+    """Called after each spending: why the contract ends now (Psi), or ""."""
     asks: bool = False
-    """Whether this contract or one above has such terms."""
+    """Whether `ends` is set here or in a contract above."""
 
     @property
     def live(self) -> bool:
@@ -125,7 +124,7 @@ class ContractNode:
 
 @dataclass(slots=True, eq=False)
 class HeldAmounts:
-    """What is reserved for a call in flight: by account, with the estimate."""
+    """The amounts reserved for a call in flight, by account, and the estimate `needs`."""
 
     node: ContractNode
     amounts: list[tuple[Account, int]]
@@ -134,7 +133,7 @@ class HeldAmounts:
 
 
 class LedgerNotice(NamedTuple):
-    """An entry that no call's record holds: it gets a record of its own."""
+    """An entry that is not part of a call's record and gets a record of its own."""
 
     agent: str
     event: str
@@ -142,7 +141,7 @@ class LedgerNotice(NamedTuple):
 
 
 class Ledger:
-    """All contracts of one run. Whoever keeps it lets in one thread at a time; `now_ms` is run time."""
+    """All contracts of one run. It is not thread-safe: its owner must serialize calls. `now_ms` returns run time."""
 
     def __init__(self, now_ms: Callable[[], int]) -> None:
         self._now_ms = now_ms
@@ -164,14 +163,14 @@ class Ledger:
         ends: Callable[[ContractNode], str] | None = None,
         **facts: Any,
     ) -> ContractNode:
-        """Add a contract whose terms are known and whose work has not begun. It takes no budget yet."""
+        """Add a contract in state "drafted". It takes no budget yet."""
         number = self._names[name] = self._names.get(name, 0) + 1
         depth = max((parent.depth + 1 for parent in parents), default=0)
         node = ContractNode(f"{name}#{number}", name, agent, tuple(parents), depth=depth, warn_at=tuple(warn_at), ends=ends)
         node.line = (node, *dict.fromkeys(item for parent in parents for item in parent.line))
         node.asks = any(item.ends is not None for item in node.line)
         self.nodes[node.id] = node
-        self._tell(node, "drafted", name=name, agent=agent, parents=[parent.id for parent in parents], **facts)
+        self._notify(node, "drafted", name=name, agent=agent, parents=[parent.id for parent in parents], **facts)
         return node
 
     def activate(
@@ -182,17 +181,17 @@ class Ledger:
         reserve: Amounts = _NO_AMOUNTS,
         duration_ms: int | None = None,
     ) -> str:
-        """Take all budgets from the contracts above, or none; returns the reason if that fails, and the draft stays a draft.
+        """Take all budgets from the contracts above, or none. Returns why that fails, or ""; after a failure the draft remains.
 
-        `allocations`: parent -> resource -> amount. Under the key "" stands what comes from outside: the budgets of a contract
-        under nobody, and limits on what nobody above limits. MatError for allocations that mean nothing.
+        `allocations`: parent -> resource -> amount. The key "" holds what comes from outside: the budgets of a contract without
+        parents, and limits on resources that no contract above limits. SpecError for invalid allocations.
         """
         now_ms = self._now_ms()
         forward(node.state, "active", node.id)
         _check_allocations(node, allocations)
         problem = self._unavailable(node, allocations, now_ms)
         if problem:
-            self._tell(node, "refused", cause=problem)
+            self._notify(node, "refused", cause=problem)
             return problem
         node.state = forward(node.state, "active", node.id)
         node.start_ms = now_ms
@@ -207,25 +206,25 @@ class Ledger:
                 account = node.accounts.get(resource)
                 if account is None:
                     account = node.accounts[resource] = Account(node, resource, 0, reserve.get(resource, 0))
-                _give(account, taken, self.nodes[giver].tracked[resource] if giver else None)
+                _add_budget(account, taken, self.nodes[giver].tracked[resource] if giver else None)
         node.tracked.update(node.accounts)
         for account in node.accounts.values():
             _set_alarm(account)
         for parent in node.parents:
             parent.children.append(node)
-        made = _counting(node, "subcontracts")
+        made = _nearest_accounts(node, "subcontracts")
         for account in made:
             account.own += 1
-            self._used(account, 1)
+            self._count_use(account, 1)
         charged = _by_account((account, 1) for account in made)
-        self._tell(
-            node, "activated", allocations=_allocated(node), due_ms=node.due_ms, **({"amounts": charged} if made else {})
+        self._notify(
+            node, "activated", allocations=_allocations_of(node), due_ms=node.due_ms, **({"amounts": charged} if made else {})
         )
-        self._after(node, made)
+        self._check_limits(node, made)
         return ""
 
     def _unavailable(self, node: ContractNode, allocations: Mapping[str, Amounts], now_ms: int) -> str:
-        """Why a contract cannot be activated, or an empty text."""
+        """Why a contract cannot be activated, or ""."""
         for parent in node.parents:
             self.expire(parent, now_ms)
             if not parent.live:
@@ -236,24 +235,24 @@ class Ledger:
                 account = self.nodes[giver].tracked.get(resource)
                 if account is None:
                     return f"{giver} has no budget of {resource}, so it cannot allocate any"
-                key = (account.node.id, resource)  # several givers may share one account
+                key = (account.node.id, resource)  # several parents may share one account
                 wanted[key] = (account, wanted.get(key, (account, 0))[1] + part)
-        for account in _counting(node, "subcontracts"):
+        for account in _nearest_accounts(node, "subcontracts"):
             if account.free - wanted.get((account.node.id, "subcontracts"), (account, 0))[1] < 1:
                 return f"{account.node.id} can make no more of its {shown('subcontracts', account.budget)} subcontracts"
         for account, whole in wanted.values():
             problem = self._unaffordable(account, whole)
             if problem:
                 return problem
-        if len(node.parents) > 1:  # there is no nearest account that it could share
+        if len(node.parents) > 1:  # it has no single nearest account to share
             allocated = {resource for given in allocations.values() for resource in given}
             limited = {resource for parent in node.parents for resource in parent.tracked} - {"subcontracts"}
             if missing := sorted(limited - allocated):
-                return f"under several contracts, each resource that they limit is allocated: {', '.join(missing)} is not"
+                return f"each resource that its parents limit must be allocated, and {', '.join(missing)} is not"
         return ""
 
     def _unaffordable(self, account: Account, wanted: int) -> str:
-        """Why an allocation cannot be made from an account, or an empty text: conservation, and the reserve."""
+        """Why an account cannot allocate an amount without breaking conservation or its reserve, or ""."""
         if wanted <= account.lendable:
             return ""
         resource = account.resource
@@ -262,9 +261,9 @@ class Ledger:
         return f"{account.node.id} can allocate {left} of {resource}{reserve}, not {shown(resource, wanted)}"
 
     def reallocate(self, node: ContractNode, amounts: Amounts, *, from_reserve: bool = False) -> str:
-        """Raise a live contract's budgets out of what the contract above has free; the reason where that cannot be.
+        """Raise a live contract's budgets from what the contract above has free. Returns why that fails, or "".
 
-        What finished contracts left is free again (B_available), and with `from_reserve` the reserve may be given, too.
+        What finished contracts returned is free again (B_available). With `from_reserve`, the reserve may be used, too.
         """
         self.expire(node, self._now_ms())
         if not node.live:
@@ -280,7 +279,7 @@ class Ledger:
                 return problem
             wanted.append((account, above, more))
         for account, above, more in wanted:
-            above.reserve -= max(0, more - max(0, above.lendable))  # what goes beyond the pool comes out of the reserve
+            above.reserve -= max(0, more - max(0, above.lendable))  # what exceeds the lendable amount comes out of the reserve
             above.out += more
             account.shares[0].part += more
             account.budget += more
@@ -289,13 +288,13 @@ class Ledger:
         given: dict[str, dict[str, int]] = {}
         for account, above, more in wanted:
             given.setdefault(above.node.id, {})[account.resource] = more
-        self._tell(node, "reallocated", allocations=given, from_reserve=from_reserve)
+        self._notify(node, "reallocated", allocations=given, from_reserve=from_reserve)
         return ""
 
     # -- spending -------------------------------------------------------------------------------------------------------
 
     def refusal(self, node: ContractNode, needs: Amounts) -> tuple[str, str]:
-        """(the resource, why) nothing may start that needs so much; two empty texts where it may."""
+        """(resource, why) if a call with these needs may not start, else ("", ""). The resource can be ""."""
         self.expire(node, self._now_ms())
         if not node.live:
             why = f": {node.cause}" if node.cause else ""
@@ -304,13 +303,13 @@ class Ledger:
         for resource, need in needs.items():
             account = tracked.get(resource)
             if account is not None:
-                why = self._unfit(account, need)
+                why = self._misfit(account, need)
                 if why:
                     return resource, why
         return "", ""
 
-    def _unfit(self, account: Account, need: int) -> str:
-        """Why a need does not fit an account, or an empty text. A need of 0 is one that nobody can foresee."""
+    def _misfit(self, account: Account, need: int) -> str:
+        """Why a need does not fit an account, or "". A need of 0 means that the amount is not known in advance."""
         free = account.free
         if free > 0 and need <= free:
             return ""
@@ -326,7 +325,7 @@ class Ledger:
         return f"{of}: nothing of {budget} is left, with {held} reserved by calls in flight"
 
     def reserve(self, key: str, node: ContractNode, needs: Amounts) -> dict[str, Any]:
-        """Reserve what a call needs until it is settled; returns the entry's facts. Call `refusal` before."""
+        """Reserve what a call needs until it is settled. Returns the entry's facts. Call `refusal` first."""
         tracked = node.tracked
         taken = []
         for resource, need in needs.items():
@@ -339,9 +338,9 @@ class Ledger:
         return self._entry(node, amounts=facts)
 
     def settle(self, key: str, actual: Amounts | None, **more: Any) -> dict[str, Any]:
-        """Settle a call with what it consumed; None if that is unknown: then the reserved amount counts as spent.
+        """Settle a call with what it consumed, or None if that is unknown: then the reserved amount counts as spent.
 
-        The entry's facts; empty where there is nothing to settle, as for a call that was settled before.
+        Returns the entry's facts, empty if there is nothing to settle, as for a call that was settled before.
         """
         hold = self.holds.pop(key, None)
         if hold is None:
@@ -355,33 +354,33 @@ class Ledger:
             spent = actual.get(resource, 0)
             account.held -= reserved
             account.own += spent
-            self._used(account, spent)
+            self._count_use(account, spent)
             charged.append((account, spent))
         for item in node.line:
             for resource, spent in actual.items():
                 item.metered[resource] = item.metered.get(resource, 0) + spent
-        for resource, account in node.tracked.items():  # what nobody could foresee when it was reserved
+        for resource, account in node.tracked.items():  # what was not known when it was reserved
             if resource not in held and actual.get(resource):
                 account.own += actual[resource]
-                self._used(account, actual[resource])
+                self._count_use(account, actual[resource])
                 charged.append((account, actual[resource]))
         entry = self._entry(node, amounts=_by_account(charged), reserved=hold.facts, **more)
         if any(account.node.state != "active" for account, _ in charged):
-            entry.update(self._drained(account.node for account, _ in charged))
-        self._after(node, [account for account, _ in charged])
+            entry.update(self._rebalance_ended(account.node for account, _ in charged))
+        self._check_limits(node, [account for account, _ in charged])
         return entry
 
     def numbered(self) -> int:
-        """The number of the next entry: a name for a reservation."""
+        """The number of the next entry, which can name a reservation."""
         return self._entries + 1
 
     def hold(self, key: str, node: ContractNode, needs: Amounts) -> None:
-        """As `reserve`, for what is no call: the entry is told by itself."""
+        """Like `reserve`, for a reservation without a call: the entry becomes a notice."""
         facts = self.reserve(key, node, needs)
         self.news.append(LedgerNotice(node.agent, "reserved", {**facts, "key": key}))
 
     def settled(self, key: str, actual: Amounts | None) -> None:
-        """As `settle`, for what is no call."""
+        """Like `settle`, for a reservation without a call: the entry becomes a notice."""
         hold = self.holds.get(key)
         if hold is not None:
             place = len(self.news)
@@ -389,7 +388,7 @@ class Ledger:
             self.news.insert(place, LedgerNotice(hold.node.agent, "settled", {**facts, "key": key}))
 
     def spend(self, node: ContractNode, amounts: Amounts, what: str = "") -> tuple[str, str]:
-        """Charge what was consumed outside of calls, at once; (resource, why) where it does not fit, and nothing is charged."""
+        """Charge what was consumed outside of calls. Returns (resource, why) and charges nothing if it does not fit."""
         resource, why = self.refusal(node, amounts)
         if why:
             return resource, why
@@ -401,14 +400,14 @@ class Ledger:
             account = node.tracked.get(name)
             if account is not None:
                 account.own += more
-                self._used(account, more)
+                self._count_use(account, more)
                 charged.append((account, more))
-        self._tell(node, "spent", amounts=_by_account(charged), **({"what": what} if what else {}))
-        self._after(node, [account for account, _ in charged])
+        self._notify(node, "spent", amounts=_by_account(charged), **({"what": what} if what else {}))
+        self._check_limits(node, [account for account, _ in charged])
         return "", ""
 
-    def _used(self, account: Account, more: int) -> None:
-        """Count a consumption in the account and all above it. Of several, the first pays first, and the last what is over."""
+    def _count_use(self, account: Account, more: int) -> None:
+        """Count a consumption in the account and all above it. The first share pays first; the last share pays any excess."""
         while len(account.shares) == 1:
             (share,) = account.shares
             account.used += more
@@ -421,15 +420,15 @@ class Ledger:
             if part:
                 share.used += part
                 more -= part
-                self._used(share.above, part)
+                self._count_use(share.above, part)
 
-    def _after(self, node: ContractNode, changed: Sequence[Account]) -> None:
-        """Warn, and end contracts that were overrun or whose terms say that they end here: who overran before those above."""
-        if not node.asks and not any(map(_alarming, changed)):
+    def _check_limits(self, node: ContractNode, changed: Sequence[Account]) -> None:
+        """Send warnings, and end contracts that were overrun or whose conditions end them, the deepest first."""
+        if not node.asks and not any(map(_has_alarm, changed)):
             return
         touched: dict[str, ContractNode] = {}
         for account in changed:
-            for item in _upwards(account):
+            for item in _with_above(account):
                 touched[item.node.id] = item.node
                 self._warn(item)
         for above in node.line:
@@ -444,7 +443,7 @@ class Ledger:
             if over:
                 self.end(ended, "violated", "; ".join(_overrun(name, ended.accounts[name]) for name in over))
             elif ended.ends is not None:
-                cause = _asked(ended.ends, ended)
+                cause = _end_cause(ended.ends, ended)
                 if cause and ended.live:
                     self.end(ended, "terminated", cause)
 
@@ -455,7 +454,7 @@ class Ledger:
         for percent in node.warn_at:
             if account.used * 100 >= percent * account.budget and (account.resource, percent) not in node.warned:
                 node.warned.add((account.resource, percent))
-                self._tell(
+                self._notify(
                     node, "warned", resource=account.resource, percent=percent, consumed=account.used, budget=account.budget
                 )
                 _set_alarm(account)
@@ -463,7 +462,7 @@ class Ledger:
     # -- the end --------------------------------------------------------------------------------------------------------
 
     def expire(self, node: ContractNode, now_ms: int) -> None:
-        """End all contracts that have run out of time, from the outermost down."""
+        """End a contract and those above it whose time has run out, from the outermost down."""
         if node.due_ms is None or now_ms <= node.due_ms:
             self._warn_of_time(node, now_ms)
             return
@@ -478,17 +477,20 @@ class Ledger:
             passed, whole = now_ms - node.start_ms, node.due_ms - node.start_ms
             if passed * 100 >= percent * whole and ("time", percent) not in node.warned:
                 node.warned.add(("time", percent))
-                self._tell(node, "warned", resource="time", percent=percent, consumed=passed, budget=whole)
+                self._notify(node, "warned", resource="time", percent=percent, consumed=passed, budget=whole)
 
     def end(self, node: ContractNode, state: LifecycleState, cause: str = "", **facts: Any) -> None:
-        """Bring a contract to a terminal state, those below it first, and give back what it has left. MatError if it ended.
+        """End a contract, after those below it, and return what it has left. SpecError if it has already ended.
 
-        What calls in flight hold stays until they are settled, or the run ends.
+        What calls in flight hold remains reserved until they are settled or the run ends.
         """
         began = node.live
         if began and state == "terminated" and node.due_ms is not None and self._now_ms() > node.due_ms:
             state, cause = "expired", f"its time ended at {node.due_ms} ms; {cause}"
-        node.state, node.cause = forward(node.state, state, node.id), cause  # now: nothing below can come back to it
+        node.state, node.cause = (
+            forward(node.state, state, node.id),
+            cause,
+        )  # set first, so that ending a child does not end this one again
         overrun = {name: item.used - item.budget for name, item in node.accounts.items() if item.used > item.budget}
         if overrun:
             facts["overrun"] = overrun
@@ -499,14 +501,14 @@ class Ledger:
             if not child.ended:
                 self.end(child, "terminated", f"{node.id} is {state}")
         consumed = {name: item.used for name, item in node.accounts.items()}
-        if began and (moved := self._drained([node])):
+        if began and (moved := self._rebalance_ended([node])):
             facts.update(moved)
-        self._tell(node, state, cause=cause, consumed=consumed, **facts)
+        self._notify(node, state, cause=cause, consumed=consumed, **facts)
 
-    def _drained(self, nodes: Iterable[ContractNode]) -> Mapping[str, Any]:
-        """Give back what contracts that have ended do not need any more, and take what they overran from those above.
+    def _rebalance_ended(self, nodes: Iterable[ContractNode]) -> Mapping[str, Any]:
+        """Return what ended contracts no longer need to those above, and charge those above for what they overran.
 
-        {"returned": {contract: {above: {resource: amount}}}, "excess": the same}, each only where there is any.
+        The result is {"returned": {contract: {above: {resource: amount}}}, "excess": the same}, without empty parts.
         """
         returned: dict[str, dict[str, dict[str, int]]] = {}
         excess: dict[str, dict[str, dict[str, int]]] = {}
@@ -516,7 +518,7 @@ class Ledger:
             if not node.ended:
                 continue
             for account in node.accounts.values():
-                for above, more in self._balanced(account):
+                for above, more in self._rebalance(account):
                     into = returned if more < 0 else excess
                     into.setdefault(node.id, {}).setdefault(above.node.id, {})[account.resource] = abs(more)
                     waiting.append(above.node)
@@ -525,11 +527,11 @@ class Ledger:
         found = {name: moved for name, moved in (("returned", returned), ("excess", excess)) if moved}
         return snapshot_arguments(found, "what moved")
 
-    def _balanced(self, account: Account) -> list[tuple[Account, int]]:
-        """Bring an ended contract's budget to what it has committed: (account above, what it gave, or got back if negative)."""
+    def _rebalance(self, account: Account) -> list[tuple[Account, int]]:
+        """Set an ended contract's budget to what is committed. Returns (account above, change of its share) for each change."""
         moved = []
         surplus = account.budget - account.committed
-        for share in reversed(account.shares) if surplus > 0 else ():  # the first pays first, and gets back last
+        for share in reversed(account.shares) if surplus > 0 else ():  # the first share pays first and is refunded last
             part = min(surplus, share.part - share.used)
             if part:
                 share.part -= part
@@ -564,16 +566,16 @@ class Ledger:
         facts["contract"], facts["entry"] = node.id, self._entries
         return facts
 
-    def _tell(self, node: ContractNode, event: str, **facts: Any) -> None:
+    def _notify(self, node: ContractNode, event: str, **facts: Any) -> None:
         self.news.append(LedgerNotice(node.agent, event, self._entry(node, **facts)))
 
     def told(self) -> list[LedgerNotice]:
-        """The entries since the last time that belong in records of their own."""
+        """The notices since the last call."""
         news, self.news = self.news, []
         return news
 
     def state(self) -> tuple[object, ...]:
-        """Everything that decides what may be spent, as a value with a canonical form; empty where there is no contract."""
+        """Everything that decides what may be spent, as a value with a canonical form; empty if there is no contract."""
         return tuple(
             (
                 node.id, node.state, node.start_ms, node.due_ms, sorted(node.warned),
@@ -604,8 +606,8 @@ def _set_alarm(account: Account) -> None:
     account.alarm = min((budget + 1, *marks))
 
 
-def _alarming(account: Account) -> bool:
-    """Whether the account or one above has reached what is to be told."""
+def _has_alarm(account: Account) -> bool:
+    """Whether the account or one above has reached its alarm."""
     while account.used < account.alarm:
         shares = account.shares
         if not shares:
@@ -616,8 +618,8 @@ def _alarming(account: Account) -> bool:
     return True
 
 
-def _allocated(node: ContractNode) -> dict[str, dict[str, int]]:
-    """What a contract was given, by the contract whose account it came from; "" for what came from outside."""
+def _allocations_of(node: ContractNode) -> dict[str, dict[str, int]]:
+    """giver -> resource -> amount for what a contract was given; the giver is "" for what came from outside."""
     found: dict[str, dict[str, int]] = {}
     for account in node.accounts.values():
         for giver, part in [(share.above.node.id, share.part) for share in account.shares] or [("", account.budget)]:
@@ -626,8 +628,8 @@ def _allocated(node: ContractNode) -> dict[str, dict[str, int]]:
     return found
 
 
-def _upwards(account: Account) -> Iterable[Account]:
-    """The account and those above it, each once."""
+def _with_above(account: Account) -> Iterable[Account]:
+    """The account and all accounts above it, each once."""
     found = {id(account): account}
     waiting = [account]
     while waiting:
@@ -638,8 +640,8 @@ def _upwards(account: Account) -> Iterable[Account]:
     return found.values()
 
 
-def _counting(node: ContractNode, resource: str) -> list[Account]:
-    """The nearest account of a resource on each way up from a contract, without its own; each once."""
+def _nearest_accounts(node: ContractNode, resource: str) -> list[Account]:
+    """The nearest account of a resource on each path up from a contract, without its own; each once."""
     found: dict[str, Account] = {}
     seen: set[str] = set()
     waiting = list(node.parents)
@@ -654,8 +656,8 @@ def _counting(node: ContractNode, resource: str) -> list[Account]:
     return list(found.values())
 
 
-def _give(account: Account, taken: int, above: Account | None) -> None:
-    """Add to the budget of an account, out of one above it or (None) from outside."""
+def _add_budget(account: Account, taken: int, above: Account | None) -> None:
+    """Add an amount to the budget of an account, from the account above or, if that is None, from outside."""
     account.budget += taken
     account.granted += taken
     if above is None:
@@ -664,30 +666,30 @@ def _give(account: Account, taken: int, above: Account | None) -> None:
     share = next((item for item in account.shares if item.above is above), None)
     if share is None:
         account.shares.append(BudgetShare(above, taken))
-    else:  # two givers draw on one account
+    else:  # two parents draw on one account
         share.part += taken
 
 
 def _check_allocations(node: ContractNode, allocations: Mapping[str, Amounts]) -> None:
-    """Raise SpecError if budgets come from nowhere, or from a contract that is not above."""
+    """Raise SpecError if an allocation names a contract that is not above, or evades a limit."""
     parents = [parent.id for parent in node.parents]
     problems = [f"{giver!r} is not above it" for giver in allocations if giver and giver not in parents]
     for giver, given in allocations.items():
         for resource, part in given.items():
             if type(part) is not int or part < 0:
-                problems.append(f"{resource}={part!r} is no amount")
-            elif not giver and (above := _counting(node, resource)):
+                problems.append(f"{resource}={part!r} is not an amount")
+            elif not giver and (above := _nearest_accounts(node, resource)):
                 problems.append(f"{resource} is limited by {above[0].node.id}, and cannot come from outside")
     if problems:
         raise SpecError(
             what=f"contract {node.id} cannot be activated: {'; '.join(problems)}",
-            why="a budget is taken from a contract above, so that no limit is got around",
-            fix="allocate out of the contracts it was drafted under",
+            why="a budget comes from a contract above, so that it cannot evade a limit",
+            fix="allocate from the contracts that it was drafted under",
         )
 
 
-def _asked(ends: Callable[[ContractNode], str], node: ContractNode) -> str:
-    """Whether a contract ends by its own terms, and why. A condition that cannot say ends it: fail closed."""
+def _end_cause(ends: Callable[[ContractNode], str], node: ContractNode) -> str:
+    """Why a contract's own conditions end it, or "". A condition that raises ends the contract: fail closed."""
     try:
         return ends(node)
     except Exception as error:

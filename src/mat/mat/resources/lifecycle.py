@@ -1,9 +1,9 @@
 """The lifecycle of a resource contract: DRAFTED -> ACTIVE -> one of four terminal states (Sec. 4.3).
 
 The papers' guards overlap (c = b would be VIOLATED and may be FULFILLED at once; a contract out of time is both VIOLATED and
-EXPIRED). Settled here: a budget that is used up, c = b, blocks what would use more and is no breach; c > b, which only a call
-in flight can bring about, is VIOLATED; more time than the contract has is EXPIRED; the success criteria met within all
-budgets and in time is FULFILLED; everything else that ends a contract is TERMINATED, with a cause.
+EXPIRED). Here they do not. At c = b, further calls are blocked, but the contract is not violated. At c > b,
+which only a call in flight can cause, it is VIOLATED. When its time has run out, it is EXPIRED. When the success criteria are
+met within all budgets and in time, it is FULFILLED. Anything else that ends a contract makes it TERMINATED, with a cause.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ TRANSITIONS: Final[dict[LifecycleState, frozenset[LifecycleState]]] = {
     "expired": frozenset(),
     "terminated": frozenset(),
 }
-"""What may follow what. A draft that is never activated ends TERMINATED: every contract reaches one terminal state."""
+"""state -> the states that may follow it. A draft that is never activated ends TERMINATED: every contract ends once."""
 
 
 def forward(state: LifecycleState, to: LifecycleState, contract: str) -> LifecycleState:
-    """The new state; SpecError where the lifecycle has no such transition."""
+    """The new state; SpecError if the lifecycle has no such transition."""
     if to not in TRANSITIONS[state]:
         after = ", ".join(sorted(TRANSITIONS[state]))
         raise SpecError(

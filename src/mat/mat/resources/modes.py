@@ -1,9 +1,9 @@
 """Contract modes, and how an agent uses its budget: explore, write concisely, stop (Sec. 5.2 and 8.4).
 
-A mode is a time limit, a reasoning effort and a rule, as data, of how an agent spends what is left: satisficing, after Simon.
+A mode is a time limit, a reasoning effort and a rule, as data, for how an agent spends what is left (satisficing, after Simon).
 The two versions of the paper agree on the efforts and differ in the time-outs: 30, 60 and 90 seconds in the full version, 8, 10
-and 30 in the first. The thresholds of the rules are ours: the paper says only that agents explore where resources are ample
-and are concise where they are tight.
+and 30 in the first. The thresholds of the rules are our choice: the paper says only that agents explore while resources are
+ample and are concise when they are tight.
 
     with mat.budget.contracted(BALANCED.of(contract)) as work:
         for _ in work.iterations():
@@ -26,21 +26,21 @@ from mat.resources.contract import ResourceContract
 from mat.resources.status import ContractStatus
 
 Effort: TypeAlias = Literal["none", "low", "medium", "high"]
-"""How much a model thinks before it answers, as providers name it; from little to much."""
+"""How much a model reasons before it answers, in the providers' words, from little to much."""
 Version: TypeAlias = Literal["full", "first"]
 EFFORTS: Final[tuple[Effort, ...]] = get_args(Effort)
 STOPPING: Final = (
     "calls", "model_calls", "tokens", "input_tokens", "reasoning_tokens", "output_tokens", "seconds", "money",
 )  # fmt: skip
-"""Resources that every call of a model needs: if one of them is spent, nothing can be done. A spent limit of a tool,
-or of iterations (the last round is a round), only makes concise."""
+"""Resources that every call of a model needs: if one of them is spent, the agent must stop. If a limit on a tool or
+on iterations is spent, the agent is only concise: the last round is still a round."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Band:
-    """What an agent does while less than `below` percent of every budget, and of the time, is used or held by calls in flight.
+    """How an agent works while less than `below` percent of every budget, and of the time, is used or held by calls in flight.
 
-    `effort`: at most this reasoning effort. `share`: the percentage of the tokens left that one call may take.
+    `effort`: the highest reasoning effort. `share`: the percentage of the tokens left that one call may take.
     """
 
     below: int
@@ -64,9 +64,9 @@ class CallPlan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ContractMode:
-    """A contract mode. `bands`: by rising `below`; what is tighter than the last band is planned as the last one.
+    """A contract mode. `bands` are ordered by rising `below`; the last one also applies beyond its limit.
 
-    SpecError if a tighter band allows more than the one before it: then an agent would spend more because it has less.
+    SpecError if a band allows more than the one before it: an agent would spend more because it has less.
     """
 
     name: str
@@ -91,26 +91,28 @@ class ContractMode:
             yield f"{name!r} is not one of {', '.join(EFFORTS)}{did_you_mean(str(name), EFFORTS)}"
         if not self.bands:
             yield "it has no band"
-        wrong = [band for band in self.bands if not (_counts(band.below) and _counts(band.share) and band.share <= 100)]
+        wrong = [
+            band for band in self.bands if not (_is_positive(band.below) and _is_positive(band.share) and band.share <= 100)
+        ]
         for band in wrong:
             yield f"the band below {band.below!r} % with a share of {band.share!r} % is not a valid band"
         if not unknown and not wrong:
             for before, after in zip(self.bands, self.bands[1:], strict=False):
-                yield from _more(before, after)
+                yield from _band_problems(before, after)
 
     def of(self, contract: ResourceContract) -> ResourceContract:
-        """The contract in this mode: its time is the mode's, or its own where that is shorter: nobody gets more time by it."""
+        """The contract in this mode. Its time is the shorter of the mode's and its own."""
         own, time = contract.duration_ms, amount("seconds", self.duration_s)
         shorter = own is not None and own <= time
         return replace(contract, mode=self.name, duration_s=contract.duration_s if shorter else self.duration_s)
 
     def plan(self, status: ContractStatus, *, prompt_tokens: int = 0) -> CallPlan:
-        """The next call, from the status alone. `prompt_tokens`: what it will read; they are left out of `max_tokens`."""
+        """Plan the next call from the status alone. `prompt_tokens`: what it will read, which `max_tokens` leaves out."""
         return plan(status, self, prompt_tokens=prompt_tokens)
 
 
 def plan(status: ContractStatus, mode: ContractMode, *, prompt_tokens: int = 0) -> CallPlan:
-    """Plan the next call from what is left: a pure function, in integers, so that a scripted model can follow it.
+    """Plan the next call from what is left. This is a pure function of integers, so that a scripted model can follow it.
 
     An agent that has less never gets a plan with more effort, more freedom or more tokens.
     """
@@ -118,7 +120,7 @@ def plan(status: ContractStatus, mode: ContractMode, *, prompt_tokens: int = 0) 
     band = next((item for item in mode.bands if used * 100 < item.below * whole), mode.bands[-1])
     room = _room(status, prompt_tokens)
     most = None if room is None else -(-room * band.share // 100)
-    why = _ended(status) or ("no token is left to write with" if most == 0 else "")
+    why = _stop_reason(status) or ("no token is left to write with" if most == 0 else "")
     return CallPlan(
         effort=min(mode.effort, band.effort, key=EFFORTS.index),
         max_tokens=most,
@@ -129,34 +131,34 @@ def plan(status: ContractStatus, mode: ContractMode, *, prompt_tokens: int = 0) 
     )
 
 
-def _counts(value: object) -> bool:
+def _is_positive(value: object) -> bool:
     return type(value) is int and value > 0
 
 
 def _tightest(status: ContractStatus) -> tuple[str, int, int]:
-    """(the most constrained resource, what of it is used or held, all of it): utilization(t) as a ratio of integers.
+    """(the most constrained resource, how much of it is used or held, its budget): utilization(t) as a ratio of integers.
 
-    What calls in flight hold is counted, and what contracts below were allocated: neither is there for the next call.
+    What calls in flight hold and what contracts below were allocated counts as used: the next call cannot take it.
     """
     found = [("the time", status.elapsed_ms, status.duration_ms)] if status.duration_ms is not None else []
     found += [(name, budget - status.left[name], budget) for name, budget in status.budgets.items()]
     tightest = ("what was given", 0, 1)
     for name, used, whole in found:
-        given = (name, used, whole) if whole else (name, 1, 1)
-        if given[1] * tightest[2] > tightest[1] * given[2]:
-            tightest = given
+        candidate = (name, used, whole) if whole else (name, 1, 1)
+        if candidate[1] * tightest[2] > tightest[1] * candidate[2]:
+            tightest = candidate
     return tightest
 
 
 def _room(status: ContractStatus, prompt_tokens: int) -> int | None:
-    """Tokens that the next call may still write; None where nothing limits them."""
+    """The tokens that the next call may still write; None if nothing limits them."""
     found = [status.left["tokens"] - prompt_tokens] if "tokens" in status.left else []
     found += [status.left["output_tokens"]] if "output_tokens" in status.left else []
     return max(0, min(found)) if found else None
 
 
-def _ended(status: ContractStatus) -> str:
-    """Say why no further call can be made, or give an empty text."""
+def _stop_reason(status: ContractStatus) -> str:
+    """Why no further call can be made, or ""."""
     if status.state != "active":
         return f"the contract is {status.state}"
     if status.duration_ms is not None and status.elapsed_ms > status.duration_ms:
@@ -165,9 +167,11 @@ def _ended(status: ContractStatus) -> str:
     return f"{', '.join(spent)} spent" if spent else ""
 
 
-def _more(before: Band, after: Band) -> list[str]:
-    """Where a band allows more than the less tight one before it."""
-    found = [] if before.below < after.below else [f"the band below {after.below} % follows that below {before.below} %"]
+def _band_problems(before: Band, after: Band) -> list[str]:
+    """The problems of a band that allows more than the one before it."""
+    found = (
+        [] if before.below < after.below else [f"the band below {after.below} % comes after the band below {before.below} %"]
+    )
     if EFFORTS.index(after.effort) > EFFORTS.index(before.effort):
         found.append(f"below {after.below} % the effort rises from {before.effort} to {after.effort}")
     if after.share > before.share:
@@ -218,7 +222,7 @@ def mode(name: str, *, version: str = "full") -> ContractMode:
         problems.append(f"no mode is called {name!r}{did_you_mean(str(name), known)}")
     if problems:
         raise SpecError(
-            what="; ".join(problems), why="a mode is one of the paper's or a Mode of your own",
+            what="; ".join(problems), why="a mode is one of the paper's or a ContractMode of your own",
             fix=f"write one of {', '.join(known)}, with version='full' or 'first'",
         )  # fmt: skip
     return MODES[version][name]

@@ -1,9 +1,9 @@
-"""Read files that people write as untrusted input: YAML or JSON with line numbers, and their problems in words.
+"""Read configuration files as untrusted input: YAML or JSON, with a line number and plain words for each problem.
 
-Resource contracts are read with it and, from the room above, policies. A file uses a closed vocabulary; nothing in
-it is imported, evaluated or called. A vocabulary is made of types for pydantic: `From` names the keys of a mapping and the
-function (a dataclass, mostly) that makes a value of them, so that a file is read straight into the values of the domain.
-`FileReader` notes every problem with its place and line, and reports all of them in one SpecError.
+Resource contracts and policies are read with it. A file uses a closed vocabulary; nothing in it is imported, evaluated or
+called. A vocabulary consists of types for pydantic: `From` names the keys of a mapping and the function (usually a dataclass)
+that makes a value of them, so that a file is read straight into the values of the domain. `FileReader` collects every problem
+with its place and line, and reports all of them in one SpecError.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from mat.core.endpoint import endpoint, folder, length, pattern
 from mat.core.errors import MatError, SpecError, did_you_mean
 
 Where: TypeAlias = tuple[str | int, ...]
-"""Where something stands in a file: keys, and places in lists."""
+"""A place in a file: keys, and indices of lists."""
 _T = TypeVar("_T")
 _EXPRESSION_CHARS: Final = 1_000
 """The longest regular expression that is compiled."""
@@ -46,7 +46,7 @@ _EXPRESSION_CHARS: Final = 1_000
 
 
 def text_of(path: Path, kind: str) -> str:
-    """The text of a .yaml, .yml or .json file of some kind, such as "policy"; SpecError where it cannot be read."""
+    """The text of a .yaml, .yml or .json file of some kind, such as "policy"; SpecError if it cannot be read."""
     try:
         if path.exists() and not path.is_file():  # reading a pipe would wait for its writer
             raise SpecError(f"cannot read the {kind} {path.name}: it is not a file", where=str(path))
@@ -64,47 +64,50 @@ def text_of(path: Path, kind: str) -> str:
 
 
 def data_of(text: str, *, json: bool, kind: str, where: str) -> tuple[Any, dict[Where, int]]:
-    """(what a text holds, the line of everything in it); SpecError where it is neither YAML nor JSON, or beyond the limits."""
+    """(the data of a text, the line of each place in it). SpecError if the text is invalid or exceeds a limit."""
     data, lines = _read_json(text, kind, where) if json else _read_yaml(text, kind, where)
-    for item in _texts(data):
+    for item in _strings_in(data):
         if not item.isascii() and any("\ud800" <= character <= "\udfff" for character in item):
-            raise SpecError(f"the {kind} holds {item[:40]!r}", why="half of a surrogate pair is not a character", where=where)
+            raise SpecError(
+                f"the {kind} contains {item[:40]!r}", why="half of a surrogate pair is not a character", where=where
+            )
     return data, lines
 
 
-def _texts(data: object) -> Iterator[str]:
+def _strings_in(data: object) -> Iterator[str]:
     if isinstance(data, str):
         yield data
     elif isinstance(data, list | dict):
         for item in [*data, *data.values()] if isinstance(data, dict) else data:
-            yield from _texts(item)
+            yield from _strings_in(item)
 
 
 class FileReader:
-    """Makes values from the data of a file, and collects its problems."""
+    """Makes values from the data of a file, and collects the problems."""
 
     def __init__(self, lines: Mapping[Where, int], where: str) -> None:
         self._lines, self._where = lines, where
         self.problems: list[str] = []
-        self._told: set[str] = set()
+        self._seen: set[str] = set()
         self.noted = 0
-        """How often a problem was found: data that is read twice reports its problems once."""
+        """How often a problem was found. `problems` holds each one once, even if its data is read twice."""
 
     def error(self, kind: str, *, why: str, fix: str) -> SpecError:
-        """All problems in one."""
+        """An error that lists all problems."""
         count = len(self.problems)
         return SpecError(
             what=f"the {kind} has {count} problem{'s' * (count > 1)}: {'; '.join(self.problems)}",
             why=why, fix=fix, where=self._where,
         )  # fmt: skip
 
-    def problem(self, at: Where, said: str) -> None:
+    def problem(self, at: Where, what: str) -> None:
+        """Add a problem at a place, with its line."""
         place = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in at).lstrip(".") or "the file"
         line = next((self._lines[at[:size]] for size in range(len(at), -1, -1) if at[:size] in self._lines), None)
-        text = f"{place}{'' if line is None else f' (line {line})'}: {said}"
+        text = f"{place}{'' if line is None else f' (line {line})'}: {what}"
         self.noted += 1
-        if text not in self._told:
-            self._told.add(text)
+        if text not in self._seen:
+            self._seen.add(text)
             self.problems.append(text)
 
     def read(
@@ -116,9 +119,9 @@ class FileReader:
         context: object = None,
         origins: Mapping[str, Where] = {},
     ) -> _T | None:
-        """Data as a vocabulary reads it, or None with its problems noted.
+        """Read data with a vocabulary; None if it has problems, which are collected.
 
-        `origins`: where a key of the data stands, if not at `at`. `context`: see `given`.
+        `origins`: the places of keys that are not at `at`. `context`: see `given`.
         """
         try:
             return kind.validate_python(data, strict=True, context=context)
@@ -133,19 +136,19 @@ class FileReader:
 # -- vocabularies -----------------------------------------------------------------------------------------------------
 
 
-def wrong(said: str) -> PydanticCustomError:
-    """A problem in words, to be raised by a validator."""
-    return PydanticCustomError("wrong", "{said}", {"said": said})
+def wrong(what: str) -> PydanticCustomError:
+    """A problem in words, for a validator to raise."""
+    return PydanticCustomError("wrong", "{what}", {"what": what})
 
 
 def all_wrong(problems: Iterable[tuple[Where, str]]) -> ValidationError:
-    """Several problems, each with its place inside of what is validated."""
-    details = [InitErrorDetails(type=wrong(said), loc=place, input=None) for place, said in problems]
+    """An error with several problems, each with its place inside the validated data."""
+    details = [InitErrorDetails(type=wrong(what), loc=place, input=None) for place, what in problems]
     return ValidationError.from_exception_data("file", details)
 
 
 def made(make: Callable[..., _T], *args: Any, **parts: Any) -> _T:
-    """What a function of the domain makes; what it refuses is a problem of the file."""
+    """Call a function of the domain. If it raises MatError, the file has a problem."""
     try:
         return make(*args, **parts)
     except MatError as error:
@@ -153,44 +156,46 @@ def made(make: Callable[..., _T], *args: Any, **parts: Any) -> _T:
 
 
 class _Vocabulary:
-    """A type for pydantic that many places of a file share: its schema is made once."""
+    """A type for pydantic that is used in many places of a file. Its schema is made once."""
 
     _schema: CoreSchema | None = None
 
     def __get_pydantic_core_schema__(self, source: object, handler: GetCoreSchemaHandler) -> CoreSchema:
         if self._schema is None:
-            self._schema = self._generated(handler)
+            self._schema = self._build_schema(handler)
         return copy(self._schema)
 
-    def _generated(self, handler: GetCoreSchemaHandler) -> CoreSchema:
+    def _build_schema(self, handler: GetCoreSchemaHandler) -> CoreSchema:
         raise NotImplementedError
 
 
 class From(_Vocabulary):
-    """A mapping whose `keys` (name -> type) are the arguments of a function; those without a default have to be there.
+    """A mapping whose `keys` (name -> type) are the arguments of a function. Those without a default are required.
 
-    A function with a parameter `context` gets that of `Reader.read`. `whole`: the function is asked about the keys that are
-    well-formed, too, for what else is wrong with them.
+    A function with a parameter `context` gets the context of `FileReader.read`. `whole`: if some keys are invalid, the function
+    is still called with the others, to find further problems.
     """
 
     def __init__(self, make: Callable[..., Any], /, *, whole: bool = False, **keys: Any) -> None:
         self._make, self._keys, self._whole = make, keys, whole
-        given = signature(make).parameters.values()
-        self._needed = {item.name for item in given if item.default is Parameter.empty and item.kind != Parameter.VAR_KEYWORD}
-        self._asks = "context" in self._needed
+        parameters = signature(make).parameters.values()
+        self._needed = {
+            item.name for item in parameters if item.default is Parameter.empty and item.kind != Parameter.VAR_KEYWORD
+        }
+        self._takes_context = "context" in self._needed
 
-    def _generated(self, handler: GetCoreSchemaHandler) -> CoreSchema:
+    def _build_schema(self, handler: GetCoreSchemaHandler) -> CoreSchema:
         fields = {
             name: core_schema.typed_dict_field(handler.generate_schema(kind), required=name in self._needed)
             for name, kind in self._keys.items()
         }
         unknown = PydanticCustomError("unknown", "no such key", {"known": list(fields)})
-        extras = core_schema.no_info_plain_validator_function(lambda value: _refused(unknown))
+        extras = core_schema.no_info_plain_validator_function(lambda value: _raise(unknown))
         shape = core_schema.typed_dict_schema(fields, extra_behavior="allow", extras_schema=extras)
         return core_schema.with_info_wrap_validator_function(self._read, shape)
 
     def _read(self, data: Any, parts_of: Callable[[Any], dict[str, Any]], info: ValidationInfo) -> Any:
-        context = {"context": info.context} if self._asks else {}
+        context = {"context": info.context} if self._takes_context else {}
         try:
             return made(self._make, **parts_of(data), **context)
         except ValidationError as error:
@@ -198,32 +203,32 @@ class From(_Vocabulary):
             refused = {item["loc"][0] for item in found if item["loc"]}
             if not self._whole or not refused or not isinstance(data, dict):
                 raise
-            told = [(item["loc"], words(item)) for item in found]
-        try:  # for what else is wrong, besides the keys that are not well-formed
+            problems = [(item["loc"], words(item)) for item in found]
+        try:  # to find problems of the valid keys
             made(self._make, **parts_of({key: value for key, value in data.items() if key not in refused}), **context)
         except PydanticCustomError as other:
-            told.append(((), other.message()))
+            problems.append(((), other.message()))
         except ValidationError as other:
-            told += [(item["loc"], words(item)) for item in other.errors(include_url=False)]
-        raise all_wrong(told)
+            problems += [(item["loc"], words(item)) for item in other.errors(include_url=False)]
+        raise all_wrong(problems)
 
 
 def as_mapping(**parts: Any) -> dict[str, Any]:
-    """For `From`: nothing is made of the keys."""
+    """The keys as a mapping, for `From`."""
     return parts
 
 
-def _refused(error: PydanticCustomError) -> Any:
+def _raise(error: PydanticCustomError) -> Any:
     raise error
 
 
 class OneOf(_Vocabulary):
-    """A mapping of one key, the kind, to what this kind takes; it reads as the value below. `what`: such as "rule"."""
+    """A mapping with one key, the kind. It reads as the value of that key. `what` is the word for messages, such as "rule"."""
 
     def __init__(self, what: str, kinds: Mapping[str, Any]) -> None:
         self._what, self._kinds = what, kinds
 
-    def _generated(self, handler: GetCoreSchemaHandler) -> CoreSchema:
+    def _build_schema(self, handler: GetCoreSchemaHandler) -> CoreSchema:
         fields = {
             name: core_schema.typed_dict_field(handler.generate_schema(kind), required=False)
             for name, kind in self._kinds.items()
@@ -234,7 +239,7 @@ class OneOf(_Vocabulary):
         if not isinstance(data, dict):
             return read(data)
         if len(data) != 1:
-            raise wrong(f"a {self._what} has one key, its kind; this has {', '.join(map(str, data)) or 'none'}")
+            raise wrong(f"a {self._what} has one key, its kind; this one has {', '.join(map(str, data)) or 'none'}")
         (kind,) = data
         if kind not in self._kinds:
             known = ", ".join(self._kinds)
@@ -243,42 +248,43 @@ class OneOf(_Vocabulary):
 
 
 class Text(_Vocabulary):
-    """A text or a mapping: `make` reads the text with the context of `Reader.read`, `mapping` is the type of the other."""
+    """A text or a mapping. `make` reads the text, with the context of `FileReader.read`; `mapping` is the type of a mapping."""
 
     def __init__(self, make: Callable[[str, Any], Any], mapping: Any) -> None:
         self._make, self._mapping = make, mapping
 
-    def _generated(self, handler: GetCoreSchemaHandler) -> CoreSchema:
+    def _build_schema(self, handler: GetCoreSchemaHandler) -> CoreSchema:
         text = core_schema.with_info_after_validator_function(
             lambda text, info: self._make(text, info.context), core_schema.str_schema()
         )
         return _by_form({"<text>": text, "<mapping>": handler.generate_schema(self._mapping)}, "a text or a mapping")
 
 
-def _by_form(choices: dict[Any, CoreSchema], said: str) -> CoreSchema:
+def _by_form(choices: dict[Any, CoreSchema], expected: str) -> CoreSchema:
     forms: dict[type, str] = {str: "<text>", list: "<list>", dict: "<mapping>"}
     return core_schema.tagged_union_schema(
         choices, lambda data: forms.get(type(data)), custom_error_type="form",
-        custom_error_message=f"input should be {said}",
+        custom_error_message=f"input should be {expected}",
     )  # fmt: skip
 
 
 _FORMS: Final = ("<text>", "<list>", "<mapping>")
-"""Branches of a choice by form: parts of pydantic's places, and of none in the file."""
+"""Names of branches, which pydantic adds to its places although the file does not contain them."""
 
 
 def named(name: str, known: Mapping[str, _T], *, what: str, argument: str) -> tuple[str, _T]:
-    """The name of a function that the caller of `load` passes in, with that function."""
+    """(name, function) for a function that the caller of `load` passes in."""
     if name not in known:
-        given = f"load({argument}=) has {', '.join(sorted(known))}" if known else f"pass it with load({argument}=)"
-        raise wrong(f"no {what} is called {name!r}{did_you_mean(name, known)}; {given}")
+        fix = f"load({argument}=) has {', '.join(sorted(known))}" if known else f"pass it with load({argument}=)"
+        raise wrong(f"no {what} is called {name!r}{did_you_mean(name, known)}; {fix}")
     return (name, known[name])
 
 
 def given(what: str, argument: str, *, needed: bool = False) -> Any:
-    """The type of such a name; one that is not needed may be empty, and is None.
+    """The type of the name of a function that the caller of `load` passes in. Unless it is `needed`, "" reads as None.
 
-    The context of `Reader.read` has the functions by name as the attribute `argument`; `what` such as "approver".
+    The attribute `argument` of the context of `FileReader.read` maps names to functions. `what` is the word for messages, such
+    as "approver".
     """
 
     def find(name: str, info: ValidationInfo) -> Any:
@@ -287,16 +293,16 @@ def given(what: str, argument: str, *, needed: bool = False) -> Any:
     return Annotated[str, AfterValidator(find)]
 
 
-def _plain(said: str, *kinds: type) -> Any:
+def _instance_of(expected: str, *kinds: type) -> Any:
     def check(data: object) -> object:
         if type(data) not in kinds:
-            raise wrong(f"input should be {said}, not {kind_of(data)}")
+            raise wrong(f"input should be {expected}, not {kind_of(data)}")
         return data
 
     return PlainValidator(check)
 
 
-def _names(data: object) -> str | tuple[str, ...]:
+def _name_list(data: object) -> str | tuple[str, ...]:
     if isinstance(data, str):
         return data
     if not isinstance(data, list):
@@ -309,16 +315,16 @@ def _names(data: object) -> str | tuple[str, ...]:
     return tuple(data)
 
 
-NumberField: TypeAlias = Annotated[int | float, _plain("a number", int, float)]
-Amount: TypeAlias = Annotated[int | float | str, _plain("a number, or a text such as '0.25'", int, float, str)]
+NumberField: TypeAlias = Annotated[int | float, _instance_of("a number", int, float)]
+Amount: TypeAlias = Annotated[int | float | str, _instance_of("a number, or a text such as '0.25'", int, float, str)]
 ScalarField: TypeAlias = Annotated[
-    str | int | float | bool | None, _plain("a text, a number, true, false or null", str, int, float, bool, type(None))
+    str | int | float | bool | None, _instance_of("a text, a number, true, false or null", str, int, float, bool, type(None))
 ]
-NameList: TypeAlias = Annotated[str | tuple[str, ...], PlainValidator(_names)]
+NameList: TypeAlias = Annotated[str | tuple[str, ...], PlainValidator(_name_list)]
 Strings: TypeAlias = Annotated[tuple[str, ...], BeforeValidator(lambda data: tuple(data) if isinstance(data, list) else data)]
 
 
-# -- what a value may be ----------------------------------------------------------------------------------------------
+# -- allow-lists ------------------------------------------------------------------------------------------------------
 
 
 def _endpoint(*, hosts: NameList, schemes: NameList = ("https",), paths: NameList = ()) -> Allowed:
@@ -326,35 +332,35 @@ def _endpoint(*, hosts: NameList, schemes: NameList = ("https",), paths: NameLis
 
 
 def short_pattern(expression: str) -> Allowed:
-    """A pattern; SpecError for a regular expression that is too long to be compiled."""
+    """A pattern. SpecError if the regular expression is too long."""
     return pattern(short_expression(expression))
 
 
 def short_expression(expression: str) -> str:
-    """SpecError for a regular expression that is too long to be compiled."""
+    """The regular expression. SpecError if it is too long."""
     if len(expression) > _EXPRESSION_CHARS:
         raise SpecError(f"a regular expression of {len(expression)} characters", fix=f"use at most {_EXPRESSION_CHARS}")
     return expression
 
 
-def within_keys(**said: Any) -> Allowed:
-    """What a value may be; exactly one of the keys says it, `least` and `most` being one."""
-    ways = [name for name in ("values", "pattern", "length", "endpoint", "folder") if said.get(name) is not None]
-    if any(said.get(name) is not None for name in ("least", "most")):
-        ways.append("least and most")
-    if len(ways) != 1:
+def within_keys(**keys: Any) -> Allowed:
+    """An allow-list from exactly one of the keys in ALLOWED_KEYS; `least` and `most` count as one."""
+    forms = [name for name in ("values", "pattern", "length", "endpoint", "folder") if keys.get(name) is not None]
+    if any(keys.get(name) is not None for name in ("least", "most")):
+        forms.append("least and most")
+    if len(forms) != 1:
         raise SpecError(
-            f"it gives {' and '.join(ways) if ways else 'nothing'}; give exactly one of values, least and most, pattern, "
+            f"it gives {' and '.join(forms) if forms else 'nothing'}; give exactly one of values, least and most, pattern, "
             "length, endpoint, folder"
         )
-    way = ways[0]
-    if way == "pattern":
-        return short_pattern(said[way])
-    if way == "folder":
-        return folder(said[way])
-    if way != "least and most":
-        return said[way]  # type: ignore[no-any-return]
-    least, most = (said.get(name) for name in ("least", "most"))
+    form = forms[0]
+    if form == "pattern":
+        return short_pattern(keys[form])
+    if form == "folder":
+        return folder(keys[form])
+    if form != "least and most":
+        return keys[form]  # type: ignore[no-any-return]
+    least, most = (keys.get(name) for name in ("least", "most"))
     least, most = float("-inf") if least is None else least, float("inf") if most is None else most
     if least > most:
         raise SpecError(f"least {least} is more than most {most}")
@@ -372,7 +378,7 @@ ALLOWED_KEYS: Final[Mapping[str, Any]] = {
 class _Fits(_Vocabulary):
     """An allow-list: a list of values, or a mapping that says what is allowed."""
 
-    def _generated(self, handler: GetCoreSchemaHandler) -> CoreSchema:
+    def _build_schema(self, handler: GetCoreSchemaHandler) -> CoreSchema:
         choices = {
             "<list>": handler.generate_schema(list[ScalarField]),
             "<mapping>": handler.generate_schema(Annotated[Any, From(within_keys, **ALLOWED_KEYS)]),
@@ -405,7 +411,9 @@ def _read_json(text: str, kind: str, where: str) -> tuple[Any, dict[Where, int]]
 
     data = json.loads(text, object_pairs_hook=pairs, parse_constant=constant)
     if doubles:
-        raise SpecError(f"the {kind} names {', '.join(map(repr, doubles))} twice", why="one would hide the other", where=where)
+        raise SpecError(
+            f"the {kind} has the key {', '.join(map(repr, doubles))} twice", why="one would hide the other", where=where
+        )
     return data, {}
 
 
@@ -415,11 +423,11 @@ _PLAIN: Final = (
     ("tag:yaml.org,2002:int", r"[-+]?[0-9]+", list("-+0123456789")),
     ("tag:yaml.org,2002:float", r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?", list("-+0123456789.")),
 )
-"""Plain scalars as YAML 1.2 reads them, so that `on` and `no` are words; no dates, no base 60."""
+"""Plain scalars as YAML 1.2 reads them: `on` and `no` are texts, and there are no dates and no base 60."""
 
 
 def _read_yaml(text: str, kind: str, where: str) -> tuple[Any, dict[Where, int]]:
-    """Data and the line of everything in it. One document, without anchors, aliases and tags, and within limits."""
+    """The data and the line of each place in it. Only one document, without anchors, aliases and tags, is accepted."""
     try:
         yaml: Any = import_module("yaml")
     except ImportError:
@@ -438,19 +446,19 @@ def _read_yaml(text: str, kind: str, where: str) -> tuple[Any, dict[Where, int]]
         node = yaml.compose(text, Loader=loader)
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
-        said = getattr(error, "problem", None) or str(error)
+        problem = getattr(error, "problem", None) or str(error)
         line = "" if mark is None else f" in line {mark.line + 1}"
-        raise SpecError(f"the {kind} is not YAML{line}: {said}", fix="fix the line", where=where) from None
+        raise SpecError(f"the {kind} is not YAML{line}: {problem}", fix="fix the line", where=where) from None
     lines: dict[Where, int] = {}
     doubles: list[str] = []
     data = None if node is None else _from_node(yaml, node, (), lines, doubles)
     if doubles:
-        raise SpecError(f"the {kind} says {'; '.join(doubles)}", why="one would hide the other", where=where)
+        raise SpecError(f"the {kind} has {'; '.join(doubles)}", why="one would hide the other", where=where)
     return data, lines
 
 
 def _check_events(yaml: Any, events: Iterator[Any], kind: str, where: str) -> None:
-    """Refuse what grows, refers or constructs, before anything is built of it."""
+    """Refuse deep nesting, references and tags before any value is built."""
     depth = documents = 0
     for event in events:
         line = event.start_mark.line + 1
@@ -467,7 +475,7 @@ def _check_events(yaml: Any, events: Iterator[Any], kind: str, where: str) -> No
         elif isinstance(event, yaml.CollectionEndEvent):
             depth -= 1
     if documents > 1:
-        raise SpecError(f"the file holds {documents} documents", fix=f"one {kind} a file", where=where)
+        raise SpecError(f"the file contains {documents} documents", fix=f"write one {kind} per file", where=where)
 
 
 def _from_node(yaml: Any, node: Any, at: Where, lines: dict[Where, int], doubles: list[str]) -> Any:
@@ -508,7 +516,7 @@ def _integer(text: str, line: int) -> int:
 
 
 def words(item: Any) -> str:
-    """A problem that pydantic found, in words."""
+    """The text of a problem that pydantic found."""
     match item["type"]:
         case "wrong":
             return str(item["msg"])
@@ -522,8 +530,8 @@ def words(item: Any) -> str:
             choices = [choice.strip() for choice in expected.split(",")]
             meant = did_you_mean(str(item["input"]), choices)
             return f"{item['input']!r} is not one of {', '.join(filter(None, choices))}{meant}"
-    said = item["msg"].replace("valid dictionary", "mapping").replace("valid list", "list").replace("valid tuple", "list")
-    return f"{said[0].lower()}{said[1:]}, not {kind_of(item['input'])}"
+    text = item["msg"].replace("valid dictionary", "mapping").replace("valid list", "list").replace("valid tuple", "list")
+    return f"{text[0].lower()}{text[1:]}, not {kind_of(item['input'])}"
 
 
 def kind_of(data: object) -> str:

@@ -2,8 +2,8 @@
 
 ranked = match(Requirement(skills=("search",), budgets={"tokens": 500}), {"clerk": clerk, "lawyer": lawyer})
 
-with Routing(work, {"clerk": clerk, "lawyer": lawyer}) as routing:     # both budgets are taken
-    with routing.choose("lawyer", task="read it") as child:            # the clerk's is back
+with Routing(work, {"clerk": clerk, "lawyer": lawyer}) as routing:     # reserves both budgets
+    with routing.choose("lawyer", task="read it") as child:            # returns the clerk's budget
         ...
 
 with spawn(work, contract, make, agent="specialist") as made:          # make(contract) -> an agent
@@ -26,7 +26,7 @@ from mat.resources.work import Delegated, Work
 
 A = TypeVar("A")
 Make: TypeAlias = Callable[[ResourceContract], A]
-"""Makes an agent for a contract, which says what it may call and consume, and what it has to deliver."""
+"""Makes an agent for a contract. The contract says what the agent may call and consume, and what it must deliver."""
 
 
 # -- matching -----------------------------------------------------------------------------------------------------------
@@ -34,9 +34,9 @@ Make: TypeAlias = Callable[[ResourceContract], A]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Requirement:
-    """What a task requires. `skills`: ports, as a contract names them; `budgets`: what it will take; `duration_s`: how long.
+    """What a task requires. `skills`: ports, as in contracts; `budgets`: what the task takes; `duration_s`: how long it takes.
 
-    `criteria`: names of criteria that must be among those it is accepted by; `least_quality`: the least Q_min it is held to.
+    `criteria`: names of criteria that the contract must have; `least_quality`: the least Q_min that the contract must require.
     """
 
     skills: tuple[str, ...] = ()
@@ -72,19 +72,20 @@ class Requirement:
         output: Output = Output(),
         criteria: Sequence[Criterion] = (),
     ) -> ResourceContract:
-        """The contract of an agent that is made for the task: its skills, budgets and time, and no others.
+        """The contract of an agent that is made for the task, with exactly its skills, budgets and time.
 
-        Functions cannot be made of a name: `output` and `criteria` bring those that the requirement asks for, or SpecError.
+        `criteria` and `output` must provide the criteria and the quality that the requirement names, or SpecError.
         """
-        missing = [item for item in self.criteria if item not in {given.name for given in criteria}]
-        problems = [f"the criteria {', '.join(missing)} are not given"] if missing else []
+        missing = [item for item in self.criteria if item not in {criterion.name for criterion in criteria}]
+        problems = [f"the criteria {', '.join(missing)} are missing"] if missing else []
         if output.least_quality < self.least_quality:
             problems.append(
                 f"it needs an output of quality {self.least_quality:g}, but output= asks for {output.least_quality:g}"
             )
         if problems:
             raise SpecError(
-                what=f"contract {name!r} for a requirement: {'; '.join(problems)}", why="criteria are functions",
+                what=f"contract {name!r} for a requirement: {'; '.join(problems)}",
+                why="criteria are functions, so a name is not enough",
                 fix="give criteria=(Criterion(...),) and output=Output(quality=..., least_quality=...)",
             )  # fmt: skip
         return ResourceContract(
@@ -109,26 +110,27 @@ class Match:
 def match(
     requirement: Requirement, contracts: Mapping[str, ResourceContract], *, within: Work | None = None
 ) -> tuple[Match, ...]:
-    """All contracts, by name, the best first: those that fit, by the probability that all needed skills work, what one call of
-    each is expected to cost, how little else they can do, how little they take, and their order here.
+    """Whether each contract fits a task, the best first.
 
-    A contract without a budget of a resource does not limit it. `within`: what would pay for it; it must be able to now.
+    Contracts that fit come first. They are ordered by the probability that all needed skills work, then by the expected cost of
+    one call of each, the number of other skills, what they take, and their order in `contracts`. A contract without a budget
+    for a resource does not limit it. `within`: the work that would pay for the contract; it must be able to do so now.
     """
-    found = [_matched(requirement, name, contract, within) for name, contract in contracts.items()]
+    found = [_match_one(requirement, name, contract, within) for name, contract in contracts.items()]
     places = {name: place for place, name in enumerate(contracts)}
-    return tuple(sorted(found, key=lambda item: (not item.fits, *_worth(requirement, item.contract), places[item.name])))
+    return tuple(sorted(found, key=lambda item: (not item.fits, *_rank(requirement, item.contract), places[item.name])))
 
 
-def _matched(requirement: Requirement, name: str, contract: ResourceContract, within: Work | None) -> Match:
-    against = list(_against(requirement, contract))
+def _match_one(requirement: Requirement, name: str, contract: ResourceContract, within: Work | None) -> Match:
+    misfits = list(_misfits(requirement, contract))
     if within is not None:
-        against += _unpaid(contract, within)
-    if against:
-        return Match(name=name, contract=contract, fits=False, reasons=tuple(against))
-    return Match(name=name, contract=contract, fits=True, reasons=tuple(_in_favour(requirement, contract)))
+        misfits += _payment_problems(contract, within)
+    if misfits:
+        return Match(name=name, contract=contract, fits=False, reasons=tuple(misfits))
+    return Match(name=name, contract=contract, fits=True, reasons=tuple(_merits(requirement, contract)))
 
 
-def _against(requirement: Requirement, contract: ResourceContract) -> Iterator[str]:
+def _misfits(requirement: Requirement, contract: ResourceContract) -> Iterator[str]:
     for port in requirement.ports:
         if contract.skills is not None and contract.skill(port) is None:
             yield f"it has no skill {port}{did_you_mean(port, [item.port for item in contract.skills])}"
@@ -147,8 +149,8 @@ def _against(requirement: Requirement, contract: ResourceContract) -> Iterator[s
         yield f"it is held to a quality of {contract.output.least_quality:g}, {requirement.least_quality:g} is needed"
 
 
-def _unpaid(contract: ResourceContract, within: Work) -> Iterator[str]:
-    """What a contract in force cannot pay for, or does not allow, at this moment."""
+def _payment_problems(contract: ResourceContract, within: Work) -> Iterator[str]:
+    """Why `within` cannot pay for a contract, or does not allow it, at this moment."""
     if not within.live:
         yield f"{within.id} is {within.state}"
     for resource, wanted in contract.units.items():
@@ -162,7 +164,7 @@ def _unpaid(contract: ResourceContract, within: Work) -> Iterator[str]:
     yield from within.objections(contract)
 
 
-def _in_favour(requirement: Requirement, contract: ResourceContract) -> Iterator[str]:
+def _merits(requirement: Requirement, contract: ResourceContract) -> Iterator[str]:
     for port in requirement.ports:
         skill = contract.skill(port)
         if skill is not None:
@@ -176,8 +178,8 @@ def _in_favour(requirement: Requirement, contract: ResourceContract) -> Iterator
     yield from (f"it is accepted by {criterion}" for criterion in requirement.criteria)
 
 
-def _worth(requirement: Requirement, contract: ResourceContract) -> tuple[Any, ...]:
-    """What contracts are ranked by, the smaller the better; exact, so that no rounding decides."""
+def _rank(requirement: Requirement, contract: ResourceContract) -> tuple[Any, ...]:
+    """The sort key of a contract that fits, the smaller the better. It is exact, so that rounding never decides."""
     skills = [found for port in requirement.ports if (found := contract.skill(port)) is not None]
     works = Fraction(1)
     for skill in skills:
@@ -195,7 +197,7 @@ def _worth(requirement: Requirement, contract: ResourceContract) -> tuple[Any, .
 
 
 _COMPARED: Final = ("money", "tokens", "seconds", "calls")
-"""Resources that costs are compared by, in this order."""
+"""The resources by which costs are compared, in this order."""
 _UNLIMITED: Final = 10**30
 
 
@@ -207,11 +209,11 @@ def _success(skill: Skill) -> Fraction:
 
 
 class Routing:
-    """Budgets for every branch that a task may take: its block reserves all of them, or none and raises BudgetSpent.
+    """Budgets for every branch that a task may take. The block reserves all of them, or none and raises BudgetSpent.
 
-    `choose` hands the task to one branch, and the others return their budgets at once: they are TERMINATED, "not chosen". If
-    the block ends without a choice, all are. The time of a branch runs from its reservation on. What choosing costs is the
-    router's own: it is paid of what the branches leave.
+    `choose` hands the task to one branch. The others return their budgets at once: they are TERMINATED, "not chosen". If the
+    block ends without a choice, all branches are TERMINATED. A branch's time starts with its reservation. The router pays for
+    the choice itself, from what the branches leave.
     """
 
     __slots__ = ("_chosen", "branches", "work")
@@ -224,7 +226,7 @@ class Routing:
         inputs: Any = None,
         agents: Mapping[str, str] = FrozenDict(),
     ) -> None:
-        """`branches`: name -> contract; `agents`: name -> who would act, by default the branch's name. All are drafted now."""
+        """Draft every branch. `branches`: name -> contract; `agents`: name -> agent, by default the branch's name."""
         unknown = [f"no branch is called {name!r}{did_you_mean(name, branches)}" for name in agents if name not in branches]
         if unknown or not branches:
             raise SpecError(
@@ -244,7 +246,7 @@ class Routing:
 
     @property
     def chosen(self) -> str:
-        """The branch that was taken; empty as long as none was."""
+        """The name of the chosen branch, "" before the choice."""
         return self._chosen
 
     def __enter__(self) -> Routing:
@@ -259,7 +261,7 @@ class Routing:
         return self
 
     def choose(self, name: str, task: str = "") -> Delegated:
-        """Hand the task to one branch; the others end, and what they held is back. A choice is made once."""
+        """Hand the task to one branch. The others end and return their budgets. A second choice raises SpecError."""
         if name not in self.branches:
             raise SpecError(
                 what=f"{self.work.id} routes: no branch is called {name!r}{did_you_mean(name, self.branches)}",
@@ -292,13 +294,13 @@ class Routing:
         self.__exit__(kind, error, trace)
 
 
-# -- agents made to a contract ------------------------------------------------------------------------------------------
+# -- agents made for a contract -----------------------------------------------------------------------------------------
 
 
 class Spawned(Generic[A]):
-    """An agent that is made for a contract, inside a block: `work` is its contract, `agent` what `make` returned.
+    """An agent that is made for a contract, inside a block. `work` is its work, `agent` what `make` returned.
 
-    The contract is in force before the agent is made: there is no agent without a budget, and what making one takes is its own.
+    The contract is in force before the agent is made, so that making the agent is charged to the contract.
     """
 
     __slots__ = ("_agent", "_delegated", "_make", "work")
@@ -310,7 +312,7 @@ class Spawned(Generic[A]):
 
     @property
     def agent(self) -> A:
-        """What was made; SpecError before the block, where nothing is."""
+        """The agent. SpecError before the block, because no agent exists yet."""
         if not self._agent:
             raise SpecError(
                 what=f"{self.work.id} has no agent yet", why="it is made when its contract begins", fix="use it inside `with`"
@@ -346,16 +348,16 @@ class Spawned(Generic[A]):
 def spawn(
     work: Work, contract: ResourceContract, make: Make[A], *, agent: str = "", task: str = "", inputs: Any = None
 ) -> Spawned[A]:
-    """An agent made to a contract under `work`: the contract is what it is made of, and what it is held to.
+    """Make an agent for a sub-contract of `work`; the agent is made from the contract and works under it.
 
-    `agent`: its name, by default the contract's. Drafted now; SpecError where the contract asks for more than `work` may give.
+    `agent`: its name, by default the contract's. The contract is drafted now; SpecError if it asks for more than `work` has.
     """
     return Spawned(work.draft(contract, agent=agent or contract.name, inputs=inputs), make, task)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Specialist(Generic[A]):
-    """One of a pool: the contract that it works under, and how it is made (or taken, where it exists)."""
+    """One member of a pool: the contract that it works under, and how to make it (or get it, if it exists)."""
 
     contract: ResourceContract
     make: Make[A]
@@ -371,21 +373,18 @@ def assign(
     task: str = "",
     inputs: Any = None,
 ) -> Spawned[A]:
-    """The best of a pool for a task; if none fits, an agent that `make` makes for `contract`, by default the requirement's.
+    """The best member of a pool for a task. If none fits, `make` makes an agent for `contract`, by default the requirement's.
 
-    If none fits and there is no `make`, SpecError says why each does not fit.
+    If none fits and `make` is None, SpecError says why each one does not fit.
     """
     ranked = match(requirement, {name: item.contract for name, item in pool.items()}, within=work)
     if ranked and ranked[0].fits:
         best = pool[ranked[0].name]
         return spawn(work, best.contract, best.make, agent=ranked[0].name, task=task, inputs=inputs)
     if make is None:
+        refusals = [f"{item.name}: {', '.join(item.reasons)}" for item in ranked]
         raise SpecError(
-            what=f"{work.id} found nobody for a task{''.join(f'; {item.name}: {_joined(item.reasons)}' for item in ranked)}",
+            what="; ".join([f"{work.id} found nobody for a task", *refusals]),
             why="a task goes to a contract that meets it", fix="ask for less, or give make= to make an agent for it",
         )  # fmt: skip
     return spawn(work, contract or requirement.contract("specialist"), make, task=task, inputs=inputs)
-
-
-def _joined(reasons: Sequence[str]) -> str:
-    return ", ".join(reasons)

@@ -1,4 +1,4 @@
-"""The status of a contract: what it has consumed, its utilisation, and a line for models (Monitor(C, t), Sec. 5.2)."""
+"""The status of a contract: what it has consumed, its utilization, and a line for models (Monitor(C, t), Sec. 5.2)."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ _TOKENS: Final = ("tokens", "input_tokens", "reasoning_tokens", "output_tokens")
 class ContractStatus:
     """A contract at one moment. Amounts are in smallest units, times in milliseconds of run time.
 
-    `budgets`: b, as allocated so far. `consumed`: c(t), here and below, calls in flight left out; `reserved`: what those hold;
+    `budgets`: b, as allocated so far. `consumed`: c(t), here and below, without calls in flight; `reserved`: what those hold;
     `left`: what a call may still take. `metered`: every resource that was consumed, budgeted or not. Consumption never
-    decreases; utilisation only where a recorded reallocation raised the budget.
+    decreases; utilization decreases only if a recorded reallocation raises the budget.
     """
 
     contract: str
@@ -36,7 +36,7 @@ class ContractStatus:
 
     @property
     def utilisation(self) -> dict[str, float]:
-        """u = c / b by resource; 1 where nothing was given."""
+        """u = c / b by resource; 1 for a budget of 0."""
         return {name: self.consumed[name] / budget if budget else 1.0 for name, budget in self.budgets.items()}
 
     @property
@@ -48,12 +48,12 @@ class ContractStatus:
 
     @property
     def utilization(self) -> float:
-        """The most constrained resource: max((t - t_start) / tau, max c_i / b_i)."""
+        """The utilization of the most constrained resource: max((t - t_start) / tau, max c_i / b_i)."""
         return max((self.time_utilisation, *self.utilisation.values()), default=0.0)
 
     @property
     def controllable(self) -> int | None:
-        """B_ctrl = B_tok - r_in: tokens that are left to think and to write with; None without a budget of tokens."""
+        """B_ctrl = B_tok - r_in: the tokens left for reasoning and output; None without a budget of tokens."""
         budget = self.budgets.get("tokens")
         return None if budget is None else budget - self.metered.get("input_tokens", 0)
 
@@ -63,14 +63,14 @@ class ContractStatus:
         return tuple(name for name, budget in self.budgets.items() if self.consumed[name] >= budget)
 
     def line(self) -> str:
-        """`Budget: 1,200/50,000 tokens, 1/3 iterations; time: 4/30 s`: what a model can read."""
+        """`Budget: 1,200/50,000 tokens, 1/3 iterations; time: 4/30 s`, for a model to read."""
         parts = [
             f"{shown(name, self.consumed[name])}/{shown(name, budget)} {_label(name)}" for name, budget in self.budgets.items()
         ]
-        said = f"Budget: {', '.join(parts)}" if parts else "Budget: none"
+        text = f"Budget: {', '.join(parts)}" if parts else "Budget: none"
         if self.duration_ms is not None:
-            said += f"; time: {shown('seconds', self.elapsed_ms)}/{shown('seconds', self.duration_ms)} s"
-        return said
+            text += f"; time: {shown('seconds', self.elapsed_ms)}/{shown('seconds', self.duration_ms)} s"
+        return text
 
 
 def _label(resource: str) -> str:

@@ -1,6 +1,6 @@
 """The terms that replace functions and types in contract files: named functions, allow-lists, conditions, schemas.
 
-All are values that compare equal where they say the same, so that a contract from a file can be written and read back.
+All are values that compare equal if they mean the same, so that a contract from a file can be written and read back.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ NamedCallable: TypeAlias = Callable[..., Any]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NamedFunction:
-    """A function that a file names."""
+    """A function with the name that a file uses for it."""
 
     name: str
     function: NamedCallable
@@ -38,9 +38,9 @@ class NamedFunction:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fitting:
-    """Values at paths, each among what is allowed there: `.` is the value itself, and `path?` may be missing.
+    """A condition that the values at some paths fit allow-lists. `.` is the value itself; `path?` may be missing.
 
-    Where a path names several values, as `to.*`, all of them must fit.
+    If a path names several values, such as `to.*`, all of them must fit.
     """
 
     rules: tuple[tuple[str, Allowed], ...]
@@ -61,7 +61,7 @@ _COMPARISONS: Final[Mapping[str, Callable[[Any, Any], bool]]] = {
     "<=": operator.le, "<": operator.lt, ">=": operator.ge, ">": operator.gt, "==": operator.eq, "!=": operator.ne,
 }  # fmt: skip
 _QUANTITIES: Final = ("utilization", "time_utilization", "elapsed_s", "controllable")
-_OF_A_RESOURCE: Final = ("consumed", "reserved", "left", "utilization")
+_RESOURCE_QUANTITIES: Final = ("consumed", "reserved", "left", "utilization")
 _CONDITION: Final = re.compile(r"\s*([a-z_]+)(?:\.(\S+?))?\s*(<=|>=|==|!=|<|>)\s*([0-9]{1,18}(?:\.[0-9]{1,18})?)\s*(%?)\s*")
 
 
@@ -69,8 +69,8 @@ _CONDITION: Final = re.compile(r"\s*([a-z_]+)(?:\.(\S+?))?\s*(<=|>=|==|!=|<|>)\s
 class StatusCondition:
     """A comparison of the status with a number, such as `utilization <= 80 %`, `left.tokens >= 500`, `elapsed_s < 30`.
 
-    Compared exactly, in ratios of integers. Amounts are in the units of contracts: seconds, units of the currency. A resource
-    that nothing limits has no `left` and no `utilization`: no comparison with them holds.
+    The comparison is exact, in ratios of integers. Amounts are in the units of contracts: seconds, units of the currency. If
+    nothing limits a resource, every comparison with its `left` or `utilization` is false.
     """
 
     text: str
@@ -80,7 +80,7 @@ class StatusCondition:
     number: Fraction
 
     def __call__(self, *given: Any) -> bool:
-        """Of a criterion (output, status), of a termination condition (status)."""
+        """Called with (output, status) for a criterion, and with (status) for a termination condition."""
         value = self._value(given[-1])
         return value is not None and _COMPARISONS[self.sign](value, self.number)
 
@@ -88,11 +88,11 @@ class StatusCondition:
         name = self.resource
         match self.quantity:
             case "utilization" if not name:
-                return max(_of_time(status), *(_utilization(status, item) for item in status.budgets), Fraction(0))
+                return max(_time_utilization(status), *(_utilization(status, item) for item in status.budgets), Fraction(0))
             case "utilization":
                 return _utilization(status, name) if name in status.budgets else None
             case "time_utilization":
-                return _of_time(status)
+                return _time_utilization(status)
             case "elapsed_s":
                 return Fraction(status.elapsed_ms, SCALES["seconds"])
             case "controllable":
@@ -113,7 +113,7 @@ def _utilization(status: ContractStatus, resource: str) -> Fraction:
     return Fraction(status.consumed[resource], budget) if budget else Fraction(1)
 
 
-def _of_time(status: ContractStatus) -> Fraction:
+def _time_utilization(status: ContractStatus) -> Fraction:
     if status.duration_ms is None:
         return Fraction(0)
     return Fraction(status.elapsed_ms, status.duration_ms) if status.duration_ms else Fraction(1)
@@ -128,7 +128,7 @@ def condition(text: str) -> StatusCondition:
             fix="write a quantity, a comparison and a number, such as `utilization <= 80 %` or `left.tokens >= 500`",
         )  # fmt: skip
     quantity, resource, sign, number, percent = found.groups()
-    known = _QUANTITIES if resource is None else _OF_A_RESOURCE
+    known = _QUANTITIES if resource is None else _RESOURCE_QUANTITIES
     if quantity not in known:
         of = "" if resource is None else " of a resource"
         raise SpecError(
@@ -152,7 +152,7 @@ TYPES: Final[Mapping[str, Any]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shape:
-    """The fields of an object, for pydantic: (name, type, whether it must be there). No other fields may be there."""
+    """The fields of an object, for pydantic: (name, type, whether it is required). Other fields are not allowed."""
 
     fields: tuple[tuple[str, Any, bool], ...]
 
@@ -167,9 +167,9 @@ class Shape:
 
 
 def schema_of(given: Any) -> Schema:
-    """A type from a name, a list of one (its items), or a mapping of fields, of which `name?` may be missing.
+    """The type that a file describes: a name, a list with one schema (for its items), or fields (`name?` is optional).
 
-    What is none is a problem of pydantic's, with its place in the schema.
+    Raises a pydantic ValidationError with the place of each problem.
     """
     problems: list[tuple[Where, str]] = []
     schema = None if given is None else _schema_of(given, (), problems)
@@ -198,7 +198,7 @@ def _schema_of(given: Any, at: Where, problems: list[tuple[Where, str]]) -> Sche
 
 
 def is_json(output: Any) -> bool:
-    """The format `json`: a text that is JSON."""
+    """The format `json`: whether an output is a text that is valid JSON."""
     if not isinstance(output, str):
         return False
     try:

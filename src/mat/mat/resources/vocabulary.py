@@ -46,10 +46,10 @@ from mat.resources.reading import (
 from mat.resources.terms import Fitting, NamedCallable, NamedFunction, StatusCondition, condition, is_json, schema_of
 
 _LARGEST: Final = 10**18
-"""Amounts are smaller than this, so that sums stay readable."""
+"""Amounts must be smaller than this, so that sums stay readable."""
 
 
-# -- what makes the parts of a contract ---------------------------------------------------------------------------------
+# -- makers of the parts of a contract ----------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,11 +66,11 @@ class FileContext:
 
 
 def _amount(resource: str, value: Any) -> int | float | str:
-    """An amount as it stands there, within limits."""
+    """Check an amount, and return it as it was written."""
     if isinstance(value, str):
-        value, given = value.replace("_", ""), value
+        written, value = value, value.replace("_", "")
         if not re.fullmatch(r"[0-9]{1,18}(\.[0-9]{1,18})?", value):
-            raise wrong(f"{given[:40]!r} is not an amount: a number, or a text such as '0.25'")
+            raise wrong(f"{written[:40]!r} is not an amount: a number, or a text such as '0.25'")
     elif isinstance(value, bool) or not isinstance(value, int | float):
         raise wrong(f"an amount is a number, or a text such as '0.25', not {kind_of(value)}")
     elif not 0 <= value < _LARGEST:
@@ -94,7 +94,7 @@ def _amounts(found: dict[str, Any]) -> FrozenDict:
     return FrozenDict(found)
 
 
-def _share(value: float) -> float:
+def _quality(value: float) -> float:
     if not 0 <= value <= 1:
         raise wrong(f"least_quality={value!r} is outside 0 to 1")
     return value
@@ -111,10 +111,10 @@ def _function(found: tuple[str, NamedCallable] | None) -> NamedFunction | None:
 
 
 def _fitting(path: str, allowed: Allowed) -> Fitting:
-    return Fitting(rules=((path, _frozen(allowed)),))
+    return Fitting(rules=((path, _as_value(allowed)),))
 
 
-def _frozen(allowed: Allowed) -> Allowed:
+def _as_value(allowed: Allowed) -> Allowed:
     return FrozenList(allowed) if isinstance(allowed, list) else allowed
 
 
@@ -137,7 +137,7 @@ def _format(name: str, context: FileContext) -> Check | None:
     return Check(name=name, holds=NamedFunction(name=found[0], function=found[1]))
 
 
-def _form(allowed: Allowed) -> Check:
+def _form_check(allowed: Allowed) -> Check:
     return Check(name="form", holds=_fitting(".", allowed), text=describe(allowed))
 
 
@@ -145,18 +145,18 @@ def _criterion(
     *, context: FileContext, name: str = "", weight: float = 1.0, check: str = "", status: str = "",
     output: Mapping[str, Allowed] | None = None,
 ) -> Criterion:  # fmt: skip
-    """One of Phi: `check` names a function, `status` is a condition such as `utilization <= 0.8`, `output` says what fits."""
-    said = [key for key, value in (("check", check), ("status", status), ("output", output)) if value]
-    if len(said) != 1:
-        raise wrong(f"it gives {' and '.join(said) or 'nothing'}; give exactly one of check, status and output")
+    """One of Phi: `check` names a function, `status` is a condition such as `utilization <= 0.8`, `output` has allow-lists."""
+    kinds = [key for key, value in (("check", check), ("status", status), ("output", output)) if value]
+    if len(kinds) != 1:
+        raise wrong(f"it gives {' and '.join(kinds) or 'nothing'}; give exactly one of check, status and output")
     if output:
-        fits = Fitting(rules=tuple((path, _frozen(allowed)) for path, allowed in output.items()))
+        fits = Fitting(rules=tuple((path, _as_value(allowed)) for path, allowed in output.items()))
         return Criterion(name=name or ", ".join(output), holds=fits, weight=weight)
     holds = _condition(check, status, context.checks, "checks")
     return Criterion(name=name or check or _text_of_condition(holds), holds=holds, weight=weight)
 
 
-def _ending(*, context: FileContext, name: str = "", check: str = "", status: str = "") -> EndCondition:
+def _end_condition(*, context: FileContext, name: str = "", check: str = "", status: str = "") -> EndCondition:
     if bool(check) == bool(status):
         raise wrong("give exactly one of check and status")
     holds = _condition(check, status, context.endings, "endings")
@@ -177,8 +177,8 @@ def _text_of_condition(holds: NamedFunction | StatusCondition) -> str:
     return holds.text if isinstance(holds, StatusCondition) else holds.name
 
 
-def _parsed(text: str) -> dict[str, Any]:
-    """A bare text: a condition where it compares something, else the name of a check."""
+def _from_text(text: str) -> dict[str, Any]:
+    """The keys that a bare text stands for: a condition if it compares something, else the name of a check."""
     return {"status": text} if re.search(r"[<>=!]", text) else {"check": text}
 
 
@@ -191,8 +191,8 @@ def _mode(*, context: FileContext, name: str, version: Literal["full", "first"] 
     return known[name]
 
 
-def _until(deadline: str, starts: datetime | None) -> int | float:
-    """tau = deadline - start, in seconds. A time of day is the next one after the start."""
+def _seconds_until(deadline: str, starts: datetime | None) -> int | float:
+    """tau = deadline - start, in seconds. A time of day means the next one after the start."""
     if starts is None:
         raise wrong("a deadline needs a start: give it to load(starts=), or write duration_s")
     try:
@@ -213,12 +213,12 @@ def _until(deadline: str, starts: datetime | None) -> int | float:
 
 def _deadline(text: str, info: ValidationInfo) -> int | float | None:
     context: Any = info.context
-    return _until(text, context.starts) if text else None
+    return _seconds_until(text, context.starts) if text else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Terms:
-    """A contract of a file, what it has of the one above it, and how its budgets are divided among those below it."""
+    """A contract of a file, its part of the budgets above it, and how its budgets are divided among contracts below it."""
 
     contract: ResourceContract
     weight: int = 1
@@ -227,24 +227,24 @@ class Terms:
     divides: tuple[str, ...] | None = None
 
 
-def _terms(*, mode: ContractMode | None = None, deadline: float | None = None, **said: Any) -> Terms:
-    place = {key: said.pop(key) for key in ("weight", "caps", "allocation", "divides") if key in said}
+def _terms(*, mode: ContractMode | None = None, deadline: float | None = None, **fields: Any) -> Terms:
+    place = {key: fields.pop(key) for key in ("weight", "caps", "allocation", "divides") if key in fields}
     for key in ("extends", "contracts"):
-        said.pop(key, None)
-    if deadline is not None and said.get("duration_s") is not None:
+        fields.pop(key, None)
+    if deadline is not None and fields.get("duration_s") is not None:
         raise all_wrong([(("deadline",), "give either a duration or a deadline, not both")])
     if deadline is not None:
-        said["duration_s"] = deadline
+        fields["duration_s"] = deadline
     for key in ("skills", "criteria", "ends_when", "warn_at"):
-        if said.get(key) is not None:
-            said[key] = tuple(said[key])
+        if fields.get(key) is not None:
+            fields[key] = tuple(fields[key])
     for key in ("inputs", "output"):
-        if said.get(key, 0) is None:
-            said.pop(key)
-    if "prices" in said:
-        said["prices"] = FrozenDict(said["prices"])
+        if fields.get(key, 0) is None:
+            fields.pop(key)
+    if "prices" in fields:
+        fields["prices"] = FrozenDict(fields["prices"])
     try:
-        contract = ResourceContract(name="contract", **said)
+        contract = ResourceContract(name="contract", **fields)
     except MatError as error:  # the reader names the place
         raise wrong(error.what.partition(": ")[2] or error.what) from error
     return Terms(contract=contract if mode is None else mode.of(contract), **place)
@@ -255,22 +255,22 @@ def _terms(*, mode: ContractMode | None = None, deadline: float | None = None, *
 _AMOUNTS: Final = Annotated[dict[str, Any], AfterValidator(_amounts)]
 _MONEY: Final = Annotated[Any, PlainValidator(lambda value: _amount("money", value))]
 _SCHEMA: Final = Annotated[Any, PlainValidator(schema_of)]
-_FORM: Final = Annotated[Any, From(within_keys, **ALLOWED_KEYS), AfterValidator(_form)]
+_FORM: Final = Annotated[Any, From(within_keys, **ALLOWED_KEYS), AfterValidator(_form_check)]
 _INPUTS: Final = From(_inputs, schema=_SCHEMA, rules=dict[str, Fits], prepare=given("preparation", "preparers"))
 _OUTPUT: Final = From(
-    _output, schema=_SCHEMA, quality=given("scorer", "scorers"), least_quality=Annotated[NumberField, AfterValidator(_share)],
+    _output, schema=_SCHEMA, quality=given("scorer", "scorers"), least_quality=Annotated[NumberField, AfterValidator(_quality)],
     format=Annotated[Any, Text(_format, _FORM)],
 )  # fmt: skip
 _SKILL: Final = Text(
     lambda name, context: Skill(name=name), Annotated[Any, From(Skill, name=str, cost=_AMOUNTS, success=NumberField)]
 )
 _CRITERION: Final = Text(
-    lambda text, context: _criterion(context=context, **_parsed(text)),
+    lambda text, context: _criterion(context=context, **_from_text(text)),
     Annotated[Any, From(_criterion, name=str, weight=NumberField, check=str, status=str, output=dict[str, Fits] | None)],
 )
-_ENDING: Final = Text(
-    lambda text, context: EXHAUSTED if text == EXHAUSTED else _ending(context=context, **_parsed(text)),
-    Annotated[Any, From(_ending, name=str, check=str, status=str)],
+_END_CONDITION: Final = Text(
+    lambda text, context: EXHAUSTED if text == EXHAUSTED else _end_condition(context=context, **_from_text(text)),
+    Annotated[Any, From(_end_condition, name=str, check=str, status=str)],
 )
 _MODE: Final = Text(
     lambda name, context: _mode(context=context, name=name),
@@ -281,7 +281,7 @@ _CONTRACT: Final = From(
     duration_s=Annotated[Any, PlainValidator(lambda value: None if value is None else _amount("seconds", value))],
     deadline=Annotated[str, AfterValidator(_deadline)], inputs=Annotated[Any, _INPUTS] | None,
     output=Annotated[Any, _OUTPUT] | None, skills=list[Annotated[Any, _SKILL]] | None,
-    criteria=list[Annotated[Any, _CRITERION]], threshold=NumberField | None, ends_when=list[Annotated[Any, _ENDING]],
+    criteria=list[Annotated[Any, _CRITERION]], threshold=NumberField | None, ends_when=list[Annotated[Any, _END_CONDITION]],
     reserve_percent=int, warn_at=list[int], depth=int | None,
     hands_on=Annotated[Any, From(HandsOn, skills=Strings | None, modes=Strings | None)] | None,
     prices=dict[str, Annotated[Any, From(Price, call=_MONEY, input=_MONEY, output=_MONEY, reasoning=_MONEY)]],

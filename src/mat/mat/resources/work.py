@@ -6,8 +6,8 @@
             ...
         work.deliver(report)
 
-Inside a run, every call in the block is metered by the mediator, reserved before and settled after, and blocked where the
-budget is too small. Outside a run calls are plain calls: only what the block itself declares is counted.
+Inside a run, the mediator meters every call in the block: it reserves the call's needs before, settles them after, and blocks
+the call if the budget is too small. Outside a run, calls are plain calls: only what the block itself declares is counted.
 """
 
 from __future__ import annotations
@@ -34,26 +34,26 @@ from mat.resources.status import ContractStatus
 
 T = TypeVar("T")
 working: ContextVar[Work | None] = ContextVar("mat_contract", default=None)
-"""The contract that the agent of this context works under."""
+"""The contract that the agent in this context works under."""
 
 
 class Accounting(Protocol):
-    """A session as this module needs it: it keeps a ledger and records its entries."""
+    """What this module needs from a session: it keeps a ledger and records its entries."""
 
     @property
     def elapsed_ms(self) -> int: ...
 
     def account(self, act: Callable[[Ledger], T], *, step: bool = False) -> T:
-        """Do something with the ledger, alone, and record its entries. `step`: the horizon counts it."""
+        """Call `act` with exclusive access to the ledger, and record its entries. `step`: the horizon counts the act."""
         ...
 
     def standing(self, agent: str) -> Work | None:
-        """The contract that governance has an agent work under."""
+        """The contract that governance puts an agent under."""
         ...
 
 
-class _Apart:
-    """The ledger of contracts outside any run, in real time; its entries are not kept."""
+class _OutsideRuns:
+    """The ledger of contracts outside any run, in real time. It discards its entries."""
 
     def __init__(self) -> None:
         self._lock = threading.RLock()
@@ -77,7 +77,7 @@ class _Apart:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Delivery:
-    """The result of a delivery. `accepted`: the contract is FULFILLED. `problems`: why not, a line each."""
+    """The result of a delivery. `accepted`: the contract is FULFILLED. `problems`: why it is not, a line each."""
 
     accepted: bool
     problems: tuple[str, ...]
@@ -91,10 +91,10 @@ class Delivery:
 
 
 class Work:
-    """The work of an agent under a contract: DRAFTED at first, ACTIVE from `activate` or its block on, ended once.
+    """The work of an agent under a contract. It begins DRAFTED, is ACTIVE from `activate` or its block on, and ends once.
 
-    As a context manager, plain or async, it activates the contract, lets the agent act under it, and at the end of the block
-    FULFILS it if nothing is left to deliver, or TERMINATES it with the cause: an exception, or what was not delivered.
+    As a context manager, plain or async, it activates the contract and lets the agent act under it. At the end of the block,
+    the contract is FULFILLED if it requires no output, else TERMINATED with the cause: an exception, or what was not delivered.
     """
 
     keeper: Accounting
@@ -119,7 +119,7 @@ class Work:
             if any(parent.keeper is not keeper for parent in parents):
                 raise SpecError(what=f"{contract.name}: its parents belong to different runs", fix="delegate within one run")
         else:
-            keeper = _Apart() if session is None else session.metering
+            keeper = _OutsideRuns() if session is None else session.metering
         self.keeper = cast(Accounting, keeper)
         self.contract, self.parents, self._after = contract, tuple(parents), tuple(after)
         self.agent = agent or acting.get()[0]
@@ -130,7 +130,7 @@ class Work:
         self._skills = {} if contract.skills is None else {item.port: item for item in contract.skills}
         self._delivered: Delivery | None = None
         self._stack: list[tuple[Any, AbstractContextManager[Any]]] = []
-        self.node = self._drafted()
+        self.node = self._draft_node()
 
     # -- lifecycle ------------------------------------------------------------------------------------------------------
 
@@ -153,10 +153,10 @@ class Work:
 
     @property
     def inputs(self) -> Any:
-        """The input of the agent: validated, and prepared as the contract says."""
+        """The agent's input, checked and prepared as the contract says."""
         return self._inputs
 
-    def _drafted(self) -> ContractNode:
+    def _draft_node(self) -> ContractNode:
         contract, parents = self.contract, self.parents
         problems = [problem for parent in parents for problem in parent.objections(contract)]
         problems += _shares_problems(contract, self._shares, len(parents))
@@ -174,7 +174,7 @@ class Work:
         conditions = contract.ends_when
 
         def ends(node: ContractNode) -> str:
-            return _ending(conditions, self._status(node))
+            return _end_cause(conditions, self._status(node))
 
         return self.keeper.account(
             lambda ledger: ledger.draft(
@@ -187,7 +187,7 @@ class Work:
         )  # fmt: skip
 
     def activate(self) -> Work:
-        """Take the budgets from above and begin; if they are not available, BudgetSpent, and the draft is TERMINATED."""
+        """Take the budgets from above and begin. If they are not available, the draft is TERMINATED and BudgetSpent raised."""
         upstream = [item for item in self._after if item.state != "fulfilled"]
 
         def begin(ledger: Ledger) -> str:
@@ -218,7 +218,7 @@ class Work:
         return {self.parents[0].id: limited, **({"": outside} if outside else {})}
 
     def deliver(self, output: Any) -> Delivery:
-        """Deliver the result: FULFILLED if it is what the contract requires; otherwise the work goes on."""
+        """Deliver the result. If it meets the contract, the contract is FULFILLED; otherwise the work goes on."""
         spec, contract = self.contract.output, self.contract
         problems = problems_of(spec.schema, output, "output")
         quality = None
@@ -236,24 +236,24 @@ class Work:
             problems.append(f"criteria: {score:g} of {contract.needed:g}, without {unmet}")
         accepted = not problems
 
-        def judged(ledger: Ledger) -> bool:
+        def judge(ledger: Ledger) -> bool:
             ledger.expire(self.node, self.keeper.elapsed_ms)
             if not self.live:
                 problems.append(f"the contract is {self.state}" + (f": {self.cause}" if self.cause else ""))
                 return False
             if accepted:
-                told: dict[str, Any] = {} if quality is None else {"quality": quality}
-                ledger.end(self.node, "fulfilled", criteria=met, score=score, **told)
+                facts: dict[str, Any] = {} if quality is None else {"quality": quality}
+                ledger.end(self.node, "fulfilled", criteria=met, score=score, **facts)
             return accepted
 
-        accepted = self.keeper.account(judged)
+        accepted = self.keeper.account(judge)
         self._delivered = Delivery(
             accepted=accepted, problems=tuple(problems), met=FrozenDict(met), score=score, quality=quality
         )
         return self._delivered
 
     def cancel(self, cause: str = "cancelled") -> None:
-        """Cancel the contract and those below it: TERMINATED. Does nothing if it has ended."""
+        """Cancel the contract and those below it: they are TERMINATED. Does nothing if it has ended."""
 
         def end(ledger: Ledger) -> None:
             if not self.node.ended:
@@ -261,7 +261,7 @@ class Work:
 
         self.keeper.account(end)
 
-    def _finished(self, error: BaseException | None) -> None:
+    def _finish(self, error: BaseException | None) -> None:
         """End the contract at the end of its block."""
 
         def end(ledger: Ledger) -> None:
@@ -288,19 +288,19 @@ class Work:
     def __enter__(self) -> Work:
         if not self.live:
             self.activate()
-        whom = agent(self.agent, role=self._role or _role_of(self.agent))
-        whom.__enter__()
-        self._stack.append((working.set(self), whom))
+        scope = agent(self.agent, role=self._role or _role_of(self.agent))
+        scope.__enter__()
+        self._stack.append((working.set(self), scope))
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        token, whom = self._stack.pop()
+        token, scope = self._stack.pop()
         try:
             if not isinstance(error, RunStopped):
-                self._finished(error)
+                self._finish(error)
         finally:
             working.reset(token)
-            whom.__exit__(kind, error, trace)
+            scope.__exit__(kind, error, trace)
 
     async def __aenter__(self) -> Work:
         return self.__enter__()
@@ -313,13 +313,13 @@ class Work:
     # -- spending -------------------------------------------------------------------------------------------------------
 
     def spend(self, what: str = "", /, **consumed: AmountInput) -> None:
-        """Count consumption outside of calls, such as `work.spend(gpu_seconds=3)`; BudgetSpent if the budget is too small."""
+        """Count consumption outside of calls, such as `work.spend(gpu_seconds=3)`. BudgetSpent if the budget is too small."""
         needs = amounts(consumed, f"{self.id} spends")
 
         def charge(ledger: Ledger) -> tuple[str, str]:
             return ledger.spend(self.node, needs, what)
 
-        self._refused(*self.keeper.account(charge, step=True))
+        self._raise_if_refused(*self.keeper.account(charge, step=True))
 
     def iterations(self) -> Iterator[int]:
         """Rounds, counted from 1, until the budget of iterations is spent or the contract ends."""
@@ -335,15 +335,15 @@ class Work:
             yield number
 
     def reserve(self, **needed: AmountInput) -> Reservation:
-        """Reserve a budget for something other than a port, in a block that settles it. BudgetSpent if it is not available."""
+        """Reserve a budget for something other than a call, for a block that settles it. BudgetSpent if it is not available."""
         return Reservation(self, amounts(needed, f"{self.id} reserves"))
 
-    def _refused(self, resource: str, why: str) -> None:
+    def _raise_if_refused(self, resource: str, why: str) -> None:
         if why:
             raise BudgetSpent(why, self.id, resource)
 
     def needs(self, kind: str, port: str, arguments: Mapping[str, Any]) -> tuple[dict[str, int], str]:
-        """(what a call is expected to consume, why the contract does not know such a call)."""
+        """(what a call is expected to consume, why the contract does not allow such a call or "")."""
         skill = self._skills.get(port)
         if skill is None and self.contract.skills is not None:
             return {}, f"{self.id} has no skill {port}: it has {', '.join(self._skills) or 'none'}"
@@ -357,8 +357,10 @@ class Work:
     def consumption(
         self, kind: str, name: str, *, invoked: int, elapsed_ms: int, usage: Mapping[str, Any], needs: Amounts
     ) -> dict[str, int]:
-        """What a call consumed, as far as known; for the rest, the reserved amounts. An attempt that did not reach the port
-        is one call, and neither tokens nor money."""
+        """What a call consumed, as far as known; for the rest, the reserved amounts.
+
+        An attempt that did not reach the port counts as a call, but consumes no tokens and no money.
+        """
         used = usage or {resource: needs[resource] for resource in _TOKENS if needs.get(resource)}
         found = metered(kind, name, elapsed_ms, used if invoked else {}, self._prices if invoked else {})
         known = _TOKENS if usage else () if invoked else (*_TOKENS, "money")
@@ -393,14 +395,16 @@ class Work:
     # -- below ----------------------------------------------------------------------------------------------------------
 
     def objections(self, contract: ResourceContract) -> Iterator[str]:
-        """Why a contract cannot be below this one, whatever is left: it requires what this one, or one above, never had."""
-        return beyond(contract, _above(self))
+        """Why a contract can never be below this one: it requires what this one, or one above it, never had."""
+        return beyond(contract, _lineage(self))
 
     def draft(
         self, contract: ResourceContract, *, agent: str, inputs: Any = None, after: Sequence[Work] = (), role: str = ""
     ) -> Work:
-        """Draft a sub-contract; it takes its budgets from this one when it is activated. SpecError if it requires more
-        than this contract has in all, for other skills, or for a deeper level than it allows."""
+        """Draft a sub-contract. It takes its budgets from this contract when it is activated.
+
+        SpecError if it requires more than this contract ever had, other skills, or a deeper level than allowed.
+        """
         return Work(contract, agent=agent, inputs=inputs, parents=(self,), after=after, role=role)
 
     def delegate(
@@ -421,8 +425,8 @@ class Work:
     ) -> dict[str, dict[str, int]]:
         """Divide what may be allocated among several sub-contracts: name -> resource -> amount, in smallest units.
 
-        A mapping gives weights (proportional), names alone get equal parts. Limits on single ports, and the number of
-        sub-contracts, are divided only if they are named.
+        A mapping gives weights (proportional); names alone get equal parts. `resources` defaults to all that have a budget,
+        except calls of single ports and subcontracts.
         """
         if self.node.ended:
             raise BudgetSpent(f"contract {self.id} is {self.state}: it has nothing to divide", self.id)
@@ -431,8 +435,8 @@ class Work:
             name for name in tracked if ":" not in name and name != "subcontracts"
         ]  # fmt: skip
         weights = shares if isinstance(shares, Mapping) else None
-        whom = list(shares)
-        found: dict[str, dict[str, int]] = {name: {} for name in whom}
+        receivers = list(shares)
+        found: dict[str, dict[str, int]] = {name: {} for name in receivers}
         for resource in sorted(names):
             account = self.node.tracked.get(resource)
             if account is None:
@@ -440,46 +444,50 @@ class Work:
                     what=f"{self.id} has no budget of {resource}", fix=f"it has {', '.join(self.node.tracked) or 'none'}"
                 )
             total = max(0, account.lendable)
-            parts = equal(total, whom) if weights is None else proportional(total, weights)
+            parts = equal(total, receivers) if weights is None else proportional(total, weights)
             for name, part in parts.items():
                 found[name][resource] = part
         return found
 
     def top_up(self, *, from_reserve: bool = False, **more: AmountInput) -> None:
-        """Raise this contract's budgets out of what the one above has free; BudgetSpent if that is too little."""
-        given = amounts(more, f"top up {self.id}")
-        self._refused("", self.keeper.account(lambda ledger: ledger.reallocate(self.node, given, from_reserve=from_reserve)))
+        """Raise this contract's budgets from what the one above has free. BudgetSpent if that is too little."""
+        additional = amounts(more, f"top up {self.id}")
+        self._raise_if_refused(
+            "", self.keeper.account(lambda ledger: ledger.reallocate(self.node, additional, from_reserve=from_reserve))
+        )
 
 
 class Delegated:
-    """A task handed to another agent under a sub-contract. The block gives its Work; `task` is what was delivered, None where
-    it was lost."""
+    """A task handed to another agent under a sub-contract. The block returns its Work.
 
-    __slots__ = ("_hand", "task", "work")
+    `task` is the task as it was delivered, None if it was lost.
+    """
+
+    __slots__ = ("_delegation", "task", "work")
 
     def __init__(self, work: Work, task: str) -> None:
         self.work = work
         self.task: str | None = task
-        self._hand: delegate | None = None
+        self._delegation: delegate | None = None
 
     def __enter__(self) -> Work:
         if not self.work.live:
             self.work.activate()
         try:
-            self._hand = delegate(self.work.agent, self.task or "", role=self.work._role)
+            self._delegation = delegate(self.work.agent, self.task or "", role=self.work._role)
         except BaseException as error:
-            self.work._finished(error)
+            self.work._finish(error)
             raise
-        self.task = self._hand.task
-        self._hand.__enter__()
+        self.task = self._delegation.task
+        self._delegation.__enter__()
         return self.work.__enter__()
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        assert self._hand is not None
+        assert self._delegation is not None
         try:
             self.work.__exit__(kind, error, trace)
         finally:
-            self._hand.__exit__(kind, error, trace)
+            self._delegation.__exit__(kind, error, trace)
 
     async def __aenter__(self) -> Work:
         return self.__enter__()
@@ -491,7 +499,7 @@ class Delegated:
 
 
 class Reservation:
-    """A reserved budget. `settle` says what was really used; without it, the whole reservation counts as spent."""
+    """A reserved budget. `settle` takes what was really used; without it, the whole reservation counts as spent."""
 
     __slots__ = ("_key", "_needs", "_work")
 
@@ -509,18 +517,18 @@ class Reservation:
                 ledger.hold(self._key, work.node, self._needs)
             return resource, why
 
-        work._refused(*work.keeper.account(hold, step=True))
+        work._raise_if_refused(*work.keeper.account(hold, step=True))
         return self
 
     def settle(self, **consumed: AmountInput) -> None:
-        """Settle with what was really used; a second settlement does not count."""
-        self._settled(amounts(consumed, f"{self._work.id} settles"))
+        """Settle with what was really used. A second settlement has no effect."""
+        self._settle(amounts(consumed, f"{self._work.id} settles"))
 
-    def _settled(self, actual: Amounts | None) -> None:
+    def _settle(self, actual: Amounts | None) -> None:
         self._work.keeper.account(lambda ledger: ledger.settled(self._key, actual))
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        self._settled(None)
+        self._settle(None)
 
     async def __aenter__(self) -> Reservation:
         return self.__enter__()
@@ -541,7 +549,7 @@ def contracted(contract: ResourceContract, *, agent: str = "", inputs: Any = Non
 
 
 def current() -> Work | None:
-    """The contract that is in force here, None for none."""
+    """The contract that is in force here, or None."""
     work, session = working.get(), active()
     if session is None:
         return work
@@ -550,20 +558,20 @@ def current() -> Work | None:
 
 
 _TOKENS: Final = ("input_tokens", "reasoning_tokens", "output_tokens", "tokens")
-_MOST: Final = ("max_tokens", "max_output_tokens", "max_completion_tokens", "max_tokens_to_sample")
+_LIMIT_ARGUMENTS: Final = ("max_tokens", "max_output_tokens", "max_completion_tokens", "max_tokens_to_sample")
 _INPUT_CHARS_PER_TOKEN: Final = 4
 
 
 def estimate(kind: str, port: str, arguments: Mapping[str, Any], skill: Skill | None) -> dict[str, int]:
     """Estimate what a call will consume: resource -> amount, 0 if unknown.
 
-    The skill's declared cost takes precedence. Output tokens are the call's limit (`max_tokens` and similar); input tokens a
-    quarter of the characters of its texts.
+    The skill's declared cost takes precedence. Output tokens are the call's limit (`max_tokens` and similar), input
+    tokens a quarter of the characters in its texts.
     """
     counted = {"tool_call": "tool_calls", "model_call": "model_calls", "retrieval": "searches"}[kind]
     found = {"calls": 1, counted: 1, port: 1, "seconds": 0, "money": 0}
     if kind == "model_call":
-        most = next((arguments[name] for name in _MOST if type(arguments.get(name)) is int), 0)
+        most = next((arguments[name] for name in _LIMIT_ARGUMENTS if type(arguments.get(name)) is int), 0)
         read = -(-_characters(arguments) // _INPUT_CHARS_PER_TOKEN) if most else 0
         found.update(input_tokens=read, reasoning_tokens=0, output_tokens=most, tokens=read + most)
     if skill is not None:
@@ -583,8 +591,8 @@ def _characters(value: Any) -> int:
     return 0
 
 
-def _above(parent: Work) -> Iterator[tuple[str, ResourceContract, int]]:
-    """A contract and those above it, for `beyond`."""
+def _lineage(parent: Work) -> Iterator[tuple[str, ResourceContract, int]]:
+    """The contracts from `parent` upwards, as `beyond` takes them: (name, contract, levels)."""
     waiting = [(parent, 1)]
     while waiting:
         work, levels = waiting.pop()
@@ -593,7 +601,7 @@ def _above(parent: Work) -> Iterator[tuple[str, ResourceContract, int]]:
 
 
 def _shares_problems(contract: ResourceContract, shares: Mapping[str, Amounts] | None, parents: int) -> Iterator[str]:
-    """The problems of shares that do not add up to the contract's budgets."""
+    """The problems of shares that are missing or do not add up to the contract's budgets."""
     if shares is None:
         if parents > 1:
             yield f"it does not say which of its {parents} parents pays what: give shares={{parent.id: {{resource: amount}}}}"
@@ -606,7 +614,7 @@ def _shares_problems(contract: ResourceContract, shares: Mapping[str, Amounts] |
             yield f"its shares of {resource} add up to {shown(resource, whole)}, but its budget is {budget}"
 
 
-def _ending(conditions: Sequence[EndCondition | str], status: ContractStatus) -> str:
+def _end_cause(conditions: Sequence[EndCondition | str], status: ContractStatus) -> str:
     for condition in conditions:
         if condition == EXHAUSTED:
             if status.exhausted:

@@ -20,18 +20,20 @@ from mat.resources.terms import TYPES, Fitting, NamedFunction, Shape, StatusCond
 FORMAT: Final = 1
 """The version of the format, which `mat:` names in a file."""
 _UNPRINTED: Final = re.compile("[^\n -~\u00a0-\u2027\u202a-\ud7ff\ue000-\ufefe\uff00-\ufffd\U00010000-\U0010ffff]")
-"""Characters that YAML does not allow unescaped."""
+"""Characters that YAML requires to be escaped."""
 
 
 def dumps(contracts: Mapping[str, ResourceContract]) -> str:
-    """Write contracts as JSON text (which is YAML, too) that `loads` reads as the same ones, given the same functions."""
+    """Write contracts as JSON text (also valid YAML). `loads` reads equal contracts from it, if it gets the same functions."""
     text = json.dumps(data(contracts), indent=2, ensure_ascii=False)
     return _UNPRINTED.sub(lambda found: f"\\u{ord(found[0]):04x}", text) + "\n"
 
 
 def data(contracts: Mapping[str, ResourceContract]) -> dict[str, Any]:
-    """Contracts as data, by path as `load` gives them: `above/name` stands below `above`. SpecError for functions that no file
-    named, and for types made in code: they cannot be written."""
+    """Contracts as data. Keys are paths, as in the result of `load`: `above/name` is nested in `above`.
+
+    SpecError for functions without a name from a file and for types made in code, which a file cannot hold.
+    """
     problems: list[str] = []
     top: dict[str, Any] = {}
     for path, contract in contracts.items():
@@ -70,7 +72,7 @@ class _Writer:
             "output": self._output(contract.output),
             "criteria": [self._criterion(item) for item in contract.criteria],
             "threshold": contract.threshold,
-            "ends_when": [self._ending(item) for item in contract.ends_when],
+            "ends_when": [self._end_condition(item) for item in contract.ends_when],
             "prices": {port: _price(price) for port, price in contract.prices.items()},
         }
         found = {key: value for key, value in found.items() if value not in (None, "", {}, [])}
@@ -101,7 +103,7 @@ class _Writer:
             else:
                 self._problems.append(f"{self._path}: the rule {rule.name} is a function")
         if inputs.prepare is not None:
-            found["prepare"] = self._name(inputs.prepare, "the preparation of inputs")
+            found["prepare"] = self._function_name(inputs.prepare, "the preparation of inputs")
         return found
 
     def _output(self, output: Output) -> dict[str, Any]:
@@ -109,13 +111,15 @@ class _Writer:
         if output.schema is not None:
             found["schema"] = self._schema(output.schema, "the output")
         if output.quality is not None:
-            found["quality"] = self._name(output.quality, "the scorer of the output")
+            found["quality"] = self._function_name(output.quality, "the scorer of the output")
         if output.least_quality:
             found["least_quality"] = output.least_quality
         if output.format is not None:
             form = output.format.holds
             found["format"] = (
-                _fits_data(form.rules[0][1], full=True) if isinstance(form, Fitting) else self._name(form, "the format")
+                _fits_data(form.rules[0][1], full=True)
+                if isinstance(form, Fitting)
+                else self._function_name(form, "the format")
             )
         return found
 
@@ -125,16 +129,16 @@ class _Writer:
             return {**found, "status": item.holds.text}
         if isinstance(item.holds, Fitting):
             return {**found, "output": {path: _fits_data(allowed) for path, allowed in item.holds.rules}}
-        return {**found, "check": self._name(item.holds, f"the criterion {item.name}")}
+        return {**found, "check": self._function_name(item.holds, f"the criterion {item.name}")}
 
-    def _ending(self, item: EndCondition | str) -> Any:
+    def _end_condition(self, item: EndCondition | str) -> Any:
         if isinstance(item, str):
             return item
         if isinstance(item.holds, StatusCondition):
             return {"name": item.name, "status": item.holds.text}
-        return {"name": item.name, "check": self._name(item.holds, f"the condition {item.name}")}
+        return {"name": item.name, "check": self._function_name(item.holds, f"the condition {item.name}")}
 
-    def _name(self, function: object, what: str) -> str:
+    def _function_name(self, function: object, what: str) -> str:
         if isinstance(function, NamedFunction):
             return function.name
         self._problems.append(f"{self._path}: {what} is a function")
@@ -155,7 +159,7 @@ class _Writer:
 
 
 def _number(value: Any) -> int | float | str:
-    """An amount in exact form, so that it is read back as the same one."""
+    """An amount in exact form, so that it is read back unchanged."""
     if isinstance(value, Decimal | Fraction):
         exact = Fraction(value)
         if exact.denominator == 1:
@@ -176,15 +180,15 @@ def _skill(skill: Skill) -> Any:
 
 
 def _fits_data(allowed: Allowed, *, full: bool = False) -> Any:
-    """An allow-list as a file says it; `full`: as a mapping in any case."""
+    """An allow-list as data for a file; `full`: always as a mapping."""
     match allowed:
         case Pattern():
             return {"pattern": allowed.expression}
         case Length():
             return {"length": {"least": allowed.least, "most": allowed.most}}
         case Endpoint():
-            given = {"hosts": allowed.hosts, "schemes": allowed.schemes, "paths": allowed.paths}
-            return {"endpoint": {name: list(value) for name, value in given.items()}}
+            parts = {"hosts": allowed.hosts, "schemes": allowed.schemes, "paths": allowed.paths}
+            return {"endpoint": {name: list(value) for name, value in parts.items()}}
         case Folder():
             return {"folder": list(allowed.paths)}
     if isinstance(allowed, tuple) and is_range(allowed):
