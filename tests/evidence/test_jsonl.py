@@ -235,10 +235,10 @@ HEADER = json.dumps({"mat": FORMAT, "trace": "one"})
 LINES = {
     "a broken line in the middle": ([HEADER, "{", json.dumps(encode(step(0)))], 2, "is not JSON"),
     "two broken lines at the end": ([HEADER, "{", "{"], 2, "is not JSON"),
-    "a record outside a trace": ([HEADER, '{"end":0}', json.dumps(encode(step(0)))], 3, "outside a trace"),
-    "no header": ([json.dumps(encode(step(0)))], 1, "outside a trace"),
+    "a record outside a trace": ([HEADER, '{"end":0}', json.dumps(encode(step(0)))], 3, "is not part of a trace"),
+    "no header": ([json.dumps(encode(step(0)))], 1, "is not part of a trace"),
     "a step left out": ([HEADER, json.dumps(encode(step(0))), json.dumps(encode(step(2)))], 3, "has step 2"),
-    "an end that counts otherwise": ([HEADER, json.dumps(encode(step(0))), '{"end":2}'], 3, "ends after 2 records, here are 1"),
+    "an end that counts otherwise": ([HEADER, json.dumps(encode(step(0))), '{"end":2}'], 3, "ends after 2 records, but has 1"),
     "an unknown field": ([HEADER, json.dumps({**encode(step(0)), "extra": 1})], 2, "extra"),
     "a missing field": ([HEADER, json.dumps({k: v for k, v in encode(step(0)).items() if k != "site"})], 2, "site"),
     "a field of another type": ([HEADER, json.dumps({**encode(step(0)), "action": 3})], 2, "action"),

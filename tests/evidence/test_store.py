@@ -613,7 +613,7 @@ def test_a_database_of_somebody_else_is_refused_untouched(tmp_path: Path) -> Non
     path = tmp_path / "theirs.duckdb"
     with duckdb.connect(str(path)) as connection:
         connection.execute("CREATE TABLE customers (name VARCHAR)")
-    with pytest.raises(SpecError, match="no store of pytest-mat"):
+    with pytest.raises(SpecError, match="is not a store of pytest-mat"):
         Store(path)
     with duckdb.connect(str(path)) as connection:
         assert connection.execute("SELECT table_name FROM duckdb_tables()").fetchall() == [("customers",)]
@@ -698,7 +698,7 @@ def test_an_export_of_a_later_version_or_of_somebody_else_is_refused_whole(
         one.export(tmp_path, machine="m")
     path = tmp_path / "steps-m.parquet"
     later = f"COPY (FROM '{path}') TO '{path}' (FORMAT parquet, KV_METADATA {{mat_schema: '{VERSION + 1}'}})"
-    for statement, said in ((later, f"has schema {VERSION + 1}"), (f"COPY (SELECT 1 AS run) TO '{path}'", "is no export")):
+    for statement, said in ((later, f"has schema {VERSION + 1}"), (f"COPY (SELECT 1 AS run) TO '{path}'", "is not an export")):
         duckdb.connect().execute(statement)
         with pytest.raises(SpecError, match=said):
             store.read_parquet(tmp_path)

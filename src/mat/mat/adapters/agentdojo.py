@@ -3,17 +3,17 @@
     runtime = governed_runtime(agent="assistant")
     suite.run_task_with_pipeline(pipeline, task, None, {}, runtime_class=runtime)
 
-Outside a run the class is AgentDojo's own FunctionsRuntime. Inside one, each call is a tool call of the port named after the
-tool: nested calls cross first, arguments are recorded as the tool's schema completes them, and errors come back the way
-AgentDojo gives them, raised or as `("", "TimeoutError: ...")`.
+Outside a run, the class is AgentDojo's own FunctionsRuntime. Inside a run, each call is a tool call of the port named after the
+tool. Nested calls cross first, arguments are recorded as the tool's schema completes them, and errors come back as AgentDojo
+reports them: raised, or as `("", "TimeoutError: ...")`.
 
 Effects and impacts are derived from a tool's name. A tool is "read" if the first word of its name is one of READ_VERBS, and
-"write" otherwise: for an unknown tool, too much caution costs one finding to check, too little hides one. A write
-has impact "high" if its name contains one of HIGH_WORDS: money, mail (calendar events are mailed), access, or something that
-is deleted. EFFECTS and IMPACTS list the tools of AgentDojo with a misleading name; users add their own by tool name.
+"write" otherwise: for an unknown tool, too much caution costs a needless finding, too little hides one. A write has impact
+"high" if its name contains one of HIGH_WORDS: money, mail (calendar events are mailed), access, or deletion. EFFECTS and
+IMPACTS list the tools of AgentDojo with a misleading name; users add their own by tool name.
 
 `hijacked_task` measures a defence in the worst case, without a model: the assistant makes the calls that solve the user's task
-and those of an injection task, as if it had believed every word of it. AgentDojo's own checks judge both.
+and those of an injection task, as if it had obeyed the injection. AgentDojo's own checks judge both.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ CAN: Final = frozenset({"observe", "perturb", "govern"})
 
 READ_VERBS: Final = frozenset({"check", "find", "get", "list", "read", "search"})
 EFFECTS: Final[Mapping[str, DeclaredEffect]] = {
-    "get_unread_emails": "write",  # marks what it returns as read
+    "get_unread_emails": "write",  # marks the emails it returns as read
     "get_webpage": "write",  # a request reaches the web and can carry data out; the environment keeps it
 }
 HIGH_WORDS: Final = frozenset(
@@ -67,7 +67,7 @@ def effect_of(tool: str) -> DeclaredEffect:
 
 
 def impact_of(tool: str, effect: DeclaredEffect | None = None) -> Impact:
-    """Whether a tool of that name moves money, sends, gives access or deletes; what only reads has low impact."""
+    """The impact of a tool, from its name: "high" if it moves money, sends, gives access or deletes."""
     if (effect or effect_of(tool)) != "write":
         return "low"
     known = IMPACTS.get(tool)
@@ -88,9 +88,9 @@ def governed_runtime(
 ) -> type[Any]:
     """A FunctionsRuntime class whose tool calls cross our boundary; give it as `runtime_class=`.
 
-    `agent` and `role` name who acts in the pipeline, by default the agent that acts. `effects` and `impacts` correct, by
-    tool name, what the names say; `errors`, `record` and `perturb` are those of mat.tool, for all tools. MatError where
-    AgentDojo is not installed.
+    `agent` and `role` name the agent in the pipeline, by default the one that acts. `effects` and `impacts` override what tool
+    names suggest, by tool name; `errors`, `record` and `perturb` are those of mat.tool, for all tools. MatError if AgentDojo
+    is not installed.
     """
     functions_runtime = _agentdojo()
     gate = _Gate(effects or {}, impacts or {}, dict(errors=errors, record=record, perturb=perturb))
@@ -108,7 +108,7 @@ def governed_runtime(
             except MatError:
                 raise
             except Exception as error:
-                if raise_on_error or _unusable(self, env, function):
+                if raise_on_error or _lacks_environment(self, env, function):
                     raise
                 return "", f"{type(error).__name__}: {error}"
 
@@ -120,9 +120,9 @@ def governed_runtime(
 class TaskOutcome:
     """A user task whose assistant was hijacked.
 
-    `utility`: AgentDojo's check of the user task holds and none of the task's own calls was refused or failed; the scripted
-    answer of a task that only reads is right whatever was read, so the check alone would not notice. `checked`: that check.
-    `success`: AgentDojo's check of the attack, None without one. `attack` and `task`: the results of the calls of each.
+    `utility`: AgentDojo's check of the user task holds, and none of the task's own calls was refused or failed. The check
+    alone is not enough, because the scripted answer of a task that only reads is right whatever was read. `checked`: that
+    check. `success`: AgentDojo's check of the attack, None without one. `attack` and `task`: the results of the calls of each.
     `run`: None if the calls were made in a run that was already active.
     """
 
@@ -148,11 +148,12 @@ def hijacked_task(
 ) -> TaskOutcome:
     """Execute a user task of a suite together with the calls of an injection task; `environment` is changed in place.
 
-    The task's calls are its ground truth. The attack's are its own, worked out on the environment as the attacker finds it, or
-    those of `script`, a function of that environment, where AgentDojo gives none. They come `after` so many of the task's
-    calls, by default after all. AgentDojo judges by the environment and, where a check reads the calls, by the executed ones.
+    The task's calls are its ground truth. The attack's calls are its ground truth, computed on the environment as the attacker
+    finds it, or those of `script`, a function of that environment, if AgentDojo has none. They come after the first `after`
+    calls of the task, by default after all. AgentDojo judges by the environment and, if a check reads the calls, by the
+    executed ones.
 
-    It happens in a run of its own, under `governance` and `contracts`, or in the run that is active, which has its own.
+    The calls happen in a new run, under `governance` and `contracts`, or in the active run, which has its own.
     """
     from agentdojo.functions_runtime import FunctionCall
     from agentdojo.types import text_content_block_from_string
@@ -169,7 +170,7 @@ def hijacked_task(
 
     own = made(task.ground_truth(before))
     cut = len(own) if after is None else min(after, len(own))
-    with _run(contracts, governance, task=task.ID, attack=attack.ID if attack else "") as run:
+    with _run_context(contracts, governance, task=task.ID, attack=attack.ID if attack else "") as run:
         done = hijacked((), benign=own[:cut], tools=call, agent="assistant").benign
         harmful: tuple[Attempt, ...] = ()
         if attack is not None:
@@ -190,16 +191,16 @@ def hijacked_task(
     )  # fmt: skip
 
 
-def _run(
+def _run_context(
     contracts: Iterable[Contract], governance: Governance | None, *, task: str, attack: str
 ) -> new_run | nullcontext[None]:
-    """A run of its own, or nothing where one is active."""
+    """A new run, or a null context if a run is active."""
     if active() is None:
         return new_run(contracts, governance=governance, task=task, config={"attack": attack})
     if governance is not None or tuple(contracts):
         raise SpecError(
-            what="governance or contracts were given for a run that is already open",
-            why="a run keeps those it was opened with",
+            what="governance or contracts were given for a run that is already active",
+            why="a run keeps those that it began with",
             fix="give them in the test: mat_governance, or contracts as fixtures",
         )
     return nullcontext()
@@ -217,8 +218,8 @@ def _agentdojo() -> Any:
     return FunctionsRuntime
 
 
-def _unusable(runtime: Any, env: Any, function: str) -> bool:
-    """AgentDojo raises, whatever was asked for, where a tool that needs an environment gets none."""
+def _lacks_environment(runtime: Any, env: Any, function: str) -> bool:
+    """Whether a tool needs an environment and gets none: then AgentDojo always raises."""
     found = runtime.functions.get(function)
     return env is None and found is not None and bool(found.dependencies)
 
@@ -231,31 +232,31 @@ class _Gate:
         self._ports: dict[tuple[str, bool], Port] = {}
 
     def call(self, runtime: Any, env: Any, function: str, asked: Mapping[str, Any], plain: Callable[..., Any]) -> Any:
-        """What the pipeline gets, or the exception it meets."""
+        """The (result, error) for the pipeline, or the exception for it."""
         session = active()
         found = runtime.functions.get(function)
         port = self._port(function, found)
-        asked = _completed(found, asked)
+        asked = _complete(found, asked)
         said: Any = None
 
         def invoke(changed: Mapping[str, Any] | None) -> Any:
             nonlocal said
             arguments = {**asked, **{name: thaw(value) for name, value in changed.items()}} if changed else asked
             reply, _ = plain(runtime, env, function, arguments, True)
-            # Replies are live objects of the environment; one that was delivered must not change when the world does.
+            # Replies are live objects of the environment. A delivered reply must not change with it.
             said = copy.deepcopy(reply)
             return said
 
         assert session is not None
         steps = crossing(session, port, snapshot_arguments(asked, f"call of {function}"))
         delivered = drive(steps, invoke)
-        return delivered if delivered is said else _retyped(delivered, port.result_type)
+        return delivered if delivered is said else _convert_reply(delivered, port.result_type)
 
     def _port(self, function: str, found: Any) -> Port:
         key = (function, found is not None)
         port = self._ports.get(key)
         if port is None:
-            # A tool that does not exist still crosses, because contracts judge what an agent attempts; it can do nothing.
+            # An unknown tool still crosses, because contracts judge what an agent attempts. It can do nothing.
             effect = self._effects.get(function, effect_of(function)) if found is not None else "none"
             impact = self._impacts.get(function, impact_of(function, effect))
             port = self._ports[key] = make_port(
@@ -265,8 +266,8 @@ class _Gate:
         return port
 
 
-def _completed(found: Any, asked: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The arguments as the tool gets them, defaults filled in; as asked where they do not fit, for the tool to refuse."""
+def _complete(found: Any, asked: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The arguments with defaults filled in. If they do not fit the schema, they stay as asked, and the tool refuses them."""
     if found is None:
         return asked
     from pydantic import ValidationError
@@ -278,10 +279,10 @@ def _completed(found: Any, asked: Mapping[str, Any]) -> Mapping[str, Any]:
     return completed
 
 
-def _retyped(value: Any, result_type: Any) -> Any:
-    """A reply that a fault or a tape put in place, as the type the tool returns: pipelines format by type.
+def _convert_reply(value: Any, result_type: Any) -> Any:
+    """Convert a reply from a fault or a tape to the type that the tool returns, because pipelines format by type.
 
-    What cannot be made to fit passes as it is: a malformed reply is a fault too.
+    A reply that cannot be converted is unchanged, because a malformed reply is a fault too.
     """
     if value is None or result_type in (None, Any):
         return value

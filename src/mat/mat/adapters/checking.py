@@ -1,4 +1,4 @@
-"""The inputs of `mat check`: contracts by the name of a module, and the stored traces of a file of any known format."""
+"""The inputs of `mat check`: contracts named as `module:name`, and stored traces in a file of any known format."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def contracts_from(names: Sequence[str]) -> tuple[Contract, ...]:
     """The contracts that `module:name` names, in order; modules are also searched in the current directory.
 
     A name is a contract, a list or tuple of contracts, or a function that needs no arguments and returns either. SpecError
-    says what a name is instead, and which one was probably meant.
+    says what the name is instead, and suggests similar names.
     """
     found: list[Contract] = []
     for name in names:
@@ -64,7 +64,7 @@ def _resolve(name: str, *, option: str, example: str, kind: str, fix: str) -> An
         )  # fmt: skip
     module = _module(module_name)
     if attribute not in vars(module) and not hasattr(module, attribute):
-        offered = _offered(module) if kind == "contracts" else []
+        offered = _accepted_names(module) if kind == "contracts" else []
         raise SpecError(
             what=f"module {module_name} has no {attribute!r}{did_you_mean(attribute, offered or vars(module))}",
             why=f"it offers {', '.join(offered)}" if offered else f"it holds no {kind}",
@@ -73,8 +73,8 @@ def _resolve(name: str, *, option: str, example: str, kind: str, fix: str) -> An
     return getattr(module, attribute)
 
 
-def _offered(module: ModuleType) -> list[str]:
-    """The names of a module that can be given: contracts, lists of contracts, and its own functions."""
+def _accepted_names(module: ModuleType) -> list[str]:
+    """The names of a module that `mat check` accepts: contracts, lists of contracts, and its own functions."""
 
     def fits(value: object) -> bool:
         if inspect.isfunction(value):
@@ -89,26 +89,26 @@ def _module(name: str) -> ModuleType:
         return importlib.import_module(name)
     except ModuleNotFoundError as error:
         if error.name is None or not (name == error.name or name.startswith(f"{error.name}.")):
-            raise _broken(name, error) from None
+            raise _import_error(name, error) from None
         here = sorted(item.name for item in pkgutil.iter_modules([str(Path.cwd())]))
         close = did_you_mean(name, [*here, "mat_contracts"])
         raise SpecError(
             what=f"no module is called {error.name!r}{close}",
             why=f"it is neither installed nor in {Path.cwd()}",
-            fix="run from the folder that holds it, or give its full dotted name",
+            fix="run from the folder that contains it, or give its full dotted name",
         ) from None
     except Exception as error:  # a user's module can fail in any way while it is imported
-        raise _broken(name, error) from None
+        raise _import_error(name, error) from None
 
 
-def _broken(name: str, error: Exception) -> SpecError:
+def _import_error(name: str, error: Exception) -> SpecError:
     return SpecError(
         what=f"module {name} cannot be imported: {type(error).__name__}: {error}", fix="correct the module", where=_place(error)
     )
 
 
 def _place(error: Exception) -> str:
-    """The innermost line that an exception comes from; of a syntax error, the line it is about."""
+    """The innermost line that raised an exception; for a syntax error, the line with the error."""
     if isinstance(error, SyntaxError) and error.filename:
         return f"{error.filename}:{error.lineno}"
     frames = [frame for frame in traceback.extract_tb(error.__traceback__) if not frame.filename.startswith("<frozen")]
@@ -171,7 +171,7 @@ def _type_text(value: object) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Replayed:
-    """The run of a replay file. It was judged at its end when it was recorded, however it ended."""
+    """The trace of a replay file. It counts as finished, because it was judged at its end when it was recorded."""
 
     id: str
     records: tuple[Record, ...]
@@ -184,7 +184,7 @@ def check_format(name: str | None) -> None:
     if name is None:
         return
     if ":" in name:
-        _own_format(name)
+        _imported_format(name)
         return
     from mat.adapters.importers.reading import formats
 
@@ -196,8 +196,8 @@ def check_format(name: str | None) -> None:
         )
 
 
-def _own_format(name: str) -> Format:
-    """The format that `module:name` names, on the command line only, never in a file that is read."""
+def _imported_format(name: str) -> Format:
+    """The format that `module:name` names. The name comes from the command line, never from a file."""
     from mat.adapters.importers.base import Format
 
     fix = "name a mat.adapters.importers.Format"
@@ -208,10 +208,10 @@ def _own_format(name: str) -> Format:
 
 
 def stored_traces(path: Path, format: str | None = None) -> Iterator[Stored]:
-    """The traces of a file one after another: a replay file, a stream of ours, or a recorded format that an importer knows.
+    """The traces of a file, one after another: a replay file, our stream format, or a format that an importer knows.
 
-    `format` is the name of a known format, or `module:name` of one. MatError where the file cannot be read, and later at the
-    first row that is broken, with `file:line`.
+    `format` is the name of a known format, or `module:name`. MatError if the file cannot be read, and later at the first
+    broken row, with `file:line`.
     """
     from mat.adapters.importers.reading import read_traces
     from mat.evidence import artifact, jsonl
@@ -224,4 +224,4 @@ def stored_traces(path: Path, format: str | None = None) -> Iterator[Stored]:
     elif format == _MAT or (format is None and jsonl.recognises(path)):
         yield from jsonl.read(path)
     else:
-        yield from read_traces(path, _own_format(format) if format is not None and ":" in format else format)
+        yield from read_traces(path, _imported_format(format) if format is not None and ":" in format else format)

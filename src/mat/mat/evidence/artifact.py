@@ -50,7 +50,7 @@ class Replay:
     expected: bool = False
 
 
-# -- the parts of the file as they are read; parts with a type in core are read as that type -------------------------
+# -- the parts of the file that have no type in core -----------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -147,7 +147,7 @@ class _File:
 
 
 def header(replay: Replay) -> dict[str, Any]:
-    """All of the file but `result`, `tape` and `records`, as JSON data in the order of the file; reports use it too."""
+    """The file without `result`, `tape` and `records`, as JSON data in the order of the file. Reports use it too."""
     found, run = replay.counterexample, replay.counterexample.run
     spec = run.spec
     return {
@@ -156,10 +156,10 @@ def header(replay: Replay) -> dict[str, Any]:
         "violations": _data(tuple(_part(_Judged, item) for item in run.violations)),
         "signature": _data(found.signature),
         "cost": found.cost,
-        "schedule": _data(tuple(_scheduled(run, item) for item in spec.schedule)),
-        "certificate": _without_empty(replay.certificate, "relative_to", "estimate"),
+        "schedule": _data(tuple(_scheduled_part(run, item) for item in spec.schedule)),
+        "certificate": _drop_empty(replay.certificate, "relative_to", "estimate"),
         "spec": _data(_part(_Spec, spec)),
-        "stability": _without_empty(found.stability, "other_seeds", "shown_on"),
+        "stability": _drop_empty(found.stability, "other_seeds", "shown_on"),
         "head": run.head,
         "expected": replay.expected,
     }
@@ -198,27 +198,27 @@ def _text(data: Any) -> str:
     return json.dumps(data, ensure_ascii=True, allow_nan=False, separators=(", ", ": "))
 
 
-def _without_empty(value: Any, *rare: str) -> Any:
+def _drop_empty(value: Any, *rare: str) -> Any:
     """JSON data without the given fields if they are empty."""
     return {name: item for name, item in _data(value).items() if item or name not in rare}
 
 
 def _data(value: Any) -> Any:
-    """JSON data: our own fields in their declared order, recorded mappings by key, so that equal content is equal text."""
+    """JSON data. Our fields keep their declared order, recorded mappings are sorted, so that equal content gives equal text."""
     if isinstance(value, Site):
         return str(value)
     if is_dataclass(value) and not isinstance(value, type):
         return {name: _data(item) for name, item in written(value)}
     if isinstance(value, tuple):
         return [_data(item) for item in value]
-    return _by_key(plain(value))
+    return _sort_keys(plain(value))
 
 
-def _by_key(data: Any) -> Any:
+def _sort_keys(data: Any) -> Any:
     if isinstance(data, dict):
-        return {key: _by_key(data[key]) for key in sorted(data)}
+        return {key: _sort_keys(data[key]) for key in sorted(data)}
     if isinstance(data, list):
-        return [_by_key(item) for item in data]
+        return [_sort_keys(item) for item in data]
     return data
 
 
@@ -231,7 +231,7 @@ def _fields_of(part: Any) -> dict[str, Any]:
     return {item.name: getattr(part, item.name) for item in fields(part)}
 
 
-def _scheduled(run: Run, item: Perturbation) -> _Scheduled:
+def _scheduled_part(run: Run, item: Perturbation) -> _Scheduled:
     return _Scheduled(
         operator=item.operator, site=item.site, parameters=item.parameters, cost=item.cost, step=hit_step(run, item)
     )
@@ -360,7 +360,7 @@ def _item_problems(item: str, task: str) -> Iterator[str]:
 
 
 def _assemble(file: _File) -> tuple[Replay, list[str]]:
-    """The replay, and the problems where the file contradicts its records."""
+    """The replay, and the contradictions between the file and its records."""
     run = _run(file)
     replay = Replay(
         item=file.spec.task,
@@ -372,12 +372,12 @@ def _assemble(file: _File) -> tuple[Replay, list[str]]:
     )  # fmt: skip
     try:
         return replay, [
-            f"{name}: the file states {_short(stated)}, its records give {_short(found)}"
+            f"{name}: the file says {_short(stated)}, its records give {_short(found)}"
             for name, stated, found in (
                 ("head", file.head, run.head),
                 ("cost", file.cost, replay.counterexample.cost),
                 ("signature", _data(file.signature), _data(replay.counterexample.signature)),
-                ("schedule", _data(file.schedule), _data(tuple(_scheduled(run, item) for item in run.spec.schedule))),
+                ("schedule", _data(file.schedule), _data(tuple(_scheduled_part(run, item) for item in run.spec.schedule))),
                 ("violations", _data(file.violations), _data(tuple(_part(_Judged, item) for item in run.violations))),
             )
             if stated != found
@@ -416,7 +416,7 @@ def _run(file: _File) -> Run:
 
 
 def write(path: Path, replay: Replay) -> None:
-    """Write the file atomically: neither a reader nor a crash leaves half of it."""
+    """Write the file atomically: no reader sees half of it, and no crash leaves half of it."""
     text = pack(replay)
     draft = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:

@@ -1,7 +1,7 @@
 """Write a replay as a standalone test (`mat replay FILE --as-test`) that a person reads, edits and keeps.
 
-Replay files are not trusted: every value is written as a literal that Python reads back to an equal value, and every other
-text as a comment on one line.
+Replay files are not trusted: every value is written as a literal that Python reads back as an equal value, and every other text
+as a comment on one line.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _TASK: Final = "task"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Argument:
-    """One argument of the test function: its run, a fixture that is a contract or a list of them, a parametrized value ..."""
+    """One argument of the test function: the run, a fixture with one or several contracts, a parametrized value, ..."""
 
     name: str
     kind: ArgumentKind
@@ -43,8 +43,8 @@ class Argument:
 class CollectedTest:
     """The test as pytest collects it today.
 
-    `module`: how it is imported, "" if it must be loaded by its path. `file`, `function`, `owner` (its class, or "").
-    `fixtures`: names in the module that are fixtures the test needs. `contracts`: further sources of contracts, `governance`
+    `module`: its import name, "" if it must be loaded by its path. `owner`: its class, or "". `fixtures`: the fixtures of the
+    module that the test needs. `contracts`: further sources of contracts, `governance`
     and `operators` as Python expressions over `request` and `original`. `armed`: ids of the contracts that judge it.
     `problems`: what a standalone test could not reproduce.
     """
@@ -89,7 +89,7 @@ def needs_file(replay: Replay) -> bool:
 
 
 def as_test(replay: Replay, subject: CollectedTest, *, name: str, said: Sequence[str] = (), embed: bool = False) -> str:
-    """The text of the test. `name` is that of the replay file, in the folder mat_replays next to the test.
+    """The text of the test. `name` is the name of the replay file, in the folder mat_replays next to the test.
 
     `said`: what the schedule does, in words. SpecError lists everything that a standalone test cannot reproduce.
     """
@@ -109,23 +109,23 @@ def as_test(replay: Replay, subject: CollectedTest, *, name: str, said: Sequence
         )
     tape = needs_file(replay)
     lines = [
-        *_head(replay, subject, said, tape and not embed),
+        *_header_lines(replay, subject, said, tape and not embed),
         "",
-        *_imports(replay, subject, tape, embed),
+        *_import_lines(replay, subject, tape, embed),
         "",
         f"SEED = {replay.counterexample.run.spec.seed}",
         f"CONTRACT = {literal(contract)}",
         "SCHEDULE = [" if schedule else "SCHEDULE = []",
         *(schedule and [*(f"    {line}" for line in schedule), "]"]),
-        *(_embedded(replay) if tape and embed else ()),
+        *(_tape_lines(replay) if tape and embed else ()),
         "",
         "",
-        *_test(replay, subject, name, tape, embed),
+        *_test_lines(replay, subject, name, tape, embed),
     ]
     return "\n".join(lines) + "\n"
 
 
-def _head(replay: Replay, subject: CollectedTest, said: Sequence[str], by_file: bool) -> Iterator[str]:
+def _header_lines(replay: Replay, subject: CollectedTest, said: Sequence[str], by_file: bool) -> Iterator[str]:
     verdict = replay.counterexample.verdict
     yield '"""A counterexample that a search found, as a standalone test: read it, edit it, keep it."""'
     yield ""
@@ -142,7 +142,7 @@ def _comment(text: str) -> str:
     return f"# {printable(text)}"
 
 
-def _imports(replay: Replay, subject: CollectedTest, tape: bool, embed: bool) -> Iterator[str]:
+def _import_lines(replay: Replay, subject: CollectedTest, tape: bool, embed: bool) -> Iterator[str]:
     loaded = not subject.module
     if subject.asynchronous:
         yield "import asyncio"
@@ -165,7 +165,8 @@ def _imports(replay: Replay, subject: CollectedTest, tape: bool, embed: bool) ->
         yield "from mat.harness.patching import patched"
     yield ""
     if loaded:
-        yield f"spec = importlib.util.spec_from_file_location({literal(Path(subject.file).stem)}, {_beside(subject.file)})"
+        stem, path = literal(Path(subject.file).stem), _sibling_path(subject.file)
+        yield f"spec = importlib.util.spec_from_file_location({stem}, {path})"
         yield "original = sys.modules[spec.name] = importlib.util.module_from_spec(spec)"
         yield "spec.loader.exec_module(original)"
         yield from (f"{name} = original.{name}  # a fixture" for name in subject.fixtures)
@@ -176,7 +177,7 @@ def _imports(replay: Replay, subject: CollectedTest, tape: bool, embed: bool) ->
             yield f"from {subject.module} import {', '.join(subject.fixtures)}  # noqa: F401  (fixtures)"
 
 
-def _beside(*names: str) -> str:
+def _sibling_path(*names: str) -> str:
     return (
         f"Path(__file__).parent / {' / '.join(map(literal, names))}"
         if len(names) > 1
@@ -186,13 +187,13 @@ def _beside(*names: str) -> str:
 
 def _perturbation(item: Perturbation) -> Iterator[str]:
     parameters = thaw(item.parameters)
-    given = [literal(item.operator), literal(str(item.site)), *([literal(parameters)] if parameters else ())]
-    line = f"mat.spec.perturbation({', '.join(given)}, cost={item.cost}),"
+    arguments = [literal(item.operator), literal(str(item.site)), *([literal(parameters)] if parameters else ())]
+    line = f"mat.spec.perturbation({', '.join(arguments)}, cost={item.cost}),"
     if len(line) <= _WIDTH:
         yield line
         return
     yield "mat.spec.perturbation("
-    for part in (*given, f"cost={item.cost}"):
+    for part in (*arguments, f"cost={item.cost}"):
         yield f"    {part},"
     yield "),"
 
@@ -220,7 +221,7 @@ def _quoted(value: Any) -> str:
     return ascii(value)
 
 
-def _embedded(replay: Replay) -> Iterator[str]:
+def _tape_lines(replay: Replay) -> Iterator[str]:
     """The tape as JSON, one entry per line."""
     entries = [entry for entry in replay.counterexample.run.tape if entry.mode == "external" and not entry.opaque]
     yield "TAPE = ("
@@ -230,22 +231,22 @@ def _embedded(replay: Replay) -> Iterator[str]:
     yield ")"
 
 
-def _test(replay: Replay, subject: CollectedTest, name: str, tape: bool, embed: bool) -> Iterator[str]:
+def _test_lines(replay: Replay, subject: CollectedTest, name: str, tape: bool, embed: bool) -> Iterator[str]:
     contract = replay.counterexample.verdict.contract
     fixtures = [item.name for item in subject.arguments if item.kind == "fixture"]
     if replay.expected:
         yield f"@pytest.mark.xfail(raises=AssertionError, strict=True, reason={literal('known: it breaks ' + contract)})"
     yield f"def {_name(replay)}({', '.join(['request', *fixtures])}):"
-    given = [item for item in subject.arguments if item.kind in ("contract", "contracts")]
-    if given:
-        yield "    # asked for here and not as arguments: those would arm a run of the plugin around this one"
-    for item in given:
+    arguments = [item for item in subject.arguments if item.kind in ("contract", "contracts")]
+    if arguments:
+        yield "    # requested here, because as arguments they would arm a run of the plugin around this one"
+    for item in arguments:
         yield f"    {item.name} = request.getfixturevalue({literal(item.name)})"
     yield f"    contracts = [{', '.join(_sources(subject))}]"
     if tape:
-        yield f"    tape = taped({'TAPE' if embed else _beside(FOLDER, name)})"
-    yield f"    with {_run(replay, subject, tape)} as run:"
-    call = f"{_called(subject)}({', '.join(_given(item) for item in subject.arguments)})"
+        yield f"    tape = taped({'TAPE' if embed else _sibling_path(FOLDER, name)})"
+    yield f"    with {_run_call(replay, subject, tape)} as run:"
+    call = f"{_callee(subject)}({', '.join(_argument(item) for item in subject.arguments)})"
     call = f"asyncio.run({call})" if subject.asynchronous else call
     if contract == _TASK:
         yield f"        {call}  # must finish"
@@ -283,7 +284,7 @@ def _sources(subject: CollectedTest) -> Iterator[str]:
     yield from subject.contracts
 
 
-def _run(replay: Replay, subject: CollectedTest, tape: bool) -> str:
+def _run_call(replay: Replay, subject: CollectedTest, tape: bool) -> str:
     spec = replay.counterexample.run.spec
     options = ["contracts", "seed=SEED", "schedule=SCHEDULE"]
     if tape:
@@ -300,11 +301,11 @@ def _run(replay: Replay, subject: CollectedTest, tape: bool) -> str:
     return f'patched(request.getfixturevalue("mat_instrument")), {made}' if subject.instrumented else made
 
 
-def _called(subject: CollectedTest) -> str:
+def _callee(subject: CollectedTest) -> str:
     return f"original.{subject.owner}().{subject.function}" if subject.owner else f"original.{subject.function}"
 
 
-def _given(item: Argument) -> str:
+def _argument(item: Argument) -> str:
     if item.kind == "run":
         return f"{item.name}=run"
     return f"{item.name}={item.text if item.kind == 'value' else item.name}"

@@ -40,11 +40,11 @@ _STRICT: Final = {"extra": "forbid"}
 _GZIP: Final = b"\x1f\x8b"
 _FIX: Final = "record it again, or cut the file before this line"
 TraceLine: TypeAlias = tuple[str, Any]
-"""A line with its position, `file:line`: JSON data, or the CodecError why it is not JSON."""
+"""(position as `file:line`, JSON data or the CodecError of a line that is not JSON)."""
 
 
 class Stored(Protocol):
-    """A stored trace of any format: take its records once and before the next trace; then `finished` is known."""
+    """A stored trace of any format. Take its records once and before the next trace; then `finished` is known."""
 
     @property
     def id(self) -> str: ...
@@ -115,7 +115,7 @@ def write(
         )
     header = {"mat": FORMAT, "trace": trace, "labels": plain(snapshot_arguments(labels or {}, f"labels of {trace}"))}
     try:
-        with _appending(Path(path)) as stream:
+        with _open_to_append(Path(path)) as stream:
             return _write(stream, header, records, finished)
     except OSError as error:
         raise CodecError(what=f"cannot write {path}: {error.strerror}", fix="check the folder", where=str(path)) from error
@@ -143,7 +143,7 @@ def _text(data: Any) -> bytes:
 
 
 @contextmanager
-def _appending(path: Path) -> Iterator[IO[bytes]]:
+def _open_to_append(path: Path) -> Iterator[IO[bytes]]:
     """The file open at its end, locked, and at the beginning of a line."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with open(path, "ab+") as stream:
@@ -179,16 +179,16 @@ def read(path: str | Path) -> Iterator[LoggedTrace]:
 
 
 def parse(lines: Iterator[TraceLine]) -> Iterator[LoggedTrace]:
-    """The traces in lines with their positions."""
-    ahead = _Ahead(_settled(lines))
+    """The traces in lines that have positions."""
+    ahead = _Ahead(_check_torn(lines))
     while (line := ahead.take()) is not None:
         where, data = line
-        if isinstance(data, CodecError):  # a header of which only a part was written
+        if isinstance(data, CodecError):  # a half-written header
             trace = LoggedTrace("", EMPTY, where)
             trace.torn = _torn(data)
             yield trace
             continue
-        trace = _opened(where, data)
+        trace = _open_trace(where, data)
         trace.records = _records(trace, ahead)
         yield trace
         for _ in trace.records:  # skip records that the caller did not take
@@ -224,7 +224,7 @@ def _records(trace: LoggedTrace, ahead: _Ahead) -> Iterator[Record]:
         if isinstance(data, dict) and "end" in data:
             end = decode(_End, data, where=where).end
             if end != count:
-                raise _wrong(f"trace {trace.id!r} ends after {end} records, here are {count}", where)
+                raise _wrong(f"trace {trace.id!r} ends after {end} records, but has {count}", where)
             trace.finished = True
             return
         record = decode(Record, data, where=where)
@@ -234,9 +234,9 @@ def _records(trace: LoggedTrace, ahead: _Ahead) -> Iterator[Record]:
         yield record
 
 
-def _opened(where: str, data: Any) -> LoggedTrace:
+def _open_trace(where: str, data: Any) -> LoggedTrace:
     if not is_header(data):
-        raise _wrong("a line outside a trace", where)
+        raise _wrong("this line is not part of a trace", where)
     version = data["mat"]
     if type(version) is int and version != FORMAT:
         age = "a newer" if version > FORMAT else "an older"
@@ -258,8 +258,8 @@ def _torn(error: CodecError) -> str:
     return f"{error.where}: the file breaks off here; the lines before it are kept"
 
 
-def _settled(lines: Iterator[TraceLine]) -> Iterator[TraceLine]:
-    """The lines, where only one that ends a trace may be torn: the last one, or one before the header of the next trace."""
+def _check_torn(lines: Iterator[TraceLine]) -> Iterator[TraceLine]:
+    """The lines. Only the last line of a trace may be torn: at the end of the file, or before the header of the next trace."""
     torn: TraceLine | None = None
     for where, data in lines:
         if torn is not None:
@@ -278,7 +278,7 @@ def _settled(lines: Iterator[TraceLine]) -> Iterator[TraceLine]:
 def _lines(path: str) -> Iterator[TraceLine]:
     number = 0
     try:
-        with _source(path) as stream:
+        with _open_file(path) as stream:
             while line := stream.readline(LINE_BYTES + 1):
                 number += 1
                 where = f"{path}:{number}"
@@ -288,20 +288,20 @@ def _lines(path: str) -> Iterator[TraceLine]:
                         fix="record it again, with smaller values", where=where,
                     )  # fmt: skip
                 if line.strip():
-                    yield where, _parsed(line, where)
+                    yield where, _parse_line(line, where)
     except (OSError, EOFError, zlib.error) as error:
         reason = getattr(error, "strerror", None) or str(error)
         raise CodecError(what=f"cannot read {path}: {reason}", fix="check the file", where=f"{path}:{number + 1}") from None
 
 
-def _parsed(line: bytes, where: str) -> Any:
+def _parse_line(line: bytes, where: str) -> Any:
     try:
         return load_json(line.decode("utf-8", "replace"), where=where)
     except MatError as error:
         return CodecError(error.what, why=error.why, fix=_FIX, where=where)
 
 
-def _source(path: str) -> IO[bytes]:
+def _open_file(path: str) -> IO[bytes]:
     with open(path, "rb") as probe:
         packed = probe.read(2) == _GZIP
     return cast("IO[bytes]", gzip.open(path, "rb")) if packed else open(path, "rb")

@@ -77,7 +77,7 @@ def first_difference(recorded: Run, again: Run) -> Difference | None:
     for one, other in zip(recorded.records, again.records, strict=False):
         for aspect, before, after in _aspects(one, other):
             if canonical(before) != canonical(after):
-                return _noting_spec(_difference(one.step, aspect, before, after), recorded, again)
+                return _with_spec_change(_difference(one.step, aspect, before, after), recorded, again)
     return _difference_of_ends(recorded, again)
 
 
@@ -119,17 +119,17 @@ def _links(record: Record) -> list[Any]:
 def _difference_of_ends(recorded: Run, again: Run) -> Difference:
     one, other = len(recorded.records), len(again.records)
     if one > other:
-        return _noting_spec(_difference(other, "missing", _call(recorded.records[other]), None), recorded, again)
+        return _with_spec_change(_difference(other, "missing", _call(recorded.records[other]), None), recorded, again)
     if other > one:
-        return _noting_spec(_difference(one, "extra", None, _call(again.records[one])), recorded, again)
+        return _with_spec_change(_difference(one, "extra", None, _call(again.records[one])), recorded, again)
     ends = [[run.termination, run.elapsed_ms] for run in (recorded, again)]
     if ends[0] != ends[1]:
         return _difference(one, "end", *ends)
     return _difference(one, "spec", *_spec_difference(recorded, again))
 
 
-def _noting_spec(found: Difference, recorded: Run, again: Run) -> Difference:
-    """Add a change of the spec, which explains more than a differing step."""
+def _with_spec_change(found: Difference, recorded: Run, again: Run) -> Difference:
+    """Add a change of the spec to the cause, because it explains more than a differing step."""
     if recorded.id == again.id:
         return found
     changed, _ = _spec_difference(recorded, again)
@@ -154,11 +154,11 @@ def _schedule(spec: RunSpec) -> list[Any]:
 
 def _difference(step: int, aspect: ReplayAspect, before: Any, after: Any) -> Difference:
     return Difference(
-        step=step, aspect=aspect, recorded=_shown(before), again=_shown(after), cause=_cause(aspect, before, after)
+        step=step, aspect=aspect, recorded=_value_text(before), again=_value_text(after), cause=_cause(aspect, before, after)
     )
 
 
-def _shown(value: Any) -> str:
+def _value_text(value: Any) -> str:
     text = canonical(value)
     return text if len(text) <= _SHOWN else f"{text[: _SHOWN - 3]}..."
 
@@ -209,9 +209,10 @@ _DIFFERENCES: Final[dict[str, str]] = {
 
 
 def divergence(found: Difference, *, where: str = "") -> ReplayDivergence:
-    said = _DIFFERENCES.get(found.aspect, "step {step} differs in its {aspect}").format(step=found.step, aspect=found.aspect)
+    """The error for a difference."""
+    text = _DIFFERENCES.get(found.aspect, "step {step} differs in its {aspect}").format(step=found.step, aspect=found.aspect)
     return ReplayDivergence(
-        what=f"{said}: recorded {found.recorded}, now {found.again}",
+        what=f"{text}: recorded {found.recorded}, now {found.again}",
         why=f"likely cause: {found.cause}",
         fix="run it as a regression test (plain pytest), which needs no equal steps; or search again with --mat-stress",
         where=where,
@@ -219,15 +220,15 @@ def divergence(found: Difference, *, where: str = "") -> ReplayDivergence:
 
 
 def judge_strict(replay: Replay, again: Run) -> ReplayOutcome:
-    """Strict replay: the same head or `divergent`; with the same head, the verdicts of today's contracts on the same facts."""
+    """Judge a strict replay: `divergent` if the head differs, else the verdicts of today's contracts on the same facts."""
     found = compare(replay.counterexample.run, again)
     if found is not None:
         return ReplayOutcome(status="divergent", ok=False, reason=found.what, violations=again.failures, divergence=found)
-    return _judged(replay, again)
+    return _judge_contracts(replay, again)
 
 
 def regression_outcome(replay: Replay, run: Run) -> ReplayOutcome:
-    """The recorded seed and schedule on today's code: passes when no hard contract is violated (decisions 16 and 17).
+    """Judge the recorded seed and schedule on today's code: it passes if no hard contract is violated (decisions 16 and 17).
 
     `stale` if no site of the schedule is reached any more: then the run says nothing about this counterexample. A replay of
     an item marked `expect` passes only if the recorded contract is violated again.
@@ -238,10 +239,10 @@ def regression_outcome(replay: Replay, run: Run) -> ReplayOutcome:
             status="stale", ok=False, violations=run.failures,
             reason=f"no site of its schedule is reached any more ({sites}); delete the file, or search again with --mat-stress",
         )  # fmt: skip
-    return _judged(replay, run)
+    return _judge_contracts(replay, run)
 
 
-def _judged(replay: Replay, run: Run) -> ReplayOutcome:
+def _judge_contracts(replay: Replay, run: Run) -> ReplayOutcome:
     recorded = replay.counterexample.verdict
     again = [violation for violation in run.violations if violation.contract == recorded.contract]
     missed = f"; {len(run.unreached)} of {len(run.spec.schedule)} sites not reached" if run.unreached else ""

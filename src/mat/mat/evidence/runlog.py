@@ -17,7 +17,7 @@ leaves it out and reports that. A line that was damaged later is left out in the
 line numbers show how many are missing. Runs are in recorded form, so no log contains redacted values. Shards from before the
 checkpoint log can still be read.
 
-Shards also come from other machines: JSON only, read within limits, and no name in them is ever imported.
+Shards also come from other machines: they are JSON only, read within limits, and no name in them is ever imported.
 """
 
 from __future__ import annotations
@@ -90,8 +90,8 @@ class RunEntry:
     def key_with(self, head: str) -> str:
         """The key, from the known head of the run."""
         labels = self.labels
-        said = [self.session, self.item, self.condition, labels.category, labels.input, labels.variant, labels.episode]
-        return digest([*said, labels.place, self.repeat, self.run.id, head, self.run.success])
+        facts = [self.session, self.item, self.condition, labels.category, labels.input, labels.variant, labels.episode]
+        return digest([*facts, labels.place, self.repeat, self.run.id, head, self.run.success])
 
     def row(self, rules: DetectionRules = RULES) -> RunRow:
         """The run as a row of numbers."""
@@ -103,7 +103,7 @@ class RunEntry:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _EntryFields:
-    """An entry without its run, as it is read."""
+    """The fields of an entry without its run."""
 
     __pydantic_config__: ClassVar[Any] = {"extra": "forbid"}
     item: str
@@ -120,7 +120,7 @@ class _EntryFields:
 
 
 class RunLog:
-    """Appends entries to its own shard in a folder; use one RunLog per process (a forked child gets another shard by itself).
+    """Appends entries to its own shard in a folder; use one RunLog per process (a forked child gets its own shard).
 
     `session` is the default session of entries. Nothing is created before the first entry. Threads may share a RunLog.
     """
@@ -140,14 +140,14 @@ class RunLog:
         """Write one finished run, which then survives the end of the process.
 
         CodecError if the run cannot be packed or the file cannot be written, LimitReached if it is larger than readers accept.
-        After an error nothing of the entry is in the log, and the next one can be appended.
+        After an error, the log contains nothing of the entry, and the next one can be appended.
         """
         entry = entry if entry.session else replace(entry, session=self.session)
-        said = {name: encode(value) for name in _ENTRY_FIELDS if (value := getattr(entry, name))}
-        text = f'{json.dumps(said, allow_nan=False)[:-1]},"run":{pack(entry.run, _PLAIN)}}}'
+        data = {name: encode(value) for name in _ENTRY_FIELDS if (value := getattr(entry, name))}
+        text = f'{json.dumps(data, allow_nan=False)[:-1]},"run":{pack(entry.run, _PLAIN)}}}'
         with self._lock:
             try:
-                self._opened().append(text)
+                self._current_log().append(text)
             except OSError as error:
                 raise CodecError(
                     what=f"cannot write the artefact log: {error.strerror or error}", fix="check the folder and the disk",
@@ -167,12 +167,12 @@ class RunLog:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _opened(self) -> Log:
-        if self._log is None or self._process != os.getpid():  # the shard of a parent process is not ours
-            self._log, self._process = self._created(), os.getpid()
+    def _current_log(self) -> Log:
+        if self._log is None or self._process != os.getpid():  # a parent process owns the other shard
+            self._log, self._process = self._new_shard(), os.getpid()
         return self._log
 
-    def _created(self) -> Log:
+    def _new_shard(self) -> Log:
         """Create a new shard."""
         stem = _UNSAFE.sub("-", self.session)[:_NAME_CHARS] or "runs"
         key = {"session": self.session, "layout": layout()}
@@ -220,7 +220,7 @@ class ShardReading:
 
 
 class Shard:
-    """One file of a log, read from a mark on. While it is read, `mark` is after the last complete line that was returned.
+    """One file of a log, read from a mark on. During reading, `mark` is the position after the last line that was returned.
 
     `findings` are about lines after the initial mark: `log-damaged` for lines in the middle, `log-torn` for an end that was
     not written, perhaps not yet. `log-foreign`: another version wrote it. CodecError if the file cannot be opened.
@@ -235,9 +235,9 @@ class Shard:
         try:
             with self.path.open("rb") as stream:
                 try:
-                    self._layout, start, parse = _begun(stream.readline(limits.FILE_BYTES))
+                    self._layout, start, parse = _read_start(stream.readline(limits.FILE_BYTES))
                 except Unusable as unusable:
-                    self._tell(_CODES[unusable.problem], unusable.what + (f"; {unusable.fix}" if unusable.fix else ""))
+                    self._add_finding(_CODES[unusable.problem], unusable.what + (f"; {unusable.fix}" if unusable.fix else ""))
                     return
                 if not resume(stream, self.mark, parse):
                     self.mark = start
@@ -251,16 +251,16 @@ class Shard:
     def _entries(self, lines: Iterable[LogLine | Gap]) -> Iterator[RunEntry]:
         for line in lines:
             if isinstance(line, Gap):
-                self._tell(*_gap(line, self.mark.number))
+                self._add_finding(*_gap(line, self.mark.number))
                 continue
             self.mark = line.mark
             entry = _entry(line, self._layout)
             if entry is None:
-                self._tell("log-damaged", f"line {line.number}, at byte {line.offset}, is not a run: 1 run is left out")
+                self._add_finding("log-damaged", f"line {line.number}, at byte {line.offset}, is not a run: 1 run is left out")
             else:
                 yield entry
 
-    def _tell(self, code: str, message: str) -> None:
+    def _add_finding(self, code: str, message: str) -> None:
         self.findings += (Finding(code=code, message=f"{self.path.name}: {message}"),)
 
 
@@ -268,17 +268,17 @@ _CODES: Final = {"torn": "log-torn", "damaged": "log-damaged", "version": "log-f
 
 
 def _gap(gap: Gap, number: int) -> tuple[str, str]:
-    """The code and the message of a finding; `number` is that of the expected line."""
+    """The code and the message of a finding. `number` is the number of the expected line."""
     if gap.last:
         return "log-torn", (
-            f"line {number}, at byte {gap.offset}, is not whole: {gap.end - gap.offset} bytes are left out; "
+            f"line {number}, at byte {gap.offset}, is incomplete: {gap.end - gap.offset} bytes are left out; "
             "the process that wrote it was killed, or is still writing"
         )
     runs = {0: "no run is", 1: "1 run is"}.get(gap.missing, f"{gap.missing} runs are")
     return "log-damaged", f"bytes {gap.offset} to {gap.end} have changed since they were written: {runs} left out"
 
 
-def _begun(first: bytes) -> tuple[_Layout, Mark, Parse]:
+def _read_start(first: bytes) -> tuple[_Layout, Mark, Parse]:
     """From the first line of a shard: the layout of its runs, their start, and the parser of a line. Raises Unusable."""
     old = _old_line(first, 0)
     if old is None:
@@ -291,7 +291,8 @@ def _begun(first: bytes) -> tuple[_Layout, Mark, Parse]:
         found, mark, parse = data.get("layout") if isinstance(data, dict) else None, old.mark, _old_line
     if not _fits(found):
         raise Unusable(
-            "another version of pytest-mat wrote it, whose runs have other fields; read it with that one", problem="version"
+            "another version of pytest-mat wrote it, and its runs have other fields; read it with that version",
+            problem="version",
         )
     return cast(_Layout, found), mark, parse
 
@@ -308,15 +309,15 @@ def _old_line(line: bytes, offset: int) -> LogLine | None:
 
 
 def _entry(line: LogLine, written: _Layout) -> RunEntry | None:
-    """The entry of a line; None if it has none, which means it was made by hand, because its checksum is right."""
+    """The entry of a line; None for a line without a valid entry (written by hand, because its checksum is right)."""
     try:
         data = line.data()
         packed = data.pop("run")
-        run = unpack(packed if written == layout() else _aligned(packed, written), _PLAIN)
-        said = decode(_EntryFields, data)
+        run = unpack(packed if written == layout() else _convert(packed, written), _PLAIN)
+        entry = decode(_EntryFields, data)
     except (CodecError, ValueError, TypeError, KeyError, AttributeError, RecursionError):
         return None
-    return RunEntry(run=run, **{name: getattr(said, name) for name in _ENTRY_FIELDS})
+    return RunEntry(run=run, **{name: getattr(entry, name) for name in _ENTRY_FIELDS})
 
 
 # -- the layout of packed runs ----------------------------------------------------------------------------------------
@@ -337,7 +338,7 @@ def layout() -> _Layout:
 
 @lru_cache(maxsize=1)
 def _kinds() -> tuple[Any, ...]:
-    """The classes of which a packed run is made."""
+    """The classes that a packed run consists of."""
     found: list[Any] = []
     waiting: list[Any] = [Run]
     while waiting:
@@ -349,7 +350,7 @@ def _kinds() -> tuple[Any, ...]:
 
 
 def _classes(hint: Any) -> Iterator[Any]:
-    """The classes of ours in a type hint that are written field by field."""
+    """Our classes in a type hint that are written field by field."""
     if is_dataclass(hint) and hint is not Site:
         yield hint
     for inner in get_args(hint):
@@ -364,54 +365,58 @@ def _fits(old: Any) -> bool:
     """
     if old == layout():
         return True
-    if not isinstance(old, dict) or "Run" not in old or not all(map(_is_listed, old.values())):
+    if not isinstance(old, dict) or "Run" not in old or not all(map(_is_two_lists, old.values())):
         return False
     for kind in _kinds():
         now, was = layout()[kind.__name__], old.get(kind.__name__)
-        if was is None:  # a class that was added with a field of another
+        if was is None:  # a class that was added later, with a new field
             continue
         common, rare = _fields_of(kind)
         known = (hint for name, hint in (*common, *rare) if name in was[0] or name in was[1])
         if any(part.__name__ not in old for hint in known for part in _classes(hint)):
             return False
-        gone = {*was[0], *was[1]} - {*now[0], *now[1]}
-        come = {*now[0], *now[1]} - {*was[0], *was[1]}
+        removed = {*was[0], *was[1]} - {*now[0], *now[1]}
+        added = {*now[0], *now[1]} - {*was[0], *was[1]}
         defaults = {field.name for field in fields(kind) if field.default is not MISSING}
-        if gone or not come <= defaults | {*now[1]} or (kind is TapeEntry and now != was):
+        if removed or not added <= defaults | {*now[1]} or (kind is TapeEntry and now != was):
             return False
     return True
 
 
-def _is_listed(found: Any) -> bool:
-    """Whether this is two lists of names."""
-    listed = isinstance(found, list) and len(found) == 2 and all(isinstance(part, list) for part in found)
-    return listed and all(type(name) is str for part in found for name in part)
+def _is_two_lists(found: Any) -> bool:
+    """Whether a value is two lists of names."""
+    two_lists = isinstance(found, list) and len(found) == 2 and all(isinstance(part, list) for part in found)
+    return two_lists and all(type(name) is str for part in found for name in part)
 
 
-def _aligned(packed: Any, old: _Layout) -> Any:
+def _convert(packed: Any, old: _Layout) -> Any:
     """Convert a packed run from another layout to this one."""
     schedule, run, tape = packed
-    return [None if schedule is None else _moved(schedule, Schedule, old), _moved(run, Run, old), tape]
+    return [None if schedule is None else _convert_fields(schedule, Schedule, old), _convert_fields(run, Run, old), tape]
 
 
-def _moved(data: Any, kind: Any, old: _Layout) -> list[Any]:
+def _convert_fields(data: Any, kind: Any, old: _Layout) -> list[Any]:
     common, rare = _fields_of(kind)
     was = old[kind.__name__]
-    said = dict(zip(was[0], data, strict=False)) | (dict(zip(was[1], data[-1], strict=True)) if len(data) > len(was[0]) else {})
+    values = dict(zip(was[0], data, strict=False)) | (
+        dict(zip(was[1], data[-1], strict=True)) if len(data) > len(was[0]) else {}
+    )
     defaults = {field.name: field.default for field in fields(kind) if field.default is not MISSING}
 
     def value(name: str, hint: Any) -> Any:
-        if name in said:
-            return _part(said[name], hint, old)
+        if name in values:
+            return _convert_value(values[name], hint, old)
         return plain(defaults[name]) if name in defaults else literal_eval(absent(hint))
 
     found = [value(name, hint) for name, hint in common]
-    return [*found, [value(name, hint) for name, hint in rare]] if any(name in said for name, _ in rare) else found
+    return [*found, [value(name, hint) for name, hint in rare]] if any(name in values for name, _ in rare) else found
 
 
-def _part(data: Any, hint: Any, old: _Layout) -> Any:
-    """The value of a field: of one of our classes, of several or none of them, or as it is."""
+def _convert_value(data: Any, hint: Any, old: _Layout) -> Any:
+    """The value of a field in this layout, if it contains our classes; any other value is unchanged."""
     kind = next(_classes(hint), None)
     if kind is None or data is None:
         return data
-    return [_moved(item, kind, old) for item in data] if get_origin(hint) is tuple else _moved(data, kind, old)
+    return (
+        [_convert_fields(item, kind, old) for item in data] if get_origin(hint) is tuple else _convert_fields(data, kind, old)
+    )

@@ -78,8 +78,8 @@ class PowerSums:
 def power_sums(x: ArrayLike, y: ArrayLike = 1.0, groups: ArrayLike | None = None, *, count: int = 0) -> PowerSums:
     """The sums of runs with the numbers `x` and `y`, by group.
 
-    `groups` gives each run's group, of 0 to `count` - 1 (or the largest that occurs); without it all are one. `x` and `y` have
-    one entry a run, or are one number for all of them.
+    `groups` gives each run's group, from 0 to `count` - 1 (or to the largest that occurs); without it, all runs form one group.
+    `x` and `y` have one entry per run, or are one number for all runs.
     """
     import numpy
 
@@ -101,7 +101,7 @@ def power_sums(x: ArrayLike, y: ArrayLike = 1.0, groups: ArrayLike | None = None
 def ratio(sums: PowerSums, confidence: float = CONFIDENCE) -> Bounds:
     """sum x / sum y of each group with its ABC interval; y must not be negative. nan where sum y is 0.
 
-    The ratio of means is what a metric "x per y" is (tokens per success); a mean is the ratio to y = 1.
+    A metric "x per y", such as tokens per success, is a ratio of means; a mean is the ratio to y = 1.
     """
     import numpy
 
@@ -118,13 +118,13 @@ def ratio(sums: PowerSums, confidence: float = CONFIDENCE) -> Bounds:
         curvature = -with_y / (y * y * sigma)
         skew = cubes / (6 * squares**1.5)
         z0 = _bias(skew, -with_y / (y * y) / sigma - curvature)
-        ends = [_end(sums, with_x, with_y, sigma, skew, z0 + side * reach(n, confidence)) for side in (-1, 1)]
+        ends = [_interval_end(sums, with_x, with_y, sigma, skew, z0 + side * reach(n, confidence)) for side in (-1, 1)]
         low, high = (numpy.where(same, numpy.where(n > 1, value, numpy.nan), end) for end in ends)
     return Bounds(value, low, high)
 
 
 def mean(sums: PowerSums, confidence: float = CONFIDENCE) -> Bounds:
-    """The mean of x of each group with its ABC interval; the sums with y are not read."""
+    """The mean of x of each group with its ABC interval. It does not read the sums with y."""
     plain = PowerSums(
         n=sums.n, x=sums.x, y=sums.n, xx=sums.xx, xy=sums.x, yy=sums.n, xxx=sums.xxx, xxy=sums.xx, xyy=sums.x, yyy=sums.n
     )
@@ -132,8 +132,10 @@ def mean(sums: PowerSums, confidence: float = CONFIDENCE) -> Bounds:
 
 
 def guarded_mean(sums: PowerSums, confidence: float = CONFIDENCE) -> Bounds:
-    """The mean of x of each group, with the ABC interval or the guard's, whichever is wider. nan at an end without bound: both
-    ends for fewer than `guard.LEAST` runs, and for runs that are all equal."""
+    """The mean of x of each group, with the ABC interval or the guard's, whichever is wider.
+
+    An end without bound is nan: both ends for fewer than `guard.LEAST` runs, and for runs that are all equal.
+    """
     import numpy
 
     value, low, high = mean(sums, confidence)
@@ -171,7 +173,7 @@ def _mean_ends(sums: PowerSums, confidence: float) -> IntervalEnds:
 
 
 def wilson_many(successes: ArrayLike, n: ArrayLike, confidence: float = CONFIDENCE) -> Bounds:
-    """The share of successes of each group with Wilson's interval, as `mat.measure.interval.wilson`; nan where n is 0."""
+    """The share of successes of each group with Wilson's interval, as `mat.measure.interval.wilson`; nan if n is 0."""
     import numpy
 
     won, total = numpy.broadcast_arrays(numpy.asarray(successes, dtype=float), numpy.asarray(n, dtype=float))
@@ -196,7 +198,7 @@ def _arrays(sums: PowerSums) -> list[Array]:
 
 
 def _bias(skew: Array, curvature: Array) -> Array:
-    """z0 of the module's docstring."""
+    """z0 in the module's docstring."""
     from scipy.special import ndtr, ndtri
 
     found: Array = ndtri(2 * ndtr(skew) * ndtr(-curvature))
@@ -204,7 +206,7 @@ def _bias(skew: Array, curvature: Array) -> Array:
 
 
 def reach(n: Array, confidence: float) -> Array:
-    """How many standard errors of n runs a t interval reaches; more than a normal one, and more so the fewer runs."""
+    """How many standard errors of n runs a t interval reaches: the fewer runs, the more it exceeds a normal interval."""
     import numpy
     from scipy.special import stdtrit
 
@@ -212,10 +214,10 @@ def reach(n: Array, confidence: float) -> Array:
     return found
 
 
-def _end(sums: PowerSums, with_x: Array, with_y: Array, sigma: Array, skew: Array, z: Array) -> Array:
+def _interval_end(sums: PowerSums, with_x: Array, with_y: Array, sigma: Array, skew: Array, z: Array) -> Array:
     """The ratio at z along the least favourable direction: run i weighs 1/n + lambda U_i / (n^2 sigma).
 
-    In that direction the sums of x and y move by lambda (sum e x, sum e y) / (y sigma). Where 1 - a z or the sum of y would
+    In that direction the sums of x and y move by lambda (sum e x, sum e y) / (y sigma). If 1 - a z or the sum of y would
     reach zero, the data do not bound that end.
     """
     import numpy

@@ -49,7 +49,7 @@ ALIKE: Final = "all alike"
 GUARDED: Final = ", guarded"
 TOO_FEW: Final = f", no interval below {LEAST}"
 _CELLS: Final = 2_000_000
-"""Numbers drawn at once."""
+"""How many numbers are drawn at once."""
 _ROUNDING: Final = 1e-9
 _NAMES: Final[dict[BootstrapMethod, str]] = {
     "percentile": "percentile bootstrap",
@@ -73,7 +73,7 @@ def ratio_of(
     """
     runs, tasks = list(pairs), None if by is None else list(by)
     most = max((y for _, y in runs), default=0) * max(Counter(tasks).values(), default=1)
-    return _measured(runs, tasks, confidence, method, lambda units: _ratio_guard(units, most, confidence))
+    return _estimate(runs, tasks, confidence, method, lambda units: _ratio_guard(units, most, confidence))
 
 
 def mean_of(
@@ -84,10 +84,10 @@ def mean_of(
     method: BootstrapMethod | None = None,
 ) -> Estimate:
     """The mean over runs with its interval, like `ratio_of`. For values in [0, 1], `share_of` gives tighter intervals."""
-    return _measured([(value, 1) for value in values], by, confidence, method, lambda units: _mean_guard(units, confidence))
+    return _estimate([(value, 1) for value in values], by, confidence, method, lambda units: _mean_guard(units, confidence))
 
 
-def _measured(
+def _estimate(
     pairs: Iterable[tuple[float, float]],
     by: Iterable[Hashable] | None,
     confidence: float,
@@ -98,21 +98,23 @@ def _measured(
     units = _units(pairs, by)
     n, top, bottom = len(units), _total(x for x, _ in units), _total(y for _, y in units)
     name = method or ("percentile" if n <= LARGE else "abc")
-    said = _NAMES[name] + (" by task" if by is not None else "")
+    method_text = _NAMES[name] + (" by task" if by is not None else "")
     _check(confidence, units)
     if not bottom:
-        return Estimate(value=None, low=None, high=None, n=n, confidence=confidence, method=said)
+        return Estimate(value=None, low=None, high=None, n=n, confidence=confidence, method=method_text)
     value = float(top / bottom)
     if n > 1 and all(Fraction(x) * bottom == Fraction(y) * top for x, y in units):
         return Estimate(value=value, low=None, high=None, n=n, confidence=confidence, method=ALIKE)
     if n < LEAST:
-        return Estimate(value=value, low=None, high=None, n=n, confidence=confidence, method=said + TOO_FEW)
-    held, ends = least(units), _ENDS[name](units, confidence)
-    found = [_finite(bound) if end is None else end for end, bound in zip(ends, held, strict=True)]  # resamples without any y
-    low, high = outwards(found, held, value)
+        return Estimate(value=value, low=None, high=None, n=n, confidence=confidence, method=method_text + TOO_FEW)
+    guarded, ends = least(units), _ENDS[name](units, confidence)
+    found = [
+        _finite(bound) if end is None else end for end, bound in zip(ends, guarded, strict=True)
+    ]  # None if a resample has no y
+    low, high = outwards(found, guarded, value)
     if low is not None and low < 0 and all(x >= 0 for x, _ in units):
         low = 0.0
-    return Estimate(value=value, low=low, high=high, n=n, confidence=confidence, method=said + GUARDED)
+    return Estimate(value=value, low=low, high=high, n=n, confidence=confidence, method=method_text + GUARDED)
 
 
 def share_of(values: Iterable[Fraction | float], *, confidence: float = CONFIDENCE) -> Estimate:
@@ -148,7 +150,7 @@ def within(coin: Estimate, ends: tuple[float | None, float | None], method: str)
 
 
 def expanded(n: int, confidence: float) -> float:
-    """The level at which percentiles of resampled means of n units are as far apart as a t interval."""
+    """The level at which percentiles of resampled means of n units span a t interval."""
     return 2 * NormalDist().cdf(math.sqrt(n / (n - 1)) * t_reach(n - 1, confidence)) - 1
 
 
@@ -191,8 +193,8 @@ def resampled_ends(
 ) -> tuple[float | None, float | None]:
     """The ends of the percentile interval of a function of column sums, for at least two units.
 
-    `units`: a row of numbers for each unit, in an order that does not depend on that of the runs. `statistic` takes the sums
-    of many resamples, (resamples, columns), to a value each.
+    `units`: a row of numbers for each unit, in an order that does not depend on the order of the runs. `statistic` maps the
+    sums of many resamples, (resamples, columns), to one value each.
     """
     import numpy
 
@@ -204,7 +206,7 @@ def resampled_ends(
         sums = numpy.stack([column[chosen].sum(axis=1) for column in data.T], axis=-1)
         with numpy.errstate(all="ignore"):
             parts.append(statistic(sums))
-    found = numpy.sort(numpy.concatenate(parts))  # nan, of no run that counts, comes last: as unbounded as infinity
+    found = numpy.sort(numpy.concatenate(parts))  # nan (a resample without y) comes last, like infinity
     tail = (1 - expanded(n, confidence)) / 2
     first = max(1, math.floor((RESAMPLES + 1) * tail))
     return _finite(found[first - 1]), _finite(found[RESAMPLES - first])
@@ -218,7 +220,7 @@ def _bca(units: _Units, confidence: float) -> tuple[float | None, float | None]:
 
     data = numpy.array(units, dtype=float)
     with warnings.catch_warnings(), numpy.errstate(all="ignore"):
-        warnings.simplefilter("ignore")  # a degenerate distribution gives nan, which says it
+        warnings.simplefilter("ignore")  # a degenerate distribution gives nan, which is handled
         interval = bootstrap(
             (data[:, 0], data[:, 1]), lambda x, y, axis: x.sum(axis=axis) / y.sum(axis=axis), paired=True, vectorized=True,
             n_resamples=RESAMPLES, confidence_level=expanded(len(units), confidence), method="BCa",
@@ -233,7 +235,7 @@ def _abc(units: _Units, confidence: float) -> tuple[float | None, float | None]:
 
 
 def outwards(found: Sequence[float | None], least: IntervalEnds, value: float) -> tuple[float | None, float | None]:
-    """The computed ends or the guard's, whichever lie further out; None if either is open."""
+    """The computed ends or the guard's, whichever are further out. An end is None if either is open."""
     (low, high), (least_low, least_high) = found, map(_finite, least)
     return (
         None if low is None or least_low is None else min(low, least_low, value),
@@ -242,7 +244,7 @@ def outwards(found: Sequence[float | None], least: IntervalEnds, value: float) -
 
 
 def _mean_guard(units: _Units, confidence: float) -> IntervalEnds:
-    """Of the ratio to a number that is no matter of chance, by the influence of each unit; the mean, where that is one run."""
+    """The guard for a ratio to a fixed number, from the influence of each unit. If y is 1 for each unit, this is the mean."""
     import numpy
 
     x, y = numpy.array(units, dtype=float).T

@@ -53,9 +53,9 @@ class ClaimRate:
     """H_rate or H_prop over a set of runs.
 
     `mean`: the mean over the runs with claims (J > 0) of each run's share, as defined. `pooled`: the share of all
-    claims of all runs; claims of one run are not independent, so its interval is too narrow where runs differ. `claims`,
+    claims of all runs; claims of one run are not independent, so its interval is too narrow if runs differ. `claims`,
     `counted` and `unknown`: all claims, those in the numerator, those the verifier could not judge. `without_claims`: runs
-    with J = 0, whose share is not defined; they are in neither.
+    with J = 0, whose share is not defined; both rates leave them out.
     """
 
     mean: Estimate
@@ -76,7 +76,7 @@ def h_rate(
 ) -> ClaimRate:
     """H_rate: of the claims of a run's final response, the share that is not supported; its mean over runs (Sec. III-B F2, V).
 
-    H_rate(tau) = |{j : support(c_j, e_j) = 0}| / J. support is 1 where the evidence is sufficient and 0 otherwise, so a claim
+    H_rate(tau) = |{j : support(c_j, e_j) = 0}| / J. support is 1 if the evidence is sufficient and 0 otherwise, so a claim
     that the verifier does not know counts as not supported; `unknown="supported"` gives the other bound.
     """
     return _rate(
@@ -136,34 +136,34 @@ def _is_used_later(claim: CheckedClaim, records: Sequence[Record], used_in: Use)
 
 
 def is_used(claim: CheckedClaim, record: Record) -> bool:
-    """Whether a record refers to a claim: a link comes from it, or the arguments name the artefact or repeat the text.
+    """Whether a record refers to a claim: a link starts at the claim, or the arguments name its artifact or repeat its text.
 
     Texts are compared without case, white space and final punctuation; a text of several words may be part of a longer one. A
-    blocked action refers to what its proposal referred to. An action that only acts on the same ids does not: whether it
+    blocked action refers to the same claims as its proposal. An action that only acts on the same ids does not: whether it
     depends on the claim is not visible from outside; pass `use=` if a system's own arguments show it.
     """
     if any(link.src == claim.artefact for link in record.links):
         return True
-    wanted = _folded(claim.text)
-    for text in _texts(record.action.arguments):
-        said = _folded(text)
+    wanted = _normalized(claim.text)
+    for text in _strings_in(record.action.arguments):
+        found = _normalized(text)
         if re.search(rf"(?<!\w){re.escape(claim.artefact)}(?!\d)", text):
             return True
-        if wanted and (said == wanted or (" " in wanted and re.search(rf"(?<!\w){re.escape(wanted)}(?!\w)", said))):
+        if wanted and (found == wanted or (" " in wanted and re.search(rf"(?<!\w){re.escape(wanted)}(?!\w)", found))):
             return True
     return False
 
 
-def _folded(text: str) -> str:
+def _normalized(text: str) -> str:
     return " ".join(unicodedata.normalize("NFKC", text).casefold().split()).rstrip(" .!?;:,")
 
 
-def _texts(value: Any) -> Iterator[str]:
+def _strings_in(value: Any) -> Iterator[str]:
     if isinstance(value, str):
         yield value
     elif isinstance(value, dict | list):
         for item in value.values() if isinstance(value, dict) else value:
-            yield from _texts(item)
+            yield from _strings_in(item)
 
 
 def _is_counted(claim: CheckedClaim, unknown: str) -> bool:
@@ -207,8 +207,8 @@ class Agreement:
     """A judge against a labelled set.
 
     `accuracy`: share of items on which the judge agrees with the label; unknown agrees with unknown only. `kappa`: Cohen's,
-    over three words, None if chance alone would always agree. `decided`: share of items it does not call unknown. `table`:
-    counts of its answers by label, (label, said, count), in the order supported, unsupported, unknown.
+    over three words, None if chance alone would always agree. `decided`: share of items that it does not call unknown. `table`:
+    counts of its answers by label, (label, answer, count), in the order supported, unsupported, unknown.
     """
 
     accuracy: Estimate
@@ -254,8 +254,8 @@ def _kappa(counts: dict[tuple[ClaimStatus, ClaimStatus], int], n: int, accuracy:
 class JudgeVariance:
     """How consistent a judge is over repeats of the same question.
 
-    `variance`: the mean over items of the unbiased variance of support (1 where it says supported, else 0), from 0 to 0.5.
-    `unanimous`: share of items on which all repeats said the same word. `unknown`: share of all answers that were unknown;
+    `variance`: the mean over items of the unbiased variance of support (1 for the answer supported, else 0), from 0 to 0.5.
+    `unanimous`: share of items with the same answer in all repeats. `unknown`: share of all answers that were unknown;
     repeats of one item are not independent.
     """
 
@@ -275,7 +275,7 @@ def variance(
 ) -> JudgeVariance:
     """Ask a judge the same question `repeats` times per item, and measure how much its answers vary (A2.F2).
 
-    Items are (claim, texts), or labelled ones, whose labels are not read. SpecError for fewer than two repeats.
+    Items are (claim, texts), or labelled items, whose labels are ignored. SpecError for fewer than two repeats.
     """
     if not isinstance(repeats, int) or isinstance(repeats, bool) or repeats < 2:
         raise SpecError(what=f"repeats={repeats!r}", why="a single answer cannot vary", fix="use an integer >= 2")
@@ -299,5 +299,5 @@ def _status_of(answer: object) -> ClaimStatus:
     """The answer of a judge as one of three words; a bool means (un)supported, anything else is unknown."""
     if isinstance(answer, bool):
         return "supported" if answer else "unsupported"
-    word = _folded(answer).strip("\"'`*_ .") if isinstance(answer, str) else ""
+    word = _normalized(answer).strip("\"'`*_ .") if isinstance(answer, str) else ""
     return next((known for known in _WORDS if known == word), "unknown")

@@ -34,9 +34,10 @@ class FaultProfile:
 
     The unit is the fault; `runs` is the number of runs with these faults. If a run has several, the intervals are those of
     clustered data (see `clustered`). `detected`: within w; `mitigated`: detected, and mitigated within w' of that;
-    `contained`: mitigated, and the run breaks no hard contract (CR); `final_ok`: the run breaks none, mitigated or not, so
-    1 - `final_ok` is the share of faults in runs that fail. `detected_by` and `mitigated_by`: by which rules, most often first.
-    `allow`, `rewrite`, `block`: what was decided on the actions proposed in these runs, to tell recovery from blocking.
+    `contained`: mitigated, and the run breaks no hard contract (CR); `final_ok`: the run breaks none, mitigated or not, so 1 -
+    `final_ok` is the share of faults in runs that fail. `detected_by` and `mitigated_by`: the rules that did it, the most
+    frequent first. `allow`, `rewrite`, `block`: the decisions on actions proposed in these runs, to distinguish recovery from
+    blocking.
     """
 
     operator: str
@@ -55,7 +56,7 @@ class FaultProfile:
 
 
 def containment(rows: Iterable[RunRow]) -> Estimate:
-    """CR: faults that satisfy Eq. 10 and the final contracts, of the faults injected and reached; clustered by run."""
+    """CR: the share of faults that satisfy Eq. 10 and the final contracts, of those injected and reached; clustered by run."""
     clusters = [[fault.contained for fault in row.faults if fault.injected] for row in counted(rows)]
     return clustered([(sum(cluster), len(cluster)) for cluster in clusters])
 
@@ -90,13 +91,13 @@ def _profile(name: str, injected: bool, runs: Sequence[tuple[RunRow, Sequence[Fa
         operator=name, injected=injected, detected=share(lambda fault: fault.detected),
         mitigated=share(lambda fault: fault.mitigated), contained=share(lambda fault: fault.contained),
         final_ok=share(lambda fault: fault.final_ok), boundary=boundaries.pop() if len(boundaries) == 1 else "",
-        runs=len(clusters), detected_by=_rules(fault.detected_by for fault in faults),
-        mitigated_by=_rules(fault.mitigated_by for fault in faults), allow=_decided(runs, "allow"),
-        rewrite=_decided(runs, "rewrite"), block=_decided(runs, "block"),
+        runs=len(clusters), detected_by=_rule_counts(fault.detected_by for fault in faults),
+        mitigated_by=_rule_counts(fault.mitigated_by for fault in faults), allow=_decision_share(runs, "allow"),
+        rewrite=_decision_share(runs, "rewrite"), block=_decision_share(runs, "block"),
     )  # fmt: skip
 
 
-def _decided(runs: Sequence[tuple[RunRow, object]], decision: MediationDecision) -> Estimate:
+def _decision_share(runs: Sequence[tuple[RunRow, object]], decision: MediationDecision) -> Estimate:
     return clustered(
         [
             (sum(action.count for action in row.actions if action.decision == decision), sum(a.count for a in row.actions))
@@ -105,7 +106,7 @@ def _decided(runs: Sequence[tuple[RunRow, object]], decision: MediationDecision)
     )
 
 
-def _rules(names: Iterable[str]) -> tuple[RuleCount, ...]:
+def _rule_counts(names: Iterable[str]) -> tuple[RuleCount, ...]:
     counts = Counter(name for name in names if name)
     return tuple(
         RuleCount(rule=rule, faults=count) for rule, count in sorted(counts.items(), key=lambda item: (-item[1], item[0]))
@@ -116,9 +117,9 @@ def clustered(clusters: Iterable[tuple[int, int]], confidence: float = CONFIDENC
     """The share of successes in clusters of (successes, trials), with Wilson's interval at the effective sample size.
 
     Trials of one cluster (faults of one run) are dependent, so n of them count as n / deff: deff is the variance of the share
-    between clusters (the ratio estimator's) over that of independent trials, at least 1 and at most what makes each cluster
-    one trial; k clusters scale it by (z / t_{k-1})^2 as well. If the clusters do not show it (a single cluster, or
-    equal trials), each cluster is one trial. With one trial a cluster this is plain Wilson, and `method` says so. Source:
+    between clusters (the ratio estimator's) over that of independent trials, at least 1 and at most the value that makes each
+    cluster one trial; k clusters scale it by (z / t_{k-1})^2 as well. If the clusters do not show deff (a single cluster, or
+    equal trials), each cluster is one trial. With one trial per cluster, this is plain Wilson, and `method` says so. Source:
     E. L. Korn, B. I. Graubard, Survey Methodology 24 (1998), with Wilson's interval instead of the exact one.
     """
     counted = [(won, trials) for won, trials in clusters if trials]
@@ -127,24 +128,26 @@ def clustered(clusters: Iterable[tuple[int, int]], confidence: float = CONFIDENC
     if n == len(counted):
         return plain
     least = float(len(counted))
-    effective = min(max(_effective(counted) * _for_few(len(counted), confidence), least), float(n))
+    effective = min(max(_effective(counted) * _few_factor(len(counted), confidence), least), float(n))
     share = successes / n
     shares = wilson(share * effective, effective, confidence)  # type: ignore[arg-type]  # a sample size need not be whole
     return replace(plain, low=shares.low, high=shares.high, method="wilson-clustered")
 
 
-def _for_few(clusters: int, confidence: float) -> float:
+def _few_factor(clusters: int, confidence: float) -> float:
     """The factor by which few clusters reduce the effective size, because their variance is itself estimated."""
     z = NormalDist().inv_cdf((1 + confidence) / 2)
     return (z / t_reach(clusters - 1, confidence)) ** 2 if clusters > 1 else 0.0
 
 
 def _effective(counted: Sequence[tuple[int, int]]) -> float:
-    """n / deff; 0 if the clusters do not show it."""
+    """n / deff, or 0 if the clusters do not show deff."""
     k, n = len(counted), sum(trials for _, trials in counted)
     successes = sum(won for won, _ in counted)
     if k < 2 or successes in (0, n):
         return 0.0
-    spread = sum((won * n - successes * trials) ** 2 for won, trials in counted)  # a whole number: equal shares give exactly 0
+    spread = sum(
+        (won * n - successes * trials) ** 2 for won, trials in counted
+    )  # an integer, so that equal shares give exactly 0
     share, between = successes / n, k / (k - 1) * spread / n**4
     return share * (1 - share) / between if spread else float(n)

@@ -16,7 +16,7 @@ from mat.monitor.judge import HARNESS
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DriftRow:
-    """One agent in one run: `steps` = |T_i| actions, `outside` of them not in U_i. `error`: why they could not be judged."""
+    """One agent in one run: `steps` = |T_i| actions, `outside` of them not in U_i. `error`: why they were not judged, or ""."""
 
     agent: str
     steps: int
@@ -33,9 +33,9 @@ class DriftRow:
 class AgentDrift:
     """One agent over runs.
 
-    `score`: the mean of D_i(tau) over the runs it acted in, which are its n. `drifted`: the share of those runs with any
-    action outside the role. `absent`: runs in which it never acted, `unjudged`: runs in which a contract was unknown; both
-    are in neither share.
+    `score`: the mean of D_i(tau) over the runs in which it acted; n counts these runs. `drifted`: the share of these runs with
+    any action outside the role. `absent`: runs in which it never acted; `unjudged`: runs in which a contract was unknown.
+    Neither share counts these.
     """
 
     agent: str
@@ -48,8 +48,8 @@ class AgentDrift:
 def drift_of(run: Run, contracts: str | Iterable[str], *, agents: Iterable[str] | None = None) -> tuple[DriftRow, ...]:
     """D_i(tau) of one run by the verdicts of its role contracts, by agent: attempts count as actions (Sec. III-B, F3; A2.F3).
 
-    D_i = |{t in T_i : a_t not in U_i}| / |T_i|. T_i are all steps of agent i, those outside its role those that a violation
-    of `contracts` (ids) blames. Agents without a role contract score 0: name the others in `agents`. If the outcome of a
+    D_i = |{t in T_i : a_t not in U_i}| / |T_i|. T_i are all steps of agent i. A step is outside the role if a violation of
+    `contracts` (ids) blames it. Agents without a role contract score 0, so name the others in `agents`. If the outcome of a
     contract is unknown, no row has a score. SpecError for a contract that was not armed.
     """
     wanted = (contracts,) if isinstance(contracts, str) else tuple(sorted(set(contracts)))
@@ -63,7 +63,7 @@ def drift_of(run: Run, contracts: str | Iterable[str], *, agents: Iterable[str] 
         )
     blamed = {violation.step for name in wanted for violation in outcomes[name].violations}
     errors = "; ".join(f"{name}: {outcomes[name].error}" for name in wanted if outcomes[name].error)
-    acted = [record for record in run.records if _acts(record)]
+    acted = [record for record in run.records if _is_action(record)]
     steps = Counter(record.agent for record in acted)
     outside = Counter(record.agent for record in acted if record.step in blamed)
     return _rows(steps, outside, agents, errors)
@@ -79,10 +79,10 @@ def drift(rows: Iterable[DriftRow], *, confidence: float = CONFIDENCE) -> tuple[
     by_agent: dict[str, list[DriftRow]] = {}
     for row in rows:
         by_agent.setdefault(row.agent, []).append(row)
-    return tuple(_drift(agent, found, confidence) for agent, found in sorted(by_agent.items()))
+    return tuple(_agent_drift(agent, found, confidence) for agent, found in sorted(by_agent.items()))
 
 
-def _drift(agent: str, rows: list[DriftRow], confidence: float) -> AgentDrift:
+def _agent_drift(agent: str, rows: list[DriftRow], confidence: float) -> AgentDrift:
     scores = [row.score for row in rows if row.score is not None]
     unjudged = sum(bool(row.error) for row in rows)
     return AgentDrift(
@@ -107,6 +107,6 @@ def _rows(steps: Counter[str], outside: Counter[str], agents: Iterable[str] | No
     return tuple(DriftRow(agent=name, steps=steps[name], outside=outside[name], error=error) for name in names)
 
 
-def _acts(record: Record) -> bool:
-    """Whether an agent did this: the harness's closing record and incoming messages are nobody's actions."""
+def _is_action(record: Record) -> bool:
+    """Whether an agent took a step. The harness's closing record and incoming messages are no agent's actions."""
     return record.agent != HARNESS and (record.action.kind != "message" or record.action.boundary != "prompt")

@@ -5,7 +5,7 @@ the baseline. The replay suite consists of the stored counterexamples that `mat 
 schedule. A run is paired with the baseline's run of equal item, seed and schedule. Six aspects are judged separately:
 
 - success: task success of smoke runs (utility);
-- compliance: smoke runs that keep all hard contracts; one that judged the baseline's run but is no longer armed is not kept;
+- compliance: smoke runs that keep all hard contracts; a contract that is no longer armed is not kept;
 - containment: runs of both suites that contain all faults that reached them (Eq. 10);
 - governance: runs of both suites in which no decision on a high-impact action is more permissive at the same site;
 - replays: replays that hold: none breaks again, none has become stale;
@@ -14,8 +14,8 @@ schedule. A run is paired with the baseline's run of equal item, seed and schedu
 The statistics are those of `mat.measure.noninferiority`, which allow a look after every round. The unit is the seed: under one
 seed the tests draw the same random numbers, so their losses may be dependent. In addition, each test is tested alone, so that
 many good tests do not hide a lost one. At a confidence of 95 %, an aspect that is worse by the tolerance or more passes with
-probability 2.5 % at most; one that is no worse, in all and in each test, fails with 5 % at most, half of it for each question.
-A gate passes if every aspect passes, so it passes wrongly no more often either.
+probability 2.5 % at most. An aspect that is no worse, in total and in each test, fails with probability 5 % at most, half of it
+for each question. A gate passes only if every aspect passes, so a wrong pass is no more likely.
 """
 
 from __future__ import annotations
@@ -128,8 +128,8 @@ def plan(
     """Select both suites from what a session collected: `tests`, and `replays` by node id.
 
     `smoke` tests for each category, those with the fewest steps of the passing ones; None takes every test of which the
-    baseline has a nominal run, passing or not. `seeds` limits the seeds of each test. `there` tells whether an item that was
-    not collected may exist, because this session did not look.
+    baseline has a nominal run, passing or not. `seeds` limits the seeds of each test. `there` returns whether an
+    item that was not collected may still exist, because this session did not look for it.
     """
     found = frozenset(tests)
     known = {item: category for item, category in baseline.categories.items() if item in found}
@@ -168,7 +168,7 @@ def plan(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplayEnd:
-    """How a replay of the change ended. `status` is that of an item: "replayed" where it holds."""
+    """How a replay of the change ended. `status` is that of an item: "replayed" if it holds."""
 
     id: str
     status: str
@@ -287,7 +287,7 @@ class Gate:
 
     @property
     def failures(self) -> tuple[str, ...]:
-        """Why it fails, by name: aspects lost or undecided, "unrun", "removed", "empty" where nothing at all was judged."""
+        """Why the gate fails: aspects lost or undecided, "unrun", "removed", or "empty" if nothing was judged."""
         wrong: list[str] = [line.aspect for line in self.lines if line.verdict == "lost"]
         wrong += [line.aspect for line in self.lines if line.verdict == "undecided" and self.rules.undecided == "fail"]
         plan, strict = self.plan, self.rules.removed == "fail"
@@ -314,7 +314,7 @@ def judge(baseline: Baseline, plan: GatePlan, evidence: GateEvidence, rules: Gat
         "compliance": _facts(smoke, lambda pair: _compliance(pair, rules.waived)),
         "containment": _facts(pairs, _containment),
         "governance": _facts(pairs, _governance),
-        "replays": _holding(baseline, plan, evidence),
+        "replays": _replay_facts(baseline, plan, evidence),
         "replay_success": _facts(replayed, _success),
     }
     tested, replayable = bool(plan.smoke or plan.removed_tests), bool(plan.replays or plan.removed_replays)
@@ -395,7 +395,7 @@ def _suite_of(outcome: RunOutcome) -> Literal["nominal", "replay", ""]:
 
 
 def _pairs(baseline: Baseline, outcomes: Iterable[RunOutcome]) -> tuple[list[_Match], int]:
-    """Runs with their partners, in order, and how many smoke runs have none."""
+    """(runs with their partners, in order; the number of smoke runs without a partner)."""
     old, new = ({_key(one): one for one in side if _suite_of(one)} for side in (baseline.outcomes, outcomes))
     pairs = [_Match(old=old[key], new=new[key]) for key in sorted(old.keys() & new.keys())]
     return pairs, sum(_suite_of(new[key]) == "nominal" for key in new.keys() - old.keys())
@@ -412,9 +412,9 @@ _BothSides: TypeAlias = tuple[bool, bool, str] | None
 def _facts(pairs: Iterable[_Match], fact: Callable[[_Match], _BothSides]) -> list[_Fact]:
     found = []
     for pair in pairs:
-        said = fact(pair)
-        if said is not None:
-            old, new, why = said
+        sides = fact(pair)
+        if sides is not None:
+            old, new, why = sides
             run = pair.new
             found.append(
                 _Fact(
@@ -462,8 +462,8 @@ def _governance(pair: _Match) -> _BothSides:
     return True, not loosened, ", ".join(loosened)
 
 
-def _holding(baseline: Baseline, plan: GatePlan, evidence: GateEvidence) -> list[_Fact]:
-    """Replays, then and now. A replay that is not in the baseline counts as having held, because it was committed to hold."""
+def _replay_facts(baseline: Baseline, plan: GatePlan, evidence: GateEvidence) -> list[_Fact]:
+    """Whether each replay held in the baseline and holds now. One that is new counts as having held, because it should hold."""
     return [
         _Fact(
             item=end.id, seed=0, schedule="", old=baseline.statuses.get(end.id, HELD) == HELD, new=end.status == HELD,
@@ -479,8 +479,8 @@ def _holding(baseline: Baseline, plan: GatePlan, evidence: GateEvidence) -> list
 
 def _line(aspect: GateAspect, facts: Sequence[_Fact], rules: GateRules, *, expected: bool) -> GateLine:
     tolerance, alpha = rules.tolerances[aspect], rules.alpha
-    table, units, items = _table(facts), _units(facts, rules), _items(facts, tolerance, alpha)
-    found = _decided(table, units, tolerance, alpha)
+    table, units, items = _table(facts), _units(facts, rules), _item_losses(facts, tolerance, alpha)
+    found = _decide(table, units, tolerance, alpha)
     if any(item.alone for item in items):
         found = "lost"
     verdict: GateVerdict = found or ("undecided" if facts or expected else "nothing")
@@ -498,8 +498,8 @@ def _line(aspect: GateAspect, facts: Sequence[_Fact], rules: GateRules, *, expec
     )
 
 
-def _decided(table: PairTable, units: Units, tolerance: Fraction, alpha: Fraction) -> NonInferiority:
-    """Decide one aspect. A tolerance of 0 needs no statistics: one lost pair decides; without one the aspect is kept so far."""
+def _decide(table: PairTable, units: Units, tolerance: Fraction, alpha: Fraction) -> NonInferiority:
+    """Decide one aspect. A tolerance of 0 needs no statistics: one lost pair decides. Without one, the aspect is kept."""
     if not tolerance and table.pairs:
         return "lost" if table.only_old else "kept"
     return decision(units, tolerance, alpha) if table.pairs else ""
@@ -519,8 +519,8 @@ def _table(facts: Iterable[_Fact]) -> PairTable:
     )
 
 
-def _items(facts: Iterable[_Fact], tolerance: Fraction, alpha: Fraction) -> tuple[ItemLoss, ...]:
-    """Tests with lost pairs, most first. Each is tested at its share of alpha (Bonferroni); a tolerance of 0 needs no test."""
+def _item_losses(facts: Iterable[_Fact], tolerance: Fraction, alpha: Fraction) -> tuple[ItemLoss, ...]:
+    """Tests with lost pairs, most first. Each is tested at its share of alpha (Bonferroni), unless the tolerance is 0."""
     by_item: dict[str, list[_Fact]] = {}
     for fact in facts:
         by_item.setdefault(fact.item, []).append(fact)

@@ -138,12 +138,14 @@ def by_variant(rows: Iterable[GovernedRow], searches: Iterable[SearchRow] = ()) 
     conditions = get_args(RunCondition)
     keys = sorted(groups, key=lambda key: (conditions.index(key[1]), order[key[0]]))
     return tuple(
-        _line(variant, condition, groups[variant, condition], searched.get(variant, []) if condition == "fault" else [])
+        _variant_line(variant, condition, groups[variant, condition], searched.get(variant, []) if condition == "fault" else [])
         for variant, condition in keys
     )
 
 
-def _line(variant: str, condition: RunCondition, rows: Sequence[GovernedRow], searches: Sequence[SearchRow]) -> VariantLine:
+def _variant_line(
+    variant: str, condition: RunCondition, rows: Sequence[GovernedRow], searches: Sequence[SearchRow]
+) -> VariantLine:
     costs = [search.cost for search in searches if search.cost is not None]
     judged = [row.success for row in rows if row.success is not None]
     harms = [row.harm for row in rows if row.harm is not None]
@@ -157,8 +159,8 @@ def _line(variant: str, condition: RunCondition, rows: Sequence[GovernedRow], se
         success=wilson(sum(judged), len(judged)),
         violations=wilson(sum(row.violated for row in rows), len(rows)),
         shares=_shares(action for _, action in actions),
-        by_impact=_parts(RISKS, ((action.impact, action) for _, action in actions)),
-        by_input=_parts(INPUTS, actions),
+        by_impact=_shares_by_name(RISKS, ((action.impact, action) for _, action in actions)),
+        by_input=_shares_by_name(INPUTS, actions),
         high_impact_stopped=wilson(stopped, sum(action.count for action in high)),
         attack_success=wilson(sum(harms), len(harms)),
         broken=wilson(len(costs), len(searches)),
@@ -166,7 +168,7 @@ def _line(variant: str, condition: RunCondition, rows: Sequence[GovernedRow], se
     )
 
 
-def _parts(names: Sequence[str], actions: Iterable[tuple[str, ActionCount]]) -> tuple[OutcomeShare, ...]:
+def _shares_by_name(names: Sequence[str], actions: Iterable[tuple[str, ActionCount]]) -> tuple[OutcomeShare, ...]:
     """The shares by name, for the names that occur."""
     found: dict[str, list[ActionCount]] = {name: [] for name in names}
     for name, action in actions:

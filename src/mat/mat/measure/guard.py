@@ -1,8 +1,9 @@
 """The least width of an interval for a mean or a ratio of few or skewed numbers. Source: A6.3, L11.
 
 Resampling sees only the tail that the sample shows. With few runs that is too little: ten lognormal numbers show a fifth of
-their skewness, and the percentile interval of their mean covers 86 times in a hundred, BCa and ABC 88. The error is at the far
-end, on the side to which the numbers lean. So every interval of a mean or a ratio, by any method, reaches at least as far as:
+their skewness, and the percentile interval of their mean covers the mean in 86 % of samples, BCa and ABC in 88 %. The error is
+at the far end, on the side of the long tail. So every interval of a mean or a ratio, by any method, reaches at least as far
+as:
 
     end(w) = mean + w / (1 - a w)^2 s,   w = a +- sqrt(n / (n - 1)) t_{n-1},   a = g / (6 sqrt n),   s = sqrt(sum e^2) / n
 
@@ -23,7 +24,7 @@ Eighteen successes of eighteen do not exclude failures; Wilson's interval bounds
 
 Sources: T. DiCiccio, B. Efron, Biometrika 79 (1992), for the form; W. Cochran, Sampling Techniques (1977), 2.15, for how many
 runs skewed numbers take. The two constants were chosen by simulation and hold for the kinds of numbers in
-benchmarks/coverage.py. No interval that knows only the runs can know of a tail that did not show at all (R. Bahadur, L. Savage,
+benchmarks/coverage.py. No interval can allow for a tail of which the runs show nothing (R. Bahadur, L. Savage,
 Ann. Math. Statist. 27 (1956)).
 """
 
@@ -43,15 +44,15 @@ LEAST: Final = 10
 FLOOR: Final = 2.25
 """The least skewness assumed. Exponential numbers have 2; a ninth more covers lognormal samples that look symmetric."""
 HIDDEN: Final = 2.5
-"""How much more skewed numbers may be than a sample of them looks."""
+"""The factor by which numbers may be more skewed than a sample of them."""
 _EVEN: Final = 1e-9
-"""Skewness below which numbers lean to neither side."""
+"""The skewness below which numbers count as symmetric."""
 _SAME: Final = 1e-13
-"""Of a sum of squares: what the sum of squared differences is below is rounding."""
+"""A sum of squared differences below this share of the sum of squares is rounding error."""
 
 
 class IntervalEnds(NamedTuple):
-    """The ends of an interval, an entry a group; nan where the data do not bound it."""
+    """The ends of an interval, one entry per group; nan if the data do not bound the end."""
 
     low: Array
     high: Array
@@ -63,9 +64,9 @@ def reach(n: int, confidence: float = CONFIDENCE) -> float:
 
 
 def mean_ends(n: Any, mean: Array, squares: Array, cubes: Array, reach: Any) -> IntervalEnds:
-    """The least an interval of a mean must hold, of n numbers with these sums of squared and cubed differences from it.
+    """The least interval of a mean of n numbers with these sums of squared and cubed differences from the mean.
 
-    `reach`: that of n at the confidence asked for. Arrays of one shape, or numbers.
+    `reach`: the function `reach` of n at the wanted confidence. All arguments are arrays of one shape, or numbers.
     """
     import numpy
 
@@ -76,8 +77,8 @@ def mean_ends(n: Any, mean: Array, squares: Array, cubes: Array, reach: Any) -> 
         scale = numpy.sqrt(squares) / n
 
         def end(side: int) -> Array:
-            near = _along(lean, side * reach)
-            leaning = _along(side * far, side * reach)
+            near = _curved(lean, side * reach)
+            leaning = _curved(side * far, side * reach)
             further = side * numpy.maximum(side * near, side * leaning)  # an open end stays open
             found: Array = mean + scale * numpy.where(side * lean >= -_EVEN, further, near)
             return numpy.where((n < LEAST) | (squares <= 0), numpy.nan, found)
@@ -85,8 +86,8 @@ def mean_ends(n: Any, mean: Array, squares: Array, cubes: Array, reach: Any) -> 
         return IntervalEnds(end(-1), end(1))
 
 
-def _along(lean: Array, reach: Any) -> Array:
-    """w / (1 - a w)^2, nan where 1 - a w is not positive."""
+def _curved(lean: Array, reach: Any) -> Array:
+    """w / (1 - a w)^2, nan if 1 - a w is not positive."""
     import numpy
 
     w = lean + reach
@@ -108,7 +109,7 @@ def of_values(values: Array, confidence: float = CONFIDENCE) -> IntervalEnds:
 
 
 def known(mean: Array, n: Any, ends: IntervalEnds) -> IntervalEnds:
-    """Those of a mean; for numbers that are all equal the mean itself, if something else differs."""
+    """The ends of a mean. If all numbers are equal, both ends are the mean, because another number of the ratio differs."""
     import numpy
 
     alike = numpy.isnan(ends.low) & numpy.isnan(ends.high) & (n >= LEAST)
@@ -116,7 +117,7 @@ def known(mean: Array, n: Any, ends: IntervalEnds) -> IntervalEnds:
 
 
 def ratio_ends(x: Array, of_x: IntervalEnds, y: Array, of_y: IntervalEnds, correlation: Array) -> IntervalEnds:
-    """The least an interval of the ratio of two means, x / y, must hold (MOVER-R); x must not be negative, y positive.
+    """The least interval of the ratio of two means, x / y (MOVER-R). x must not be negative, and y must be positive.
 
     `of_x` and `of_y` are the ends of the means. If y may be 0, the ratio has no high end.
     """

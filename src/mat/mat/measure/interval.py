@@ -40,7 +40,7 @@ def wilson(successes: int, n: int, confidence: float = CONFIDENCE) -> Estimate:
 def clopper_pearson(successes: int, n: int, confidence: float = CONFIDENCE) -> Estimate:
     """The share of successes with the exact binomial interval, which never covers less often than stated.
 
-    Source: C. J. Clopper, E. S. Pearson, Biometrika 26 (1934), by scipy.
+    Source: C. J. Clopper, E. S. Pearson, Biometrika 26 (1934). scipy computes it.
     """
     _check(successes, n, confidence)
     if n == 0:
@@ -68,9 +68,9 @@ def exact(estimate: Estimate) -> Estimate:
 def t_reach(degrees: int, confidence: float = CONFIDENCE) -> float:
     """How many standard errors a two-sided t interval reaches, with a whole number of degrees of freedom.
 
-    By the finite series of the distribution (M. Abramowitz, I. Stegun, 26.7.3 and 26.7.4), inverted by halving; above
-    `_SERIES` degrees by the expansion 26.7.5. Written out, as Wilson's is, because summaries need it and scipy is slow to
-    import; the tests hold it to scipy.stats.t within 1e-9.
+    It uses the finite series of the distribution (M. Abramowitz, I. Stegun, 26.7.3 and 26.7.4), inverted by bisection, and the
+    expansion 26.7.5 above `_SERIES` degrees. Like Wilson's interval it is written out, because summaries need it and scipy is
+    slow to import; the tests compare it with scipy.stats.t within 1e-9.
     """
     if degrees < 1:
         raise SpecError(what=f"{degrees} degrees of freedom", why="a spread needs two observations", fix="use two or more")
@@ -81,14 +81,14 @@ def t_reach(degrees: int, confidence: float = CONFIDENCE) -> float:
         return z + first / degrees + second / degrees**2 + third / degrees**3
     low, high = 0.0, math.pi / 2
     while (middle := (low + high) / 2) not in (low, high):
-        low, high = (middle, high) if _within(middle, degrees) < confidence else (low, middle)
+        low, high = (middle, high) if _central_probability(middle, degrees) < confidence else (low, middle)
     return math.sqrt(degrees) * math.tan(low)
 
 
 _SERIES: Final = 400
 
 
-def _within(angle: float, degrees: int) -> float:
+def _central_probability(angle: float, degrees: int) -> float:
     """Pr(|T| < sqrt(degrees) tan(angle)): the series in cos(angle)."""
     square, odd = math.cos(angle) ** 2, degrees % 2
     term = total = math.cos(angle) if odd else 1.0

@@ -1,19 +1,19 @@
 """Is the new configuration no worse than the old one by more than a tolerance, looked at after every unit (A6.7)?
 
-A pair is one run under each configuration; it is -1 where the new one lost what the old one had, 1 where it gained, else 0. A
+A pair is one run under each configuration. It is -1 if the new one lost what the old one had, 1 if it gained it, else 0. A
 unit is what is drawn independently: a pair, or all pairs under one seed, whose tests may share every random draw. D is the mean
 of a unit's pairs, d the mean of D's expectations over the units looked at, t the tolerance. "Kept" claims d > -t, "lost" claims
-d < -t. Each claim is a bet against its opposite. Of a capital of 1 the share f is staked on every unit, at odds that are fair
-where the opposite holds at its nearest, d = -t:
+d < -t. Each claim is a bet against its opposite. Of a capital of 1, the share f is staked on every unit, at odds that are
+fair at the boundary of the opposite, d = -t:
 
     kept:  K = mean over f of  prod (1 - f + f (1 + D)/(1 - t))
     lost:  K = mean over f of  prod (1 - f + f (1 - D)/(1 + t))
 
-Where the opposite is true K is at most a martingale of mean 1: the geometric mean of factors that are linear in D is at most
-their arithmetic mean, so the units' expectations may differ from each other (tests are not alike) as long as their mean is
-d. By Ville's inequality K then reaches 1/alpha at any time with probability alpha at most: one may look after every unit, and
-stop at the first answer. All d that neither bet refutes are a confidence sequence. f is averaged over a few fixed shares, so
-K does not depend on the order of the units; decisions are exact, in whole numbers.
+If the opposite is true, K is at most a martingale of mean 1: the geometric mean of factors that are linear in D is at most
+their arithmetic mean, so the units' expectations may differ from each other (tests are not alike) as long as their mean is d.
+By Ville's inequality, K then ever reaches 1/alpha with probability alpha at most, so it is valid to look after every unit and
+stop at the first answer. The values of d that neither bet refutes form a confidence sequence. f is averaged over a few fixed
+shares, so K does not depend on the order of the units; decisions are exact, in whole numbers.
 
 Sources: J. Ville (1939); I. Waudby-Smith, A. Ramdas, J. R. Statist. Soc. B 86 (2024) 1: means of bounded variables by betting,
 there with f as a predictable sequence, here as in their mixture over a grid; S. Howard et al., Ann. Statist. 49 (2021), 3.
@@ -42,11 +42,11 @@ MOST_UNITS: Final = 100_000
 """The largest number of further units that is computed."""
 _WHOLE: Final = 16
 _STAKES: Final = ((16, 8), (12, 2), (8, 2), (4, 2), (2, 1), (1, 1))
-"""Shares f of the capital with their weights, in sixteenths. All on one half decides soonest if nothing is lost."""
+"""Shares f of the capital with their weights, in sixteenths. The stake of everything decides soonest if nothing is lost."""
 
 
 def units_of(pairs: Iterable[tuple[Hashable, int]]) -> dict[Fraction, int]:
-    """The units that pairs make up, each given as (its unit, -1 | 0 | 1)."""
+    """The units of pairs, which are given as (unit, -1 | 0 | 1)."""
     parts: dict[Hashable, list[int]] = {}
     for unit, difference_of_pair in pairs:
         parts.setdefault(unit, []).append(difference_of_pair)
@@ -92,7 +92,7 @@ def further(units: Units, tolerance: Fraction, alpha: Fraction) -> int | None:
 
 
 def difference(units: Units, confidence: Fraction = CONFIDENCE) -> Estimate:
-    """d, with an interval that may be looked at after every unit. Half of 1 - confidence a side."""
+    """d, with an interval that is valid after every unit, and half of 1 - confidence on each side."""
     _check(Fraction(1, 2), 1 - confidence)
     n = sum(units.values())
     if not n:
@@ -100,13 +100,13 @@ def difference(units: Units, confidence: Fraction = CONFIDENCE) -> Estimate:
     value = float(sum((size * count for size, count in units.items()), Fraction(0)) / n)
     least = _log_of(2 / (1 - confidence))
     return Estimate(
-        value=value, low=_end(units, 1, value, least), high=-_end(units, -1, -value, least), n=n,
+        value=value, low=_interval_end(units, 1, value, least), high=-_interval_end(units, -1, -value, least), n=n,
         confidence=float(confidence), method=METHOD,
     )  # fmt: skip
 
 
 def _reaches(units: Units, side: int, fair: Fraction, least: Fraction) -> bool:
-    """Whether the capital is `least` or more, in whole numbers: stakes and weights are sixteenths. `side` -1 turns D round."""
+    """Whether the capital is `least` or more, in whole numbers: stakes and weights are sixteenths. `side` -1 negates D."""
     p, q = fair.numerator, fair.denominator
     sizes = [(1 + side * size, count) for size, count in units.items()]
     total, whole = 0, _WHOLE
@@ -119,8 +119,8 @@ def _reaches(units: Units, side: int, fair: Fraction, least: Fraction) -> bool:
     return total * least.denominator >= least.numerator * whole
 
 
-def _end(units: Units, side: int, value: float, least: float) -> float:
-    """The lowest mean of D (turned round where `side` is -1) that the bet does not refute, by halving from -1 to `value`."""
+def _interval_end(units: Units, side: int, value: float, least: float) -> float:
+    """The lowest mean of D (of -D if `side` is -1) that the bet does not refute, by bisection between -1 and `value`."""
     outer, inner = -1.0, value
     while True:
         middle = (outer + inner) / 2
@@ -133,7 +133,7 @@ def _end(units: Units, side: int, value: float, least: float) -> float:
 
 
 def _log_capital(units: Units, side: int, fair: float) -> float:
-    """The logarithm of the capital, for ends of intervals; -inf where all is lost."""
+    """The logarithm of the capital, for ends of intervals; -inf if all is lost."""
     parts = [_log_stake(units, side, fair, stake / _WHOLE, weight / _WHOLE) for stake, weight in _STAKES]
     most = max(parts)
     return most if math.isinf(most) else most + math.log(math.fsum(math.exp(part - most) for part in parts))

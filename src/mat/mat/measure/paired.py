@@ -1,7 +1,7 @@
 """Two conditions on the same tasks and seeds: McNemar's exact test with its table, and differences with intervals (A6.3).
 
 A pair is one run under each condition. A crash outside the system is not an effect of a condition: a pair with such a run is
-counted separately, by side and reason, and enters no number. The same holds for a pair that nothing judges on a side.
+counted separately, by side and reason, and enters no other number. So is a pair with a run that nothing judges.
 """
 
 from __future__ import annotations
@@ -138,7 +138,7 @@ def _gap(upper: float | None, lower: float | None) -> float:
 
 
 def _correlation(table: PairTable) -> float:
-    """Phi of the table, with Newcombe's continuity correction where it is positive."""
+    """Phi of the table, with Newcombe's continuity correction if it is positive."""
     a, b, c, d = table.both, table.only_old, table.only_new, table.neither
     scale = (a + b) * (c + d) * (a + c) * (b + d)
     if not scale:
@@ -159,14 +159,14 @@ def compare_rows(
     before, after = _by_key(old, key, "old"), _by_key(new, key, "new")
     pairs: list[tuple[bool, bool]] = []
     apart: Counter[tuple[Side, str]] = Counter()
-    for place in before.keys() & after.keys():  # counted only: no order comes out of it
+    for place in before.keys() & after.keys():  # only counted, so the order does not matter
         facts: list[bool] = []
         for side, row in (("old", before[place]), ("new", after[place])):
-            said = None if row.infrastructure else fact(row)
-            if said is None:
+            value = None if row.infrastructure else fact(row)
+            if value is None:
                 apart["old" if side == "old" else "new", row.infrastructure or "unjudged"] += 1
             else:
-                facts.append(said)
+                facts.append(value)
         if len(facts) == 2:
             pairs.append((facts[0], facts[1]))
     found = paired_shares(pairs, confidence=confidence)
@@ -191,7 +191,7 @@ def _by_key(rows: Iterable[RunRow], key: Callable[[RunRow], Hashable], side: str
 def paired_difference(
     pairs: Iterable[tuple[float, float]], *, by: Iterable[Hashable] | None = None, confidence: float = CONFIDENCE
 ) -> Estimate:
-    """The mean of new minus old over pairs (old, new), by the paired bootstrap: pairs, or tasks with theirs, are resampled."""
+    """The mean of new minus old over pairs (old, new), by the paired bootstrap over pairs, or over tasks with their pairs."""
     return paired_contrast(((old, 1, new, 1) for old, new in pairs), by=by, confidence=confidence)
 
 
@@ -200,10 +200,10 @@ def paired_contrast(
 ) -> Estimate:
     """The difference of two ratios, new minus old, over pairs (x, y, x', y'): sum x' / sum y' - sum x / sum y.
 
-    As tokens per success before and after. By the paired percentile bootstrap, expanded and guarded (`mat.measure.bootstrap`);
-    None if a denominator is 0, ends as in that module.
+    For example, tokens per success before and after. It uses the paired percentile bootstrap, expanded and guarded as in
+    `mat.measure.bootstrap`. The value is None if a denominator is 0; ends are as in that module.
     """
-    units = _summed(pairs, by)
+    units = _units(pairs, by)
     n, method = len(units), "paired bootstrap" + (" by task" if by is not None else "")
     x, y, other_x, other_y = (sum((Fraction(unit[place]) for unit in units), Fraction(0)) for place in range(4))
     if not y or not other_y:
@@ -222,7 +222,7 @@ def paired_contrast(
 
 
 def _guard(units: Sequence[tuple[float, float, float, float]], confidence: float) -> IntervalEnds:
-    """The least the interval must hold, by the influence of each unit on the difference."""
+    """The least interval, from the influence of each unit on the difference."""
     import numpy
 
     x, y, other_x, other_y = numpy.array(units, dtype=float).T
@@ -230,7 +230,7 @@ def _guard(units: Sequence[tuple[float, float, float, float]], confidence: float
     return guard.of_values(new - old + (other_x - new * other_y) / other_y.mean() - (x - old * y) / y.mean(), confidence)
 
 
-def _summed(
+def _units(
     pairs: Iterable[tuple[float, float, float, float]], by: Iterable[Hashable] | None
 ) -> Sequence[tuple[float, float, float, float]]:
     if by is None:

@@ -16,15 +16,15 @@ from mat.measure.rows import DecisionRow, RunCondition, RunRow
 Under: TypeAlias = Literal["nominal", "faults"]
 DECISIONS: Final[tuple[MediationDecision, ...]] = get_args(MediationDecision)
 _FREEDOM: Final[dict[MediationDecision, int]] = {"block": 0, "rewrite": 1, "allow": 2}
-"""How permissive a decision is. A change to more is a loosening, to less a tightening."""
+"""How permissive a decision is. A change to a more permissive one is a loosening, the opposite a tightening."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunOutcome:
-    """The outcome of one run: the line of a report by which two reports are compared.
+    """The outcome of one run, as a report states it, for the comparison of two reports.
 
-    `success` is Y, None if nothing judges it; `outcome` that of all hard contracts; `broken` the hard contracts it breaks.
-    `schedule`, `armed`, `decisions` and `variant` are as in RunRow; "" if an older report does not state the variant.
+    `success` is Y, None if nothing judges it; `outcome` the outcome of all hard contracts; `broken` the hard contracts it
+    breaks. `schedule`, `armed`, `decisions` and `variant` are as in RunRow; "" if an older report does not state the variant.
     """
 
     item: str
@@ -57,8 +57,8 @@ class RunPair:
 class Comparison:
     """One aspect over matched runs.
 
-    `old` and `new`: the share that has it, under each configuration. `rate`: the regression rate R_reg, those that lost
-    it among those that had it. `p_value`: McNemar's exact test, two-sided, of old = new; None if no pair
+    `old` and `new`: the share of runs that have it, under each configuration. `rate`: the regression rate R_reg, the share of
+    runs that lost it among those that had it. `p_value`: McNemar's exact test, two-sided, of old = new; None if no pair
     differs. Runs of one item under several seeds or schedules are dependent, but intervals and test assume independence.
     """
 
@@ -73,7 +73,7 @@ class Comparison:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Transition:
-    """Matched actions whose decision was `old` and is `new`."""
+    """The number of matched actions whose decision changed from `old` to `new`."""
 
     old: MediationDecision
     new: MediationDecision
@@ -102,7 +102,7 @@ class GovernanceComparison:
     """Decisions on the actions that both configurations propose at the same site of the same run.
 
     `table` holds all nine transitions, `changed` the share of matched actions with another decision. `loosened` and
-    `tightened` of the matched; `only_old` and `only_new` count actions that only one of them proposes.
+    `tightened` count matched actions; `only_old` and `only_new` count actions that only one of them proposes.
     """
 
     matched: int
@@ -125,10 +125,10 @@ class Disarmed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Regression:
-    """The comparison of two reports. `runs` and `items` count what is in both; `unjudged` runs without a success on a side.
+    """The comparison of two reports. `runs` and `items` are in both; `unjudged` runs have no success on a side.
 
     `high` is about actions of high impact, `all_actions` about all. `only_old` and `only_new` name items that have no run in
-    the other report, `variants` the governance variants ("none -> shield") of runs that were under another one then.
+    the other report, `variants` the governance variants ("none -> shield") of runs whose variant changed.
     """
 
     under: Under
@@ -176,9 +176,9 @@ def outcome_of(row: RunRow) -> RunOutcome:
 def compare(old: Iterable[RunOutcome], new: Iterable[RunOutcome], *, under: Under = "nominal") -> Regression:
     """Compare the outcomes of two configurations on the same items, seeds and schedules.
 
-    `under` nominal: the runs without a schedule. `under` faults: replays, and the schedules that both searches executed.
+    `under="nominal"`: runs without a schedule. `under="faults"`: replays, and schedules that both searches executed.
     Source: Sec. V-D c. Pass(x, kappa) = 1 if the run succeeds and keeps all its hard contracts; a contract that could
-    not be judged is not kept. The unit is the run.
+    not be judged counts as not kept. The unit is the run.
     """
     before, after = _by_key(old, under), _by_key(new, under)
     keys = sorted(before.keys() & after.keys())
@@ -206,7 +206,7 @@ def compare(old: Iterable[RunOutcome], new: Iterable[RunOutcome], *, under: Unde
 
 
 def other_variants(pairs: Iterable[tuple[RunOutcome, RunOutcome]]) -> tuple[str, ...]:
-    """The governance variants that differ between the sides of pairs: a change of governance, or a comparison by mistake."""
+    """The governance variants that differ within pairs, because governance changed or the wrong runs are compared."""
     found = {
         f"{old.variant} -> {new.variant}" for old, new in pairs if old.variant and new.variant and old.variant != new.variant
     }
@@ -218,7 +218,7 @@ _Pairs: TypeAlias = Sequence[tuple[RunOutcome, RunOutcome]]
 
 
 def _by_key(outcomes: Iterable[RunOutcome], under: Under) -> dict[_Key, RunOutcome]:
-    """By item, seed and schedule. A replay takes precedence over the same schedule in a search, because it has decisions."""
+    """The outcomes by item, seed and schedule. A replay takes precedence over a search, because it has decisions."""
     found: dict[_Key, RunOutcome] = {}
     for outcome in outcomes:
         if (outcome.condition == "nominal" and not outcome.schedule) is not (under == "nominal"):
@@ -257,7 +257,7 @@ def _pair(outcome: RunOutcome, why: str) -> RunPair:
 
 
 def _why(worse: RunOutcome, aspect: str) -> str:
-    """What is wrong with the worse run of a pair."""
+    """Why the worse run of a pair is worse."""
     reasons = []
     if aspect != "compliance" and not worse.success:
         reasons.append("the task fails")
@@ -274,7 +274,7 @@ def _governance(pairs: _Pairs, *, only_high: bool) -> GovernanceComparison:
     for one, other in pairs:
         before, after = ({row.site: row for row in side.decisions} for side in (one, other))
         shared = before.keys() & after.keys()
-        # an action that one side calls high counts as high: lowering its label must not hide what happens to it
+        # An action that is high on one side counts as high, so that a lowered label hides no change.
         risky = {site for side in (before, after) for site, row in side.items() if row.impact == "high" or not only_high}
         alone[0] += len((before.keys() - shared) & risky)
         alone[1] += len((after.keys() - shared) & risky)

@@ -24,15 +24,15 @@ from mat.measure.rows import RunRow, counted
 _Key = TypeVar("_Key", int, str)
 TimeUnit: TypeAlias = Literal["steps", "ms"]
 IntervalMethod: TypeAlias = Literal["wilson", "clopper-pearson", "by task"]
-"""The interval of a share of runs: Wilson's; the exact one; Wilson's at the effective number of (dependent) runs."""
+"""The interval of a share of runs: Wilson's, the exact one, or Wilson's at the effective number of dependent runs."""
 _NOT_TERMINATED: Final = frozenset(("horizon", "deadlock"))
 _PROGRESS: Final = "progress."
-"""The family of the templates that watch for coordination collapse."""
+"""The prefix of the ids of contracts against coordination collapse."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepCount:
-    """In how many runs a contract was first broken at a step."""
+    """The number of runs in which a contract was first broken at a step."""
 
     step: int
     runs: int
@@ -42,9 +42,9 @@ class StepCount:
 class ContractProfile:
     """How one contract fails over a set of runs.
 
-    `frequency`: share of runs that break it. `first_step`: the mode of its first violating step over those runs, the earlier
-    of equals. `action_kind` and `agent`: the most frequent at those first steps, by name among equals. `first_steps`: how
-    often each step was the first, by step.
+    `frequency`: share of runs that break it. `first_step`: the mode of its first violating step over those runs, the earliest
+    if there are several. `action_kind` and `agent`: the most frequent ones at those first steps, the first by name if
+    tied. `first_steps`: how often each step was the first, by step.
     """
 
     contract: str
@@ -75,7 +75,7 @@ class MediationShares:
 
 
 def infrastructure(rows: Iterable[RunRow]) -> tuple[ShareOf, ...]:
-    """Infrastructure failures by their reason, as shares of all failures of that sort; empty without one."""
+    """Infrastructure failures by reason, as shares of all infrastructure failures; empty if there are none."""
     return shares(row.infrastructure for row in rows if row.infrastructure)
 
 
@@ -90,7 +90,7 @@ def success(rows: Iterable[RunRow], *, interval: IntervalMethod = "wilson") -> E
 def success_at(rows: Iterable[RunRow], k: int) -> Estimate:
     """Success@k = 1/N sum_i I{max_{j <= k} Y(x_i, z_j, delta) = 1} (Sec. V-C 1b): share of tasks solved in their first k runs.
 
-    A task is an item under one schedule delta; its runs come in the order of their seeds, then as given. Tasks with fewer than
+    A task is an item under one schedule delta; its runs are ordered by seed, then as given. Tasks with fewer than
     k judged runs are left out; n counts the others.
     """
     solved = [any(found[:k]) for found in _by_task(rows, k)]
@@ -98,9 +98,9 @@ def success_at(rows: Iterable[RunRow], k: int) -> Estimate:
 
 
 def success_at_unbiased(rows: Iterable[RunRow], k: int) -> Estimate:
-    """Success@k by all runs of a task: the mean over tasks of 1 - C(n - c, k) / C(n, k), of n runs with c successes.
+    """Success@k from all runs of a task: the mean over tasks of 1 - C(n - c, k) / C(n, k), of n runs with c successes.
 
-    Unbiased, and steadier than the first k alone. Source: M. Chen et al. (2021), arXiv 2107.03374, Eq. 1.
+    It is unbiased, and varies less than success@k of the first k runs. Source: M. Chen et al. (2021), arXiv 2107.03374, Eq. 1.
     """
     return share_of(
         1 - Fraction(math.comb(len(found) - sum(found), k), math.comb(len(found), k)) for found in _by_task(rows, k)
@@ -116,12 +116,12 @@ def pass_hat(rows: Iterable[RunRow], k: int) -> Estimate:
 
 
 def runs_per_task(rows: Iterable[RunRow]) -> int:
-    """The largest k that every task with a judged run has runs for; 0 without any."""
+    """The largest k for which every task with judged runs has k of them; 0 if there are none."""
     return min(map(len, _by_task(rows, 1)), default=0)
 
 
 def _by_task(rows: Iterable[RunRow], k: int) -> list[list[bool]]:
-    """Y of the runs of each task with k judged runs or more, by seed. Repeated runs under one seed stay as given."""
+    """Y of the runs of each task with at least k judged runs, by seed. Repeated runs under one seed keep their order."""
     if k < 1:
         raise SpecError(what=f"k={k}", why="success@k is about k runs of a task", fix="use k >= 1")
     by_task: dict[tuple[str, str], list[tuple[int, bool]]] = {}
@@ -145,7 +145,7 @@ def collapse(
 ) -> Estimate:  # fmt: skip
     """Share of runs that collapse: Term = 0, or a progress contract broken (Eq. 2).
 
-    `contracts` names those contracts; by default all whose id begins with "progress.", as the templates have it.
+    `contracts` names those contracts; by default all whose id begins with "progress.", like those of the templates.
     """
 
     def collapsed(row: RunRow) -> bool:
@@ -163,7 +163,7 @@ def violation_rate(rows: Iterable[RunRow], *, interval: IntervalMethod = "wilson
 
 
 def case_violations(rows: Iterable[RunRow]) -> Estimate:
-    """Share of cases that break a hard contract, of runs that hold several cases; clustered by run, which they share."""
+    """Share of cases that break a hard contract, in runs with several cases; clustered by run."""
     clusters = [[case.first_failure is not None for case in row.cases] for row in counted(rows)]
     return clustered([(sum(cluster), len(cluster)) for cluster in clusters])
 
@@ -182,7 +182,7 @@ def profile(rows: Sequence[RunRow]) -> tuple[ContractProfile, ...]:
     firsts: dict[tuple[str, Severity], list[tuple[int, str, str]]] = {}
     for row in kept:
         seen: set[tuple[str, Severity]] = set()
-        for found in row.violations:  # by step, so the first of a contract is its first
+        for found in row.violations:  # violations are in the order of steps
             key = (found.contract, found.severity)
             if key not in seen:
                 seen.add(key)
@@ -207,14 +207,14 @@ def profile(rows: Sequence[RunRow]) -> tuple[ContractProfile, ...]:
 def first_violations(rows: Iterable[RunRow], *, severity: Severity | None = None) -> FirstViolations:
     """The first violation of each failing run, one that breaks a hard contract (Sec. V-C 2c).
 
-    Of any monitored contract, as the definition has it; `severity` looks at those of one severity alone. Runs that do not fail
-    are those `without` a step.
+    It can be of any monitored contract, as in the definition; `severity` restricts it to one severity. Runs that do not fail
+    are counted as `without` a step.
     """
     kept = counted(rows)
     failing = [row for row in kept if row.hard]
     firsts = [
         next((found for found in row.violations if severity in (None, found.severity)), None) for row in failing
-    ]  # by step: the first is the first
+    ]  # violations are in the order of steps
     found = [first for first in firsts if first is not None]
     return FirstViolations(
         steps=distribution([*(first.step for first in found), *([None] * (len(kept) - len(found)))]),
@@ -224,12 +224,12 @@ def first_violations(rows: Iterable[RunRow], *, severity: Severity | None = None
 
 
 def steps_to_termination(rows: Iterable[RunRow]) -> Distribution:
-    """Steps of the runs that end by themselves; those stopped at the horizon or in a deadlock are `without`."""
+    """Steps of the runs that terminate; those stopped at the horizon or in a deadlock count as `without`."""
     return distribution(row.steps if _terminated(row) else None for row in counted(rows))
 
 
 def steps_to_failure(rows: Iterable[RunRow]) -> Distribution:
-    """Steps up to and with the first that breaks a hard contract; runs that break none are `without`."""
+    """Steps up to and including the first that breaks a hard contract; runs that break none count as `without`."""
     return distribution(None if row.first_failure is None else row.first_failure + 1 for row in counted(rows))
 
 
@@ -238,7 +238,7 @@ def steps_to_failure(rows: Iterable[RunRow]) -> Distribution:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lifetime:
-    """One episode: its length until its first failure, or until its end without one (then it is censored)."""
+    """One episode: its length until its first failure, or until its end if it has none (then it is censored)."""
 
     length: int
     failed: bool
@@ -247,11 +247,11 @@ class Lifetime:
 def lifetimes(rows: Iterable[RunRow], *, unit: TimeUnit = "steps") -> tuple[Lifetime, ...]:
     """F_r of each episode r: MAT steps, or run milliseconds, until the first failure or the end (Sec. V-D b).
 
-    An episode is a sequence of tasks over which state is carried: all runs of one condition, variant and schedule that share
-    `episode` and seed, by `place`, equal places as given. The rows are of one configuration (tasks that arm other contracts are
-    of the same, though their digests differ). A run outside any is an episode of its own, as is one whose body goes through
-    several cases (`RunRow.cases`). The failing step counts. What comes after the first failure does not, nor do runs whose
-    infrastructure failed: they end their episode before its failure.
+    An episode is a sequence of tasks that share state: all runs of one condition, variant and schedule with the same `episode`
+    and seed, ordered by `place`, then as given. The rows must be of one configuration (tasks may arm different contracts, so
+    digests may differ). A run without an episode is an episode of its own, as is one whose body goes through several cases
+    (`RunRow.cases`). The failing step counts. Steps after the first failure do not count. A run with an infrastructure failure
+    does not count either; it ends its episode before any failure.
     """
     episodes: dict[tuple[object, ...], list[RunRow]] = {}
     for index, row in enumerate(rows):
@@ -275,9 +275,9 @@ def _lifetime(rows: Sequence[RunRow], unit: TimeUnit) -> Lifetime | None:
 
 
 def mtbf(rows: Iterable[RunRow], *, unit: TimeUnit = "steps") -> Estimate:
-    """MTBF = 1/R sum_r F_r as defined in Sec. V-D b: the plain mean; an episode without a failure counts with its length.
+    """MTBF = 1/R sum_r F_r as defined in Sec. V-D b: the plain mean. An episode without a failure counts with its length.
 
-    With such episodes it is too low, because they would have continued. See `mtbf_censored`.
+    Such episodes make it too low, because they would have continued. See `mtbf_censored`.
     """
     return mean_of(life.length for life in lifetimes(rows, unit=unit))
 
@@ -323,7 +323,7 @@ def _share(facts: Iterable[tuple[RunRow, bool]], interval: IntervalMethod) -> Es
 
 
 def _mode(values: Iterable[_Key]) -> _Key:
-    """The most frequent value; of equals the smallest."""
+    """The most frequent value, the smallest if several are."""
     counts = Counter(values)
     most = max(counts.values())
     return min(value for value, count in counts.items() if count == most)

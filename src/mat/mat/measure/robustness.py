@@ -2,24 +2,24 @@
 
     R(B) = 1 / (N S) sum_i sum_s Y(x_i, z_s, delta*(B)),  cost(delta*(B)) <= B
 
-over items i and what was searched of them, s. Two ways to select delta*(B), and two readings of Y: success of the task, and
-compliance (no hard contract is broken).
+over items i and searches s of each item. There are two ways to select delta*(B), and two meanings of Y: success of the task,
+and compliance (no hard contract is broken).
 
 random: delta*(B) is the longest part within B of a random chain (mat_search.curve); an item's value is the mean over chains.
-adversarial: delta*(B) is the worst of all executed schedules that cost at most B. They are nested in B, so it never rises.
+adversarial: delta*(B) is the worst executed schedule that costs at most B, so the curve never rises.
 
-Unproven items. An item that did not fail within B, and whose search did not cover everything up to B, may fail under a schedule
+Unproven items: an item that did not fail within B, and whose search did not cover everything up to B, may fail under a schedule
 that was not tried: the curve counts it as kept, so its value is an upper bound of R ("not worse than searched"). Its interval
 is still valid: the low end is that of the curve on which all such items fail.
 
 Intervals are over items, because runs of one item are dependent:
-- where every item's value is 0 or 1: Wilson.
+- if every item's value is 0 or 1: Wilson's.
 - means of other values: the percentile bootstrap over items (scipy), at the level that makes up for its narrowness with few
   items: its quantiles are taken at Phi(-sqrt(n / (n - 1)) t) (T. Hesterberg, The American Statistician 69 (2015), the expanded
-  percentile interval). It reaches at least as far as `mat.measure.guard` asks, and at most as that of a coin.
+  percentile interval). It is at least as wide as `mat.measure.guard` requires, and at most as wide as that of a coin.
 - means of fewer than `FEW` items, or of equal values: Wilson's for a coin, rounded outwards. Of all distributions on [0, 1]
-  with a given mean a coin varies most, so this one is too wide rather than too narrow.
-They hold point by point, not for the whole curve at once.
+  with a given mean, a coin varies most, so this interval is too wide rather than too narrow.
+Each interval holds for its point, not for the whole curve at once.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ ALL: Final = "all"
 """The category of the curve over all items."""
 RESAMPLES: Final = 9_999
 _CELLS: Final = 2_000_000
-"""Numbers drawn at once by a bootstrap."""
+"""How many numbers a bootstrap draws at once."""
 _PESSIMIST: Final = ", unproven items fail at the low end"
 _Values: TypeAlias = tuple[Fraction, ...]
 """An item's value at each budget from 0 on."""
@@ -58,7 +58,7 @@ class CurveRow:
     """The contribution of one search of one item to the curves.
 
     `budget`: the largest cost that was searched. `bound`: the cost up to which the search is proven complete, -1
-    without a proof. `lives`: executed schedules, or their frontier. `chains`: random ones, grown to `budget`.
+    without a proof. `lives`: executed schedules, or their frontier. `chains`: random schedules, extended up to `budget`.
     """
 
     item: str
@@ -71,7 +71,7 @@ class CurveRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CurvePoint:
-    """R at one budget. `proven`: the value is R itself, not an upper bound; None on random curves, which bound nothing."""
+    """R at one budget. `proven`: the value is R itself, not an upper bound; None on random curves."""
 
     budget: int
     estimate: Estimate
@@ -83,7 +83,7 @@ class Curve:
     """R(B) of one category at every whole budget from 0 to the largest.
 
     `area`: the area under R over [0, Bmax], as a share of Bmax. Costs are whole numbers, so R is a step function and the area
-    is the mean of R(0), ..., R(Bmax - 1); R(0) where Bmax is 0. `area_proven` as `proven` of the points it is made of.
+    is the mean of R(0), ..., R(Bmax - 1); R(0) if Bmax is 0. `area_proven` is like `proven`, for these points.
     """
 
     category: str
@@ -103,7 +103,7 @@ class Curve:
         return self.last.budget
 
     def at(self, budget: int) -> CurvePoint:
-        """R(B); SpecError beyond what was searched."""
+        """R(B). SpecError beyond the searched budget."""
         if not 0 <= budget <= self.largest:
             raise SpecError(
                 what=f"R({budget}) is not known", why=f"the curve goes from 0 to {self.largest}", fix="search further"
@@ -120,7 +120,7 @@ def curve_row(
     lives: Iterable[Lived],
     chains: Iterable[Chain] = (),
 ) -> CurveRow:
-    """The row of a finished search, small enough to send: it keeps only the lives that decide the curve.
+    """The row of a finished search. To stay small, it keeps only the lives that decide the curve.
 
     Executions of chains count as lives too, so the worst of all is never above the random schedules.
     """
@@ -131,12 +131,12 @@ def curve_row(
 
 
 def curves(rows: Iterable[CurveRow], *, budget: int | None = None, confidence: float = CONFIDENCE) -> tuple[Curve, ...]:
-    """The curves of each category and over all, success and compliance apart; random ones only where there are chains.
+    """The curves of each category and of all items, for success and for compliance; random curves only if there are chains.
 
-    They end at the smallest budget that any item was searched to, or at `budget`. An item takes part in a curve where it has a
-    value at every budget of it, so that all points speak of the same items. Several rows of one item count as one item, whose
-    value is their mean. A category without a single such item has None, with n = 0. Categories come in order of their names,
-    "all" last; items without a category, and of one that is called "all", count in "all" alone.
+    They end at the smallest budget to which any item was searched, or at `budget`. An item takes part in a curve only if it has
+    a value at every budget, so that all points are about the same items. Several rows of one item count as one item, whose
+    value is their mean. A category without such an item has None, with n = 0. Categories are ordered by name, with "all" last;
+    items without a category, or with a category called "all", count only in "all".
     """
     found = sorted((row for row in rows if row.lives or row.chains), key=lambda row: (row.category, row.item))
     if not found:
@@ -146,14 +146,14 @@ def curves(rows: Iterable[CurveRow], *, budget: int | None = None, confidence: f
     kinds = tuple(kind for kind in KINDS if any(row.chains if kind == "random" else row.lives for row in found))
     categories = dict.fromkeys(row.category for row in found if row.category not in ("", ALL))
     return tuple(
-        _curve(_of(found, category), category, kind, measure, largest, confidence)
+        _curve(_rows_of(found, category), category, kind, measure, largest, confidence)
         for category in (*categories, ALL)
         for measure in MEASURES
         for kind in kinds
     )
 
 
-def _of(rows: Sequence[CurveRow], category: str) -> list[CurveRow]:
+def _rows_of(rows: Sequence[CurveRow], category: str) -> list[CurveRow]:
     return [row for row in rows if category in (ALL, row.category)]
 
 
@@ -173,10 +173,10 @@ def _curve(
 ) -> Curve:  # fmt: skip
     if kind == "random":
         values = _by_item([(row.item, _random(row, measure, largest)) for row in rows])
-        return _drawn(category, measure, values, largest, confidence)
+        return _random_curve(category, measure, values, largest, confidence)
     searched = _by_item([(row.item, _worst(row, measure, largest)) for row in rows])
     sure = _by_item([(row.item, _guaranteed(row, measure, largest)) for row in rows])
-    return _adversarial(category, measure, searched, sure, largest, confidence)
+    return _adversarial_curve(category, measure, searched, sure, largest, confidence)
 
 
 # -- the value of an item ---------------------------------------------------------------------------------------------
@@ -187,7 +187,7 @@ def _answer(life: Lived, measure: Measure) -> bool | None:
 
 
 def _random(row: CurveRow, measure: Measure, largest: int) -> _Values | None:
-    """The mean over the row's chains at each budget, of those that could be judged there; None if none could at some budget."""
+    """The mean at each budget over the row's chains that could be judged; None if at some budget none could be."""
     found = []
     for budget in range(largest + 1):
         answers = [
@@ -200,7 +200,7 @@ def _random(row: CurveRow, measure: Measure, largest: int) -> _Values | None:
 
 
 def _longest(chain: Chain, budget: int) -> Lived:
-    """The longest part of a chain that costs at most the budget; its first, which costs nothing, always does."""
+    """The longest part of a chain that costs at most the budget. The first part costs nothing."""
     return [life for life in chain if life.cost <= budget][-1]
 
 
@@ -213,7 +213,7 @@ def _worst(row: CurveRow, measure: Measure, largest: int) -> _Values | None:
 
 
 def _guaranteed(row: CurveRow, measure: Measure, largest: int) -> _Values | None:
-    """The same, counting as failed if the search may have left something out or could not judge a run."""
+    """Like `_worst`, but failed if the search may have left something out or could not judge a run."""
     worst = _worst(row, measure, largest)
     if worst is None:
         return None
@@ -223,7 +223,7 @@ def _guaranteed(row: CurveRow, measure: Measure, largest: int) -> _Values | None
 
 
 def _by_item(rows: Iterable[tuple[str, _Values | None]]) -> list[_Values]:
-    """Of each item the mean over its rows; items in order of their names, so that the order of rows decides nothing."""
+    """The mean over the rows of each item, ordered by item, so that the order of rows does not matter."""
     by_item: dict[str, list[_Values]] = {}
     for item, values in rows:
         if values is not None:
@@ -237,17 +237,17 @@ def _by_item(rows: Iterable[tuple[str, _Values | None]]) -> list[_Values]:
 # -- curves over items ------------------------------------------------------------------------------------------------
 
 
-def _drawn(category: str, measure: Measure, values: Sequence[_Values], largest: int, confidence: float) -> Curve:
+def _random_curve(category: str, measure: Measure, values: Sequence[_Values], largest: int, confidence: float) -> Curve:
     *estimates, area = _estimates(values, largest, confidence)
     points = tuple(CurvePoint(budget=budget, estimate=item, proven=None) for budget, item in enumerate(estimates))
     return Curve(category=category, kind="random", measure=measure, points=points, area=area)
 
 
-def _adversarial(
+def _adversarial_curve(
     category: str, measure: Measure, searched: Sequence[_Values], sure: Sequence[_Values], largest: int, confidence: float
 ) -> Curve:
     pairs = zip(_estimates(searched, largest, confidence), _estimates(sure, largest, confidence), strict=True)
-    merged = [(_between(at_most, at_least), at_most.value == at_least.value) for at_most, at_least in pairs]
+    merged = [(_merged_estimate(at_most, at_least), at_most.value == at_least.value) for at_most, at_least in pairs]
     *points, (area, area_proven) = merged
     return Curve(
         category=category,
@@ -262,7 +262,7 @@ def _adversarial(
     )
 
 
-def _between(at_most: Estimate, at_least: Estimate) -> Estimate:
+def _merged_estimate(at_most: Estimate, at_least: Estimate) -> Estimate:
     """The searched value, with an interval that contains R even if something was left out."""
     if at_most == at_least:
         return at_most
@@ -270,14 +270,14 @@ def _between(at_most: Estimate, at_least: Estimate) -> Estimate:
 
 
 def _estimates(values: Sequence[_Values], largest: int, confidence: float) -> list[Estimate]:
-    """The mean over items at each budget, and last that of the areas."""
+    """The mean over items at each budget, and last the mean of the areas."""
     if not values:
         nothing = Estimate(value=None, low=None, high=None, n=0, confidence=confidence, method="wilson over items")
         return [nothing] * (largest + 2)
     areas = [sum(item[: max(1, largest)], Fraction(0)) / max(1, largest) for item in values]
     columns = [*zip(*values, strict=True), tuple(areas)]
     resampled = _resampled([column for column in columns if _varies(column)], confidence)
-    return [resampled[column] if _varies(column) else _closed(column, confidence) for column in columns]
+    return [resampled[column] if _varies(column) else _wilson(column, confidence) for column in columns]
 
 
 def _is_binary(column: _Values) -> bool:
@@ -289,8 +289,8 @@ def _varies(column: _Values) -> bool:
     return not _is_binary(column) and len(column) >= FEW and len(set(column)) > 1
 
 
-def _closed(column: _Values, confidence: float) -> Estimate:
-    """Wilson's interval: exact for values of 0 and 1, and of any others the one of a coin, rounded outwards."""
+def _wilson(column: _Values, confidence: float) -> Estimate:
+    """Wilson's interval for values of 0 and 1; for other values that of a coin, rounded outwards."""
     n, total = len(column), sum(column, Fraction(0))
     low, high = wilson(math.floor(total), n, confidence), wilson(math.ceil(total), n, confidence)
     method = "wilson over items" if _is_binary(column) else "wilson over items, as of a coin"
@@ -298,7 +298,7 @@ def _closed(column: _Values, confidence: float) -> Estimate:
 
 
 def _resampled(columns: Sequence[_Values], confidence: float) -> dict[_Values, Estimate]:
-    """The bootstrap over items, of all columns at once with the same resamples."""
+    """The bootstrap over items, for all columns with the same resamples."""
     if not columns:
         return {}
     import numpy
@@ -313,7 +313,7 @@ def _resampled(columns: Sequence[_Values], confidence: float) -> dict[_Values, E
     ).confidence_interval  # fmt: skip
     found = {}
     for column, low, high in zip(columns, interval.low, interval.high, strict=True):
-        coin = _closed(column, confidence)
+        coin = _wilson(column, confidence)
         assert coin.value is not None
         least = of_values(numpy.array([float(one) for one in column]), confidence)
         ends = outwards((float(low), float(high)), least, coin.value)

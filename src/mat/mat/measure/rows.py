@@ -42,7 +42,7 @@ class ViolationRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FaultRow:
-    """One fault of a run. `operator` is `observed.<kind>` where nothing was injected.
+    """One fault of a run. `operator` is `observed.<kind>` if nothing was injected.
 
     `mitigated` implies `detected`; `contained` is `mitigated` and `final_ok` (CR of A6.2); `final_ok`: the run breaks no hard
     contract. `site` is where it first entered, `detected_by` and `mitigated_by` are the rules that gave the first detection
@@ -154,12 +154,12 @@ class RunRow:
     """A run in numbers. `success` is Y, None if nothing judges it; times are run milliseconds.
 
     `schedule` identifies the schedule, "" for none; `cost` is what it costs. `armed` (ids of the hard contracts) and
-    `decisions` are kept of nominal runs and replays alone: what a search executes is too much to be kept action by action.
-    `actions` counts the proposed ones of every run.
+    `decisions` are kept only for nominal runs and replays, because a search executes too many actions to list them.
+    `actions` counts the proposed actions of every run.
 
     `first_failure` and `first_failure_ms`: step and time of the first hard violation, None without one. `task`,
     `config` and `run` identify what ran: the spec's task, a digest of kappa, and the run's id. `claims` None means that
-    claims were not judged. The rest is as in Labels; a row with `infrastructure` is in no rate (`counted`).
+    claims were not judged. The rest is as in Labels; no rate counts a row with `infrastructure` (see `counted`).
     """
 
     item: str
@@ -206,7 +206,7 @@ class RunRow:
 
 
 def counted(rows: Iterable[RunRow]) -> list[RunRow]:
-    """The rows that count: those without an infrastructure failure."""
+    """The rows without an infrastructure failure."""
     return [row for row in rows if not row.infrastructure]
 
 
@@ -220,7 +220,7 @@ def row_of(
     claims: ClaimCount | None = None,
     scores: tuple[Score, ...] = (),
 ) -> RunRow:
-    """The row of one run; `rules` are those of Eq. 10. Mediations are counted where the mediator decided.
+    """The row of one run; `rules` are those of Eq. 10. Mediations count if the mediator decided.
 
     `labels`, `claims` and `scores` come from outside the trace; see the types.
     """
@@ -275,7 +275,7 @@ def variant_of(run: Run) -> str:
 
 
 def misuse_of(ending: str) -> Misuse:
-    """The outcome of a misuse task, by the word `mat_contracts.misuse_outcome` has for it, or by our own."""
+    """The outcome of a misuse task, from our word for it or that of `mat_contracts.misuse_outcome`."""
     found = _ENDINGS.get(ending, ending)
     for known in get_args(Misuse):
         if found == known:
@@ -284,9 +284,9 @@ def misuse_of(ending: str) -> Misuse:
 
 
 def infrastructure_of(run: Run) -> str:
-    """The infrastructure failure of a run, as far as its trace shows one; "" for a run that counts.
+    """The infrastructure failure that a run's trace shows; "" for a run that counts.
 
-    That is a failure of the model's provider that ended the run: the last action of any agent was a model call without a fault
+    It is a failure of the model's provider that ended the run: the last action of any agent was a model call without a fault
     that met an error of connection, limits or access, and the body ended with an exception. A run that had broken a hard
     contract before still counts. Agents must survive failing tools (Eq. 10), so these do not matter here; callers who know
     more set `Labels.infrastructure`.
@@ -319,14 +319,14 @@ def cases_of(run: Run) -> tuple[Case, ...]:
 
 
 def _time_of(run: Run, step: int | None) -> int | None:
-    """When a step was sealed, in run milliseconds; of a step that is no record's, the run's end."""
+    """When a step was sealed, in run milliseconds; the run's end for a step without a record."""
     if step is None:
         return None
     return next((record.sealed_ms for record in run.records if record.step == step), run.elapsed_ms)
 
 
 def schedule_text(schedule: Schedule) -> str:
-    """Text that equal schedules share and others do not, "" for the empty one. Costs do not enter: prices may change."""
+    """A text that is equal for equal schedules only, "" for the empty one. It leaves costs out, because they may change."""
     said = "; ".join(
         f"{item.operator}{canonical(item.parameters) if item.parameters else ''} at {item.site}" for item in schedule
     )
@@ -343,11 +343,11 @@ def proposed(record: Record) -> bool:
 
 
 def actions_of(run: Run) -> tuple[ActionCount, ...]:
-    """The proposed actions of a run, those mediated alike counted together, in a fixed order."""
+    """The proposed actions of a run, in a fixed order; actions with the same mediation are counted together."""
     counts: dict[tuple[Impact, MediationDecision, bool, bool], int] = {}
     for record in run.records:
         if proposed(record):
-            key = _mediated(record)
+            key = _mediation_key(record)
             counts[key] = counts.get(key, 0) + 1
     return tuple(
         ActionCount(impact=impact, decision=decision, routed=routed, sandboxed=sandboxed, count=counts[key])
@@ -356,7 +356,7 @@ def actions_of(run: Run) -> tuple[ActionCount, ...]:
     )
 
 
-def _mediated(record: Record) -> tuple[Impact, MediationDecision, bool, bool]:
+def _mediation_key(record: Record) -> tuple[Impact, MediationDecision, bool, bool]:
     """(impact, decision, routed to an approver, answered by a stand-in) of one proposed action."""
     mediation = record.mediation
     if mediation is None:
@@ -400,10 +400,10 @@ def _violations(run: Run) -> tuple[ViolationRow, ...]:
 
 
 def faults_of(run: Run, rules: DetectionRules = RULES) -> tuple[FaultRow, ...]:
-    """The faults of a run and their outcomes (Eq. 10), by the fold of the containment contract, under the same rules.
+    """The faults of a run and their outcomes (Eq. 10), by the fold and the rules of the containment contract.
 
-    One perturbation is one fault, regardless of the number of calls it changed; it is detected, or mitigated, if it is so at
-    each of them. An observed error is a fault of its own.
+    One perturbation is one fault, regardless of the number of calls it changed. It is detected (or mitigated) only if each of
+    these calls is. An observed error is a fault of its own.
     """
     final_ok = not run.failures
     entries: dict[tuple[str, str, str], list[Watch]] = {}
@@ -435,7 +435,7 @@ def _fault_row(operator: str, watches: Sequence[Watch], final_ok: bool) -> Fault
 
 
 def _perturbation(run: Run, where: str, operator: str) -> tuple[str, str, str]:
-    """The key of the perturbation that acted at a site; the site itself where the schedule does not hold it."""
+    """The key of the perturbation that acted at a site; the site itself if the schedule does not contain it."""
     site = parse_site(where)
     items: Iterable[Perturbation] = run.spec.schedule
     for item in items:
@@ -445,7 +445,7 @@ def _perturbation(run: Run, where: str, operator: str) -> tuple[str, str, str]:
 
 
 def lost_row(*, item: str, condition: RunCondition, seed: int, labels: Labels) -> RunRow:
-    """The row of an execution without a run, because of the failure in `labels.infrastructure`."""
+    """The row of an execution that the failure in `labels.infrastructure` left without a run."""
     return RunRow(
         item=item, condition=condition, seed=seed, success=None, outcome="unknown", termination="exception", steps=0,
         tool_calls=0, model_calls=0, tokens=0, violations=(), faults=(), allowed=0, rewritten=0, blocked=0, elapsed_ms=0,

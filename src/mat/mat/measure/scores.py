@@ -45,7 +45,7 @@ def score_names(rows: Iterable[RunRow]) -> tuple[str, ...]:
 
 
 def mean_score(rows: Iterable[RunRow], name: str, *, confidence: float = CONFIDENCE) -> Estimate:
-    """The mean of one score over the runs that have it, with its interval: that of a share where all lie in [0, 1]."""
+    """The mean of one score over the runs that have it, with its interval: that of a share if all scores are in [0, 1]."""
     found = [score.value for row in counted(rows) for score in row.scores if score.name == name and score.value is not None]
     if all(0 <= value <= 1 for value in found):
         return share_of(found, confidence=confidence)

@@ -1,15 +1,15 @@
 """How often does a random schedule break a contract, looked at after every run (A6.3)?
 
-An interval such as Wilson's is valid at a number of runs fixed beforehand. Looking after each run and stopping at a convenient
-interval is wrong far more often than it states. A confidence sequence is valid at all numbers of runs at once, and so at any
-time of stopping, for any reason.
+An interval such as Wilson's is valid for a number of runs fixed beforehand. Whoever looks after each run and stops at a
+convenient interval is wrong far more often than the interval states. A confidence sequence is valid at all numbers of runs at
+once, so one may stop at any time, for any reason.
 
 The one here is Robbins's mixture for a share p: of n runs f broke a contract. Under p the ratio
 
     M(p) = B(1 + f, 1 + n - f) / (p^f (1 - p)^(n - f))        (B: the beta function)
 
-of the likelihood averaged evenly over all shares to that of p is a martingale of mean 1. By Ville's inequality it reaches
-1/alpha at any time with probability alpha at most. The interval holds all p with M(p) < 1/alpha. No approximation is in it.
+of the likelihood averaged evenly over all shares to that of p is a martingale of mean 1. By Ville's inequality, it ever
+reaches 1/alpha with probability alpha at most. The interval consists of all p with M(p) < 1/alpha, without approximation.
 
 Sources: H. Robbins, Ann. Math. Statist. 41 (1970); J. Ville (1939); S. Howard et al., Ann. Statist. 49 (2021), 3.
 """
@@ -35,7 +35,7 @@ _NINETY_FIVE: Final = Fraction(95, 100)
 
 
 def sequential_estimate(failures: int, n: int, confidence: float = CONFIDENCE) -> Estimate:
-    """The share of runs that break a contract, with an interval that may be looked at after every run.
+    """The share of runs that break a contract, with an interval that is valid after every run.
 
     `failures` of `n` independent runs of one distribution. SpecError if these are not counts.
     """
@@ -47,8 +47,8 @@ def sequential_estimate(failures: int, n: int, confidence: float = CONFIDENCE) -
     share = failures / n
     return Estimate(
         value=share,
-        low=0.0 if failures == 0 else _end(failures, n, confidence, 0.0, share),
-        high=1.0 if failures == n else _end(failures, n, confidence, 1.0, share),
+        low=0.0 if failures == 0 else _interval_end(failures, n, confidence, 0.0, share),
+        high=1.0 if failures == n else _interval_end(failures, n, confidence, 1.0, share),
         n=n,
         confidence=confidence,
         method=METHOD,
@@ -56,7 +56,7 @@ def sequential_estimate(failures: int, n: int, confidence: float = CONFIDENCE) -
 
 
 def interval(failures: int, n: int) -> FrozenDict:
-    """The 95 % interval as data, as a certificate carries it instead of a proof."""
+    """The 95 % interval as data, for a certificate without a proof."""
     found = sequential_estimate(failures, n)
     return FrozenDict(
         value=found.value, low=found.low, high=found.high, n=found.n, confidence=found.confidence, method=found.method
@@ -64,7 +64,7 @@ def interval(failures: int, n: int) -> FrozenDict:
 
 
 def decided(failures: int, n: int, target: Fraction | None = None, confidence: Fraction = _NINETY_FIVE) -> SequentialDecision:
-    """Whether the interval lies below the target, above it, or contains it (""): then go on. Exact: no float decides.
+    """Whether the interval lies below the target, above it, or contains it (""): then more runs are needed.
 
     `target` None stands for TARGET. Stopping at the first answer is wrong with probability 1 - confidence at most.
     """
@@ -84,11 +84,11 @@ def decided(failures: int, n: int, target: Fraction | None = None, confidence: F
     return "below" if failures < target * n else "above"
 
 
-def _end(failures: int, n: int, confidence: float, outer: float, share: float) -> float:
-    """The share between `outer` and the observed one at which M reaches 1/alpha, by halving: it falls towards the latter.
+def _interval_end(failures: int, n: int, confidence: float, outer: float, share: float) -> float:
+    """The share between `outer` and the observed share at which M reaches 1/alpha, by bisection.
 
-    Written out because the plugin needs it in every such search, and scipy takes most of a second to import; the tests hold
-    it to scipy.special.betaln.
+    It is written out because the plugin needs it in every such search, and scipy takes most of a second to import. The tests
+    compare it with scipy.special.betaln.
     """
     mixed = math.lgamma(1 + failures) + math.lgamma(1 + n - failures) - math.lgamma(2 + n)
     most = -math.log1p(-confidence)

@@ -1,4 +1,4 @@
-"""How unstable a failure is (Eq. 9): the share of its repetitions in which the same violation did not show."""
+"""How unstable a failure is (Eq. 9): the share of its repetitions without the same violation."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from mat.measure.interval import wilson
 def instability(stability: Stability) -> Estimate:
     """Instab of Eq. 9: 1 - reproduced / runs, with its Wilson interval; no data if it was never repeated.
 
-    Wilson's, because the number of repetitions is fixed before the first of them.
+    The interval is Wilson's, because the number of repetitions is fixed in advance.
     """
     return wilson(stability.runs - stability.reproduced, stability.runs)
 
 
 def reproduction(stability: Stability) -> Estimate:
-    """The same from the other side: how often the violation shows."""
+    """The share of repetitions that show the violation, 1 - Instab."""
     return wilson(stability.reproduced, stability.runs)

@@ -21,12 +21,12 @@ from mat.core.campaign import Counterexample
 from mat.measure.regression import RunOutcome
 
 EXACT_LIMIT: Final = 2_000
-"""Replays up to which the least number is computed; beyond it they are chosen greedily."""
+"""The number of replays up to which the least cover is computed; beyond it, replays are chosen greedily."""
 NODES: Final = 50_000
 """Limit of branch and bound: nodes times replays in question, 25 nodes for 2,000. A count, not a time, so that the answer is
 always the same."""
 _BLOCK: Final = 16
-"""Names that one solution puts in order: their weights are powers of two, small enough for exact arithmetic in doubles."""
+"""How many names one solution orders: their weights are powers of two that doubles hold exactly."""
 
 UnitKind: TypeAlias = Literal["contract", "signature", "class"]
 SelectionMethod: TypeAlias = Literal["exact", "greedy"]
@@ -34,7 +34,7 @@ SelectionMethod: TypeAlias = Literal["exact", "greedy"]
 
 @dataclass(frozen=True, slots=True, kw_only=True, order=True)
 class CoverageUnit:
-    """One thing to cover; `key` are its parts, in the order of the module's docstring."""
+    """One thing to cover. `key` has its parts, in the order of the module's docstring."""
 
     kind: UnitKind
     key: tuple[str, ...]
@@ -69,9 +69,9 @@ class LeftOut:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cover:
-    """A suite. `bound`: no cover has fewer replays; `proven` says that this one has no more. `units` are what is covered.
+    """A suite. `bound`: no cover has fewer replays; `proven`: this suite has exactly that many. `units`: what it covers.
 
-    `unique`: it is the one with the fewest steps among the smallest, and of those the first by name.
+    `unique`: it has the fewest steps of all smallest suites, and is the first of these by name.
     """
 
     method: SelectionMethod
@@ -98,7 +98,7 @@ class NominalChoice:
 
 
 def candidates(found: Mapping[str, Counterexample], *, representative: bool = False) -> tuple[Candidate, ...]:
-    """The candidates, by name, with all that each covers. Signatures that index no replay are not units."""
+    """The candidates, by name, with the units that each covers. A signature counts only if it is that of some replay."""
     indexed = {_signature(one) for one in found.values()}
     made = []
     for name in sorted(found):
@@ -132,10 +132,10 @@ def select(given: Iterable[Candidate], *, exact_limit: int = EXACT_LIMIT) -> Cov
     """The smallest set of candidates that covers all their units.
 
     Up to `exact_limit` candidates by integer programming (scipy's milp), lexicographically: fewest candidates, then fewest
-    steps, then first by name. So the answer is unique and does not depend on the order in which they are given. Where branch
-    and bound knows the least number but has not compared all suites of it within its nodes, `unique` is false. Beyond the
-    limit, or where not even the number is known, greedily: at most 1 + ln(units) times the least number (V. Chvatal, Math.
-    Oper. Res. 4 (1979)); `bound` then comes from the linear relaxation and is checked in exact arithmetic.
+    steps, then first by name. So the answer is unique and does not depend on the order in which they are given. If branch
+    and bound finds the least number but runs out of nodes before it has compared all suites of that size, `unique` is false.
+    Beyond the limit, or if the number is not found, the choice is greedy: at most 1 + ln(units) times the least number
+    (V. Chvatal, Math. Oper. Res. 4 (1979)); `bound` then comes from the linear relaxation, checked in exact arithmetic.
     """
     ordered = sorted(given, key=lambda item: item.name)
     units = sorted({unit for item in ordered for unit in item.units})
@@ -153,7 +153,7 @@ def select(given: Iterable[Candidate], *, exact_limit: int = EXACT_LIMIT) -> Cov
         unique=solved is not None and solved.unique,
         bound=bound,
         units=tuple(units),
-        chosen=_explained(ordered, names),
+        chosen=_choices(ordered, names),
         left_out=_left_out(ordered, names),
     )
 
@@ -172,7 +172,7 @@ class _Column:
 
 
 def _distinct(columns: Sequence[_Column]) -> list[_Column]:
-    """Of those that cover the same, the one with the fewest steps, the first by name. By name."""
+    """One column for each set of units, in order of names: the one with the fewest steps, then the first by name."""
     best: dict[int, _Column] = {}
     for column in columns:
         if column.covers and (column.covers not in best or column.rank < best[column.covers].rank):
@@ -181,10 +181,9 @@ def _distinct(columns: Sequence[_Column]) -> list[_Column]:
 
 
 def _undominated(columns: Sequence[_Column]) -> list[_Column]:
-    """Without those that another replaces at no loss: it covers as much, has no more steps, and its name comes first of equals.
+    """The columns that no other column dominates: covers all their units, with no more steps, and an earlier name if equal.
 
-    In a best suite such a column could be exchanged for the other, which makes the suite better or no worse, in steps and in
-    names; so the best suite is without it.
+    A dominated column in a suite could be exchanged for the other, and the suite would be better; so the best suite has none.
     """
     return [
         one
@@ -195,14 +194,14 @@ def _undominated(columns: Sequence[_Column]) -> list[_Column]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Solved:
-    """A cover of the least number of columns; `unique`: and the best of these."""
+    """A cover with the least number of columns. `unique`: it is the best of these."""
 
     columns: tuple[_Column, ...]
     unique: bool
 
 
 def _exact(columns: Sequence[_Column], whole: int) -> _Solved | None:
-    """The best cover, or None if branch and bound did not end. Columns that alone cover something are in every cover."""
+    """The best cover, or None if branch and bound did not end. Every cover has the columns that alone cover a unit."""
     owners: dict[int, list[_Column]] = {}
     for column in columns:
         for unit in _bits(column.covers):
@@ -235,7 +234,7 @@ class _Program:
         self._nodes = NODES // max(1, len(columns))
 
     def solve(self) -> _Solved | None:
-        """Three objectives, one after the other, each held fast before the next; the best known where the nodes run out."""
+        """Three objectives, one after the other; each is fixed before the next. If the nodes run out, the best cover so far."""
         columns = self._columns
         found = self._least([1] * len(columns))
         if found is None:
@@ -246,7 +245,7 @@ class _Program:
                 break
             found = closer
             block = range(start, min(start + _BLOCK, len(columns)))
-            if any(found[start:]):  # all that may be taken is in the blocks before, and there it is fixed
+            if any(found[start:]):  # earlier blocks contain all remaining choices, and they are fixed
                 closer = self._minimum([-(1 << (block[-1] - place)) if place in block else 0 for place in range(len(columns))])
                 self._fixed.update({place: int((closer or found)[place]) for place in block})
         found = found if closer is None else closer
@@ -255,7 +254,7 @@ class _Program:
         )
 
     def _least(self, costs: Sequence[int]) -> list[bool] | None:
-        """A least x, and a row that holds its costs fast."""
+        """A least x, after which a new row fixes its costs."""
         found = self._minimum(costs)
         if found is not None:
             least = sum(cost for cost, taken in zip(costs, found, strict=True) if taken)
@@ -292,7 +291,7 @@ class _Program:
 
 
 def _matrix(columns: Sequence[_Column], units: int) -> Any:
-    """Units by columns, 1 where a column covers a unit."""
+    """The matrix of units by columns, 1 if a column covers a unit."""
     from scipy.sparse import csr_array
 
     place = {unit: row for row, unit in enumerate(_bits(units))}
@@ -302,13 +301,13 @@ def _matrix(columns: Sequence[_Column], units: int) -> Any:
 
 
 def _greedy(columns: Sequence[_Column], whole: int) -> list[_Column]:
-    """The column that covers most of what is open, again and again (fewest steps, then name); then without needless ones."""
+    """Repeatedly take the column that covers the most open units (then fewest steps, then name); drop needless columns."""
     heap = [(-column.covers.bit_count(), *column.rank, column) for column in columns]
     heap.sort(key=lambda entry: entry[:3])
     chosen: list[_Column] = []
     while whole and heap:
         gain, steps, name, column = heapq.heappop(heap)
-        now = -(column.covers & whole).bit_count()  # it can only have shrunk since it was pushed
+        now = -(column.covers & whole).bit_count()  # its gain can only have shrunk since it was pushed
         if now == gain:
             chosen.append(column)
             whole &= ~column.covers
@@ -326,8 +325,8 @@ def _greedy(columns: Sequence[_Column], whole: int) -> list[_Column]:
 def _least(columns: Sequence[_Column], whole: int) -> int:
     """A number that no cover goes below, from the dual of the linear relaxation.
 
-    The solver's dual prices are taken as fractions and scaled until no column is worth more than 1, exactly: then every cover
-    has at least as many columns as the prices sum to, whatever the solver's tolerance.
+    The solver's dual prices become fractions and are scaled until no column is worth more than 1, exactly. Then every cover has
+    at least as many columns as the sum of the prices, whatever the solver's tolerance.
     """
     if not whole:
         return 0
@@ -351,7 +350,7 @@ def _least(columns: Sequence[_Column], whole: int) -> int:
 # -- why --------------------------------------------------------------------------------------------------------------
 
 
-def _explained(ordered: Sequence[Candidate], names: set[str]) -> tuple[SuiteChoice, ...]:
+def _choices(ordered: Sequence[Candidate], names: set[str]) -> tuple[SuiteChoice, ...]:
     counts: dict[CoverageUnit, int] = {}
     for item in ordered:
         for unit in item.units:
@@ -387,7 +386,7 @@ def _left_out(ordered: Sequence[Candidate], names: set[str]) -> tuple[LeftOut, .
 def nominal_passes(
     categories: Mapping[str, str], outcomes: Iterable[RunOutcome], *, each: int = 1
 ) -> tuple[NominalChoice, ...]:
-    """For each workload category up to `each` tests with passing nominal runs, those with the fewest steps, then by name.
+    """For each workload category, up to `each` tests with passing nominal runs, those with the fewest steps, then by name.
 
     `categories`: item -> its category, "" for none. A test passes if all its nominal runs succeed and keep all hard
     contracts, and at least one was armed: a test without contracts detects no loss.

@@ -12,7 +12,7 @@ from mat.core.run import Run
 
 InputCategory: TypeAlias = Literal["benign", "misuse"]
 CATEGORIES: Final = ("tool_use", "planning", "policy", "misuse")
-"""The four of A6.1: tool use, multi-step planning, policy constrained, misuse oriented. Other names are allowed too."""
+"""The four categories of A6.1: tool use, multi-step planning, policy constrained, misuse oriented. Others are allowed too."""
 WAIVERS: Final = ("channels", "tools")
 _ALIASES: Final = {
     "tool use": "tool_use", "multi step planning": "planning", "policy constrained": "policy", "misuse oriented": "misuse",
@@ -74,14 +74,14 @@ def workload(given: object = None, marked: Workload | None = None) -> Workload:
     found = {name: value for name, value in found.items() if value not in (None, getattr(empty, str(name), None))}
     if marked is not None:
         found = {**{name: getattr(marked, name) for name in _FIELDS}, **found}
-    problems = [f"unknown field {name!r}{_close(str(name), _FIELDS)}" for name in found if name not in _FIELDS]
+    problems = [f"unknown field {name!r}{_suggestion(str(name), _FIELDS)}" for name in found if name not in _FIELDS]
     problems += workload_problems(found)
     if problems:
         raise SpecError(
             what=f"workload: {'; '.join(problems)}", why="an evaluation groups its runs by it",
             fix=f"its fields are {', '.join(_FIELDS)}; see mat.Workload",
         )  # fmt: skip
-    return _made(found)
+    return _checked_workload(found)
 
 
 _FIELDS: Final = tuple(item.name for item in fields(Workload))
@@ -96,14 +96,14 @@ def workload_problems(found: Mapping[str, Any]) -> list[str]:
     ]
     if found.get("input", "") not in ("", "benign", "misuse"):
         problems.append(
-            f"input={found['input']!r} is neither 'benign' nor 'misuse'{_close(found['input'], ('benign', 'misuse'))}"
+            f"input={found['input']!r} is neither 'benign' nor 'misuse'{_suggestion(found['input'], ('benign', 'misuse'))}"
         )
     names = ("channels", "tools", "waive")
     problems += [f"{name}={found[name]!r} is not a list of names" for name in names if not _are_texts(found.get(name, ()))]
     if _are_texts(found.get("waive", ())):
-        strange = [each for each in _texts(found.get("waive", ())) if each not in WAIVERS]
-        problems += [f"{each!r} cannot be waived{_close(each, WAIVERS)}" for each in strange]
-        both = [each for each in _texts(found.get("waive", ())) if each in WAIVERS and found.get(each)]
+        strange = [each for each in _as_texts(found.get("waive", ())) if each not in WAIVERS]
+        problems += [f"{each!r} cannot be waived{_suggestion(each, WAIVERS)}" for each in strange]
+        both = [each for each in _as_texts(found.get("waive", ())) if each in WAIVERS and found.get(each)]
         problems += [f"{each} are both waived and given" for each in both]
     if not (found.get("oracle") is None or callable(found["oracle"])):
         problems.append(f"oracle={found['oracle']!r} is not a function of the run")
@@ -116,17 +116,17 @@ def workload_problems(found: Mapping[str, Any]) -> list[str]:
     return problems
 
 
-def _made(found: Mapping[str, Any]) -> Workload:
+def _checked_workload(found: Mapping[str, Any]) -> Workload:
     category = _category(found.get("category", ""))
     harm = found.get("harm")
     return Workload(
         category=category,
         input=found.get("input") or ("misuse" if category == "misuse" else "benign" if category else ""),
-        channels=_texts(found.get("channels", ())),
-        tools=_texts(found.get("tools", ())),
-        waive=_texts(found.get("waive", ())),
+        channels=_as_texts(found.get("channels", ())),
+        tools=_as_texts(found.get("tools", ())),
+        waive=_as_texts(found.get("waive", ())),
         oracle=found.get("oracle"),
-        harm=harm if harm is None or callable(harm) else frozenset(_texts(harm)),
+        harm=harm if harm is None or callable(harm) else frozenset(_as_texts(harm)),
         episode=found.get("episode", ""),
         scorers=dict(found.get("scorers", {})),
     )
@@ -145,10 +145,10 @@ def _are_texts(value: object) -> bool:
     return isinstance(value, Iterable) and not isinstance(value, Mapping) and all(isinstance(each, str) for each in value)
 
 
-def _texts(value: Iterable[str]) -> tuple[str, ...]:
+def _as_texts(value: Iterable[str]) -> tuple[str, ...]:
     return (value,) if isinstance(value, str) else tuple(value)
 
 
-def _close(name: object, known: Iterable[str]) -> str:
+def _suggestion(name: object, known: Iterable[str]) -> str:
     close = get_close_matches(str(name), list(known), n=1)
     return f"; did you mean {close[0]!r}?" if close else ""

@@ -41,7 +41,7 @@ __all__ = [
 ]  # fmt: skip
 
 HARNESS: Final = "harness"
-"""The agent of records that no agent of the source made, such as the end of the run."""
+"""The agent of records that belong to no agent of the source, such as the end of the run."""
 Row: TypeAlias = tuple[str, Mapping[str, Any]]
 """A row of a file with its position, `file:line`."""
 
@@ -52,8 +52,8 @@ class StoredTrace:
 
     `records` may be lazy: iterate it once. `labels` holds what the source states about the run besides its steps (reward,
     condition, annotated step ...) under names each format documents, and `origin` (`file:line`). Labels the importers here
-    always give: `format`; `timed`, whether `at_ms` means time (where the source has none it is 0 throughout, and contracts
-    over milliseconds are meaningless); `source_steps`, the source's own index of each of our steps, None for a step the source
+    always give: `format`; `timed`, whether `at_ms` is time (if the source has no times, it is always 0, and contracts over
+    milliseconds are meaningless); `source_steps`, the source's own index of each of our steps, None for a step the source
     does not count, and `our_steps`, the step of each source index (of several, the last). Where people said which step went
     wrong: `annotated_step` (ours; None where the source has no such step), `annotated_source_step` (as the source states it),
     `annotated_agent`. `finished`: the run ended, so obligations still open are violations.
@@ -85,11 +85,11 @@ _INSIDE: Final = re.compile(rb'["\\]')
 def read_rows(path: str | Path) -> Generator[Row]:
     """The rows of a file with their positions: JSON lines, one JSON array of rows, or JSON objects over several lines.
 
-    MatError with `file:line` where the file is cut off, is not JSON in UTF-8, or holds a row that is not an object.
+    MatError with `file:line` if the file is cut off, is not JSON in UTF-8, or contains a row that is not an object.
     """
-    with _opened(path) as stream:
+    with _open_file(path) as stream:
         _refuse_encoding(path, stream)
-        texts = _lines(path, stream) if _is_lines(stream) else _values(path, stream)
+        texts = _lines(path, stream) if _is_lines(stream) else _objects_in(path, stream)
         for position, text in texts:
             try:
                 row = load_json(text, where=position)
@@ -98,7 +98,7 @@ def read_rows(path: str | Path) -> Generator[Row]:
                 raise CodecError(error.what, why=error.why, fix=fix, where=position) from None
             if not isinstance(row, dict):
                 raise CodecError(
-                    what=f"{position} holds a {type(row).__name__}, not an object",
+                    what=f"{position} contains a {type(row).__name__}, not an object",
                     why="each row of a recorded format is a JSON object",
                     where=position,
                 )
@@ -106,7 +106,7 @@ def read_rows(path: str | Path) -> Generator[Row]:
 
 
 @contextmanager
-def _opened(path: str | Path) -> Generator[IO[bytes]]:
+def _open_file(path: str | Path) -> Generator[IO[bytes]]:
     """The bytes of a file, decompressed if they are gzipped, regardless of the file's name."""
     try:
         with open(path, "rb") as plain:
@@ -126,7 +126,7 @@ def _opened(path: str | Path) -> Generator[IO[bytes]]:
 
 
 def _refuse_encoding(path: str | Path, stream: IO[bytes]) -> None:
-    """A file in UTF-16 or UTF-32, as some editors and shells write it, has zeros next to each sign of JSON."""
+    """Refuse UTF-16 and UTF-32, which some editors and shells write. They have zero bytes next to each JSON character."""
     start = stream.read(4)
     stream.seek(0)
     encoding = json.detect_encoding(start)
@@ -169,7 +169,7 @@ def _lines(path: str | Path, stream: IO[bytes]) -> Iterator[tuple[str, bytes]]:
 
 
 def _refuse_torn(line: bytes, position: str) -> None:
-    """A last line without its end is whole (many writers leave the end out), was cut off, or is something else."""
+    """Raise an error if the last line was cut off. A complete last line without a line end is fine."""
     try:
         json.loads(line)
     except ValueError as error:
@@ -186,8 +186,8 @@ def _torn(position: str, why: str) -> CodecError:
     )
 
 
-def _values(path: str | Path, stream: IO[bytes]) -> Iterator[tuple[str, bytes]]:
-    """Objects that stand after each other or in one array, whatever their lines; reads in chunks and holds one object."""
+def _objects_in(path: str | Path, stream: IO[bytes]) -> Iterator[tuple[str, bytes]]:
+    """The objects of a file, in sequence or in one array, regardless of lines. It keeps one object in memory."""
     cutter = _Cutter(path)
     while chunk := stream.read(_CHUNK):
         yield from cutter.feed(chunk)
@@ -214,39 +214,39 @@ class _Cutter:
                 else:
                     self._in_text = False
             elif self._depth == 0:
-                self._between(chunk[start : found.start()])
+                self._skip_between(chunk[start : found.start()])
                 start = self._open(sign, chunk, found.start())
             elif sign == b'"':
                 self._in_text = True
             else:
                 self._depth += 1 if sign in b"{[" else -1
                 if self._depth == 0:
-                    yield self._cut(chunk[start:place])
+                    yield self._take_object(chunk[start:place])
                     start = place
         self._keep(chunk[start:])
 
-    def _between(self, text: bytes) -> None:
+    def _skip_between(self, text: bytes) -> None:
         self._line += text.count(b"\n")
         if stray := text.removeprefix(codecs.BOM_UTF8).strip(b" \t\r\n,"):
             raise CodecError(
                 what=f"{self._path}:{self._line} is not JSON: {stray[:40]!r} is between two rows",
-                why="a file of rows holds JSON objects, one after another or in one array",
+                why="a file of rows contains JSON objects, one after another or in one array",
                 where=f"{self._path}:{self._line}",
             )
 
     def _open(self, sign: bytes, chunk: bytes, place: int) -> int:
-        """Handle bytes outside all rows; returns where the text not yet taken starts."""
+        """Handle bytes outside all rows. Returns the position of the first byte that it did not handle."""
         if sign == b"{":
             self._depth, self._begun = 1, self._line
             return place
         if (sign == b"[") == self._in_array or sign not in b"[]":
-            self._between(chunk[place : place + 40].split(b"\n")[0])
+            self._skip_between(chunk[place : place + 40].split(b"\n")[0])
         self._in_array = sign == b"["
         return place + 1
 
     def _keep(self, text: bytes) -> None:
         if self._depth == 0:
-            self._between(text)
+            self._skip_between(text)
             return
         self._parts.append(text)
         self._size += len(text)
@@ -257,7 +257,7 @@ class _Cutter:
                 where=f"{self._path}:{self._begun}",
             )
 
-    def _cut(self, last: bytes) -> tuple[str, bytes]:
+    def _take_object(self, last: bytes) -> tuple[str, bytes]:
         text = b"".join((*self._parts, last))
         self._parts, self._size = [], 0
         self._line += text.count(b"\n")
@@ -288,7 +288,7 @@ def misfit(position: str, field: str, problem: str) -> MatError:
 
 
 def field_of(row: Mapping[str, Any], name: str, kind: type[T], position: str, *, path: str = "", default: Any = _REQUIRED) -> T:
-    """A field of a row, of the given JSON type; if it is absent or null, `default` if given. MatError names the field."""
+    """A field of a row, of the given JSON type; `default` (if given) if it is absent or null. MatError names the field."""
     value = row.get(name)
     if isinstance(value, kind) and not (kind is int and isinstance(value, bool)):
         return value
@@ -298,7 +298,7 @@ def field_of(row: Mapping[str, Any], name: str, kind: type[T], position: str, *,
 
 
 def text_of(content: object) -> str:
-    """The text of a message's content: a text, a list of parts of which the texts are joined, or nothing."""
+    """The text of a message's content: a text, the joined texts of a list of parts, or ""."""
     if content is None:
         return ""
     if isinstance(content, str):
@@ -343,7 +343,7 @@ def error_kind(text: str, otherwise: str = "") -> str:
 def one_trace_a_row(
     name: str, accepts: Callable[[Mapping[str, Any]], bool], convert: Callable[[str, Mapping[str, Any]], StoredTrace]
 ) -> Callable[[Iterator[Row]], Iterator[StoredTrace]]:
-    """`Format.traces` of a format whose rows are runs; each row must be of the format."""
+    """`Format.traces` for a format with one run per row. Each row must have the format."""
 
     def traces(rows: Iterator[Row]) -> Iterator[StoredTrace]:
         for position, row in rows:
@@ -413,10 +413,10 @@ class RecordMaker:
     ) -> Record:
         """Add the next record, in ask order.
 
-        Times count from the start of the run, and stand still where none is given. Without `asked_seq` and `sealed_seq`
-        each step ends before the next begins; give both, of all steps, where calls ran concurrently (see `interleave`).
-        `effected` is "yes" by default, and "unknown" after an error or a cancellation. `source` is the source's own index
-        of the step, `source_end` that of its result where the source counts it apart. CodecError for a value that has no
+        Times count from the start of the run; a missing time is that of the step before. Without `asked_seq` and `sealed_seq`,
+        each step ends before the next begins. If calls ran concurrently, give both for all steps (see `interleave`).
+        `effected` is "yes" by default, and "unknown" after an error or a cancellation. `source` is the source's own index of
+        the step, `source_end` that of its result if the source counts it separately. CodecError for a value that has no
         recorded form.
         """
         if kind not in ACTION_KINDS:
@@ -469,9 +469,9 @@ class RecordMaker:
 
 
 def interleave(intervals: Sequence[tuple[int, int]]) -> tuple[tuple[int, int], ...]:
-    """(asked_seq, sealed_seq) of each interval (start, end) of time, in the order given.
+    """(asked_seq, sealed_seq) of each interval (start, end) of time, in the given order.
 
-    A call that ends when another starts happened before it; a call without duration stands alone at its instant.
+    A call that ends when another starts comes before it; a call without duration overlaps no other.
     """
     moments: list[tuple[tuple[int, int, int, int], int, int]] = []
     for index, (start, end) in enumerate(intervals):

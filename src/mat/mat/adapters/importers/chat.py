@@ -1,17 +1,16 @@
 """Import conversations in the formats of model APIs: OpenAI chat, OpenAI responses, Anthropic messages.
 
 A row is one run: an object with `messages` (OpenAI chat, or Anthropic's with `system` next to them), or with the items of the
-responses API in `input`, `output` or both (`instructions` next to them). A reply that stands next to its request is the last
-message: the first of `choices`, or Anthropic's `role` and `content`. Each message becomes the steps that `conversation` lists.
-In addition:
+responses API in `input`, `output` or both (`instructions` next to them). A reply next to its request is the last message: the
+first of `choices`, or Anthropic's `role` and `content`. Each message becomes the steps that `conversation` lists. In addition:
 
 - Calls are `tool_calls` and `function_call` of a message, blocks `tool_use`, and items `function_call`, `custom_tool_call` and
   those of hosted tools: `web_search_call` is a call of "web_search", with the result that the item holds, if any.
 - Results are messages of the role "tool", blocks `tool_result`, and items `function_call_output` and its like. A result is an
-  error where the source says so (`is_error`, `error`, `error_code`, the status "failed"); OpenAI's chat messages do not.
+  error if the source says so (`is_error`, `error`, `error_code`, the status "failed"); OpenAI's chat messages do not.
 - Effect and impact are guessed from the tool's name, as for spans (`mat.adapters.otel.convert`): no source declares them.
 - Reasoning and token usage are left out. Parts of other types (images, files) are included in the text as JSON.
-- A run that ends with a text of the assistant is completed, and the text is its final response. Any other is not finished.
+- A run that ends with a text of the assistant is completed, and the text is its final response. Any other run is unfinished.
 - A reply that the provider cut (`stop_reason`, `finish_reason`, the status "incomplete") ends the run at its horizon. A failed
   or cancelled response ends the run with its error. One that is still in progress leaves the run unfinished.
 
@@ -37,11 +36,11 @@ _LISTS: Final = ("messages", "input", "output")
 _TOLD: Final = ("system", "instructions")
 _REASONING: Final = ("reasoning", "thinking", "redacted_thinking")
 _REASONED: Final = ("reasoning_content", "reasoning")
-"""The fields of a message in which servers that speak OpenAI's chat state reasoning."""
+"""The fields of a message that hold reasoning on servers with OpenAI's chat API."""
 _TEXTS: Final = ("text", "input_text", "output_text")
 _RESULTS: Final = ("output", "outputs", "results", "result", "tools")
 _CUT: Final = ("length", "max_tokens", "model_context_window_exceeded")
-"""Why a model stopped in the middle of a reply: OpenAI's chat, Anthropic."""
+"""Reasons of OpenAI's chat and of Anthropic for a reply that the provider cut."""
 _BROKEN: Final = {"failed": "the response failed", "cancelled": "the response was cancelled"}
 _NO_ARGUMENTS: Final = ("type", "id", "call_id", "status", "name", "error", *_RESULTS)
 
@@ -56,9 +55,9 @@ def chat(
 ) -> tuple[RecordMaker, int]:
     """The records of one conversation, and how many parts of reasoning were left out.
 
-    `sources` are its messages or items, each with the field that holds it, which MatError names where one cannot be read.
-    `told` is the model's system prompt, `crash` the error that ended the run from outside, and `status` how the run ended
-    where the source says it: "horizon", or "implicit" where it did not end.
+    `sources` are its messages or items, each with its field, which MatError names if one cannot be read. `told` is the model's
+    system prompt, `crash` the error that ended the run from outside, and `status` how the run ended if the source says so:
+    "horizon", or "implicit" if it did not end.
     """
     messages: list[dict[str, Any]] = [{"role": "system", "content": told, "index": -1}] if told else []
     left_out, call_ids = 0, dict[str, object]()
@@ -77,7 +76,7 @@ def chat(
         for message in _messages(source):
             calls = message.get("tool_calls") or []
             if not all(isinstance(call, Mapping) and tool_of(call) for call in calls):
-                raise misfit(position, where, "holds a call that names no function")
+                raise misfit(position, where, "contains a call that names no function")
             if "role" in source:
                 messages.append({**message, "index": index})
                 continue
@@ -104,7 +103,7 @@ def _is_reasoning(part: object) -> bool:
 
 
 def _is_foreign(source: MessagePart) -> bool:
-    """Whether a message belongs to another API: its text or calls are where this importer does not look."""
+    """Whether a message belongs to another API, with text or calls in places that this importer does not read."""
     if "role" in source:
         return "parts" in source and "content" not in source
     return not _is_reasoning(source) and ("content" in source or "data" in source)
@@ -128,9 +127,9 @@ def _messages(source: MessagePart) -> Iterator[dict[str, Any]]:
         kind = str(block.get("type")) if isinstance(block, Mapping) else ""
         if _is_reasoning(block):
             continue
-        if kind.endswith("tool_use"):  # of our own tools, of the server's, of an MCP server
+        if kind.endswith("tool_use"):  # of local tools, of the provider's tools, of an MCP server
             calls.append(_call(block.get("id"), block.get("name"), block.get("input", block.get("arguments"))))
-            if "result" in block:  # as Inspect writes those of the server
+            if "result" in block:  # Inspect's form of the provider's tool calls
                 yield {**message, "content": texts, "tool_calls": calls}
                 texts, calls = [], []
                 yield _result(block.get("id"), block["result"], block.get("error"))
@@ -157,7 +156,7 @@ def _code(content: object) -> object:
 
 
 def _chat_call(call: Any) -> Any:
-    """A tool call of a message: a function, a custom tool, which takes one text, or as Inspect writes it."""
+    """A tool call of a message: a function, a custom tool (with one text as its input), or Inspect's form of a call."""
     custom, function = (call.get("custom"), call.get("function")) if isinstance(call, Mapping) else (None, None)
     if isinstance(custom, Mapping):
         return _call(call.get("id"), custom.get("name"), {"input": custom.get("input")})
@@ -211,7 +210,7 @@ def _message_of(error: object) -> str:
 
 
 def _outcome(row: Mapping[str, Any]) -> tuple[str | None, str | None]:
-    """The error that ended a row's run, and how it ended, where the reply in it says so: `crash` and `status` of `chat`."""
+    """The arguments `crash` and `status` of `chat`, as far as the reply in the row states them."""
     choices = row.get("choices")
     first = choices[0] if isinstance(choices, list) and choices and isinstance(choices[0], Mapping) else {}
     if row.get("stop_reason") in _CUT or first.get("finish_reason") in _CUT:
@@ -256,7 +255,7 @@ def _convert(position: str, row: Mapping[str, Any]) -> StoredTrace:
 
 
 def _sources(row: Mapping[str, Any]) -> list[tuple[str, object]]:
-    """The messages or items of a row, each with the field that holds it; a reply next to its request is the last."""
+    """The messages or items of a row, each with its field. A reply next to its request is the last one."""
     lists = ("messages",) if isinstance(row.get("messages"), list) else ("input", "output")
     found = [(f"{name}[{place}]", part) for name in lists for place, part in enumerate(_parts(row.get(name)))]
     replies: list[tuple[str, object]] = []
@@ -276,7 +275,7 @@ def _is_same(message: object, reply: object) -> bool:
 
 
 def _parts(given: object) -> list[Any]:
-    """The items of a field; a request's input may be a text alone."""
+    """The items of a field. The input of a request may be a single text."""
     return given if isinstance(given, list) else [] if given is None else [{"role": "user", "content": given}]
 
 

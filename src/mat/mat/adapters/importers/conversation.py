@@ -3,9 +3,9 @@
 - user, and any role but those below: text that enters at the prompt boundary, recorded as `mat.untrusted` does: a `message`
   named after the channel, its role.
 - system, developer: a `message` to "assistant".
-- assistant with text and no tool calls: a `message` to "user", or the `final_response` where the dialect says so.
+- assistant with text and no tool calls: a `message` to "user", or the `final_response` if the dialect says so.
 - assistant with tool calls: one `tool_call` each. Its result is the tool message with the same id or, without ids, the next
-  of that name; calls of one message overlap. Text beside tool calls reaches no user: a `model_call` of "model" with that
+  of that name; calls of one message overlap. Text next to tool calls reaches no user: a `model_call` of "model" with that
   text as value.
 - A result without a call is a `tool_call` without arguments; a call without a result has effected "unknown".
 """
@@ -30,7 +30,7 @@ _INSTRUCTIONS: Final = ("system", "developer")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConversationMessage:
-    """A message of a conversation: its place, the source's index of it (None if not counted), its role, text and tool calls."""
+    """A message of a conversation: its place, its index in the source (None if not counted), role, text and tool calls."""
 
     place: int
     index: int | None
@@ -41,7 +41,7 @@ class ConversationMessage:
 
 
 def parsed_arguments(arguments: object) -> Mapping[str, Any]:
-    """Arguments as recorded: an object, its JSON text, or its Python text; anything else whole under "unparsed"."""
+    """Arguments from an object, its JSON text, or its Python text. Anything else is kept under the key "unparsed"."""
     if arguments is None or arguments == "":
         return {}
     if isinstance(arguments, Mapping):
@@ -61,8 +61,8 @@ def parsed_arguments(arguments: object) -> Mapping[str, Any]:
 class Dialect:
     """The rules of one source: how arguments and results are written, which results are errors, what tools do, how runs end.
 
-    `error_of` gives the error a result is, or None; `refusal` the kind of an error whose text names none; `ending` how the
-    run ended and the place of its final response.
+    `error_of` returns the error of a result, or None; `refusal` is the kind of an error whose text names no kind; `ending`
+    returns how the run ended and the place of its final response.
     """
 
     effect_of: Callable[[str], DeclaredEffect]
@@ -80,8 +80,8 @@ def conversation(
 ) -> RecordMaker:
     """The records of one conversation, its end included. MatError names the field of a message that cannot be read.
 
-    `path` is the field that holds it, `first` the source's index of the first message (one below 0 is not counted), `crash`
-    the error that ended the run from outside.
+    `path` is the field with the messages, `first` the source's index of the first message (messages below 0 are not counted),
+    `crash` the error that ended the run from outside.
     """
     maker = RecordMaker(agent="assistant")
     messages = _messages(position, rows, path, first)
@@ -131,7 +131,7 @@ def _message_step(message: ConversationMessage, *, final: bool) -> tuple[tuple[A
 
 
 def _index_of(message: ConversationMessage, number: int) -> int | None:
-    """The source's index of a call: of its message, or its own where calls that the source counts apart are one message."""
+    """The source's index of a call: that of its message, or its own if the source counts the calls of a message separately."""
     given = message.row.get("call_indices")
     own = given[number] if isinstance(given, list) and number < len(given) else None
     return own if type(own) is int else message.index
@@ -195,7 +195,7 @@ def tool_of(call: Mapping[str, Any]) -> str:
 
 
 _Key: TypeAlias = tuple[int, int]
-"""A call: the place of the asking message, and its number there."""
+"""A call: the place of its message, and its number there."""
 
 
 def _results(messages: list[ConversationMessage]) -> dict[_Key, ConversationMessage]:
@@ -226,8 +226,8 @@ class _Waiting:
     def answered(self, row: Mapping[str, Any]) -> _Key | None:
         """The waiting call that a result belongs to: by id if calls have ids, else the first with its name.
 
-        Without a name it is the first of all. Some models restart the numbering in each message: then the id refers to the last
-        message that has it.
+        Without a name, it is the first call. Some models restart the numbering in each message; then the id refers to the last
+        message with that id.
         """
         given, name = row.get("tool_call_id"), row.get("name")
         if given is not None and self._by_id:

@@ -4,8 +4,8 @@ A row is a log, `{version, status, eval {task, model, ...}, samples [{id, epoch,
 Messages are read as in `chat`. A sample with an `error` ended with that exception and is not finished; one with a `limit`
 ended at its horizon. The binary form is converted first: `inspect log convert --to json`.
 
-Labels: `task_id`, `model`, `sample`, `trial` (the epoch), `target`, `scores` (by scorer, its value), and `success` where all
-scores are "C" or 1, or all are "I" or 0.
+Labels: `task_id`, `model`, `sample`, `trial` (the epoch), `target`, `scores` (scorer -> value), and `success` if all scores
+are "C" or 1, or all are "I" or 0.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def _sample(position: str, log: Mapping[str, Any], sample: Mapping[str, Any], pa
 
 
 def _success(values: Mapping[str, Any]) -> dict[str, bool]:
-    """Whether the sample succeeded, if all its scores agree."""
+    """The label `success` of a sample, if all its scores agree."""
     if values and all(value in ("C", 1) for value in values.values()):
         return {"success": True}
     return {"success": False} if values and all(value in ("I", 0) for value in values.values()) else {}

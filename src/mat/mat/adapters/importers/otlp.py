@@ -1,13 +1,13 @@
 """Import OTLP/JSON documents: spans of OpenTelemetry's GenAI semantic conventions, in any version, and our own.
 
 A row is a document, `{"resourceSpans": [...]}`, or an object that holds one in a field; its plain fields become labels.
-Spans with one `traceId` are one trace where they stand in one row, or in rows that follow each other and whose plain fields
-are equal: rows that name different cases are different runs. Log records of a document are events of their span.
+Spans with one `traceId` are one trace if they are in one row, or in consecutive rows with equal plain fields: rows that name
+different cases are different runs. Log records of a document are events of their span.
 
 `mat.adapters.otel.convert` describes the conversion of a span, also for running programs; spans that
-`mat.adapters.otel` has written give back their run, record by record. A trace is finished where every span has ended and every
-parent is there, or stated to be remote. Labels: `lossy`, `unknown` (facts that the spans lack: code -> sentence and count),
-`spans_left_out`, `parents_missing`; of a run of ours also `run` and `head` (its digests), `task`, `seed`, `termination`,
+`mat.adapters.otel` has written give back their run, record by record. A trace is finished if every span has ended and every
+parent is there, or is known to be remote. Labels: `lossy`, `unknown` (facts that the spans lack: code -> sentence and count),
+`spans_left_out`, `parents_missing`; for a run of ours also `run` and `head` (its digests), `task`, `seed`, `termination`,
 `success`, `error` and `elapsed_ms`.
 """
 
@@ -26,7 +26,7 @@ from mat.core.errors import CodecError
 __all__ = ["FORMAT", "READ_VERBS", "effect_of", "spans_of"]
 
 _REMOTE: Final = 0x300
-"""Bits of a span's flags: whether the parent is remote is known, and it is."""
+"""Bits of a span's flags: whether it is known if the parent is remote, and whether it is remote."""
 _DROPPED: Final = ("droppedAttributesCount", "droppedEventsCount")
 
 
@@ -142,7 +142,7 @@ def _attributes(item: Mapping[str, Any], position: str) -> dict[str, Any]:
 
 
 def _log_event(item: Mapping[str, Any], position: str) -> Event:
-    """A log record as an event of its span: content was logged so by the conventions up to 1.36."""
+    """A log record as an event of its span. The conventions up to 1.36 log content in this way."""
     attributes = _attributes(item, position)
     name = text_of(item.get("eventName")) or text_of(attributes.get("event.name"))
     body = plain_value(item.get("body"))
@@ -150,22 +150,22 @@ def _log_event(item: Mapping[str, Any], position: str) -> Event:
 
 
 def spans_of(document: Mapping[str, Any], position: str = "the document") -> dict[str, list[Span]]:
-    """The spans of a document by trace, log records as their events. MatError says what is not of the format."""
-    return {key: _whole(gathered) for key, gathered in _gather(position, document).items() if gathered.spans}
+    """The spans of a document by trace, log records as their events. MatError says what does not fit the format."""
+    return {key: _all_spans(gathered) for key, gathered in _gather(position, document).items() if gathered.spans}
 
 
-def _whole(gathered: _Gathered) -> list[Span]:
+def _all_spans(gathered: _Gathered) -> list[Span]:
     for span in gathered.spans:
         span.events += gathered.logs.get(span.id, [])
     return gathered.spans
 
 
 def _stored(gathered: _Gathered) -> Iterator[StoredTrace]:
-    """The trace, unless only log records of it are here."""
+    """The trace, or nothing if only log records of it were read."""
     if not gathered.spans:
         return
     try:
-        found = convert(_whole(gathered), where=gathered.position)
+        found = convert(_all_spans(gathered), where=gathered.position)
     except CodecError as error:  # a value too deep to record, or a run of ours that was changed
         what = error.what if error.what.startswith(gathered.position) else f"{gathered.position}: {error.what}"
         raise CodecError(what, why=error.why, fix=error.fix, where=gathered.position) from None

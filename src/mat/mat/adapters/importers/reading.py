@@ -49,15 +49,15 @@ def read_traces(
 ) -> Iterator[StoredTrace]:
     """Read the traces of a file, one after another: .json or .jsonl, plain or gzipped.
 
-    The format is given, or named, or the first of `known` (default: `formats()`) that accepts the first row. MatError where
-    the file cannot be opened, holds no row, or is of no known format; and later, while traces are taken, at the first row
-    that is broken or not of the format, with `file:line`.
+    `format` is a Format, or the name of one; by default, the first of `known` (default: `formats()`) that accepts the first
+    row. MatError if the file cannot be opened, contains no row, or has no known format; and later, during iteration, at the
+    first row that is broken or does not fit the format, with `file:line`.
     """
     rows = read_rows(path)
     position, row = next(rows, ("", None))
     rows.close()
     if row is None:
-        raise MatError(f"{path} holds no rows", why="there is nothing to judge in it", fix="give a file of recorded runs")
+        raise MatError(f"{path} holds no rows", why="it contains nothing to judge", fix="give a file of recorded runs")
     if not isinstance(format, Format):
         format = _format(format, formats() if known is None else known, position, row)
     return format.traces(read_rows(path))
@@ -71,7 +71,7 @@ def _format(name: str | None, known: Sequence[Format], position: str, row: Mappi
     if name is not None:
         raise SpecError(what=f"no format is called {name!r}", fix=f"known formats: {listed}")
     raise MatError(
-        f"{position} is not of a known format",
+        f"{position} does not have a known format",
         why=f"its fields are {', '.join(sorted(row)[:12]) or 'none'}",
         fix=f"known formats: {listed}",
         where=position,

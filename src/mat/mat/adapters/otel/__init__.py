@@ -1,8 +1,8 @@
-"""OpenTelemetry, both ways: export runs as spans, and judge spans of any framework by contracts while they happen.
+"""OpenTelemetry, both ways: export runs as spans, and judge the spans of any framework while a program runs.
 
     export(run, exporter)                       a run through any configured exporter or tracer provider
     to_otlp_json(run), from_otlp_json(data)     the same as an OTLP document, and back
-    MatSpanProcessor([contract, ...])           judges the GenAI spans of a program that runs
+    MatSpanProcessor([contract, ...])           judges the GenAI spans of a running program
 
 docs/opentelemetry.md describes the mapping, and what is lost.
 """

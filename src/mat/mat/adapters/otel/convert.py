@@ -3,21 +3,21 @@
 A span is converted as follows:
 
     chat, generate_content, text_completion, embeddings    model_call, named after the requested model, with token usage
-    execute_tool                                           tool_call; arguments and result where they were captured
-    invoke_agent inside another agent's                    delegation, sealed at once: what that agent does comes after it;
-                                                           its answer or error is a message back to who delegated
-    invoke_agent outside                                   names who acts; at its end, of the last one, a final_response, or
-                                                           a termination: exception, horizon where a limit of turns was met
+    execute_tool                                           tool_call; arguments and result if they were captured
+    invoke_agent inside another agent's                    delegation, sealed at once: that agent's steps come after it; its
+                                                           answer or error is a message back to the delegator
+    invoke_agent outside                                   names the agent; at the end of the last one, a final_response, or
+                                                           a termination: exception, or horizon at a limit of turns
     retrieval; search_memory; update_memory ...            retrieval; memory_read; memory_write
-    anything else                                          only names who acts; labels count it as `spans_left_out`
+    anything else                                          only names the agent; labels count it as `spans_left_out`
 
-A user's text in a model's input is a message from "user" when it first appears. A tool call that a model asked for, whose
-response stands in a later input and that has no span of its own, is a tool_call between the two. Other attributes are kept out.
+A user's text in a model's input is a message from "user" when it first appears. If a model asked for a tool call, a later input
+has its response, and it has no span of its own, it becomes a tool_call between the two. Other attributes are left out.
 
 The agent is the nearest `gen_ai.agent.name` upwards, else "main". Time counts from the first span; spans that overlap are
-concurrent. A span with status ERROR is an error, or was cancelled where its error says so; one without an end is cancelled. No
-span says what a tool does: it reads where its name begins with a verb of READ_VERBS, and writes otherwise, since too much
-caution costs a finding to look at and too little hides one.
+concurrent. A span with status ERROR is an error, or was cancelled if its error says so; a span without an end is cancelled. No
+span says what a tool does: it reads if its name begins with a verb of READ_VERBS, and writes otherwise, because too much
+caution costs a needless finding and too little hides one.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ _ERROR_KINDS: Final = (
     ("permission", "auth"), ("401", "auth"), ("403", "auth"), ("internalserver", "server_error"), ("500", "server_error"),
     ("502", "server_error"), ("503", "server_error"), ("validation", "invalid"),
 )  # fmt: skip
-"""Error kinds by the first of these parts that an error's type contains, in lower case without underscores."""
+"""Part of an error's type (in lower case, without underscores) -> error kind. The first match counts."""
 _HORIZONS: Final = frozenset(
     {"UsageLimitExceeded", "MaxTurnsExceeded", "GraphRecursionError", "MaxIterationsExceeded", "MaxStepsError"}
 )
@@ -93,9 +93,9 @@ class _Item:
 class Conversion:
     """Turns the spans of one trace into records.
 
-    Whole: `add` every span, in any order, then `finish`. As they end: say by `begin` which span has begun, `add` each that has
-    ended, and take by `advance` the records that nothing still open can come before. Where spans come in the order of their
-    times both give the same records; where they do not, the whole is right.
+    For a whole trace: `add` every span, in any order, then `finish`. For spans as they end: `begin` each span that has begun,
+    `add` each that has ended, and `advance` to take the records that no open span can precede. If spans come in the order of
+    their times, both give the same records; otherwise the conversion of the whole trace is right.
     """
 
     def __init__(self, effects: EffectOf = effect_of) -> None:
@@ -118,7 +118,7 @@ class Conversion:
         self._items: list[_Item] = []
         self._maker = RecordMaker()
         self.gaps: Counter[str] = Counter()
-        """What spans left out, by the codes of `unknown`."""
+        """The facts that spans lacked: code of `unknown` -> count."""
 
     @property
     def sources(self) -> tuple[Any, ...]:
@@ -140,24 +140,24 @@ class Conversion:
             self._first = span.start
         self._last = max(self._last, span.start if span.end is None else span.end)
         self._unplaced.append(span)
-        # of spans that begin together the longest is around the others
+        # of spans that begin together, the longest contains the others
         heapq.heappush(self._waiting, (span.start, float("-inf") if span.end is None else -span.end, self._added, span))
         self._added += 1
 
     def advance(self, until: int | None) -> list[Record]:
-        """The records of spans that begin before `until` (None: of all), as far as no later one can come among them."""
-        self._take(until)
+        """The records of spans that begin before `until` (None: all spans), as far as no later span can come before them."""
+        self._make_items(until)
         return self._records(until)
 
     def finish(self) -> tuple[Record, ...]:
         """All records, with how the trace ended. Call once."""
-        self._take(None)
+        self._make_items(None)
         self._ending()
         self._records(None)
         return tuple(self._maker.records)
 
-    def _take(self, until: int | None) -> None:
-        """Turn what was added and begins before `until` into items, by its begin."""
+    def _make_items(self, until: int | None) -> None:
+        """Turn the added spans that begin before `until` into items, in the order of their begin."""
         for span in self._unplaced:
             self._place(span)
             if span.kind == "model_call":
@@ -188,7 +188,7 @@ class Conversion:
     # -- records ------------------------------------------------------------------------------------------------------
 
     def _records(self, until: int | None) -> list[Record]:
-        """The records of all items up to a moment at which none is under way, in ask order."""
+        """The records of all items up to a moment at which no item is in progress, in ask order."""
         self._items.sort(key=lambda item: item.order)
         count, latest = 0, 0
         for index, item in enumerate(self._items, 1):
@@ -222,7 +222,7 @@ class Conversion:
     # -- who acts -----------------------------------------------------------------------------------------------------
 
     def _place(self, span: Span) -> None:
-        """Find who acts in a span and which agent's span is around it, from what is known of its parents.
+        """Find the agent that acts in a span, and the agent's span around it, from the known parents.
 
         Each span is visited once, however deep they nest; a circle of parents is cut where it closes.
         """
@@ -260,10 +260,10 @@ class Conversion:
             return
         inputs, _ = self._read(span)
         if not inputs:
-            inputs = next((self._read(inner)[0] for inner in self._inside(span)), [])
+            inputs = next((self._read(inner)[0] for inner in self._model_spans(span)), [])
         task = next((message["content"] for message in inputs if message["role"] == "user" and "content" in message), "")
         self.gaps["tasks"] += not task
-        self._conversation(span)[task] += 1  # the task is no message of the user
+        self._conversation(span)[task] += 1  # the task is not a message of the user
         name, delegator = self._agents[span], self._agents[caller]
         arguments = {"task": task, "delegator": delegator}
         self._put(span, span.start, span.start, "delegation", name, arguments, agent=delegator, value=task)
@@ -274,8 +274,8 @@ class Conversion:
                 value=None if failure else answer, **failure,
             )  # fmt: skip
 
-    def _inside(self, span: Span) -> Iterable[Span]:
-        """The model calls of an agent, by their begin, not those of agents it delegates to."""
+    def _model_spans(self, span: Span) -> Iterable[Span]:
+        """The model calls of an agent in the order of their begin, without those of its delegates."""
         return sorted(self._calls.get(span.id, ()), key=lambda inner: inner.start) if span.id else ()
 
     def _answer(self, span: Span) -> Any:
@@ -285,7 +285,7 @@ class Conversion:
             return opened(result)
         said = self._read(span)[1]
         if not said:
-            said = next((self._read(inner)[1] for inner in reversed(tuple(self._inside(span)))), [])
+            said = next((self._read(inner)[1] for inner in reversed(tuple(self._model_spans(span)))), [])
         return next((message["content"] for message in reversed(said) if "content" in message), None)
 
     def _user_messages(self, span: Span) -> None:

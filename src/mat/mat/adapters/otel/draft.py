@@ -1,8 +1,8 @@
 """Convert a run to spans, for any exporter: one for the run, one per agent, one per record; verdicts are events.
 
 A record's span has the attributes of the GenAI conventions where its kind has any, and all of its fields under `mat.*`. Times
-are run time from `began_ns` on; the nanoseconds below a millisecond are the sequence number, so that order and concurrency
-stand in the times too. Ids are made of the run's digests: the same run always gives the same spans.
+are run time from `began_ns` on; the nanoseconds below a millisecond are the sequence number, so that the times also show order
+and concurrency. Ids are computed from the run's digests, so the same run always gives the same spans.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ def trace_id_of(run: Run) -> str:
 
 
 def drafts(run: Run, *, began_ns: int = EPOCH_NS) -> tuple[Draft, ...]:
-    """The spans of a run: its own first, then its agents', then its records' by step. Declared secrets are cut out of all."""
+    """The spans of a run: first its own, then those of agents, then those of records by step, without declared secrets."""
     text = Redactor(process_secrets()).text
     spans = _Spans(run, began_ns)
     made = (spans.run_span(), *spans.agent_spans(), *spans.record_spans())
@@ -105,7 +105,9 @@ class _Spans:
                 found = encode(getattr(value, field))
                 if found:
                     attributes[name] = _json(found)
-        attributes[names.FORMAT] = FORMAT  # last, since an SDK with a limit drops what is oldest: the rest is missed then
+        attributes[names.FORMAT] = (
+            FORMAT  # last, because an SDK with a limit drops the oldest ones, and the reader needs this one
+        )
         broken = next((f"{item.contract} is violated: {item.message}" for item in run.failures), None)
         error = run.error or (None if run.term else run.termination) or broken
         events = tuple(_outcome(outcome, end) for outcome in run.outcomes)
@@ -115,7 +117,7 @@ class _Spans:
         )  # fmt: skip
 
     def agent_spans(self) -> Iterable[Draft]:
-        """One span for each agent, from the first thing it did to the last."""
+        """One span for each agent, from its first step to its last."""
         acts: dict[str, list[Record]] = {}
         for record in self._run.records:
             if record.agent != HARNESS:
@@ -141,7 +143,7 @@ class _Spans:
                 attributes[names.CAUSES] = causes
             if previous is not None:
                 attributes[names.PREVIOUS] = previous
-            attributes[names.STEP] = attributes.pop(names.STEP)  # last, as the format of the run
+            attributes[names.STEP] = attributes.pop(names.STEP)  # last, like the format of the run
             error, cancelled = record.observation.error, record.observation.cancelled
             status = f"{error.type}: {error.message}" if error is not None else "cancelled" if cancelled else None
             yield Draft(
@@ -205,7 +207,7 @@ class _Causes:
 
 
 def _fields(record: Record) -> Attributes:
-    """Every field of a record, under its name in `names`; those that are empty are left out."""
+    """Every field of a record that is not empty, under its name in `names`."""
     found: Attributes = {}
     action, observation, mediation = record.action, record.observation, record.mediation
     _scalars(found, record, names.SCALARS)
@@ -242,7 +244,7 @@ def _fields(record: Record) -> Attributes:
 def _scalars(found: Attributes, value: object, scalars: Mapping[str, str]) -> None:
     for field, name in scalars.items():
         item = getattr(value, field)
-        if item is not None:  # an integer that OTLP has no room for is a text
+        if item is not None:  # an integer too large for OTLP becomes a text
             found[name] = str(item) if type(item) is int and not -_INT64 <= item < _INT64 else item
 
 
@@ -323,7 +325,7 @@ def _convention_attributes(record: Record) -> Attributes:
 
 
 def _conversation(record: Record) -> Attributes:
-    """The input and output of a model call, if the record holds them in the clear; prompts are hashed by default."""
+    """The input and output of a model call, if the record has them in plain text; prompts are hashed by default."""
     given, value = record.action.arguments.get("messages"), record.observation.value
     found: Attributes = {}
     if isinstance(given, list) and given and all(isinstance(item, dict) and "role" in item for item in given):
@@ -345,12 +347,12 @@ def _part(content: Any) -> dict[str, str]:
 
 
 def _as_text(value: Any) -> str:
-    """A text as it is, anything else as JSON."""
+    """A text unchanged, anything else as JSON."""
     return value if isinstance(value, str) else _json(plain(value))
 
 
 def _json(data: Any) -> str:
-    """JSON data as an ASCII text, so that no exporter stumbles over what UTF-8 lacks."""
+    """JSON data as ASCII text, because exporters fail on text without a UTF-8 form."""
     return json.dumps(data, ensure_ascii=True, allow_nan=False, separators=(",", ":"))
 
 
@@ -358,7 +360,7 @@ def _json(data: Any) -> str:
 
 
 def _redacted(draft: Draft, text: Callable[[str], str]) -> Draft:
-    """The same span without declared secrets and tokens, wherever they stand: what was sealed holds none, opinions may."""
+    """The span without declared secrets and tokens. Sealed facts have none, but verdicts may."""
     return Draft(
         name=text(draft.name), id=draft.id, parent=draft.parent, client=draft.client, start=draft.start, end=draft.end,
         attributes=_clean(draft.attributes, text),

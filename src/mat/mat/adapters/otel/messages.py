@@ -21,7 +21,7 @@ _SPOKEN: Final = re.compile(r"^gen_ai\.(system|user|assistant|tool)\.message$")
 
 def contents(span: Span) -> tuple[list[SpanMessage], list[SpanMessage]]:
     """The input and output messages of a model or an agent, as far as they were captured."""
-    inputs, outputs = _whole(span.attributes)
+    inputs, outputs = _from_attributes(span.attributes)
     if span.kind == "delegation" and not (inputs or outputs):
         inputs = messages(span.attributes.get("pydantic_ai.all_messages") or span.attributes.get("all_messages_events"))
         outputs = [message for message in inputs if message["role"] == "assistant"][-1:]
@@ -30,11 +30,14 @@ def contents(span: Span) -> tuple[list[SpanMessage], list[SpanMessage]]:
     if isinstance(listed, list):
         events = events + [(text_of(item.get("event.name")), item) for item in listed if isinstance(item, Mapping)]
     told, said = _from_events(events)
-    flat = _flat(span.attributes, "gen_ai.prompt."), _flat(span.attributes, "gen_ai.completion.")
+    flat = (
+        _from_flat_attributes(span.attributes, "gen_ai.prompt."),
+        _from_flat_attributes(span.attributes, "gen_ai.completion."),
+    )
     return inputs or told or flat[0], outputs or said or flat[1]
 
 
-def _whole(attributes: Mapping[str, Any]) -> tuple[list[SpanMessage], list[SpanMessage]]:
+def _from_attributes(attributes: Mapping[str, Any]) -> tuple[list[SpanMessage], list[SpanMessage]]:
     given = messages(attributes.get("gen_ai.input.messages"))
     system = opened(attributes.get("gen_ai.system_instructions"))
     if system and not any(message["role"] == "system" for message in given):
@@ -56,12 +59,12 @@ def _from_events(events: Iterable[Event]) -> tuple[list[SpanMessage], list[SpanM
         elif name == "gen_ai.content.completion":
             outputs += messages(attributes.get("gen_ai.completion"), role="assistant")
         elif name == "gen_ai.client.inference.operation.details":
-            whole = _whole(attributes)
+            whole = _from_attributes(attributes)
             inputs, outputs = inputs + whole[0], outputs + whole[1]
     return inputs, outputs
 
 
-def _flat(attributes: Mapping[str, Any], prefix: str) -> list[SpanMessage]:
+def _from_flat_attributes(attributes: Mapping[str, Any], prefix: str) -> list[SpanMessage]:
     """Messages spread over attributes: `gen_ai.prompt.0.role`, `gen_ai.completion.0.tool_calls.0.name`, ..."""
     found: dict[int, dict[str, Any]] = {}
     for key, value in attributes.items():
@@ -106,7 +109,7 @@ def _message(given: Mapping[str, Any], role: str) -> SpanMessage:
         results.append({"id": text_of(first(given, "tool_call_id", "id")), "value": parts})
     elif isinstance(parts, list):
         for part in parts:
-            _take(part, texts, calls, results)
+            _add_part(part, texts, calls, results)
     elif parts is not None:
         texts.append(parts if isinstance(parts, str) else json.dumps(parts, sort_keys=True))
     if texts:
@@ -117,7 +120,7 @@ def _message(given: Mapping[str, Any], role: str) -> SpanMessage:
     return message
 
 
-def _take(part: Any, texts: list[str], calls: list[dict[str, Any]], results: list[dict[str, Any]]) -> None:
+def _add_part(part: Any, texts: list[str], calls: list[dict[str, Any]], results: list[dict[str, Any]]) -> None:
     if isinstance(part, str):
         texts.append(part)
     elif isinstance(part, Mapping):

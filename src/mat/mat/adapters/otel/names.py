@@ -1,4 +1,4 @@
-"""Names of attributes and events: those of the GenAI conventions that are written here, and the `mat.*` namespace.
+"""Names of attributes and events: those of the GenAI conventions that we write, and the `mat.*` namespace.
 
 The conventions are those of `open-telemetry/semantic-conventions-genai` in version 1.42.0-dev, to which the GenAI part of
 the semantic conventions has moved after 1.41; nothing there is stable yet.
@@ -19,7 +19,7 @@ PROVIDER: Final = "mat"
 
 
 def _prefixed(prefix: str, *fields: str) -> Mapping[str, str]:
-    """Attributes that are called as the fields are, under a prefix."""
+    """field -> attribute, the field's name with a prefix."""
     return {field: f"{prefix}.{field}" for field in fields}
 
 
@@ -41,7 +41,7 @@ SCALARS: Final[Mapping[str, str]] = {
     "invoked": "mat.invoked",
     "taped": "mat.taped",
 }
-"""Fields of a Record that are attributes of their own type."""
+"""The fields of a Record whose attributes have the field's type."""
 STRUCTURES: Final[Mapping[str, str]] = {
     "state": "mat.state",
     "links": "mat.links",
@@ -50,7 +50,7 @@ STRUCTURES: Final[Mapping[str, str]] = {
     "faults": "mat.faults",
     "artefacts": "mat.artefacts",
 }
-"""Fields of a Record that are attributes of JSON text; absent where the field is empty."""
+"""The fields of a Record whose attributes are JSON text; an empty field has no attribute."""
 ACTION: Final = _prefixed("mat.action", "kind", "name", "effect", "impact", "boundary")
 ARGUMENTS: Final = "mat.arguments.asked"
 OBSERVATION: Final = _prefixed("mat.observation", "cancelled", "chunks", "opaque")
@@ -66,9 +66,9 @@ ALLOWED: Final = "mat.arguments.allowed"
 UNDER: Final = "mat.mediation.under"
 
 CAUSES: Final = "mat.causal.parents"
-"""The steps from which this one's links lead: whose results it rests on. Spans are linked to theirs."""
+"""The steps whose results this step uses, according to its links. Its span links to their spans."""
 PREVIOUS: Final = "mat.causal.previous"
-"""The step of the same agent that was sealed last before this one was asked."""
+"""The step of the same agent that was sealed last before this step was asked."""
 VERDICT: Final = "mat.verdict"
 
 RUN_SCALARS: Final = _prefixed("mat.run", "termination", "success", "error", "elapsed_ms")
@@ -86,17 +86,17 @@ VIOLATION_EVENT: Final = "mat.violation"
 CONTRACT_EVENT: Final = "mat.contract"
 
 LOST: Final[Mapping[str, str]] = {
-    "verdicts": "opinions: written as events for people, and made again by judging the records",
+    "verdicts": "verdicts: written as events for people; judging the records gives them again",
     "outcomes": "opinions, as verdicts",
-    "tape": "what ports said, for a replay; a replay file holds it",
+    "tape": "the replies of ports, for a replay; a replay file has them",
     "states": "digests of monitor states, for the search",
     "restricted": "which operators the ports allow, for the search",
-    "contended": "where somebody else could have gone first, for the search",
-    "alike": "which perturbations could be exchanged for others, for the search",
-    "margins": "by how much contracts were kept, for the search",
-    "complete": "what the user vouches of the state digest, for the search",
+    "contended": "the points at which another task could have gone first, for the search",
+    "alike": "equivalence classes of perturbations, for the search",
+    "margins": "the margins by which contracts were kept, for the search",
+    "complete": "what the user declares about the state digest, for the search",
     "clocked": "the same, of the time",
     "concolic": "the same, of what ports reply",
     "seen": "what an adversary was shown, for the search",
 }
-"""Fields of a Run that do not come back from its spans, and why. All others do, and every field of every record."""
+"""Field of a Run that its spans do not preserve -> why. They preserve all other fields, and every field of every record."""

@@ -1,4 +1,4 @@
-"""Spans that `export` wrote, read back: every field of every record from its `mat.*` attributes, and the run around them."""
+"""Read the spans that `export` wrote: every field of every record from its `mat.*` attributes, and the run."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ def is_native(span: Span) -> bool:
 
 
 def read_records(spans: Sequence[Span], where: str) -> tuple[tuple[Record, ...], Counter[str]]:
-    """The records 0, 1, 2, ... as far as none is missing, and what was met on the way, by the codes of `unknown`.
+    """The records 0, 1, 2, ... up to the first missing one, and the gaps found, by the codes of `unknown`.
 
-    CodecError where a span is not as it was written.
+    CodecError if a span was changed.
     """
     met: Counter[str] = Counter()
     steps: dict[int, Span] = {}
@@ -57,13 +57,13 @@ def read_records(spans: Sequence[Span], where: str) -> tuple[tuple[Record, ...],
 
 
 def read_run(spans: Sequence[Span], where: str) -> Run:
-    """The run whose spans these are, but for the fields of `names.LOST`; CodecError where a span is missing or not whole."""
+    """The run of these spans, without the fields in `names.LOST`. CodecError if a span is missing or incomplete."""
     roots = [span for span in spans if names.FORMAT in span.attributes]
     if len(roots) != 1:
         raise CodecError(
             what=f"{where} has {len(roots)} spans with {names.FORMAT}, not one",
-            why="the span of the run holds its spec and how it ended",
-            fix="give the spans of one whole run, as mat.adapters.otel wrote them",
+            why="the span of the run has its spec and its end",
+            fix="give all spans of one run, as mat.adapters.otel wrote them",
             where=where,
         )
     root = roots[0].attributes
@@ -77,7 +77,10 @@ def read_run(spans: Sequence[Span], where: str) -> Run:
     records, met = read_records(spans, where)
     if met["records"]:
         raise CodecError(
-            what=f"{where} lacks {met['records']} of the run's steps", why="a run is all of its records", fix=_FIX, where=where
+            what=f"{where} lacks {met['records']} of the run's steps",
+            why="a run needs all of its records",
+            fix=_FIX,
+            where=where,
         )
     spec = decode(RunSpec, _fields(root, names.SPEC_SCALARS, names.SPEC_STRUCTURES, where), where=where)
     rest = _fields(root, names.RUN_SCALARS, names.RUN_STRUCTURES, where)

@@ -2,10 +2,10 @@
 
     provider.add_span_processor(MatSpanProcessor([refunds_are_verified], on_violation=warn))
 
-A span has its attributes only when it ends, and a caller's span ends after those of what it called. So a trace is judged twice
-by the same conversion. While it goes on, records are folded as soon as no open span can come before them; their violations
-are reported at once. When its last span has ended, the whole trace is converted and judged as the OTLP importer does, and that
-is its result; violations that were reported earlier and are not in it are listed as withdrawn.
+A span has its attributes only when it ends, and a caller's span ends after the spans of its calls. So a trace is judged twice,
+with the same conversion. While the trace is in progress, records are folded as soon as no open span can come before them, and
+their violations are reported at once. When its last span has ended, the whole trace is converted and judged like an imported
+one, which gives its result. Violations that were reported early and are not in the result are listed as withdrawn.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _AGENT: Final = ("gen_ai.agent.name", "agent_name")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Alert:
-    """A violation as it is told. `early`: the trace still went on; see `TraceResult.withdrawn`."""
+    """A reported violation. `early`: the trace was still in progress; see `TraceResult.withdrawn`."""
 
     trace: str
     violation: Violation
@@ -54,12 +54,13 @@ class Alert:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TraceResult:
-    """What the contracts say of one trace of spans.
+    """The verdicts of the contracts on one trace of spans.
 
-    `trace` is its id in hex; `segment` counts from 1, since spans may come after a trace was judged. `reason`: its last span
-    had ended; nothing came for long; it made room for others; the processor was closed. `finished`: it has its end, so that
-    what still had to happen is a violation; otherwise outcomes are presumed (RV-LTL). `lossy` and `unknown`: spans do not tell
-    all that a run of ours does. `withdrawn`: violations that were told early and do not hold. `error`: why it was not read.
+    `trace` is its id in hex; `segment` counts from 1, because spans may come after a trace was judged. `reason`: why it was
+    judged: its last span had ended, no span came for long, it made room for others, or the processor was closed. `finished`:
+    the trace has its end, so that open obligations are violations; otherwise outcomes are presumed (RV-LTL). `lossy` and
+    `unknown`: the facts that spans lack. `withdrawn`: violations that were reported early and do not hold. `error`: why the
+    trace could not be read, or "".
     """
 
     trace: str
@@ -81,13 +82,13 @@ class TraceResult:
 
     @property
     def outcome(self) -> Outcome:
-        """Of the hard contracts, as of a run."""
+        """The outcome of the hard contracts, as for a run."""
         return merge(item.outcome for item in self.outcomes if item.severity == "hard")
 
 
 @dataclass(slots=True, eq=False)
 class _Open:
-    """A span that has begun. Its attributes may still come, so its kind is looked up until it has one."""
+    """A span that has begun. Its attributes may come later, so its kind is looked up until it has one."""
 
     span: SdkSpan
     parent: int
@@ -99,7 +100,7 @@ class _Open:
 
 @dataclass(slots=True, eq=False)
 class _Trace:
-    """A trace in progress. `tells`: violations are reported early; `steps`: one of its spans is a step of an agent."""
+    """A trace in progress. `tells`: violations are reported early; `steps`: some span is a step of an agent."""
 
     id: int
     segment: int
@@ -118,13 +119,14 @@ class MatSpanProcessor(SpanProcessor):
     """Judges the GenAI spans of a tracer provider, online, by trace.
 
     `contracts`: any that read records; those that need raw values are unknown here. `on_violation` gets each violation once,
-    in the thread that ended the span; `on_result` gets each TraceResult, and `results` holds the last `keep_results`. What a
-    callback raises is logged, because a callback must not make a span fail. `effects` gives the effect and impact of a
-    tool with a misleading name.
+    in the thread that ended the span; `on_result` gets each TraceResult, and `results` holds the last `keep_results`.
+    Exceptions of callbacks are logged, because a callback must not make a span fail. `effects` gives the effect and impact of
+    a tool with a misleading name.
 
-    Memory is bounded: of more than `max_traces` traces in progress, the one longest without a new span is judged as it is; of a
-    trace, the first `max_spans` spans are judged; a trace without a new span for `idle_s` seconds, by the times of spans, is
-    judged as it is. A trace in which no span is a step of an agent has no result. SpecError for limits below 1.
+    Memory is bounded. With more than `max_traces` traces in progress, the one without a new span for the longest time is
+    judged as it is. Only the first `max_spans` spans of a trace are judged. A trace without a new span for `idle_s` seconds,
+    by the times of spans, is judged as it is. A trace in which no span is a step of an agent has no result. SpecError for
+    limits below 1.
     """
 
     def __init__(
@@ -140,7 +142,7 @@ class MatSpanProcessor(SpanProcessor):
         keep_results: int = 100,
     ) -> None:
         self._contracts = tuple(contracts)
-        Judge(self._contracts, online=False)  # says what is wrong with them before a span is made
+        Judge(self._contracts, online=False)  # raises for invalid contracts before any span exists
         limits = {"max_traces": max_traces, "max_spans": max_spans, "idle_s": idle_s, "keep_results": keep_results}
         if wrong := [f"{name}={value!r}" for name, value in limits.items() if type(value) is not int or value < 1]:
             raise SpecError(
@@ -154,11 +156,11 @@ class MatSpanProcessor(SpanProcessor):
         self._lock = real_rlock()
         self._closed = False
         self.late = 0
-        """Spans that ended after their trace was judged, or that began before the processor was there."""
+        """The number of spans that ended after their trace was judged, or began before the processor was added."""
 
     @property
     def results(self) -> tuple[TraceResult, ...]:
-        """The last traces that were judged, in the order in which they ended."""
+        """The results of the last judged traces, in the order in which they ended."""
         with self._lock:
             return tuple(self._results)
 
@@ -183,7 +185,7 @@ class MatSpanProcessor(SpanProcessor):
             around = trace.open.get(above)
             if around is not None:
                 around.parental = True
-            self._news(trace, span.start_time or 0)
+            self._touch(trace, span.start_time or 0)
         if over:
             self._settle((), over)
 
@@ -200,7 +202,7 @@ class MatSpanProcessor(SpanProcessor):
                 return
             now = ended.end or ended.start
             trace.open.pop(context.span_id, None)
-            self._news(trace, now)
+            self._touch(trace, now)
             alerts: Sequence[Alert] = ()
             if len(trace.spans) >= self._max_spans:
                 trace.cut += 1
@@ -208,7 +210,7 @@ class MatSpanProcessor(SpanProcessor):
                 trace.spans.append(ended)
                 trace.steps = trace.steps or ended.kind is not None or is_native(ended)
                 if trace.steps:
-                    alerts = self._early(trace, ended, 0 if span.parent is None else span.parent.span_id)
+                    alerts = self._fold_early(trace, ended, 0 if span.parent is None else span.parent.span_id)
             if not trace.open:
                 over.append((self._traces.pop(context.trace_id), "ended"))
             while self._traces and (oldest := next(iter(self._traces.values()))).latest + self._idle_ns < now:
@@ -232,7 +234,7 @@ class MatSpanProcessor(SpanProcessor):
             self._traces.clear()
         self._settle((), over)
 
-    # -- while a trace goes on ----------------------------------------------------------------------------------------
+    # -- while a trace is in progress ---------------------------------------------------------------------------------
 
     def _begin(self, id: int) -> _Trace:
         segment = self._segments.pop(id, 0) + 1
@@ -242,15 +244,15 @@ class MatSpanProcessor(SpanProcessor):
         trace = self._traces[id] = _Trace(id, segment, tells=self._on_violation is not None)
         return trace
 
-    def _news(self, trace: _Trace, at: int) -> None:
+    def _touch(self, trace: _Trace, at: int) -> None:
         """Move a trace with a new span to the end of the queue."""
         trace.latest = max(trace.latest, at)
         self._traces.move_to_end(trace.id)
 
-    def _early(self, trace: _Trace, span: Span, parent: int) -> list[Alert]:
+    def _fold_early(self, trace: _Trace, span: Span, parent: int) -> list[Alert]:
         """Fold the records that no open span can precede; return their violations."""
         alerts: list[Alert] = []
-        if is_native(span):  # a run of ours is over: it is read when it is whole
+        if is_native(span):  # our own exported runs are read when they are complete
             trace.tells = False
         if not trace.tells:
             return alerts
@@ -260,11 +262,11 @@ class MatSpanProcessor(SpanProcessor):
             judge = trace.judge = Judge(self._contracts, online=False)
             for before in trace.spans[:-1]:
                 early.add(before)
-        self._acquaint(trace, parent, early)
+        self._begin_parents(trace, parent, early)
         early.add(span)
         try:
             records = early.advance(_horizon(trace))
-        except Exception:  # a value too deep to record, or `effects` raised: the result is unknown, and says so
+        except Exception:  # a value too deep to record, or `effects` raised: the result is unknown, with the reason
             trace.tells = False
             return alerts
         for record in records:
@@ -273,8 +275,8 @@ class MatSpanProcessor(SpanProcessor):
                 alerts.append(Alert(trace=format_trace_id(trace.id), violation=violation, record=record, early=True))
         return alerts
 
-    def _acquaint(self, trace: _Trace, parent: int, early: Conversion) -> None:
-        """Pass the spans around one that has ended to the conversion, because they name who acts."""
+    def _begin_parents(self, trace: _Trace, parent: int, early: Conversion) -> None:
+        """Pass the spans around an ended span to the conversion, because they name the agent."""
         around = trace.open.get(parent)
         while around is not None and not around.known:
             around.known = True
@@ -316,12 +318,12 @@ class MatSpanProcessor(SpanProcessor):
         result = TraceResult(
             trace=name, segment=trace.segment, reason=reason, records=found.records, outcomes=outcomes, finished=found.finished,
             lossy=found.lossy, unknown=found.unknown, error=error,
-            withdrawn=_beyond(trace.told, holds),
+            withdrawn=_missing_from(trace.told, holds),
         )  # fmt: skip
         by_step = {record.step: record for record in found.records}
         late = [
             Alert(trace=name, violation=violation, record=by_step.get(violation.step), early=False)
-            for violation in _beyond(holds, trace.told)
+            for violation in _missing_from(holds, trace.told)
         ]
         return result, late
 
@@ -340,8 +342,10 @@ def _key(violation: Violation, sources: Sequence[Any]) -> _Key:
     return violation.contract, sources[violation.step] if known else violation.step, violation.instance
 
 
-def _beyond(these: Mapping[_Key, Sequence[Violation]], those: Mapping[_Key, Sequence[Violation]]) -> tuple[Violation, ...]:
-    """The items of the first that the second lacks, with multiplicity."""
+def _missing_from(
+    these: Mapping[_Key, Sequence[Violation]], those: Mapping[_Key, Sequence[Violation]]
+) -> tuple[Violation, ...]:
+    """The violations of the first that the second lacks, with multiplicity."""
     return tuple(violation for key, found in these.items() for violation in found[len(those.get(key, ())) :])
 
 
@@ -357,9 +361,9 @@ def _read(spans: Sequence[Span], where: str, effects: EffectOf, met: Mapping[str
 
 
 def _horizon(trace: _Trace) -> int | None:
-    """When the first open span began that may be a step before later ones; None without one.
+    """When the first open span began that may become a step before later ones; None if there is none.
 
-    Spans of the outermost agent, and those around others that are no steps, are not waited for.
+    Spans of the outermost agent, and enclosing spans that are not steps, do not count.
     """
     for item in trace.open.values():
         kind = _kind(item)
@@ -390,7 +394,7 @@ def _kind(item: _Open) -> ActionKind | None:
 
 
 def _span(span: ReadableSpan) -> Span:
-    """Convert a span of the SDK. Of one that is not a step, keep only what names an agent."""
+    """Convert a span of the SDK. If it is not a step, keep only the attributes that name an agent."""
     given: Any = span.attributes
     attributes: dict[str, Any] = given.copy() if given else {}
     context, parent, start, end = span.context, span.parent, span.start_time, span.end_time
@@ -407,16 +411,16 @@ def _span(span: ReadableSpan) -> Span:
         return found
     for key, value in attributes.items():
         if type(value) is not str:
-            attributes[key] = _plain(value)
+            attributes[key] = _otlp_round_trip(value)
     found.events = [_event(event.name, event.attributes) for event in span.events]
     return found
 
 
 def _event(name: str, attributes: Mapping[str, Any] | None) -> Event:
-    return name, {key: _plain(value) for key, value in (attributes or {}).items()}
+    return name, {key: _otlp_round_trip(value) for key, value in (attributes or {}).items()}
 
 
-def _plain(value: Any) -> Any:
+def _otlp_round_trip(value: Any) -> Any:
     """A value after a round trip through OTLP/JSON."""
     kind = type(value)
     if kind is str or kind is int or kind is bool or kind is float or value is None:
@@ -424,7 +428,7 @@ def _plain(value: Any) -> Any:
     if isinstance(value, bytes):
         return base64.b64encode(value).decode("ascii")
     if isinstance(value, Mapping):
-        return {str(key): _plain(item) for key, item in value.items()}
+        return {str(key): _otlp_round_trip(item) for key, item in value.items()}
     if isinstance(value, Sequence) and not isinstance(value, str):
-        return [_plain(item) for item in value]
+        return [_otlp_round_trip(item) for item in value]
     return value

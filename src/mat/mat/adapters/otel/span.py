@@ -1,4 +1,4 @@
-"""Spans as they are read, from an OTLP/JSON document or from a running program, with helpers for both sources."""
+"""Spans from an OTLP/JSON document or from a running program, with helpers for both sources."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ _PLAIN_KINDS: Final[Mapping[str, ActionKind]] = {"tool": "tool_call", "agent": "
 
 @dataclass(slots=True, eq=False)
 class Span:
-    """A span as it is read. Times are nanoseconds; an end of None is a span still open.
+    """A span. Times are nanoseconds; a span without an end is still open.
 
-    `dropped`: attributes and events that limits of its SDK kept out. `read`: its messages, once somebody has read them.
+    `dropped`: the number of attributes and events that limits of its SDK dropped. `read`: its messages, once they were read.
     """
 
     id: str
@@ -67,7 +67,7 @@ def kind_of(attributes: Mapping[str, Any]) -> ActionKind | None:
 
 
 def text_of(value: Any) -> str:
-    """A text as it is, nothing as an empty one, anything else as Python writes it."""
+    """A text unchanged, None as "", anything else by `str`."""
     return value if isinstance(value, str) else "" if value is None else str(value)
 
 
@@ -81,7 +81,7 @@ def first(attributes: Mapping[str, Any], *names: str) -> Any:
 
 
 def opened(value: Any) -> Any:
-    """A text that is a JSON object or array as that; any other text stays a text, for "12" may be an id."""
+    """The value of a text that is a JSON object or array. Any other text is unchanged, because "12" may be an id."""
     if isinstance(value, str) and value.lstrip().startswith(("{", "[")):
         try:
             return json.loads(value)
@@ -91,7 +91,7 @@ def opened(value: Any) -> Any:
 
 
 def plain_value(value: Any) -> Any:
-    """The plain form of an OTLP AnyValue; integers come as texts there, and an empty object is none."""
+    """The plain value of an OTLP AnyValue, in which integers are texts and an empty object is None."""
     if value == {}:
         return None
     if not isinstance(value, Mapping) or len(value) != 1:

@@ -47,8 +47,8 @@ def convert(
 ) -> Converted:
     """Convert spans, in any order, to a trace.
 
-    Spans that `export` wrote give back the records of their run; any others are read by the GenAI conventions. `met`: gaps that
-    the feed knows of. CodecError where a value is too deep to record, or a span of ours was changed.
+    Spans that `export` wrote give back the records of their run; other spans are read by the GenAI conventions. `met`: gaps
+    that the caller knows of. CodecError if a value is too deep to record, or a span of ours was changed.
     """
     if any(is_native(span) for span in spans):
         return _native(spans, where, met or {})

@@ -28,7 +28,7 @@ _ERROR: Final = 2
 def to_otlp_json(*runs: Run, service: str = names.SERVICE, began_ns: int = EPOCH_NS) -> dict[str, Any]:
     """Convert runs to one OTLP document (JSON data): one trace per run, ids in hex, as in `opentelemetry-proto`.
 
-    `began_ns` is when run time 0 was, in Unix nanoseconds; by default the wall clock of virtual runs.
+    `began_ns`: run time 0 in Unix nanoseconds; by default the wall clock of virtual runs.
     """
     spans: list[dict[str, Any]] = []
     for run in runs:
@@ -46,10 +46,10 @@ def to_otlp_json(*runs: Run, service: str = names.SERVICE, began_ns: int = EPOCH
 
 
 def from_otlp_json(document: Mapping[str, Any]) -> tuple[Run, ...]:
-    """Read the runs of a document of `to_otlp_json`, or that a collector received through `export`, without the fields of
-    `LOST`: verdicts are made again by `mat.judge(run.records, contracts)`.
+    """Read the runs of a document from `to_otlp_json`, or from a collector that received them through `export`.
 
-    Other traces are left out. CodecError if a run is incomplete.
+    They lack the fields of `LOST`; `mat.judge(run.records, contracts)` gives verdicts again. Other traces are left out.
+    CodecError if a run is incomplete.
     """
     from mat.adapters.importers.otlp import spans_of
     from mat.adapters.otel.native import read_run
@@ -107,16 +107,15 @@ def export(
     service: str = names.SERVICE,
     began_ns: int = EPOCH_NS,
 ) -> str:
-    """Send a run's spans to a span exporter (in memory, to the console, OTLP where its package is installed) or through a
-    tracer provider, with whatever processors, samplers and limits it has; by default through the one that the program set.
+    """Send a run's spans to a span exporter (in memory, console, OTLP if its package is installed) or a tracer provider.
 
-    `service` is `service.name` where an exporter is given; a provider has a resource of its own. `began_ns` is as in
-    `to_otlp_json`. Returns the trace id in hex: an exporter gets ids made of the run's digests, so that sending a run twice is
-    sending it once; a provider makes its own. SpecError for another kind of target, or where no provider was set; MatError
-    where the exporter reports a failure.
+    A provider applies its own processors, samplers and limits; the default target is the program's provider. `service` is
+    `service.name` for an exporter; a provider has its own resource. `began_ns` is as in `to_otlp_json`. Returns the trace id in
+    hex. An exporter gets ids from the run's digests, so that a run sent twice counts once; a provider makes its own ids.
+    SpecError for another kind of target, or if no provider was set; MatError if the exporter reports a failure.
     """
     if target is None:
-        target = _configured()
+        target = _current_provider()
     sends = getattr(target, "export", None)
     if callable(sends):
         from opentelemetry.sdk.trace.export import SpanExportResult
@@ -129,14 +128,14 @@ def export(
             )
         return trace_id_of(run)
     if callable(getattr(target, "get_tracer", None)):
-        return _through(target, run, began_ns)
+        return _send_through(target, run, began_ns)
     raise SpecError(
         what=f"a run cannot be exported to something of type {type(target).__name__}",
         fix="give a SpanExporter, such as InMemorySpanExporter(), or a TracerProvider",
     )
 
 
-def _configured() -> TracerProvider:
+def _current_provider() -> TracerProvider:
     from opentelemetry import trace
     from opentelemetry.trace import NoOpTracerProvider, ProxyTracerProvider
 
@@ -151,7 +150,7 @@ def _configured() -> TracerProvider:
 
 
 def readable_spans(run: Run, *, service: str = names.SERVICE, began_ns: int = EPOCH_NS) -> tuple[ReadableSpan, ...]:
-    """A run as finished spans of the SDK, as exporters take them."""
+    """A run as finished spans of the SDK, for exporters."""
     from opentelemetry.sdk.resources import Resource
     from opentelemetry.sdk.trace import Event, ReadableSpan
     from opentelemetry.sdk.util.instrumentation import InstrumentationScope
@@ -182,7 +181,7 @@ def readable_spans(run: Run, *, service: str = names.SERVICE, began_ns: int = EP
     )
 
 
-def _through(provider: Any, run: Run, began_ns: int) -> str:
+def _send_through(provider: Any, run: Run, began_ns: int) -> str:
     """Make the spans of a run with a tracer: begin all of them in order, then end them from the inside out."""
     from opentelemetry.context import Context
     from opentelemetry.trace import Link, SpanKind, StatusCode, format_trace_id, set_span_in_context
@@ -211,7 +210,7 @@ def _through(provider: Any, run: Run, began_ns: int) -> str:
 
 
 def _encodable(draft: Draft) -> Draft:
-    """The same span with texts that UTF-8 can carry: exporters fail over a lone surrogate."""
+    """The span with texts that have a UTF-8 form, because exporters fail on a lone surrogate."""
     return Draft(
         name=_utf8(draft.name), id=draft.id, parent=draft.parent, client=draft.client, start=draft.start, end=draft.end,
         attributes=_utf8_attributes(draft.attributes),

@@ -1,4 +1,4 @@
-"""From a finished run to the rows of the store's tables: what is told apart later by SQL is counted here once."""
+"""Turn a finished run into rows of the store's tables. Everything that SQL needs later is counted here once."""
 
 from __future__ import annotations
 
@@ -24,17 +24,17 @@ _text: Final = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False, sort_
 
 
 def run_number(key: str) -> int:
-    """The `run` of a key: its first 64 bits."""
+    """The number of a run: the first 64 bits of its key."""
     return int(key[:16], 16)
 
 
 def add_rows(rows: Rows, entry: RunEntry, *, key: str, head: str) -> None:
-    """Take one entry apart, to the end of the lists; `key` and `head` are its own, which the caller knows already."""
+    """Append the rows of one entry to the lists. `key` and `head` are those of the entry, which the caller has computed."""
     run, row, number = entry.run, entry.row(), run_number(key)
-    said = run_columns(
+    columns = run_columns(
         row, key=key, head=head, session=entry.session, repeat=entry.repeat, written_at=entry.written_at, error=run.error
     )
-    rows["runs"].append(tuple(said.values()))
+    rows["runs"].append(tuple(columns.values()))
     rows["steps"] += [_step(number, record) for record in run.records]
     rows["violations"] += _violations(number, run)
     rows["perturbations"] += _perturbations(number, run, row.faults)
@@ -56,10 +56,10 @@ def run_columns(
 ) -> dict[str, Any]:
     """A run as a row of the table `runs`, by the names of its columns, in their order."""
     injected = [fault for fault in row.faults if fault.injected]
-    decided = _decided(row.actions)
+    decided = _decision_counts(row.actions)
     high_impact = [action for action in row.actions if action.impact == "high"]
-    high = _decided(high_impact)
-    kept = replace(row, infrastructure="")  # which takes a row out of every rate, not out of the store
+    high = _decision_counts(high_impact)
+    kept = replace(row, infrastructure="")  # rates leave such rows out, the store does not
     claims = row.claims
     return {
         "run": run_number(key),
@@ -123,7 +123,7 @@ def run_columns(
     }
 
 
-def _decided(actions: Iterable[ActionCount]) -> Counter[MediationDecision]:
+def _decision_counts(actions: Iterable[ActionCount]) -> Counter[MediationDecision]:
     counts: Counter[MediationDecision] = Counter()
     for action in actions:
         counts[action.decision] += action.count
@@ -147,7 +147,7 @@ def _json(value: Any) -> str:
 
 
 def _tokens(usage: Mapping[str, Any]) -> int:
-    """As `rows.row_of` counts them: the total that the model states, or input plus output."""
+    """The tokens as `rows.row_of` counts them: the total that the model reports, or input plus output."""
     if not usage:
         return 0
     total = usage.get("total_tokens")
@@ -165,24 +165,28 @@ def _violations(number: int, run: Run) -> Iterator[tuple[Any, ...]]:
 
 
 def _perturbations(number: int, run: Run, faults: Sequence[FaultRow]) -> Iterator[tuple[Any, ...]]:
-    """The schedule, each perturbation with what became of it; then faults that are none of the schedule's."""
-    left = list(faults)
+    """The perturbations of the schedule with their outcomes, then other faults."""
+    remaining = list(faults)
     for item in run.spec.schedule:
         fault = next(
-            (one for one in left if one.injected and one.operator == item.operator and item.site.covers(parse_site(one.site))),
+            (
+                one
+                for one in remaining
+                if one.injected and one.operator == item.operator and item.site.covers(parse_site(one.site))
+            ),
             None,
         )
         if fault is not None:
-            left.remove(fault)
+            remaining.remove(fault)
         yield (
             number, item.operator, str(item.site), _json(item.parameters), item.cost, True, item not in run.unreached,
-            *_became(fault, item.site.boundary),
+            *_fault_columns(fault, item.site.boundary),
         )  # fmt: skip
-    for fault in left:
-        yield number, fault.operator, fault.site, "{}", 0, fault.injected, True, *_became(fault, fault.boundary)
+    for fault in remaining:
+        yield number, fault.operator, fault.site, "{}", 0, fault.injected, True, *_fault_columns(fault, fault.boundary)
 
 
-def _became(fault: FaultRow | None, boundary: str) -> tuple[Any, ...]:
+def _fault_columns(fault: FaultRow | None, boundary: str) -> tuple[Any, ...]:
     if fault is None:
         return None, boundary, None, None, None, None, "", ""
     return (

@@ -1,10 +1,10 @@
-"""The store as files: Parquet or CSV, a file for each table and machine, and Parquet of many machines back into one store.
+"""Export the store to Parquet or CSV, one file per table and machine, and import Parquet files of many machines.
 
     exports/runs-runner-1.parquet  exports/steps-runner-1.parquet  ...  exports/runs-runner-2.parquet  ...
 
-The numbers of runs are the same in every store, so the files can also be read where they lie, by any tool, with a glob:
-`SELECT ... FROM 'exports/runs-*.parquet' JOIN 'exports/steps-*.parquet' USING (run)`. Read that way, a run that two machines
-exported counts twice; read into a store, it counts once.
+The numbers of runs are the same in every store, so any tool can also read the files in place, with a glob:
+`SELECT ... FROM 'exports/runs-*.parquet' JOIN 'exports/steps-*.parquet' USING (run)`. There, a run that two machines exported
+counts twice; imported into a store, it counts once.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _UNSAFE: Final = re.compile(r"[^A-Za-z0-9_.\-]+")
 
 
 def write_files(connection: Any, folder: Path, *, machine: str, file_format: FileFormat) -> tuple[Path, ...]:
-    """Write each table to a file of its own, whole or not at all; rows in a fixed order. Returns the files."""
+    """Write each table to its own file, atomically, with rows in a fixed order. Returns the files."""
     import duckdb
 
     if file_format not in get_args(FileFormat):
@@ -38,12 +38,12 @@ def write_files(connection: Any, folder: Path, *, machine: str, file_format: Fil
         folder.mkdir(parents=True, exist_ok=True)
         for table in TABLES:
             path = folder / f"{table}-{name}.{file_format}"
-            beside = path.with_name(f".{path.name}.{os.getpid()}")
+            draft = path.with_name(f".{path.name}.{os.getpid()}")
             try:
-                connection.execute(f"COPY (SELECT * FROM {table} ORDER BY ALL) TO {_quoted(str(beside))} ({options})")
-                os.replace(beside, path)
+                connection.execute(f"COPY (SELECT * FROM {table} ORDER BY ALL) TO {_quoted(str(draft))} ({options})")
+                os.replace(draft, path)
             finally:
-                beside.unlink(missing_ok=True)
+                draft.unlink(missing_ok=True)
             written.append(path)
     except (OSError, duckdb.IOException) as error:
         raise MatError(
@@ -53,7 +53,7 @@ def write_files(connection: Any, folder: Path, *, machine: str, file_format: Fil
 
 
 def machines(pattern: str | Path) -> dict[str, dict[str, Path]]:
-    """machine -> table -> file, of the Parquet files that a glob or a folder names; SpecError without any."""
+    """machine -> table -> file, for the Parquet files of a glob or a folder. SpecError if there are none."""
     found: dict[str, dict[str, Path]] = {}
     text = str(pattern)
     names: Iterable[str] = glob.glob(f"{glob.escape(text)}/*.parquet" if Path(text).is_dir() else text, recursive=True)
@@ -61,17 +61,17 @@ def machines(pattern: str | Path) -> dict[str, dict[str, Path]]:
         match = _NAME.fullmatch(path.name)
         if match is not None:
             found.setdefault(f"{path.parent.as_posix()}/{match[2]}", {})[match[1]] = path
-    whole = {machine: files for machine, files in found.items() if "runs" in files}
-    if not whole:
+    complete = {machine: files for machine, files in found.items() if "runs" in files}
+    if not complete:
         raise SpecError(
-            what=f"no exported runs match {text}", why="an export holds runs-<machine>.parquet and a file for each other table",
+            what=f"no exported runs match {text}", why="an export has runs-<machine>.parquet and a file for each other table",
             fix="name the folder that mat export wrote, or a glob over such folders", where=text,
         )  # fmt: skip
-    return whole
+    return complete
 
 
 def read_files(connection: Any, files: dict[str, Path]) -> tuple[int, int]:
-    """Take in the files of one machine, within a transaction: (runs that were new, runs that were known)."""
+    """Import the files of one machine, within a transaction. Returns (new runs, known runs)."""
     import duckdb
 
     try:
@@ -81,7 +81,7 @@ def read_files(connection: Any, files: dict[str, Path]) -> tuple[int, int]:
     except duckdb.Error as error:
         where = ", ".join(map(str, files.values()))
         raise SpecError(
-            what=f"cannot read the export: {str(error).strip()}", why="the files are damaged, or of another program",
+            what=f"cannot read the export: {str(error).strip()}", why="the files are damaged, or another program wrote them",
             fix="export them again", where=where,
         ) from None  # fmt: skip
 
@@ -92,7 +92,7 @@ def _read(connection: Any, files: dict[str, Path]) -> tuple[int, int]:
         SELECT {_columns(connection, "runs", files["runs"])} FROM {_rows(files["runs"])}
         QUALIFY row_number() OVER (PARTITION BY key) = 1
     """)
-    (given,) = connection.execute("SELECT count(*) FROM mat_new").fetchone()
+    (total,) = connection.execute("SELECT count(*) FROM mat_new").fetchone()
     connection.execute("DELETE FROM mat_new WHERE key IS NULL OR run IS NULL OR key IN (SELECT key FROM runs)")
     (clash,) = connection.execute("SELECT count(*) FROM mat_new WHERE run IN (SELECT run FROM runs)").fetchone()
     if clash:
@@ -107,13 +107,13 @@ def _read(connection: Any, files: dict[str, Path]) -> tuple[int, int]:
             )
     (new,) = connection.execute("SELECT count(*) FROM mat_new").fetchone()
     connection.execute("DROP TABLE mat_new")
-    return int(new), int(given) - int(new)
+    return int(new), int(total) - int(new)
 
 
 def _columns(connection: Any, table: str, path: Path) -> str:
-    """The columns of a table as the file has them, of our types; what an earlier version did not have is NULL."""
-    there = {row[0] for row in connection.execute(f"DESCRIBE SELECT * FROM {_rows(path)}").fetchall()}
-    sources = {name: f'"{name}"' if name in there else "NULL" for name in TABLES[table]}
+    """SQL for the columns of a table, cast to our types. A column that the file does not have is NULL."""
+    present = {row[0] for row in connection.execute(f"DESCRIBE SELECT * FROM {_rows(path)}").fetchall()}
+    sources = {name: f'"{name}"' if name in present else "NULL" for name in TABLES[table]}
     return ", ".join(f'CAST({sources[name]} AS {kind}) AS "{name}"' for name, kind in TABLES[table].items())
 
 
@@ -125,13 +125,13 @@ def _check_version(connection: Any, path: Path) -> None:
     if not 0 < version <= VERSION:
         raise SpecError(
             what=f"{path.name} has schema {version}; this pytest-mat reads up to {VERSION}" if version else
-            f"{path.name} is no export of pytest-mat",
+            f"{path.name} is not an export of pytest-mat",
             fix="upgrade pytest-mat" if version else "name files that mat export wrote", where=str(path),
         )  # fmt: skip
 
 
 def _rows(path: Path) -> str:
-    """One file as a table: DuckDB reads patterns, and a name may look like one."""
+    """SQL for one file as a table. The name is escaped, because DuckDB reads it as a pattern."""
     return f"read_parquet({_quoted(glob.escape(str(path)))})"
 
 

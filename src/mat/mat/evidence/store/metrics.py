@@ -1,10 +1,9 @@
-"""Every metric of `mat.measure.metrics`, for many groups of runs at once, from sums that one SQL query adds up.
+"""Every metric of `mat.measure.metrics`, for many groups of runs at once, from sums that one SQL query computes.
 
-The numbers are those that METRICS gives for the rows of each group, with two differences: where METRICS resamples (means and
-ratios of up to `bootstrap.LARGE` runs), the interval here is the analytic one that it takes above, guarded by the same rule
-(`mat.measure.guard`) and withheld where that one is; and shares of claims are rounded to 2^-32 before they are added. All sums
-are of whole numbers and exact, as far as 127 bits go, so that neither the order of rows nor the number of threads shows in a
-result.
+The numbers equal those that METRICS gives for the rows of each group, with two differences. For means and ratios of up to
+`bootstrap.LARGE` runs, METRICS resamples; the interval here is the analytic one that METRICS uses for more runs, guarded and
+withheld by the same rule (`mat.measure.guard`). Shares of claims are rounded to 2^-32 before they are added. All sums are of
+integers and exact up to 127 bits, so that results depend neither on the order of rows nor on the number of threads.
 """
 
 from __future__ import annotations
@@ -29,14 +28,14 @@ if TYPE_CHECKING:
 
 Array: TypeAlias = "numpy.ndarray[Any, Any]"
 Sums: TypeAlias = dict[str, Array]
-"""`metric:power` -> the sum in each group; powers are n, x, y, xx, xy, ... and k, the runs that have any trial."""
+"""`metric:power` -> the sum in each group. Powers are n, x, y, xx, xy, ... and k, the number of runs with any trial."""
 GroupKey: TypeAlias = tuple[str, ...]
 BY: Final = ("condition", "category", "variant")
 _INPUTS: Final = ("benign", "misuse")
 _UNIT: Final = 2**32
-"""What a share of claims of 1 is rounded to."""
+"""The integer that represents a share of claims of 1."""
 _ROUNDING: Final = 1e-12
-"""Of sums of squares: what their difference is less than is none."""
+"""The relative difference of sums of squares below which they count as equal."""
 _PROPORTIONS: Final = {
     "success": ("success", "success IS NOT NULL"),
     "non_termination": ("termination IN ('horizon', 'deadlock')", "true"),
@@ -46,7 +45,7 @@ _PROPORTIONS: Final = {
     "residual_harm": ("harmed", "faulted"),
     **{f"misuse.{outcome}": (f"misuse = '{outcome}'", "misuse <> ''") for outcome in get_args(Misuse)},
 }
-"""Metric -> which runs are counted, of which."""
+"""Metric -> (which runs count as a success, which runs are trials), as SQL conditions."""
 _TRIALS: Final = {
     "faults": "faults",
     "cases": "cases",
@@ -54,7 +53,7 @@ _TRIALS: Final = {
     "high": "(high_allowed + high_rewritten + high_blocked)",
     "low": "(allowed + rewritten + blocked - high_allowed - high_rewritten - high_blocked)",
 }
-"""What a run has several of: faults, cases, and proposed actions of each impact."""
+"""Name -> SQL for the number of trials in a run: faults, cases, and proposed actions by impact."""
 _DECIDED: Final = {"allow": "allowed", "rewrite": "rewritten", "block": "blocked"}
 _CLUSTERED: Final = {
     "detected": ("detected", "faults"),
@@ -67,18 +66,18 @@ _CLUSTERED: Final = {
     **{f"p_{decision}.high": (f"high_{column}", "high") for decision, column in _DECIDED.items()},
     **{f"p_{decision}.low": (f"({column} - high_{column})", "low") for decision, column in _DECIDED.items()},
 }
-"""Metric -> how many of a run's trials are counted, of which trials."""
+"""Metric -> (SQL for the number of successes in a run, name of the trials)."""
 _MEANS: Final = {"tokens": "tokens", "tool_calls": "tool_calls", "steps": "steps", "latency_ms": "elapsed_ms"}
 _LIVES: Final = {"steps": ("steps", "first_failure + 1"), "ms": ("elapsed_ms", "coalesce(first_failure_ms, elapsed_ms)")}
-"""Unit -> how long a run without a failure went, and one with a failure until then."""
+"""Unit -> (SQL for the length of a run without a failure, SQL for the length until the failure)."""
 _SHARES: Final = {"h_rate": ("claims_unsupported", "claims_final"), "h_prop": ("claims_propagated", "claims_recorded")}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupMetrics:
-    """The metrics of one group of runs, by name. `group` has a text for each column that was grouped by.
+    """The metrics of one group of runs, by name. `group` has the value of each column that was grouped by.
 
-    `runs` counts those whose infrastructure held, on which the metrics rest, `left_out` the others.
+    `runs`: the number of runs without an infrastructure failure, which the metrics use. `left_out`: the number of other runs.
     """
 
     group: GroupKey
@@ -90,16 +89,16 @@ class GroupMetrics:
 def metrics(
     connection: Any, by: Sequence[str] = BY, *, condition: RunCondition | None = None, confidence: float = CONFIDENCE
 ) -> tuple[GroupMetrics, ...]:
-    """All metrics of each group of runs, groups in the order of their names; of one condition only where it is given.
+    """All metrics of each group of runs, ordered by group. `condition` restricts the runs to one condition.
 
-    SpecError for a column that runs cannot be grouped by.
+    SpecError if runs cannot be grouped by a column.
     """
     _check(by, condition)
     where = f"condition = '{condition}'" if condition else "true"
     counts = _counts(connection, by, where)
     if not counts.groups:
         return ()
-    sums = _added(connection, by, where, counts)
+    sums = _sum_groups(connection, by, where, counts)
     for name, values in _episodes(connection, by, where, counts.groups).items() if counts.episodes else ():
         sums[name] = sums[name] + values
     found = dict(_estimates(sums, confidence))
@@ -126,7 +125,7 @@ def _check(by: Sequence[str], condition: str | None) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Counts:
-    """The groups in order, runs given and held in each, whether any is in an episode, and the most there is of each number."""
+    """The groups in order, the numbers of all and of valid runs in each, whether any run is in an episode, and each maximum."""
 
     groups: list[GroupKey]
     given: list[int]
@@ -139,10 +138,10 @@ def _counts(connection: Any, by: Sequence[str], where: str) -> _Counts:
     numbers = tuple(_MEANS.values())
     most = ", ".join(f"max(abs({name}))" for name in numbers)
     rows = connection.execute(
-        f"SELECT {''.join(f'{name}, ' for name in _quoted(by))}count(*), count(*) FILTER (WHERE infrastructure = ''), "
-        f"count(*) FILTER (WHERE episode <> ''), {most} FROM runs WHERE {where}{_grouped(by)}"
+        f"SELECT {''.join(f'{name}, ' for name in _quote_names(by))}count(*), count(*) FILTER (WHERE infrastructure = ''), "
+        f"count(*) FILTER (WHERE episode <> ''), {most} FROM runs WHERE {where}{_group_clause(by)}"
     ).fetchall()
-    rows = [row for row in rows if row[len(by)]]  # without columns to group by there is a row of nothing
+    rows = [row for row in rows if row[len(by)]]  # without columns to group by, an empty table gives one row
     tail = [row[len(by) :] for row in rows]
     return _Counts(
         groups=[tuple(map(str, row[: len(by)])) for row in rows],
@@ -153,13 +152,13 @@ def _counts(connection: Any, by: Sequence[str], where: str) -> _Counts:
     )
 
 
-def _added(connection: Any, by: Sequence[str], where: str, counts: _Counts) -> Sums:
-    """Every sum in each group. The query groups by input too, so that metrics of one input cost nothing."""
-    numbers, wanted = _wanted(counts.most, sum(counts.given))
+def _sum_groups(connection: Any, by: Sequence[str], where: str, counts: _Counts) -> Sums:
+    """Every sum in each group. The query also groups by input, so that metrics of one input need no query of their own."""
+    numbers, wanted = _sum_sql(counts.most, sum(counts.given))
     columns = (*by, "input")
     rows = connection.execute(
-        f"WITH numbers AS (SELECT *, {', '.join(_named(numbers))} FROM runs WHERE {where} AND infrastructure = '') "
-        f"SELECT {', '.join((*_quoted(columns), *_named(wanted)))} FROM numbers{_grouped(columns)}"
+        f"WITH numbers AS (SELECT *, {', '.join(_select_terms(numbers))} FROM runs WHERE {where} AND infrastructure = '') "
+        f"SELECT {', '.join((*_quote_names(columns), *_select_terms(wanted)))} FROM numbers{_group_clause(columns)}"
     ).fetchnumpy()
     places = _places(rows, by, counts.groups)
     sums = {name: _total(rows[name], places, len(counts.groups)) for name in wanted}
@@ -174,8 +173,8 @@ def _added(connection: Any, by: Sequence[str], where: str, counts: _Counts) -> S
     return sums
 
 
-def _wanted(most: Mapping[str, int], rows: int) -> tuple[dict[str, str], dict[str, str]]:
-    """(numbers of a run, sums over runs): name -> SQL."""
+def _sum_sql(most: Mapping[str, int], rows: int) -> tuple[dict[str, str], dict[str, str]]:
+    """(numbers of a run, sums over runs), each as name -> SQL."""
     numbers: dict[str, str] = {}
     found: dict[str, str] = {}
     for name, (fact, among) in _PROPORTIONS.items():
@@ -186,17 +185,17 @@ def _wanted(most: Mapping[str, int], rows: int) -> tuple[dict[str, str], dict[st
     for name, (won, among) in _CLUSTERED.items():
         found |= {f"{name}:x": f"sum({won})", f"{name}:xx": f"sum({won} * {won})", f"{name}:xy": f"sum({won} * {among}_trials)"}
     for name, column in _MEANS.items():
-        numbers[f"{name}_x"] = _roomy(column, most[column], rows)
+        numbers[f"{name}_x"] = _wide(column, most[column], rows)
         found |= _cubes(name)
-    tokens = _roomy("tokens", most["tokens"], rows)
+    tokens = _wide("tokens", most["tokens"], rows)
     numbers["tokens_per_success_x"] = f"CASE WHEN success IS NOT NULL THEN {tokens} END"
     numbers["tokens_per_success_xy"] = f"CASE WHEN success THEN {tokens} END"
     found |= _cubes("tokens_per_success", fact=True)
     for unit, (whole, until) in _LIVES.items():
         alone, failed = "episode = ''", "episode = '' AND first_failure IS NOT NULL"
-        length = _roomy(f"CASE WHEN first_failure IS NULL THEN {whole} ELSE {until} END", most[whole] + 1, rows)
+        length = _wide(f"CASE WHEN first_failure IS NULL THEN {whole} ELSE {until} END", most[whole] + 1, rows)
         numbers[f"life_{unit}_x"] = f"CASE WHEN {alone} THEN {length} END"
-        numbers[f"life_{unit}_xy"] = f"CASE WHEN {failed} THEN {_roomy(until, most[whole] + 1, rows)} END"
+        numbers[f"life_{unit}_xy"] = f"CASE WHEN {failed} THEN {_wide(until, most[whole] + 1, rows)} END"
         found |= _cubes(f"life_{unit}", fact=True)
     for name, (top, bottom) in _SHARES.items():
         numbers[f"{name}_x"] = f"CAST(CASE WHEN {bottom} > 0 THEN round({top} / {bottom} * {_UNIT}) END AS HUGEINT)"
@@ -209,9 +208,9 @@ def _squares(name: str, y: str) -> dict[str, str]:
 
 
 def _cubes(name: str, *, fact: bool = False) -> dict[str, str]:
-    """The sums that a mean of the number `name`_x needs, and those of a ratio to a fact of each run.
+    """The sums that a mean of the number `name`_x needs; with `fact`, also those of a ratio to a fact of each run (0 or 1).
 
-    Every power of a fact is the fact, so x times it is x where it holds: `name`_xy.
+    A power of a fact is the fact, so its product with x is x in runs with the fact: `name`_xy.
     """
     x, xy = f"{name}_x", f"{name}_xy"
     found = {"n": f"count({x})", "x": f"sum({x})", "xx": f"sum({x} * {x})", "xxx": f"sum({x} * {x} * {x})"}
@@ -220,19 +219,19 @@ def _cubes(name: str, *, fact: bool = False) -> dict[str, str]:
     return {f"{name}:{power}": sql for power, sql in found.items()}
 
 
-def _roomy(number: str, most: int, rows: int) -> str:
-    """A number as a type in which its cubes, added over all rows, have room; beyond 127 bits they are rounded."""
+def _wide(number: str, most: int, rows: int) -> str:
+    """SQL that casts a number to a type that holds the sum of its cubes over all rows. Beyond 127 bits, sums are rounded."""
     if most**3 < 2**63:
         return number
     return f"CAST({number} AS {'HUGEINT' if most**3 * max(rows, 1) < 2**127 else 'DOUBLE'})"
 
 
 def _episodes(connection: Any, by: Sequence[str], where: str, groups: Sequence[GroupKey]) -> Sums:
-    """The sums over lifetimes, of episodes that carried state on: told apart as `mat.measure.reliability.lifetimes` does.
+    """The sums over lifetimes of episodes that carried state on, grouped as in `mat.measure.reliability.lifetimes`.
 
-    Runs of an episode come by `place`, and those of one place as they were taken in.
+    The runs of an episode are ordered by `place`, and runs of one place in the order in which they were added.
     """
-    keys = ", ".join(dict.fromkeys(_quoted((*by, "condition", "variant", "config", "schedule", "episode", "seed"))))
+    keys = ", ".join(dict.fromkeys(_quote_names((*by, "condition", "variant", "config", "schedule", "episode", "seed"))))
     plain = {
         unit: f"CASE WHEN broken THEN 0 WHEN first_failure IS NULL THEN {whole} ELSE {until} END"
         for unit, (whole, until) in _LIVES.items()
@@ -253,14 +252,14 @@ def _episodes(connection: Any, by: Sequence[str], where: str, groups: Sequence[G
             SELECT {keys}, {lengths}, bool_or(first_failure IS NOT NULL AND NOT broken) AS failed
             FROM ordered WHERE ended = 0 GROUP BY {keys} HAVING NOT bool_and(broken)
         ), lives AS (SELECT *, {failed} FROM lengths)
-        SELECT {", ".join((*_quoted(by), *_named(wanted)))} FROM lives{_grouped(by)}
+        SELECT {", ".join((*_quote_names(by), *_select_terms(wanted)))} FROM lives{_group_clause(by)}
     """).fetchnumpy()
     places = _places(rows, by, groups)
     return {name: _total(rows[name], places, len(groups)) for name in wanted}
 
 
 def _places(rows: Mapping[str, Any], by: Sequence[str], groups: Sequence[GroupKey]) -> Array:
-    """The group of each row of an answer."""
+    """The index of the group of each row of a result."""
     import numpy
 
     number = {group: place for place, group in enumerate(groups)}
@@ -272,33 +271,33 @@ def _places(rows: Mapping[str, Any], by: Sequence[str], groups: Sequence[GroupKe
 def _total(values: Any, places: Array, size: int, chosen: Sequence[bool] | None = None) -> Array:
     import numpy
 
-    there = numpy.ma.filled(values, 0).astype(float)  # a sum over nothing is NULL
+    filled = numpy.ma.filled(values, 0).astype(float)  # an empty sum is NULL
     if chosen is not None:
-        there = there * numpy.array(chosen, dtype=float)
-    return numpy.bincount(places, weights=there, minlength=size)
+        filled = filled * numpy.array(chosen, dtype=float)
+    return numpy.bincount(places, weights=filled, minlength=size)
 
 
-def _quoted(names: Sequence[str]) -> tuple[str, ...]:
+def _quote_names(names: Sequence[str]) -> tuple[str, ...]:
     return tuple(f'"{name}"' for name in names)
 
 
-def _named(wanted: Mapping[str, str]) -> tuple[str, ...]:
+def _select_terms(wanted: Mapping[str, str]) -> tuple[str, ...]:
     return tuple(f'{sql} AS "{name}"' for name, sql in wanted.items())
 
 
-def _grouped(names: Sequence[str]) -> str:
-    listed = ", ".join(_quoted(names))
-    return f" GROUP BY {listed} ORDER BY {listed}" if names else ""
+def _group_clause(names: Sequence[str]) -> str:
+    columns = ", ".join(_quote_names(names))
+    return f" GROUP BY {columns} ORDER BY {columns}" if names else ""
 
 
 # -- estimates --------------------------------------------------------------------------------------------------------
 
 
 def _estimates(sums: Sums, confidence: float) -> Iterator[tuple[str, list[Estimate]]]:
-    """Each metric with its estimate in each group."""
+    """(metric, its estimate in each group)."""
     for name in _PROPORTIONS:
         n = sums[f"{name}:n"]
-        yield name, _listed(analytic.wilson_many(sums[f"{name}:x"], n, confidence), n, confidence, "wilson")
+        yield name, _as_estimates(analytic.wilson_many(sums[f"{name}:x"], n, confidence), n, confidence, "wilson")
     for name, (_, trials) in _CLUSTERED.items():
         yield name, _clustered(sums, name, trials, confidence)
     for decision in _DECIDED:
@@ -315,7 +314,7 @@ def _estimates(sums: Sums, confidence: float) -> Iterator[tuple[str, list[Estima
 
 
 def _clustered(sums: Sums, name: str, trials: str, confidence: float) -> list[Estimate]:
-    """`mat.measure.containment.clustered`, from sums."""
+    """The same as `mat.measure.containment.clustered`, from sums."""
     import numpy
     from scipy.special import ndtri, stdtrit
 
@@ -333,7 +332,7 @@ def _clustered(sums: Sums, name: str, trials: str, confidence: float) -> list[Es
         won = numpy.where(n > 0, numpy.minimum(share * effective, effective), 0.0)
     found = analytic.wilson_many(won, effective, confidence)
     methods = ["wilson" if plain else "wilson-clustered" for plain in n == k]
-    return _listed(Bounds(share, found.low, found.high), n, confidence, methods)
+    return _as_estimates(Bounds(share, found.low, found.high), n, confidence, methods)
 
 
 def _mean_of(sums: Sums, name: str, *, unit: int = 1) -> PowerSums:
@@ -343,23 +342,23 @@ def _mean_of(sums: Sums, name: str, *, unit: int = 1) -> PowerSums:
 
 
 def _ratio_of(sums: Sums, name: str) -> PowerSums:
-    """Of a number of each run to a fact of each run, whose powers are the fact."""
+    """The power sums for a ratio of a number of each run to a fact of each run (0 or 1, so its powers are itself)."""
     n, x, xx, xxx, y, xy, xxy = (sums[f"{name}:{power}"] for power in ("n", "x", "xx", "xxx", "y", "xy", "xxy"))
     return PowerSums(n=n, x=x, y=y, xx=xx, xy=xy, yy=y, xxx=xxx, xxy=xxy, xyy=xy, yyy=y)
 
 
 def _mean(sums: PowerSums, confidence: float) -> list[Estimate]:
-    """As `mat.measure.bootstrap.mean_of` with the method "abc"."""
+    """The same as `mat.measure.bootstrap.mean_of` with the method "abc"."""
     return _analytic(analytic.mean(sums, confidence), analytic.guarded_mean(sums, confidence), sums.n, confidence)
 
 
 def _ratio(sums: PowerSums, confidence: float) -> list[Estimate]:
-    """As `mat.measure.bootstrap.ratio_of` with the method "abc"."""
+    """The same as `mat.measure.bootstrap.ratio_of` with the method "abc"."""
     return _analytic(analytic.ratio(sums, confidence), analytic.guarded_ratio(sums, confidence), sums.n, confidence)
 
 
 def _analytic(plain: Bounds, guarded: Bounds, n: Array, confidence: float) -> list[Estimate]:
-    """Numbers that are not negative. `plain` has no width where the runs of a group are alike."""
+    """Estimates of numbers that are not negative. `plain` has no width if the runs of a group are alike."""
     import numpy
 
     alike = (plain.low == plain.value) & (plain.high == plain.value)
@@ -370,15 +369,15 @@ def _analytic(plain: Bounds, guarded: Bounds, n: Array, confidence: float) -> li
         analytic.METHOD if unknown else ALIKE if same else analytic.METHOD + (TOO_FEW if too_few else GUARDED)
         for unknown, same, too_few in zip(numpy.isnan(plain.value).tolist(), alike.tolist(), few.tolist(), strict=True)
     ]
-    return _listed(Bounds(guarded.value, low, high), n, confidence, methods)
+    return _as_estimates(Bounds(guarded.value, low, high), n, confidence, methods)
 
 
 def _share(sums: PowerSums, confidence: float) -> list[Estimate]:
-    """As `mat.measure.bootstrap.share_of`, with the analytic interval for the resampled one."""
+    """The same as `mat.measure.bootstrap.share_of`, with the analytic interval instead of the resampled one."""
     import numpy
 
     total, n = sums.x, sums.n
-    whole = numpy.isclose(sums.xx, total, rtol=1e-12, atol=0.0)  # x^2 = x only of 0 and 1
+    whole = numpy.isclose(sums.xx, total, rtol=1e-12, atol=0.0)  # x^2 = x only for 0 and 1
     with numpy.errstate(all="ignore"):
         alike = sums.xx * n - total * total <= 1e-9 * total * total
     few = (n < FEW) | alike
@@ -391,13 +390,13 @@ def _share(sums: PowerSums, confidence: float) -> list[Estimate]:
         "wilson" if plain else "wilson, as of a coin" if coin else analytic.METHOD + GUARDED
         for plain, coin in zip(whole.tolist(), few.tolist(), strict=True)
     ]
-    return _listed(Bounds(found.value, low, high), n, confidence, methods)
+    return _as_estimates(Bounds(found.value, low, high), n, confidence, methods)
 
 
-def _listed(bounds: Bounds, n: Array, confidence: float, methods: str | Sequence[str]) -> list[Estimate]:
-    said = [methods] * len(n) if isinstance(methods, str) else methods
+def _as_estimates(bounds: Bounds, n: Array, confidence: float, methods: str | Sequence[str]) -> list[Estimate]:
+    method_list = [methods] * len(n) if isinstance(methods, str) else methods
     columns = [[None if value != value else value for value in bound.tolist()] for bound in bounds]
     return [
         Estimate(value=value, low=low, high=high, n=round(count), confidence=confidence, method=method)
-        for value, low, high, count, method in zip(*columns, n.tolist(), said, strict=True)
+        for value, low, high, count, method in zip(*columns, n.tolist(), method_list, strict=True)
     ]

@@ -1,7 +1,7 @@
-"""The tables of the store, their version, and how a store of an earlier version becomes one of this.
+"""The tables of the store, their version, and the migrations from earlier versions.
 
-Every table but `runs`, `meta` and `shards` has the column `run`, which names a row of `runs`. It is made from the run's key, so
-it is the same in every store that holds the run, and tables of several machines can be joined as they are.
+Every table except `runs`, `meta` and `shards` has a column `run` that refers to a row of `runs`. It is computed from the run's
+key, so it is the same in every store that contains the run, and tables of several machines can be joined.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Final
 
 VERSION: Final = 3
-"""Of the schema that is written. A later one is refused, an earlier one migrated."""
+"""The version of the schema. A store of a later version is refused, one of an earlier version is migrated."""
 
 RUNS: Final = {
     "run": "UBIGINT",
@@ -71,12 +71,12 @@ RUNS: Final = {
     "claims_propagated": "BIGINT",
     "claims_unknown": "BIGINT",
 }
-"""One row a run. `success`: Y, NULL where nothing judged it. `hard`, `soft`: violations; `effected`: hard ones that took
-effect. `cases`: those in one run; `cases_broken`: of them, those that broke a hard contract. `collapsed`: it did not terminate,
-or broke a progress contract; `harmed`: it had a fault (`faulted`) and its final response then broke a hard contract. `faults`
-and what follows: faults injected and reached, and what became of them (Eq. 10). `allowed`, `rewritten`, `blocked`: the proposed
-actions of the run by decision; `high_*`: those of high impact. `claims_*`: NULL where nobody looked for claims. A seed of more
-than 64 bits is NULL; `spec` tells runs apart in any case."""
+"""One row per run. `success`: Y, NULL if nothing judged it. `hard`, `soft`: violations; `effected`: hard ones with effect.
+`cases`: the cases of the run; `cases_broken`: those that broke a hard contract. `collapsed`: the run did not terminate, or
+broke a progress contract; `harmed`: it had a fault (`faulted`), and its final response then broke a hard contract. `faults` to
+`final_ok`: faults injected and reached, and their outcomes (Eq. 10). `allowed`, `rewritten`, `blocked`: the proposed actions of
+the run by decision; `high_*`: those of high impact. `claims_*`: NULL if claims were not counted. A seed of more than 64 bits is
+NULL; `spec` distinguishes runs in any case."""
 
 TABLES: Final[dict[str, dict[str, str]]] = {
     "runs": RUNS,
@@ -168,9 +168,9 @@ TABLES: Final[dict[str, dict[str, str]]] = {
     "scores": {"run": "UBIGINT", "name": "VARCHAR", "value": "DOUBLE", "error": "VARCHAR"},
     "findings": {"run": "UBIGINT", "code": "VARCHAR", "message": "VARCHAR", "step": "BIGINT", "shard": "VARCHAR"},
 }
-"""What a run is taken apart into. `perturbations`: those of the schedule, reached or not, and faults that were only observed
-(`injected` false). `mediations`: proposed actions, mediated or not, and whatever else was mediated. `findings` of a shard have
-no run."""
+"""The tables that hold the parts of a run. `perturbations`: those of the schedule, reached or not, and faults that were only
+observed (`injected` is false). `mediations`: proposed actions, mediated or not, and other mediated steps. `findings` of a shard
+have no run."""
 
 OWN: Final[dict[str, dict[str, str]]] = {
     "meta": {"name": "VARCHAR", "value": "VARCHAR"},
@@ -183,19 +183,19 @@ OWN: Final[dict[str, dict[str, str]]] = {
         "last_sum": "VARCHAR",
     },
 }
-"""Of the store itself: its version; the size that each shard of a log had when it was read, and how far it was whole."""
+"""The tables of the store itself: its version, and for each shard its size when it was read and the end of its valid part."""
 
 
-def created(tables: dict[str, dict[str, str]]) -> tuple[str, ...]:
-    """Statements that make tables."""
+def create_statements(tables: dict[str, dict[str, str]]) -> tuple[str, ...]:
+    """The SQL statements that create tables."""
 
-    def columns(of: dict[str, str]) -> str:
-        return ", ".join(f'"{name}" {kind}' for name, kind in of.items())
+    def columns(kinds: dict[str, str]) -> str:
+        return ", ".join(f'"{name}" {kind}' for name, kind in kinds.items())
 
-    return tuple(f"CREATE TABLE {table} ({columns(of)})" for table, of in tables.items())
+    return tuple(f"CREATE TABLE {table} ({columns(kinds)})" for table, kinds in tables.items())
 
 
-CREATE: Final = (*created(TABLES), *created(OWN), f"INSERT INTO meta VALUES ('schema', '{VERSION}')")
+CREATE: Final = (*create_statements(TABLES), *create_statements(OWN), f"INSERT INTO meta VALUES ('schema', '{VERSION}')")
 
 
 def _count(table: str, condition: str) -> str:
@@ -225,17 +225,17 @@ _COUNTED: Final = {
     "high_blocked": _count("mediations", f"{_HIGH} AND decision = 'block'"),
     "high_stopped": _count("mediations", f"{_HIGH} AND {_STOPPED}"),
 }
-"""Columns of `runs` that version 1 did not have, and what they are counted from."""
+"""The columns of `runs` that version 1 did not have -> the SQL that computes them."""
 _TO_2: Final = (
-    *created({name: TABLES[name] for name in ("contracts", "scores", "findings")}),
-    *created({"shards": OWN["shards"]}),
+    *create_statements({name: TABLES[name] for name in ("contracts", "scores", "findings")}),
+    *create_statements({"shards": OWN["shards"]}),
     *(f'ALTER TABLE runs ADD COLUMN "{name}" {RUNS[name]}' for name in _COUNTED),
     "UPDATE runs SET " + ", ".join(f"{name} = {count}" for name, count in _COUNTED.items()),
 )
-"""Version 1 had six tables, which hold what the newer columns count. The marks of its log are new: the log is read again."""
+"""Version 1 had six tables, from which the newer columns are computed. It had no marks for logs, so logs are read again."""
 
 _TO_3: Final = ("ALTER TABLE violations ADD COLUMN label VARCHAR",)
-"""What earlier versions stored has no labels: NULL."""
+"""Violations from earlier versions have no label: NULL."""
 
 MIGRATIONS: Final[dict[int, tuple[str, ...]]] = {1: _TO_2, 2: _TO_3}
-"""Version -> the statements that lead to the next one."""
+"""Version -> the statements that migrate to the next version."""
