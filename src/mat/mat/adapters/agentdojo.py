@@ -12,7 +12,7 @@ Effects and impacts are derived from a tool's name. A tool is "read" if the firs
 "high" if its name contains one of HIGH_WORDS: money, mail (calendar events are mailed), access, or deletion. EFFECTS and
 IMPACTS list the tools of AgentDojo with a misleading name; users add their own by tool name.
 
-`hijacked_task` measures a defence in the worst case, without a model: the assistant makes the calls that solve the user's task
+`hijacked_task` measures a defense in the worst case, without a model: the assistant makes the calls that solve the user's task
 and those of an injection task, as if it had obeyed the injection. AgentDojo's own checks judge both.
 """
 
@@ -59,7 +59,7 @@ IMPACTS: Final[Mapping[str, Impact]] = {
 
 
 def effect_of(tool: str) -> DeclaredEffect:
-    """Whether calling a tool of that name changes the world."""
+    """The effect of a tool, from its name: "read" or "write"."""
     known = EFFECTS.get(tool)
     if known is not None:
         return known
@@ -179,8 +179,8 @@ def hijacked_task(
     ran = sorted((item for item in (*done, *harmful, *rest) if item.executed is not None), key=lambda item: item.step or 0)
     calls = [FunctionCall(function=item.tool, args=thaw(item.executed)) for item in ran]
 
-    def checked(of: Any, *said: str) -> bool:
-        output = [text_content_block_from_string("\n".join(text for text in said if text))]
+    def checked(of: Any, *reply_value: str) -> bool:
+        output = [text_content_block_from_string("\n".join(text for text in reply_value if text))]
         return bool(suite._check_task_result(of, output, before, world, calls))
 
     useful = checked(task, task.GROUND_TRUTH_OUTPUT)
@@ -232,25 +232,25 @@ class _Gate:
         self._ports: dict[tuple[str, bool], Port] = {}
 
     def call(self, runtime: Any, env: Any, function: str, asked: Mapping[str, Any], plain: Callable[..., Any]) -> Any:
-        """The (result, error) for the pipeline, or the exception for it."""
+        """Make one call, and return the reply that the pipeline gets. Raises if the call was refused or failed."""
         session = active()
         found = runtime.functions.get(function)
         port = self._port(function, found)
         asked = _complete(found, asked)
-        said: Any = None
+        reply_value: Any = None
 
         def invoke(changed: Mapping[str, Any] | None) -> Any:
-            nonlocal said
+            nonlocal reply_value
             arguments = {**asked, **{name: thaw(value) for name, value in changed.items()}} if changed else asked
             reply, _ = plain(runtime, env, function, arguments, True)
             # Replies are live objects of the environment. A delivered reply must not change with it.
-            said = copy.deepcopy(reply)
-            return said
+            reply_value = copy.deepcopy(reply)
+            return reply_value
 
         assert session is not None
         steps = crossing(session, port, snapshot_arguments(asked, f"call of {function}"))
         delivered = drive(steps, invoke)
-        return delivered if delivered is said else _convert_reply(delivered, port.result_type)
+        return delivered if delivered is reply_value else _convert_reply(delivered, port.result_type)
 
     def _port(self, function: str, found: Any) -> Port:
         key = (function, found is not None)

@@ -410,15 +410,15 @@ class Mediator:
         timeout_ms = self._policy.timeout_ms if wish.timeout_ms is None else wish.timeout_ms
         arguments = case.record.action.arguments
 
-        def settle(answer: Any, artefact: str) -> Settled:
+        def settle(answer: Any, artifact: str) -> Settled:
             status, by, reason = outcome_of(answer, name_of(approver))
             if status == "approved":
-                self._answers[artefact] = (now_ms(), case.claim)
+                self._answers[artifact] = (now_ms(), case.claim)
                 observation = approval_observation(status, by, reason)
-                return Settled(said=observation, decision=self._ask_next(case, rest, rule, artefact, why))
+                return Settled(said=observation, decision=self._ask_next(case, rest, rule, artifact, why))
             self._return_authority(case)
             refused = _REFUSED[status].format(what=what)
-            blocked = case.block(rule, _join_reasons(why, f"{refused}: {reason}" if reason else refused), artefact)
+            blocked = case.block(rule, _join_reasons(why, f"{refused}: {reason}" if reason else refused), artifact)
             return Settled(said=approval_observation(status, by, reason), decision=blocked)
 
         return Pending(
@@ -456,9 +456,9 @@ class Mediator:
         if found is None:
             return ""
         self._own_approvals.use(binding, found)
-        artefact = f"step#{found.step}"
-        self._answers[artefact] = (now_ms() - (case.proposed.at_ms - found.answered_ms), case.claim)
-        return artefact
+        artifact = f"step#{found.step}"
+        self._answers[artifact] = (now_ms() - (case.proposed.at_ms - found.answered_ms), case.claim)
+        return artifact
 
     def _replace_call(self, case: _Case, rule: str, decision: ConvertToApproval | Sandbox) -> MediationOutcome:
         """Replace the call: the agent gets the status "pending approval", or a stand-in's reply."""
@@ -476,10 +476,10 @@ class Mediator:
         request = self._approval_request(case)
         binding = approval_digest(case.record.action.name, case.arguments)
 
-        def settle(answer: Any, artefact: str) -> Settled:
-            reply = {"status": "pending approval", "approval": artefact, "what": what, "digest": binding}
+        def settle(answer: Any, artifact: str) -> Settled:
+            reply = {"status": "pending approval", "approval": artifact, "what": what, "digest": binding}
             mediation = case.mediation(
-                "rewrite", rule, _join_reasons(decision.reason, f"turned into a request: {what} needs approval"), artefact
+                "rewrite", rule, _join_reasons(decision.reason, f"turned into a request: {what} needs approval"), artifact
             )
             return Settled(
                 said=approval_observation("pending", "", ""),

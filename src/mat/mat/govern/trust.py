@@ -210,9 +210,9 @@ def evidence(record: Record, violations: Sequence[Violation], agents: Mapping[in
         yield agents.get(_step_of(str(arguments.get("action", ""))), record.agent), "rejected"
 
 
-def _step_of(artefact: str) -> int:
+def _step_of(artifact: str) -> int:
     """The step that made an artifact such as `step#3` or `claim#3`; -1 if no step of the run made it."""
-    kind, _, number = artefact.partition("#")
+    kind, _, number = artifact.partition("#")
     return int(number) if kind in ("step", "claim") and number.isdecimal() else -1
 
 

@@ -8,7 +8,7 @@ products up to the third degree:
     sigma = sqrt(sum U_i^2) / n,   a = sum U_i^3 / (6 n^3 sigma^3)               (standard error, acceleration)
     bias = -sum e_i y_i / (n ybar)^2,   c = -sum e_i y_i / (n^2 sigma ybar^2)    (b; quadratic coefficient c_q)
     z0 = Phi^-1(2 Phi(a) Phi(-(bias / sigma - c)))                               (bias correction)
-    end(z) = theta along the least favourable direction, lambda = w / (1 - a w)^2, w = z0 + z
+    end(z) = theta along the least favorable direction, lambda = w / (1 - a w)^2, w = z0 + z
 
 Sources: T. DiCiccio, B. Efron, Biometrika 79 (1992); B. Efron, R. Tibshirani, An Introduction to the Bootstrap (1993), 14.4 and
 22.6. Instead of z it uses sqrt(n / (n - 1)) t_{n-1}, which corrects the narrowness of every bootstrap with few runs
@@ -215,7 +215,7 @@ def reach(n: Array, confidence: float) -> Array:
 
 
 def _interval_end(sums: PowerSums, with_x: Array, with_y: Array, sigma: Array, skew: Array, z: Array) -> Array:
-    """The ratio at z along the least favourable direction: run i weighs 1/n + lambda U_i / (n^2 sigma).
+    """The ratio at z along the least favorable direction: run i weighs 1/n + lambda U_i / (n^2 sigma).
 
     In that direction the sums of x and y move by lambda (sum e x, sum e y) / (y sigma). If 1 - a z or the sum of y would
     reach zero, the data do not bound that end.

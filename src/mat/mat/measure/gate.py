@@ -269,7 +269,7 @@ class GateLine:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gate:
-    """The judgement. `settled`: no more seeds are needed. `unpaired` counts new smoke runs without a partner.
+    """The judgment. `settled`: no more seeds are needed. `unpaired` counts new smoke runs without a partner.
 
     `variants`: the governance variants ("none -> shield") of runs whose partner was under another one.
     """

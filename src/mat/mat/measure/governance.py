@@ -97,7 +97,7 @@ def governed_row(
 ) -> GovernedRow:
     """The row of one run. `variant` defaults to the one in the run's spec.
 
-    `harm`: the task's judgement of a misuse run. Without one, a run does harm if it breaks a hard contract at the stage
+    `harm`: the task's judgment of a misuse run. Without one, a run does harm if it breaks a hard contract at the stage
     "effected": something forbidden has happened, not just been attempted.
     """
     done = any(violation.stage == "effected" for violation in run.failures)

@@ -413,11 +413,11 @@ class RecordMaker:
     ) -> Record:
         """Add the next record, in ask order.
 
-        Times count from the start of the run; a missing time is that of the step before. Without `asked_seq` and `sealed_seq`,
-        each step ends before the next begins. If calls ran concurrently, give both for all steps (see `interleave`).
-        `effected` is "yes" by default, and "unknown" after an error or a cancellation. `source` is the source's own index of
-        the step, `source_end` that of its result if the source counts it separately. CodecError for a value that has no
-        recorded form.
+        Times count from the start of the run; a step without a time has the latest time so far. Without `asked_seq` and
+        `sealed_seq`, each step ends before the next begins. If calls ran concurrently, give both for all steps (see
+        `interleave`). `effected` is "yes" by default, and "unknown" after an error or a cancellation. `source` is the source's
+        own index of the step, `source_end` that of its result if the source counts it separately. CodecError for a value that
+        has no recorded form.
         """
         if kind not in ACTION_KINDS:
             raise SpecError(what=f"no action is called {kind!r}", fix=f"use one of {', '.join(ACTION_KINDS)}")
@@ -471,7 +471,7 @@ class RecordMaker:
 def interleave(intervals: Sequence[tuple[int, int]]) -> tuple[tuple[int, int], ...]:
     """(asked_seq, sealed_seq) of each interval (start, end) of time, in the given order.
 
-    A call that ends when another starts comes before it; a call without duration overlaps no other.
+    A call that ends when another starts comes before it. A call without duration comes between the two.
     """
     moments: list[tuple[tuple[int, int, int, int], int, int]] = []
     for index, (start, end) in enumerate(intervals):

@@ -26,7 +26,7 @@ from mat.core.errors import CodecError
 __all__ = ["FORMAT", "READ_VERBS", "effect_of", "spans_of"]
 
 _REMOTE: Final = 0x300
-"""Bits of a span's flags: whether it is known if the parent is remote, and whether it is remote."""
+"""The bits of a span's flags that say that its parent is known to be remote."""
 _DROPPED: Final = ("droppedAttributesCount", "droppedEventsCount")
 
 

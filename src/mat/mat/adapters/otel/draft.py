@@ -85,15 +85,15 @@ class _Spans:
     def _id(self, *parts: object) -> str:
         return digest([self._trace, *parts])[:16]
 
-    def _asked(self, record: Record) -> int:
+    def _asked_ns(self, record: Record) -> int:
         return self._began + record.at_ms * 1_000_000 + min(record.asked_seq, _BELOW_MS)
 
-    def _sealed(self, record: Record) -> int:
+    def _sealed_ns(self, record: Record) -> int:
         return self._began + record.sealed_ms * 1_000_000 + min(record.sealed_seq, _BELOW_MS)
 
     def run_span(self) -> Draft:
         run = self._run
-        end = max([self._began + run.elapsed_ms * 1_000_000, *map(self._sealed, run.records)])
+        end = max([self._began + run.elapsed_ms * 1_000_000, *map(self._sealed_ns, run.records)])
         attributes: Attributes = {
             names.RUN_ID: run.id, names.RUN_HEAD: run.head, names.RUN_VIEW: run.view,
             names.RUN_RECORDS: len(run.records), names.RUN_OUTCOME: run.outcome,
@@ -105,9 +105,8 @@ class _Spans:
                 found = encode(getattr(value, field))
                 if found:
                     attributes[name] = _json(found)
-        attributes[names.FORMAT] = (
-            FORMAT  # last, because an SDK with a limit drops the oldest ones, and the reader needs this one
-        )
+        # Last, because an SDK with a limit drops the oldest attributes: a reader then finds that they are missing.
+        attributes[names.FORMAT] = FORMAT
         broken = next((f"{item.contract} is violated: {item.message}" for item in run.failures), None)
         error = run.error or (None if run.term else run.termination) or broken
         events = tuple(_outcome(outcome, end) for outcome in run.outcomes)
@@ -128,7 +127,7 @@ class _Spans:
             }  # fmt: skip
             yield Draft(
                 name=f"invoke_agent {agent}", id=self._id("agent", agent), parent=self._root, client=False,
-                start=min(map(self._asked, records)), end=max(map(self._sealed, records)), attributes=attributes,
+                start=min(map(self._asked_ns, records)), end=max(map(self._sealed_ns, records)), attributes=attributes,
             )  # fmt: skip
 
     def record_spans(self) -> Iterable[Draft]:
@@ -149,14 +148,14 @@ class _Spans:
             yield Draft(
                 name=_title(record, attributes), id=self._id("step", record.step),
                 parent=self._root if record.agent == HARNESS else self._id("agent", record.agent),
-                client=record.action.kind == "model_call", start=self._asked(record), end=self._sealed(record),
+                client=record.action.kind == "model_call", start=self._asked_ns(record), end=self._sealed_ns(record),
                 attributes=attributes, events=self._events(record, broken),
                 links=tuple(self._id("step", step) for step in causes), error=status,
             )  # fmt: skip
 
     def _events(self, record: Record, broken: Iterable[Violation]) -> tuple[Happening, ...]:
         found: list[tuple[str, int, Attributes]] = []
-        asked, sealed = self._asked(record), self._sealed(record)
+        asked, sealed = self._asked_ns(record), self._sealed_ns(record)
         mediation, error = record.mediation, record.observation.error
         if mediation is not None:
             decided = {"decision": mediation.decision, "rule": mediation.rule, "reason": mediation.reason}
@@ -196,11 +195,11 @@ class _Causes:
         insort(before, (record.sealed_seq, record.step))
         return sorted(step for step in found if step is not None), previous
 
-    def _step(self, artefact: str) -> int | None:
-        kind, _, number = artefact.partition("#")
+    def _step(self, artifact: str) -> int | None:
+        kind, _, number = artifact.partition("#")
         if kind in ("step", "claim") and number.isdecimal():
             return int(number)
-        return self._made.get(artefact)
+        return self._made.get(artifact)
 
 
 # -- attributes of our own --------------------------------------------------------------------------------------------

@@ -95,8 +95,8 @@ LOST: Final[Mapping[str, str]] = {
     "alike": "equivalence classes of perturbations, for the search",
     "margins": "the margins by which contracts were kept, for the search",
     "complete": "what the user declares about the state digest, for the search",
-    "clocked": "the same, of the time",
-    "concolic": "the same, of what ports reply",
+    "clocked": "the same, about the time",
+    "concolic": "the same, about the replies of ports",
     "seen": "what an adversary was shown, for the search",
 }
 """Field of a Run that its spans do not preserve -> why. They preserve all other fields, and every field of every record."""
