@@ -99,7 +99,7 @@ def test_json_has_names_types_and_rows(here: Path, capsys: pytest.CaptureFixture
     [
         ("SELEC 1", "syntax error"),
         ("SELECT * FROM rums", 'Did you mean "runs"'),
-        ("DROP TABLE runs", "a DROP statement where one SELECT is wanted"),
+        ("DROP TABLE runs", "a DROP statement instead of one SELECT"),
         ("SELECT * FROM read_text('shop_contracts.py')", "disabled by configuration"),
         ("SELECT * FROM 'shop_contracts.py'", ""),
     ],

@@ -286,7 +286,7 @@ def test_a_rebuild_that_would_lose_runs_of_another_version_is_refused(tmp_path: 
     (log / "old.mat.log").write_bytes(b"0 %d %s %s\n" % (len(content), sum_of, content))
     (log / "odd.mat.log").write_bytes(b"0 %d %s %s\n" % (len(content), sum_of, content.replace(b"{}", b"[]")))
     assert [item.code for item in bring_up_to_date(path, log)] == ["log-damaged", "log-foreign"]
-    with pytest.raises(MatError, match="would be without the runs of 1 files"):
+    with pytest.raises(MatError, match="would lack the runs of 1 files"):
         Store.rebuild(path, log)
     with Store(path) as store:
         assert len(store.query("FROM runs").rows) == 6
