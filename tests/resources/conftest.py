@@ -40,7 +40,7 @@ def _gives_back_what_calls_in_flight_hold(patch: pytest.MonkeyPatch) -> None:
 
 
 def _gives_nothing_back(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Ledger, "_drained", lambda self, nodes: {})
+    patch.setattr(Ledger, "_rebalance_ended", lambda self, nodes: {})
 
 
 def _allocates_what_is_not_there(patch: pytest.MonkeyPatch) -> None:
@@ -84,12 +84,12 @@ def _forgets_lost_settlements(patch: pytest.MonkeyPatch) -> None:
 
 
 def _keeps_overruns_from_those_above(patch: pytest.MonkeyPatch) -> None:
-    balanced = Ledger._balanced
-    patch.setattr(Ledger, "_balanced", lambda self, account: [] if account.free < 0 else balanced(self, account))
+    balanced = Ledger._rebalance
+    patch.setattr(Ledger, "_rebalance", lambda self, account: [] if account.free < 0 else balanced(self, account))
 
 
 def _does_not_end_what_overran(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Ledger, "_after", lambda self, node, changed: None)
+    patch.setattr(Ledger, "_check_limits", lambda self, node, changed: None)
 
 
 def _ends_nothing_below(patch: pytest.MonkeyPatch) -> None:
@@ -127,14 +127,14 @@ def _limits_nothing_below(patch: pytest.MonkeyPatch) -> None:
 
 
 def _counts_no_subcontracts(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(ledger, "_counting", lambda node, resource: [])
+    patch.setattr(ledger, "_nearest_accounts", lambda node, resource: [])
 
 
 def _tells_nobody_above_what_was_used(patch: pytest.MonkeyPatch) -> None:
     def used(self: Ledger, account: Account, more: int) -> None:
         account.used += more
 
-    patch.setattr(Ledger, "_used", used)
+    patch.setattr(Ledger, "_count_use", used)
 
 
 def _knows_no_skills(patch: pytest.MonkeyPatch) -> None:

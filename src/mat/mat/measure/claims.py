@@ -223,7 +223,7 @@ def agreement(judge: JudgeOfSupport, labelled: Iterable[Labelled], *, confidence
     Kappa after J. Cohen, Educational and Psychological Measurement 20 (1960): (p_o - p_e) / (1 - p_e). Its interval is that of
     p_o with p_e taken as known, as in the paper, but by Wilson's score, which is valid at full agreement.
     """
-    counts = dict.fromkeys(((label, said) for label in _WORDS for said in _WORDS), 0)
+    counts = dict.fromkeys(((label, answer) for label in _WORDS for answer in _WORDS), 0)
     for item in labelled:
         if item.label not in _WORDS:
             raise SpecError(what=f"label {item.label!r} of {item.claim!r}", fix=f"use one of {', '.join(_WORDS)}")
@@ -233,14 +233,14 @@ def agreement(judge: JudgeOfSupport, labelled: Iterable[Labelled], *, confidence
     return Agreement(
         accuracy=accuracy,
         kappa=_kappa(counts, n, accuracy),
-        decided=wilson(sum(count for (_, said), count in counts.items() if said != "unknown"), n, confidence),
-        table=tuple((label, said, count) for (label, said), count in counts.items()),
+        decided=wilson(sum(count for (_, answer), count in counts.items() if answer != "unknown"), n, confidence),
+        table=tuple((label, answer, count) for (label, answer), count in counts.items()),
     )
 
 
 def _kappa(counts: dict[tuple[ClaimStatus, ClaimStatus], int], n: int, accuracy: Estimate) -> Estimate:
     by_chance = sum(
-        Fraction(sum(counts[word, said] for said in _WORDS) * sum(counts[label, word] for label in _WORDS), n * n or 1)
+        Fraction(sum(counts[word, answer] for answer in _WORDS) * sum(counts[label, word] for label in _WORDS), n * n or 1)
         for word in _WORDS
     )
     if not n or by_chance == 1:
@@ -283,11 +283,11 @@ def variance(
     unanimous = unknown = 0
     for item in items:
         claim, texts = (item.claim, item.texts) if isinstance(item, Labelled) else item
-        said = [_status_of(judge(claim, texts)) for _ in range(repeats)]
-        yes = said.count("supported")
+        answers = [_status_of(judge(claim, texts)) for _ in range(repeats)]
+        yes = answers.count("supported")
         spreads.append(Fraction(yes * (repeats - yes), repeats * (repeats - 1)))
-        unanimous += len(set(said)) == 1
-        unknown += said.count("unknown")
+        unanimous += len(set(answers)) == 1
+        unknown += answers.count("unknown")
     n = len(spreads)
     return JudgeVariance(
         variance=share_of(spreads, confidence=confidence), unanimous=wilson(unanimous, n, confidence),

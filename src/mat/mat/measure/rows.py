@@ -327,10 +327,10 @@ def _time_of(run: Run, step: int | None) -> int | None:
 
 def schedule_text(schedule: Schedule) -> str:
     """A text that is equal for equal schedules only, "" for the empty one. It leaves costs out, because they may change."""
-    said = "; ".join(
+    text = "; ".join(
         f"{item.operator}{canonical(item.parameters) if item.parameters else ''} at {item.site}" for item in schedule
     )
-    return said if len(said) <= _SCHEDULE_CHARS else f"{said[:_SCHEDULE_CHARS]}... {digest(said)[:12]}"
+    return text if len(text) <= _SCHEDULE_CHARS else f"{text[:_SCHEDULE_CHARS]}... {digest(text)[:12]}"
 
 
 def proposed(record: Record) -> bool:

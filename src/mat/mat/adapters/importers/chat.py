@@ -33,7 +33,7 @@ __all__ = ["FORMAT", "chat"]
 
 MessagePart: TypeAlias = Mapping[str, Any]
 _LISTS: Final = ("messages", "input", "output")
-_TOLD: Final = ("system", "instructions")
+_SYSTEM: Final = ("system", "instructions")
 _REASONING: Final = ("reasoning", "thinking", "redacted_thinking")
 _REASONED: Final = ("reasoning_content", "reasoning")
 """The fields of a message that hold reasoning on servers with OpenAI's chat API."""
@@ -49,17 +49,17 @@ def chat(
     position: str,
     sources: Iterable[tuple[str, object]],
     *,
-    told: object = None,
+    system: object = None,
     crash: str | None = None,
     status: str | None = None,
 ) -> tuple[RecordMaker, int]:
     """The records of one conversation, and how many parts of reasoning were left out.
 
-    `sources` are its messages or items, each with its field, which MatError names if one cannot be read. `told` is the model's
-    system prompt, `crash` the error that ended the run from outside, and `status` how the run ended if the source says so:
-    "horizon", or "implicit" if it did not end.
+    `sources` are its messages or items, each with its field, which MatError names if one cannot be read. `system` is the
+    model's system prompt, `crash` the error that ended the run from outside, and `status` how the run ended if the source says
+    so: "horizon", or "implicit" if it did not end.
     """
-    messages: list[dict[str, Any]] = [{"role": "system", "content": told, "index": -1}] if told else []
+    messages: list[dict[str, Any]] = [{"role": "system", "content": system, "index": -1}] if system else []
     left_out, call_ids = 0, dict[str, object]()
     for index, (where, source) in enumerate(sources):
         if not isinstance(source, Mapping):
@@ -92,9 +92,9 @@ def chat(
                 messages.append({**message, "index": index, "call_indices": [index] if calls else []})
     dialect = _DIALECT
     if status == "horizon":
-        dialect = replace(dialect, ending=lambda said: ("horizon", _ending(said)[1]))
+        dialect = replace(dialect, ending=lambda messages: ("horizon", _ending(messages)[1]))
     elif status is not None:
-        dialect = replace(dialect, ending=lambda said: (status, None))
+        dialect = replace(dialect, ending=lambda messages: (status, None))
     return conversation(position, messages, dialect, path="messages", crash=crash), left_out
 
 
@@ -198,8 +198,8 @@ def _result(id: object, content: object, error: object) -> dict[str, Any]:
 
 def _error_of(result: ConversationMessage, text: str) -> str | None:
     """The error of a result: its text if flagged as an error, a separate text, or an object with a message."""
-    said = result.row.get("error") or result.row.get("is_error")
-    return None if not said else _message_of(said) or text
+    stated = result.row.get("error") or result.row.get("is_error")
+    return None if not stated else _message_of(stated) or text
 
 
 def _message_of(error: object) -> str:
@@ -242,10 +242,10 @@ def _accepts(row: Mapping[str, Any]) -> bool:
 
 def _convert(position: str, row: Mapping[str, Any]) -> StoredTrace:
     crash, status = _outcome(row)
-    told = next((row[name] for name in _TOLD if row.get(name)), None)
-    maker, left_out = chat(position, _sources(row), told=told, crash=crash, status=status)
+    system = next((row[name] for name in _SYSTEM if row.get(name)), None)
+    maker, left_out = chat(position, _sources(row), system=system, crash=crash, status=status)
     plain = {
-        name: value for name, value in row.items() if isinstance(value, str | int | float) and name not in (*_LISTS, *_TOLD)
+        name: value for name, value in row.items() if isinstance(value, str | int | float) and name not in (*_LISTS, *_SYSTEM)
     }
     return StoredTrace(
         id=str(row.get("id") or position), records=tuple(maker.records),

@@ -111,7 +111,7 @@ class Conversion:
         self._callers: dict[Span, Span | None] = {}
         self._outermost: list[Span] = []
         self._calls: dict[str, list[Span]] = {}
-        self._told: dict[str, Counter[str]] = {}
+        self._user_texts: dict[str, Counter[str]] = {}
         self._asked: dict[str, tuple[Span, SpanMessage]] = {}
         self._executed: set[str] = set()
         self._answered: set[str] = set()
@@ -244,7 +244,7 @@ class Conversion:
     def _conversation(self, span: Span) -> Counter[str]:
         """The user's texts so far for the agent that acts in a span."""
         agent = span if span.kind == "delegation" else self._callers[span]
-        return self._told.setdefault("" if agent is None else agent.id, Counter())
+        return self._user_texts.setdefault("" if agent is None else agent.id, Counter())
 
     # -- spans --------------------------------------------------------------------------------------------------------
 
@@ -283,21 +283,21 @@ class Conversion:
         result = span.attributes.get("final_result")
         if result is not None:
             return opened(result)
-        said = self._read(span)[1]
-        if not said:
-            said = next((self._read(inner)[1] for inner in reversed(tuple(self._model_spans(span)))), [])
-        return next((message["content"] for message in reversed(said) if "content" in message), None)
+        outputs = self._read(span)[1]
+        if not outputs:
+            outputs = next((self._read(inner)[1] for inner in reversed(tuple(self._model_spans(span)))), [])
+        return next((message["content"] for message in reversed(outputs) if "content" in message), None)
 
     def _user_messages(self, span: Span) -> None:
         """The user's messages that were not in an earlier input of this conversation."""
-        told, here = self._conversation(span), Counter[str]()
+        earlier, here = self._conversation(span), Counter[str]()
         for message in self._read(span)[0]:
             text = message.get("content")
             if message["role"] != "user" or not isinstance(text, str):
                 continue
             here[text] += 1
-            if here[text] > told[text]:
-                told[text] += 1
+            if here[text] > earlier[text]:
+                earlier[text] += 1
                 arguments = {"text": text, "sender": "user"}
                 self._put(span, span.start, span.start, "message", "user", arguments, value=text, boundary="prompt")
 

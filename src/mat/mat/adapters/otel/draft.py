@@ -161,11 +161,11 @@ class _Spans:
             decided = {"decision": mediation.decision, "rule": mediation.rule, "reason": mediation.reason}
             found.append((names.MEDIATION_EVENT, asked, _event_attributes(names.MEDIATION_EVENT, decided)))
         for note in record.faults:
-            told = {
+            fields = {
                 "operator": note.operator, "parameters": _json(plain(note.parameters)), "effect": note.effect,
                 "changed": note.changed,
             }  # fmt: skip
-            found.append((names.FAULT_EVENT, sealed, _event_attributes(names.FAULT_EVENT, told)))
+            found.append((names.FAULT_EVENT, sealed, _event_attributes(names.FAULT_EVENT, fields)))
         if error is not None:
             found.append(("exception", sealed, {"exception.type": error.type, "exception.message": error.message}))
         found += [
@@ -257,16 +257,16 @@ def _violation(violation: Violation) -> dict[str, Any]:
 
 
 def _outcome(outcome: ContractOutcome, at: int) -> Happening:
-    told = {
+    fields = {
         "id": outcome.contract, "severity": outcome.severity, "outcome": outcome.outcome, "standing": outcome.standing,
         "violations": len(outcome.violations), "error": outcome.error,
     }  # fmt: skip
-    return Happening(name=names.CONTRACT_EVENT, at=at, attributes=_event_attributes(names.CONTRACT_EVENT, told))
+    return Happening(name=names.CONTRACT_EVENT, at=at, attributes=_event_attributes(names.CONTRACT_EVENT, fields))
 
 
-def _event_attributes(event: str, told: Mapping[str, Any]) -> Attributes:
+def _event_attributes(event: str, fields: Mapping[str, Any]) -> Attributes:
     """The attributes of an event, under its name; texts and lists without content are left out."""
-    return {f"{event}.{key}": value for key, value in told.items() if value not in ("", [])}
+    return {f"{event}.{key}": value for key, value in fields.items() if value not in ("", [])}
 
 
 # -- attributes of the conventions ------------------------------------------------------------------------------------

@@ -29,12 +29,12 @@ def contents(span: Span) -> tuple[list[SpanMessage], list[SpanMessage]]:
     listed = opened(span.attributes.get("events"))
     if isinstance(listed, list):
         events = events + [(text_of(item.get("event.name")), item) for item in listed if isinstance(item, Mapping)]
-    told, said = _from_events(events)
+    event_inputs, event_outputs = _from_events(events)
     flat = (
         _from_flat_attributes(span.attributes, "gen_ai.prompt."),
         _from_flat_attributes(span.attributes, "gen_ai.completion."),
     )
-    return inputs or told or flat[0], outputs or said or flat[1]
+    return inputs or event_inputs or flat[0], outputs or event_outputs or flat[1]
 
 
 def _from_attributes(attributes: Mapping[str, Any]) -> tuple[list[SpanMessage], list[SpanMessage]]:

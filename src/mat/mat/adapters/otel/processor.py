@@ -100,17 +100,17 @@ class _Open:
 
 @dataclass(slots=True, eq=False)
 class _Trace:
-    """A trace in progress. `tells`: violations are reported early; `steps`: some span is a step of an agent."""
+    """A trace in progress. `reports`: violations are reported early; `steps`: some span is a step of an agent."""
 
     id: int
     segment: int
-    tells: bool
+    reports: bool
     early: Conversion | None = None
     judge: Judge | None = None
     steps: bool = False
     open: dict[int, _Open] = field(default_factory=dict)
     spans: list[Span] = field(default_factory=list)
-    told: dict[_Key, list[Violation]] = field(default_factory=dict)
+    reported: dict[_Key, list[Violation]] = field(default_factory=dict)
     cut: int = 0
     latest: int = 0
 
@@ -241,7 +241,7 @@ class MatSpanProcessor(SpanProcessor):
         self._segments[id] = segment
         if len(self._segments) > self._max_traces * 4:
             self._segments.popitem(last=False)
-        trace = self._traces[id] = _Trace(id, segment, tells=self._on_violation is not None)
+        trace = self._traces[id] = _Trace(id, segment, reports=self._on_violation is not None)
         return trace
 
     def _touch(self, trace: _Trace, at: int) -> None:
@@ -253,8 +253,8 @@ class MatSpanProcessor(SpanProcessor):
         """Fold the records that no open span can precede; return their violations."""
         alerts: list[Alert] = []
         if is_native(span):  # our own exported runs are read when they are complete
-            trace.tells = False
-        if not trace.tells:
+            trace.reports = False
+        if not trace.reports:
             return alerts
         early, judge = trace.early, trace.judge
         if early is None or judge is None:
@@ -267,11 +267,11 @@ class MatSpanProcessor(SpanProcessor):
         try:
             records = early.advance(_horizon(trace))
         except Exception:  # a value too deep to record, or `effects` raised: the result is unknown, with the reason
-            trace.tells = False
+            trace.reports = False
             return alerts
         for record in records:
             for violation in judge.step(record).violations:
-                trace.told.setdefault(_key(violation, early.sources), []).append(violation)
+                trace.reported.setdefault(_key(violation, early.sources), []).append(violation)
                 alerts.append(Alert(trace=format_trace_id(trace.id), violation=violation, record=record, early=True))
         return alerts
 
@@ -318,12 +318,12 @@ class MatSpanProcessor(SpanProcessor):
         result = TraceResult(
             trace=name, segment=trace.segment, reason=reason, records=found.records, outcomes=outcomes, finished=found.finished,
             lossy=found.lossy, unknown=found.unknown, error=error,
-            withdrawn=_missing_from(trace.told, holds),
+            withdrawn=_missing_from(trace.reported, holds),
         )  # fmt: skip
         by_step = {record.step: record for record in found.records}
         late = [
             Alert(trace=name, violation=violation, record=by_step.get(violation.step), early=False)
-            for violation in _missing_from(holds, trace.told)
+            for violation in _missing_from(holds, trace.reported)
         ]
         return result, late
 
@@ -354,10 +354,10 @@ def _read(spans: Sequence[Span], where: str, effects: EffectOf, met: Mapping[str
     try:
         return convert(spans, where=where, effects=effects, met=met), ""
     except MatError as error:
-        said = error.what
+        problem = error.what
     except Exception as error:  # `effects` is user code; it must not make a span fail
-        said = f"raised {type(error).__name__}: {error}"
-    return Converted(records=(), finished=False, lossy=True, unknown=(), labels={}), said
+        problem = f"raised {type(error).__name__}: {error}"
+    return Converted(records=(), finished=False, lossy=True, unknown=(), labels={}), problem
 
 
 def _horizon(trace: _Trace) -> int | None:

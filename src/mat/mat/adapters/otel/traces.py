@@ -71,9 +71,9 @@ def _native(spans: Sequence[Span], where: str, met: Mapping[str, int]) -> Conver
     gaps = found + Counter({"dropped": sum(span.dropped > 0 for span in spans)}) + Counter(met)
     steps = {span.attributes.get(names.STEP): span.id for span in spans}
     named = {**names.SPEC_SCALARS, **names.RUN_SCALARS}
-    told = [span.attributes for span in spans if names.FORMAT in span.attributes]
-    labels: dict[str, Any] = {"run": "", "head": ""} if told else {}
-    for root in told:
+    roots = [span.attributes for span in spans if names.FORMAT in span.attributes]
+    labels: dict[str, Any] = {"run": "", "head": ""} if roots else {}
+    for root in roots:
         labels |= {"run": root.get(names.RUN_ID, ""), "head": root.get(names.RUN_HEAD, "")}
         labels |= {field: root.get(named[field]) for field in _RUN_LABELS}
     lost = any(gaps[code] for code in ("records", "parents", "facts", "dropped", "cut", "early"))
