@@ -8,7 +8,16 @@ from collections.abc import Iterable
 class MatError(Exception):
     """A caller's mistake in four parts: what happened, why it is wrong, how to fix it, and where.
 
-    If several problems are found at once, `what` lists all of them. The parts are attributes, too.
+    Every error that pytest-mat raises for a mistake of its caller is one of this class; docs/reference/errors.md lists them.
+    If several problems are found at once, `what` lists all of them. `what`, `why`, `fix` and `where` are attributes, too; a
+    part that is not known is "".
+
+    >>> try:
+    ...     mat.mitigate("retries")
+    ... except mat.MatError as error:
+    ...     print(error)
+    no mitigation is called 'retries'
+      fix: use one of retry, alternate, replan, clarify, escalate, sandbox, block
     """
 
     def __init__(self, what: str, *, why: str = "", fix: str = "", where: str = "") -> None:
@@ -47,7 +56,16 @@ class ReplayError(MatError):
 
 
 class ReplayDivergence(MatError):  # noqa: N818  (named after what happened)
-    """A step of a strict replay differs from the recorded one."""
+    """A step of a strict replay differs from the recorded one; a `mat.MatError`.
+
+    `pytest --mat-replay FILE` and `mat replay FILE` raise it at the first step whose call is another one than recorded: `what`
+    names the step and both calls, `where` the file.
+
+    >>> issubclass(mat.errors.ReplayDivergence, mat.MatError)
+    True
+
+    Source: A3.5.
+    """
 
 
 class Uncontrolled(MatError):  # noqa: N818  (named after what happened)
@@ -59,7 +77,21 @@ class Deadlock(MatError):  # noqa: N818  (named after what happened)
 
 
 class Blocked(PermissionError):  # noqa: N818
-    """Raised in an agent when governance blocks its action. `reason` is safe to show to a model."""
+    """Raised in an agent whose action governance blocks, or a contract with `policy="block"`.
+
+    It is a `PermissionError`, so agents can handle a refusal without importing mat. `reason` is a sentence that is safe to
+    show to a model. The refused call is a step of the trace, with `record.blocked` true.
+
+    >>> @mat.tool(effect="write")
+    ... def refund(order): return "refunded"
+    >>> with mat.run(governance=mat.policy.Governance(capabilities={"clerk": ["look_up"]})), mat.agent("clerk"):
+    ...     refund("A17")
+    Traceback (most recent call last):
+        ...
+    mat.core.errors.Blocked: clerk has no capability refund
+
+    Source: A5.2.
+    """
 
     def __init__(self, reason: str) -> None:
         self.reason = reason
@@ -67,7 +99,23 @@ class Blocked(PermissionError):  # noqa: N818
 
 
 class RateLimited(ConnectionError):  # noqa: N818
-    """Raised by default for HTTP status 429. `retry_after_s` is in seconds, None when the service gave none."""
+    """A service refuses a call because there were too many; a fault operator raises it by default for HTTP status 429.
+
+    It is a `ConnectionError`. `retry_after_s` is the wait in seconds that the service asks for, None if it names none. To get
+    your client's own exception instead, write `@mat.tool(errors={"rate_limit": TooManyRequests})`.
+
+    >>> @mat.model("planner")
+    ... def decide(text): return "refund"
+    >>> limit = mat.spec.perturbation("model.rate_limit", "main/model:planner#1", cost=1)
+    >>> with mat.run(schedule=[limit]):
+    ...     try:
+    ...         decide("Please refund A17")
+    ...     except mat.errors.RateLimited as error:
+    ...         print(error, error.retry_after_s)
+    planner: rate limited 30.0
+
+    Source: A4.1.
+    """
 
     def __init__(self, message: str = "rate limited", retry_after_s: float | None = None) -> None:
         self.retry_after_s = retry_after_s

@@ -61,14 +61,32 @@ class Alike:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Run:
-    """One execution of a run specification. `success` is Y (None: nothing judges it).
+    """A finished run as a value: its specification, its records and what the contracts say of them.
 
-    `states`: monitor digests at each ask. `restricted`: `boundary:name` of ports that allow only some operators -> their ids.
-    `contended`: steps where another call could have gone first. All three are kept for the search.
-    `alike`: the grid points that each perturbation is equal to.
-    `margins`: contract -> thousandths by which it was kept (0 or less: broken), if the contract defines a margin.
-    `complete`: the user vouches that `states` decide what follows; `clocked`: together with the time; `concolic`: and that
-    what ports reply stays in Python code. `seen` is what an adversary was shown, in the order in which it was asked.
+    `mat.run(...).result` is one, and so is a run that was stored. What users read:
+
+    - `spec`: task, configuration, seed, schedule. `id`: their digest.
+    - `records`, or `trace`: the steps, as `mat.Record`s. `verdicts`: one `mat.Verdict` for each step.
+    - `outcomes`: one for each contract. `outcome`: "pass", "unknown" or "fail" over all hard contracts. `violations`: all, by
+      step; `failures`: the hard ones.
+    - `success`: whether the task succeeded, None if nothing judges it. `error`: the exception that ended the run, in one line.
+    - `termination`: "completed", "aborted", "failed", "implicit" (the body returned without `mat.finish`), "exception",
+      "horizon" or "deadlock". `term`: whether it ended by itself.
+    - `elapsed_ms`: run time. `unreached`: perturbations of the schedule whose call never came. `findings`: notes for people.
+    - `margins`: contract -> thousandths by which it was kept (0 or less: broken), if the contract defines a margin.
+    - `head`: the hash chain of all facts, the same for every execution of one specification. `view`: that of what agents and
+      the world got, without fault labels and the schedule.
+
+    The rest is kept for replay and search: `tape`, `states` (monitor digests at each ask), `restricted` (ports that allow only
+    some operators), `contended` (steps where another call could have gone first), `alike`, `seen` (what an adversary was
+    shown), and what the user vouches for: `complete`, `clocked`, `concolic` (see `mat.spec.StateDigest`).
+
+    >>> with mat.run(seed=7) as run:
+    ...     mat.finish("Parcel 17 arrives on Friday")
+    >>> run.result.spec.seed, run.result.termination, run.result.outcome, run.result.success
+    (7, 'completed', 'pass', True)
+
+    Source: A1.6 (Eq. 4), A1.7, A3.1.
     """
 
     __pydantic_config__ = EXACT_FIELDS

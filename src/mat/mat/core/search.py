@@ -26,10 +26,12 @@ class Search:
     that break a contract is below it, between 0 and 1 (1 in 20).
 
     None leaves a field to an outer marker, the configuration file or the default. The plugin checks the fields when it reads
-    the marker, and reports all problems at once.
+    the marker, and reports all problems at once as a `mat.MatError`.
 
-        >>> Search(strategy="random", max_runs=500).stop is None
-        True
+    >>> mat.Search(strategy="random", max_runs=500)
+    Search(strategy='random', max_runs=500, shrink_runs=None, stop=None, curve=None, target=None)
+
+    Source: A3.2, A3.3.
     """
 
     strategy: StrategyName | None = None

@@ -27,9 +27,22 @@ def merge(outcomes: Iterable[Outcome]) -> Outcome:
 class Violation:
     """One contract broken at one step.
 
-    `region` is the first and last step that explain it, `witness` the steps that matter, `instance` the id it is about,
-    `wanted` what would have satisfied the contract, `repair` what a person or the agent can do. `label` classifies the
-    failure, as observation contracts do.
+    - `contract`, `severity` ("hard" or "soft"), `weight`: of the contract.
+    - `step`, `agent`, `role`: where, and who acted. `stage`: "effected", or "attempted" if the action was blocked or had no
+      effect.
+    - `message`: what is wrong. `wanted`: what would have satisfied the contract. `repair`: what a person or the agent can do.
+    - `region`: the first and the last step that explain it. `witness`: the steps that matter. `instance`: the id it is about.
+    - `label`: the class of failure, as observation contracts name it.
+
+    >>> paid_once = mat.contract("paid_once", mat.temporal.always(mat.temporal.at_most(1, mat.temporal.tool_call("refund"))))
+    >>> @mat.tool(effect="write")
+    ... def refund(order): return "refunded"
+    >>> with mat.run([paid_once]) as run, mat.agent("clerk"):
+    ...     replies = [refund("A17"), refund("A17")]
+    >>> [(found.contract, found.step, found.agent, found.stage, found.witness) for found in run.violations]
+    [('paid_once', 1, 'clerk', 'effected', (1,))]
+
+    Source: A1.5, A1.6.
     """
 
     __pydantic_config__ = EXACT_FIELDS
@@ -66,7 +79,23 @@ class Obligation:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
-    """What the armed contracts say of one step."""
+    """What the armed contracts say of one step.
+
+    `step`: its number. `checked`: the ids of the contracts that judged it. `violations`: the `mat.Violation`s found there,
+    with `passed` (whether there is none) and `severity` ("hard" or "soft", the worst of them, or None). `mitigation`: the kind
+    of corrective action that the step is, "" for none.
+
+    >>> small = mat.contract("small", mat.temporal.always(mat.temporal.field("arguments.amount") <= 500))
+    >>> @mat.tool(effect="write")
+    ... def refund(order, amount): return "refunded"
+    >>> with mat.run([small]) as run:
+    ...     reply = refund("A17", amount=900)
+    >>> verdict = run.result.verdicts[0]
+    >>> verdict.checked, verdict.passed, verdict.severity
+    (('small',), False, 'hard')
+
+    Source: A1.5 (Eq. 7).
+    """
 
     __pydantic_config__ = EXACT_FIELDS
     step: int

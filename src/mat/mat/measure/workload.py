@@ -21,16 +21,28 @@ _ALIASES: Final = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Workload:
-    """What a test stands for in an evaluation.
+    """What a test stands for in an evaluation (`pytest --mat-evaluate`): `@pytest.mark.mat(workload=mat.Workload(...))`.
 
-    `category`: one of CATEGORIES, or another name. `input`: "benign" or "misuse"; by default misuse if the category is.
-    `channels`: the untrusted ones that the task reads (`mat.untrusted(..., channel=)`, or a retriever or memory by name);
-    `tools`: the boundaries that it may cross, by port name. `waive` names which of these two the task does not have.
+    - `category`: "tool_use", "planning", "policy", "misuse", or another name. `input`: "benign" or "misuse"; by default misuse
+      if the category is.
+    - `channels`: the untrusted ones that the task reads (`mat.untrusted(..., channel=)`, or a retriever or memory by name).
+      `tools`: the boundaries that it may cross, by port name. `waive`: which of these two ("channels", "tools") it does not
+      have.
+    - `oracle`: a function of the `mat.Run` that says whether the task succeeded, called if the body finished; without one,
+      finishing is success.
+    - `harm`: for a misuse task, a function of the Run that says whether the attack succeeded, or the ids of the contracts that
+      it then breaks; by default any hard contract.
+    - `episode`: the stream of tasks that share state. `scorers`: name -> a function of the Run that returns a number or None.
 
-    `oracle`: a function of the run that says whether the task succeeded, called if the body finished; None: finishing is
-    success. `harm`: of a misuse task, a function of the run that says whether the attack succeeded, or the ids of the contracts
-    that it then breaks; by default any hard contract. `episode` names the stream of tasks that share state. `scorers`: further
-    numbers of a run, by name (faithfulness, context relevance, ...); scorers may return None.
+    `gaps` lists what an evaluation needs and the workload neither gives nor waives; the plugin reports gaps and wrong fields
+    of all tests at once, as a `mat.MatError`.
+
+    >>> mat.Workload(category="tool_use", tools=["refund"]).gaps
+    ('an untrusted channel (channels=)',)
+    >>> mat.Workload(category="tool_use", tools=["refund"], waive=["channels"]).gaps
+    ()
+
+    Source: A6.1.
     """
 
     category: str = ""

@@ -52,11 +52,25 @@ def contract(
     message: str = "",
     margin: Margin | None = None,
 ) -> Contract:
-    """Make a contract from a formula.
+    """Make a contract from a formula of `mat.temporal`.
 
-    always(phi) is judged at every step; a formula that looks ahead (eventually, until, next) at the first step; any other
-    at the last. Parts joined by & at the top are judged separately. `policy="block"` needs a formula of the past, because the
-    others are decided only after the action. `message` replaces the generated text of violations.
+    `always(phi)` is judged at every step, a formula that looks ahead (eventually, until, next) at the first step, any other at
+    the last. Parts joined by & at the top are judged separately.
+
+    `id`: the contract's name. `message` replaces the generated text of its violations. `severity`, `weight`, `policy`,
+    `repair`, `margin`: see `mat.Contract`. Raises `mat.MatError` if `formula` is not a formula, or if `policy="block"` is
+    given for one that is decided later: about later steps, or judged at the end of the run.
+
+    >>> from mat.temporal import always, once, tool_call, verification
+    >>> verified_first = mat.contract("verified_first", always(tool_call("refund").implies(once(verification(passed=True)))))
+    >>> @mat.tool(effect="write")
+    ... def refund(order): return "refunded"
+    >>> with mat.run([verified_first]) as run:
+    ...     reply = refund("A17")
+    >>> [(found.contract, found.step) for found in run.violations]
+    [('verified_first', 0)]
+
+    Source: A1.4, A1.9.
     """
     node = _node(formula)
     try:

@@ -28,11 +28,27 @@ KEEP: Final = _Keep()
 
 @dataclass(frozen=True, slots=True)
 class Violated:
-    """What a fold returns instead of a state when the contract is broken.
+    """What a contract's predicate or fold returns where the contract is broken.
 
-    `state` is the state to go on with (by default the previous one); `witness` the steps that matter, `instance` the id,
-    `wanted` what would have satisfied the contract, `step` the step to blame if it is not the current one; `more`
-    carries further violations found at the same step. `label` classifies the failure (by default, as the contract does).
+    - `message`: what is wrong, in one sentence. `repair`: what to do about it. `wanted`: what would have satisfied the
+      contract.
+    - `state`: the state to go on with; by default the one before this record.
+    - `witness`: the numbers of the steps that matter. `instance`: the id it is about, such as an order number.
+    - `step`: the step to blame, by default the current one. `since`: the step at which it began.
+    - `more`: further violations at the same step. `label`: the class of failure, by default the contract's.
+
+    >>> @mat.step_contract(on="tool_call")
+    ... def capped(record):
+    ...     amount = record.action.arguments["amount"]
+    ...     return amount <= 500 or mat.Violated(f"{amount} is too much", repair="ask for an approval")
+    >>> @mat.tool(effect="write")
+    ... def refund(order, amount): return "refunded"
+    >>> with mat.run([capped]) as run:
+    ...     reply = refund("A17", amount=900)
+    >>> [(found.message, found.repair) for found in run.violations]
+    [('900 is too much', 'ask for an approval')]
+
+    Source: A1.5.
     """
 
     message: str
@@ -49,14 +65,35 @@ class Violated:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Contract:
-    """A monitor: `step` folds a record into the state, `finish` closes open obligations on a finished trace.
+    """A property that every run must have: a fold over the records of a run, with an id, a severity and a policy.
 
-    `obligations` lists what a state still waits for (since which step, for which id), for prefixes. `kinds` are the action
-    kinds `step` is called for, None for all. `policy="block"` lets the mediator block a proposed action that would break it.
-    `formula` is set if judges can fold the contract together with others (`mat.contract`). `raw` contracts read values
-    before redaction and can be judged online only. `margin` is a function from a finished trace to the margin by which the
-    contract is kept (robustness: 0 or less if it is broken); it guides the search and decides nothing. `label`: the class of
-    failure of its violations.
+    `mat.contract`, `mat.step_contract`, `mat.trace_contract` and the templates of `mat_contracts` make contracts; you seldom
+    write this class. Give contracts to `mat.run(contracts)`, or request fixtures that return them.
+
+    - `id`: its name in verdicts and reports.
+    - `step(state, record)`: the next state, or a `mat.Violated`; called with each record whose action kind is in `kinds`
+      (None: all). The state begins as `start`, and is plain data, a tuple, a frozenset or a frozen dataclass.
+    - `finish(state)`: called once at the end of a finished trace; a Violated or None. `obligations(state)`: what a state still
+      waits for, as a tuple.
+    - `severity`: "hard" (a violation fails the test) or "soft" (it is only reported). `weight`: how much a violation counts,
+      by default 10 for hard and 1 for soft.
+    - `policy`: "block" lets the mediator block a proposed action that would break the contract; "observe" only reports.
+    - `repair`: what to do about a violation. `label`: the class of failure of its violations. `text`: the property in words.
+    - `raw`: it reads values before redaction, so it can be judged online only.
+    - `margin`: a function from a finished trace to the margin by which the contract is kept (0 or less if it is broken); it
+      guides the search and decides nothing.
+    - `formula` and `predicate` are set by the functions that make contracts.
+
+    Calling a contract with one record says whether that record alone keeps it. Raises `mat.MatError` without an id, and for an
+    unknown severity, policy or action kind.
+
+    >>> @mat.step_contract(on="tool_call")
+    ... def capped(record):
+    ...     return record.action.arguments["amount"] <= 500
+    >>> isinstance(capped, mat.Contract), capped.id, capped.severity, capped.weight
+    (True, 'capped', 'hard', 10.0)
+
+    Source: A1.4, A1.6.
     """
 
     id: str
@@ -125,9 +162,27 @@ def step_contract(
     margin: Margin | None = None,
     label: str = "",
 ) -> Callable[[Callable[[Record], bool | Violated]], Contract]:
-    """Make a contract from a predicate on one record, which returns True, or a Violated that says why the record breaks it.
+    """Make a contract from a predicate on one record, which must hold at every step. Use it as a decorator.
 
-    It means always(predicate) (A1.6).
+    The predicate takes a `mat.Record` and returns True, False, or a `mat.Violated` that says what is wrong; the first line of
+    its docstring is the message for False. If it raises, the contract's outcome is unknown.
+
+    `on`: the action kinds that it judges ("tool_call", or several), by default all. `id`: by default the name of the
+    predicate. `severity`, `weight`, `policy`, `repair`, `raw`, `margin`, `label`: see `mat.Contract`. Returns the decorator,
+    which returns the Contract. Raises `mat.MatError` for an unknown severity, policy or action kind.
+
+    >>> @mat.step_contract(on="tool_call", severity="soft")
+    ... def capped(record):
+    ...     "A refund is at most 500."
+    ...     return record.action.arguments["amount"] <= 500
+    >>> @mat.tool(effect="write")
+    ... def refund(order, amount): return "refunded"
+    >>> with mat.run([capped]) as run:
+    ...     replies = [refund("A17", amount=20), refund("A18", amount=900)]
+    >>> [(found.contract, found.step, found.message) for found in run.violations]
+    [('capped', 1, 'A refund is at most 500.')]
+
+    Source: A1.4, A1.6.
     """
 
     def decorate(predicate: Callable[[Record], bool | Violated]) -> Contract:
@@ -165,10 +220,29 @@ def trace_contract(
     margin: Margin | None = None,
     label: str = "",
 ) -> Callable[[Callable[[Any, Record], Any]], Contract]:
-    """Make a contract from a fold `(state, record) -> state`; it may return a Violated. Returning None keeps the state.
+    """Make a contract from a fold over the trace. Use it as a decorator.
 
-    `finish(state)` is called once at the end of the trace and returns a Violated or None; `obligations(state)` lists the
-    obligations that are open in a state.
+    The fold takes a state and a `mat.Record`, and returns the next state, None to keep the state, or a `mat.Violated`. `start`
+    is the first state. States are values (tuples, frozensets, frozen dataclasses) and are never changed in place: the same
+    fold judges online, offline, proposed actions and prefixes.
+
+    `finish(state)` is called once at the end of a finished trace, and returns a Violated or None. `obligations(state)` lists
+    what a state still waits for. `on`: the action kinds that it folds, by default all. `id`: by default the name of the fold.
+    The rest: see `mat.Contract`. Returns the decorator, which returns the Contract. Raises `mat.MatError` for an unknown
+    severity, policy or action kind.
+
+    >>> @mat.trace_contract(start=frozenset(), on="tool_call")
+    ... def refunded_once(seen, record):
+    ...     order = record.action.arguments["order"]
+    ...     return mat.Violated(f"{order} was refunded twice") if order in seen else seen | {order}
+    >>> @mat.tool(effect="write")
+    ... def refund(order): return "refunded"
+    >>> with mat.run([refunded_once]) as run:
+    ...     replies = [refund("A17"), refund("B4"), refund("A17")]
+    >>> [(found.step, found.message) for found in run.violations]
+    [(2, 'A17 was refunded twice')]
+
+    Source: A1.4.
     """
 
     def decorate(fold: Callable[[Any, Record], Any]) -> Contract:

@@ -327,7 +327,24 @@ EPISODE: Final = "episode"
 
 
 def judge(records: Iterable[Record], contracts: Iterable[Contract]) -> tuple[tuple[Verdict, ...], tuple[ContractOutcome, ...]]:
-    """Judge a finished trace offline, by the same fold as online (L3); each episode is judged from the start."""
+    """Judge the records of a finished trace by contracts, offline, with the same verdicts as online.
+
+    `records`: of one run, in the order of their steps; each of its episodes is judged from the start. Returns two tuples: one
+    `mat.Verdict` for each record, and one outcome for each contract, in their order. An outcome has `contract`, `severity`,
+    `outcome` ("pass", "unknown" or "fail"), `violations`, and `error`, which says why it is unknown: the contract raised, or
+    it reads raw values. Raises `mat.MatError` if two contracts have the same id.
+
+    >>> @mat.tool
+    ... def look_up(order): return {"order": order}
+    >>> with mat.run() as run:
+    ...     reply = look_up("A17")
+    >>> read_only = mat.contract("read_only", mat.temporal.always(mat.temporal.field("effect") != "write"))
+    >>> verdicts, outcomes = mat.judge(run.trace, [read_only])
+    >>> verdicts[0].checked, outcomes[0].outcome, outcomes[0].evaluations
+    (('read_only',), 'pass', 2)
+
+    Source: A1.4, A1.5.
+    """
     trace, armed = list(records), tuple(contracts)
     said: list[Verdict] = []
     episodes: list[tuple[ContractOutcome, ...]] = []
