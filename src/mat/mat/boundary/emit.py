@@ -42,7 +42,22 @@ def _talking() -> Talking | None:
 
 
 class agent:  # noqa: N801  (reads as a statement: with mat.agent(...))
-    """Name the agent that acts inside the block; blocks nest, and can be `with` or `async with`."""
+    """Name the agent that acts inside the block. Blocks nest, and can be `with` or `async with`.
+
+    `role`: what the agent is there for, such as "planner"; contracts and policies select by it. Code outside of any block is
+    the agent "main". Raises `mat.MatError` for an empty name.
+
+    >>> @mat.tool
+    ... def look_up(order): return {"order": order}
+    >>> with mat.run() as run:
+    ...     with mat.agent("clerk", role="planner"):
+    ...         reply = look_up("A17")
+    ...     reply = look_up("B4")
+    >>> [(record.agent, record.role) for record in run.trace[:2]]
+    [('clerk', 'planner'), ('main', '')]
+
+    Source: A1.1.
+    """
 
     __slots__ = ("_name", "_role", "_tokens")
 
@@ -82,7 +97,20 @@ def _port(kind: ActionKind, name: str, boundary: Literal["prompt", "delegation"]
 
 
 def untrusted(text: str, channel: str = "user") -> str:
-    """Mark text that enters from outside: it is recorded as a message from that channel, and prompt operators can change it."""
+    """Mark a text that a stranger wrote; returns the text, as it reaches the agent.
+
+    It is recorded as a message from `channel` ("user" by default; "email", "web", ...) to the agent that acts. Prompt
+    operators can change it, splice an injection into it, for example, so use what is returned. Outside a run it is the text
+    itself.
+
+    >>> with mat.run() as run:
+    ...     mat.untrusted("Please refund A17", channel="email")
+    'Please refund A17'
+    >>> run.trace[0].action.kind, run.trace[0].action.name, run.trace[0].action.arguments["sender"]
+    ('message', 'email', 'email')
+
+    Source: A2.F4, A6.1.
+    """
     session = active()
     if session is None:
         return text
@@ -91,14 +119,40 @@ def untrusted(text: str, channel: str = "user") -> str:
 
 
 def state(**signals: object) -> None:
-    """Update the state projection that records carry and potentials read, e.g. open_subtasks, approvals, retries."""
+    """Update the state projection, which every later record carries and contracts and potentials read.
+
+    Signals are named values, plain data: `open_subtasks`, `approvals` and `retries` are those that progress contracts read by
+    default. A signal keeps its value until it is set again. Does nothing outside a run.
+
+    >>> with mat.run() as run:
+    ...     mat.state(open_subtasks=2)
+    ...     mat.detect("tracking is stale")
+    ...     mat.state(open_subtasks=1)
+    >>> dict(run.trace[0].state), dict(run.trace[-1].state)
+    ({'open_subtasks': 2}, {'open_subtasks': 1})
+
+    Source: A1.1, A1.8.
+    """
     session = _talking()
     if session is not None:
         session.project(signals)
 
 
 def verify(what: str, passed: bool, supports: Iterable[object] = ()) -> bool:
-    """Record a check and its outcome; returns `passed`, so that it can be used in an `if`."""
+    """Record a check and its outcome; returns `passed`, so that it can be used in an `if`.
+
+    `what`: the name of the check, by which `mat.temporal.verification` finds it. `supports`: the results, passages or rows
+    that were checked. Outside a run it only returns `passed`.
+
+    >>> order = {"owner": "ann@example.org"}
+    >>> with mat.run() as run:
+    ...     mat.verify("the order is the sender's", order["owner"] == "eve@example.org", supports=[order])
+    False
+    >>> run.trace[0].action.kind, run.trace[0].action.name, dict(run.trace[0].action.arguments)
+    ('verification', "the order is the sender's", {'passed': False})
+
+    Source: A1.2, A1.3.
+    """
     session = _talking()
     if session is not None:
         session.emit("verification", what, FrozenDict({"passed": bool(passed)}), supports)
@@ -113,10 +167,22 @@ def observed(
     integrity: Integrity | None = None,
     supersedes: bool = False,
 ) -> str:
-    """Declare that a text is an artifact issued now, to be used unchanged and within `ttl_ms`; returns it.
+    """Declare that a text is an artifact issued now, to be used unchanged and in time; returns it.
 
-    The contract is (artifact, issued at, time to live, integrity), with sha256() by default. `supersedes`: it ends
-    the earlier artifacts of its name. If every reply of a port brings one, declare it once with `@mat.tool(issues=...)`.
+    `name`: of such artifacts. `ttl_ms`: how long it is valid, in milliseconds of run time, None for ever. `integrity`: the
+    predicate that says whether it was used intact, `mat.artifact.sha256()` by default. `supersedes`: it ends the earlier
+    artifacts of its name. If every reply of a port brings one, declare it once with `@mat.tool(issues=...)`. Outside a run it
+    only returns the text. Raises `mat.MatError` for an empty text, an invalid name or an invalid time.
+
+    >>> @mat.tool
+    ... def download(url): return "the file"
+    >>> with mat.run() as run:
+    ...     url = mat.artifact.observed("https://files.example.org/a?sig=9f", name="url", ttl_ms=60_000)
+    ...     reply = download(url)
+    >>> [(record.action.kind, record.action.name) for record in run.trace[:2]]
+    [('artefact', 'url'), ('tool_call', 'download')]
+
+    Source: D1.
     """
     declared = issue(name, ttl_ms=ttl_ms, integrity=integrity, supersedes=supersedes)
     if not isinstance(value, str) or not value:
@@ -130,7 +196,22 @@ def observed(
 
 
 def claim(text: str, supports: Iterable[object] = ()) -> str:
-    """Record a claim and the results, passages or rows that support it; returns the text."""
+    """Record what an agent states, and what it rests on; returns the text.
+
+    `supports`: the results, passages or claims that support it, as they were returned (or their names: "step#3"). They become
+    links of the trace, from which contracts such as `mat_contracts.claims_supported` judge the claim. Outside a run it only
+    returns the text.
+
+    >>> @mat.tool
+    ... def track(parcel): return {"eta": "Friday"}
+    >>> with mat.run() as run:
+    ...     mat.claim("Parcel 17 arrives on Friday", supports=[track(17)])
+    'Parcel 17 arrives on Friday'
+    >>> [(link.src, link.rel, link.dst) for link in run.trace[1].links]
+    [('step#0', 'supports', 'claim#1')]
+
+    Source: A1.3, A2.F2.
+    """
     session = _talking()
     if session is not None:
         session.emit("claim", "claim", FrozenDict({"text": text}), supports)
@@ -138,14 +219,37 @@ def claim(text: str, supports: Iterable[object] = ()) -> str:
 
 
 def detect(what: str, supports: Iterable[object] = ()) -> None:
-    """Record that the agent recognised a fault."""
+    """Record that the agent noticed a fault, such as a stale or malformed reply.
+
+    `what`: the fault in words. `supports`: the results that show it. Containment contracts take it as the detection of an
+    earlier fault. Does nothing outside a run.
+
+    >>> with mat.run() as run:
+    ...     mat.detect("tracking is stale")
+    >>> run.trace[0].action.kind, run.trace[0].action.name
+    ('detection', 'tracking is stale')
+
+    Source: A4.2 (Eq. 10).
+    """
     session = _talking()
     if session is not None:
         session.emit("detection", what, EMPTY, supports)
 
 
 def mitigate(kind: Mitigation, **details: object) -> None:
-    """Record a corrective action: retry, alternate, replan, clarify, escalate, sandbox or block."""
+    """Record a corrective action after a fault.
+
+    `kind`: "retry", "alternate" (another service), "replan", "clarify" (ask the user), "escalate" (to a person), "sandbox" or
+    "block". `details`: anything about it, plain data. Containment contracts take it as the mitigation of a detected fault.
+    Does nothing outside a run. Raises `mat.MatError` for another kind.
+
+    >>> with mat.run() as run:
+    ...     mat.mitigate("alternate", service="carrier")
+    >>> run.trace[0].action.kind, run.trace[0].action.name, dict(run.trace[0].action.arguments)
+    ('mitigation', 'alternate', {'service': 'carrier'})
+
+    Source: A4.2 (Eq. 10).
+    """
     if kind not in MITIGATIONS:
         raise SpecError(what=f"no mitigation is called {kind!r}", fix=f"use one of {', '.join(MITIGATIONS)}")
     session = _talking()
@@ -154,7 +258,19 @@ def mitigate(kind: Mitigation, **details: object) -> None:
 
 
 def message(to: str, text: str) -> str | None:
-    """Send a message to an agent or to "user". Returns what was delivered, None if it was lost."""
+    """Send a message to an agent, or to "user"; returns the text that was delivered, None if it was lost.
+
+    It crosses the delegation boundary, where faults can change, delay or drop it, so go on with what is returned. Outside a
+    run it returns the text. Raises `mat.Blocked` if governance refuses it.
+
+    >>> with mat.run() as run, mat.agent("clerk"):
+    ...     mat.message("user", "Your refund is on its way")
+    'Your refund is on its way'
+    >>> run.trace[0].action.name, run.trace[0].action.arguments["sender"]
+    ('user', 'clerk')
+
+    Source: A1.2.
+    """
     session = active()
     if session is None:
         return text
@@ -222,9 +338,19 @@ def _leave(task: DelegatedTask, token: Any) -> None:
 
 
 class delegate:  # noqa: N801  (also a statement: with mat.delegate(...))
-    """Hand a task to another agent. As a context manager, that agent acts inside the block. `task` is what was delivered.
+    """Hand a task to another agent. As a context manager, plain or async, that agent acts inside the block.
 
-    The end of the block is recorded too: the agent hands back to whoever delegated.
+    The attribute `task` is the text that was delivered, None if it was lost; faults of the delegation boundary can change it.
+    `role`: of the other agent, by default its name. The end of the block is recorded as the hand-back to whoever delegated.
+    For a function that runs the other agent, use `mat.handoff`. Raises `mat.Blocked` if governance refuses the delegation.
+
+    >>> with mat.run() as run, mat.agent("planner"):
+    ...     with mat.delegate("mailer", task="tell Ann") as handed:
+    ...         text = mat.message("user", handed.task)
+    >>> [(record.agent, record.action.kind, record.action.name) for record in run.trace[:3]]
+    [('planner', 'delegation', 'mailer'), ('mailer', 'message', 'user'), ('mailer', 'handback', 'planner')]
+
+    Source: A1.2.
     """
 
     __slots__ = ("_agent", "_delegator", "_taken", "_token", "task")
@@ -293,11 +419,24 @@ def hand_back(delegator: str, task: DelegatedTask | None = None) -> None:
 
 
 def grant(to: str, tool: str, /, *, calls: int | None = None, within_ms: int | None = None, **parameters: Allowed) -> bool:
-    """Permit an agent something that its own capabilities do not; False if governance refuses. Both are recorded.
+    """Permit another agent something that its own capabilities do not; False if governance refuses. Both are recorded.
 
-    `tool` and `parameters` as `mat.policy.capability` takes them, without functions, because the trace records the grant. The
-    acting agent must hold what it grants, or be declared as a granter. It holds for `calls` calls and `within_ms`
-    milliseconds of run time, by default without limit, and ends with the delegation in which it was made.
+    `to`: the agent. `tool` and `parameters`: as `mat.policy.capability` takes them, without functions, because the trace
+    records the grant. The acting agent must hold what it grants, or be declared as a granter. The grant holds for `calls`
+    calls and `within_ms` milliseconds of run time, by default without limit, and ends with the delegation in which it was
+    made. Outside a run it is True. Raises `mat.MatError` for an empty name, a limit below 1 and a parameter that is not an
+    allow-list.
+
+    >>> @mat.tool(effect="write")
+    ... def refund(order, amount): return "refunded"
+    >>> policy = mat.policy.Governance(capabilities={"planner": ["refund", "delegation:clerk"], "clerk": []})
+    >>> with mat.run(governance=policy), mat.agent("planner"):
+    ...     given = mat.grant("clerk", "refund", calls=1, amount=(1, 500))
+    ...     with mat.delegate("clerk", task="refund A17"):
+    ...         given, refund("A17", amount=30)
+    (True, 'refunded')
+
+    Source: A5.1.
     """
     session = active()
     if session is None:
@@ -312,7 +451,16 @@ def grant(to: str, tool: str, /, *, calls: int | None = None, within_ms: int | N
 async def grant_async(
     to: str, tool: str, /, *, calls: int | None = None, within_ms: int | None = None, **parameters: Allowed
 ) -> bool:
-    """Like `grant`, for governance that may ask an async approver."""
+    """Like `mat.grant`, for governance that may ask an async approver. Await it; its arguments and errors are the same.
+
+    >>> import asyncio
+    >>> policy = mat.policy.Governance(capabilities={"planner": ["refund"], "clerk": []})
+    >>> with mat.run(governance=policy), mat.agent("clerk"):
+    ...     asyncio.run(mat.policy.grant_async("planner", "refund", calls=1))
+    False
+
+    Source: A5.1.
+    """
     session = active()
     if session is None:
         return True
@@ -358,7 +506,20 @@ _APPROVAL: Final = Port(name="approval", kind="approval", boundary="", effect="n
 
 
 def approval(what: str, **details: object) -> bool:
-    """Ask the run's approver and record the answer; anything but True means no, as do no approver and no run."""
+    """Ask the run's approver, and record the answer. Only True means yes.
+
+    `what` and `details`: what is to be approved, usually a tool and its arguments, as the approver gets them. The approver is
+    that of the governance in force (`mat.policy.Governance(approver=)`). Without an approver, and outside a run, the answer is
+    False. A rule with `own=True` accepts such an approval for exactly this call.
+
+    >>> def manager(what, details):
+    ...     return details["amount"] <= 100
+    >>> with mat.run(governance=mat.policy.Governance(approver=manager)) as run:
+    ...     mat.approval("refund", order="A17", amount=30), mat.approval("refund", order="A17", amount=900)
+    (True, False)
+
+    Source: A5.3.
+    """
     session = active()
     if session is None:
         return False
@@ -367,7 +528,17 @@ def approval(what: str, **details: object) -> bool:
 
 
 async def approval_async(what: str, **details: object) -> bool:
-    """Like `approval`, for an async approver."""
+    """Like `mat.approval`, for an async approver. Await it; its arguments and its answer are the same.
+
+    >>> import asyncio
+    >>> async def manager(what, details):
+    ...     return details["amount"] <= 100
+    >>> with mat.run(governance=mat.policy.Governance(approver=manager)):
+    ...     asyncio.run(mat.policy.approval_async("refund", order="A17", amount=30))
+    True
+
+    Source: A5.3.
+    """
     session = active()
     if session is None:
         return False
@@ -397,7 +568,19 @@ def _approval(session: Session, what: str, details: Mapping[str, object]) -> tup
 
 
 def finish(answer: object = None, *, status: FinishStatus = "completed") -> None:
-    """End the run: with a final response, as a safe abort, or as an explicit failure."""
+    """End the task: with a final response, as a safe abort, or as an explicit failure.
+
+    `answer`: the final response, plain data. `status`: "completed" (default), "aborted" or "failed"; the last two mean that
+    the task did not succeed. It records the end; the code after it still runs. A body that returns without it ends the run
+    implicitly. Does nothing outside a run. Raises `mat.MatError` for another status.
+
+    >>> with mat.run() as run:
+    ...     mat.finish("that is not your order", status="aborted")
+    >>> run.result.termination, run.result.success
+    ('aborted', False)
+
+    Source: A1.2, A1.7.
+    """
     if status not in ("completed", "aborted", "failed"):
         raise SpecError(what=f"no finish status is called {status!r}", fix="use completed, aborted or failed")
     session = _talking()
@@ -409,7 +592,20 @@ _process_secrets: dict[str, None] = {}
 
 
 def secret(value: str) -> str:
-    """Declare a text that must not appear in any file; returns it unchanged. Declared outside a run, it holds for all runs."""
+    """Declare a text that must not appear in any record, file or report; returns it unchanged.
+
+    Inside a run it holds for the run, including the steps already recorded. Outside a run it holds for all runs of the
+    process. Raises `mat.MatError` for anything but a non-empty string.
+
+    >>> @mat.tool
+    ... def log_in(key): return "welcome"
+    >>> with mat.run() as run:
+    ...     reply = log_in(mat.secret("s3cr3t-key"))
+    >>> run.trace[0].action.arguments["key"]
+    '[redacted:secret#1]'
+
+    Source: A1.8.
+    """
     if not isinstance(value, str) or not value:
         raise SpecError(
             what="a secret is a non-empty string", why=f"got {type(value).__qualname__}", fix="pass the text itself"

@@ -24,7 +24,17 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Passage:
-    """A retrieved passage. `score`: higher is better; `source` names the document."""
+    """A retrieved text, as an instrumented retriever (`mat.retriever`) returns it.
+
+    `id`: its name; a claim may cite it as `supports=["passage:ID"]`, or by the text that was returned. `score`: higher is
+    better. `source`: the document. `metadata`: anything else. A value: passages with equal fields are equal.
+
+    >>> passage = mat.Passage(text="Parcels arrive on Fridays.", source="faq.md", score=0.9)
+    >>> passage.source, passage.score
+    ('faq.md', 0.9)
+
+    Source: A1.3.
+    """
 
     text: str
     id: str = ""
@@ -49,13 +59,40 @@ def tool(
     issues: Issue | Iterable[Issue] = (),
     consumes: Consume | Mapping[str, str] | Iterable[Consume] = (),
 ) -> Any:
-    """Instrument a tool: a function, method, coroutine function, (async) generator function, or the public methods of a class.
+    """Instrument a tool: in a run, each call is a recorded step that can be judged, blocked and disturbed.
 
-    effect: none, read or write. impact: low or high. errors: error kind -> what the client raises. tape: "external" to serve
-    replays from tape. record: keep, hash or redact, for all fields or by field. exclude: parameters left out of the record.
-    perturb: False, or the operators allowed here. handles: a store (mat.artifact.handles()) whose handles are resolved for it.
-    issues: the artifacts that its replies bring (mat.artifact.issue(...)). consumes: those that its arguments must carry,
-    parameter -> name of the artifact, or mat.artifact.consume(...).
+    Decorate a function, a method, a coroutine function, a generator (plain or async), or a class, whose public methods become
+    tools named `Class.method`. Write `@mat.tool`, `@mat.tool(effect="write")`, or `search = mat.tool(client.search,
+    name="search")`. Outside a run the call is a plain call. In a run the caller gets what the tool returns or raises, unless a
+    fault, governance or a tape decides otherwise.
+
+    - `name`: what contracts, rules and reports call it; by default the function's own name.
+    - `effect`: "read" (default), "write" for a tool that changes the world, or "none". `impact`: "high" for a call that must
+      not go wrong, "low" (default). `reversible`: whether the effect can be undone; by default only a write cannot.
+    - `errors`: error kind -> what the tool's client raises: an exception class, an instance, or a function of the message.
+      Kinds: timeout, connection, server_error, rate_limit, auth, not_found, invalid. By default TimeoutError, ConnectionError,
+      ...
+    - `perturb`: False keeps faults away from it; a list of operators or boundaries (`["service.timeout"]`) allows only these.
+    - `record`: "keep" (default), "hash" or "redact", or one of them for each field: `{"card": "redact", "reply": "hash", "*":
+      "keep"}`. `exclude`: parameters to leave out of the record, such as a connection.
+    - `tape`: "external" serves replays from recorded replies; "inprocess" (default) calls the tool again.
+    - `issues`, `consumes`, `handles`: artifacts that replies bring and arguments must carry, and the store of their handles;
+      see `mat.artifact`.
+
+    Returns the instrumented callable. Raises `mat.MatError` for invalid options, all of them at once. In a run a call can
+    raise `mat.Blocked`, and the exceptions of `errors`.
+
+    >>> @mat.tool(effect="write", impact="high")
+    ... def refund(order: str, amount: int) -> str:
+    ...     return "refunded"
+    >>> with mat.run() as run:
+    ...     refund("A17", amount=30)
+    'refunded'
+    >>> record = run.trace[0]
+    >>> record.site, dict(record.action.arguments), record.effected
+    ('main/service:refund#1', {'order': 'A17', 'amount': 30}, 'yes')
+
+    Source: A1.2, A4.1.
     """
     options: dict[str, Any] = dict(
         effect=effect, impact=impact, reversible=reversible, errors=errors, tape=tape, record=record, exclude=exclude,
@@ -73,7 +110,25 @@ def retriever(
     exclude: Collection[str] = (),
     perturb: bool | Collection[str] = True,
 ) -> Any:
-    """Instrument a retriever, which returns a list of passages (mat.Passage, or mappings and objects with a text)."""
+    """Instrument a retriever: a function, plain or async, that returns a list of passages.
+
+    Passages are `mat.Passage`, or mappings and objects with a text. Write `@mat.retriever`, `@mat.retriever("kb")` to give it
+    a name, or call it with a function. Fault operators of the retrieval boundary reorder, drop, cut and poison what it
+    returns, and claims can be traced to its passages.
+
+    `tape`, `errors`, `record`, `exclude`, `perturb`: as for `mat.tool`. Returns the instrumented callable. Raises
+    `mat.MatError` for invalid options, all of them at once.
+
+    >>> @mat.retriever("kb")
+    ... def find(question):
+    ...     return [mat.Passage(text="Parcels arrive on Fridays.", source="faq.md", score=0.9)]
+    >>> with mat.run() as run:
+    ...     passages = find("When?")
+    >>> run.trace[0].action.kind, run.trace[0].action.name, passages[0].source
+    ('retrieval', 'kb', 'faq.md')
+
+    Source: A4.1.
+    """
     options: dict[str, Any] = dict(effect="read", errors=errors, tape=tape, record=record, exclude=exclude, perturb=perturb)
     return _instrument_named("retrieval", "retrieval", target, options)
 
@@ -87,7 +142,26 @@ def model(
     exclude: Collection[str] = (),
     perturb: bool | Collection[str] = True,
 ) -> Any:
-    """Instrument a model call. Prompts are recorded as hashes by default; token usage is read from the reply."""
+    """Instrument a call of a language model: a function, plain or async, or a generator of chunks.
+
+    Write `@mat.model`, `@mat.model("planner")` to give it a name, or call it with a function. The record keeps the reply,
+    hashes the prompt, and reads token usage from the reply. Replays and searches serve the replies from tape
+    (`tape="external"`, the default), so they call no live model.
+
+    `record`: as for `mat.tool`; by default `{"reply": "keep", "*": "hash"}`. `errors`, `exclude`, `perturb`: as for
+    `mat.tool`. Returns the instrumented callable. Raises `mat.MatError` for invalid options, all of them at once.
+
+    >>> @mat.model("planner")
+    ... def ask(prompt):
+    ...     return {"content": "refund A17", "usage": {"input_tokens": 12, "output_tokens": 3}}
+    >>> with mat.run() as run:
+    ...     ask("What next?")["content"]
+    'refund A17'
+    >>> run.trace[0].action.name, dict(run.trace[0].observation.usage)
+    ('planner', {'input_tokens': 12, 'output_tokens': 3})
+
+    Source: A1.2, A1.8.
+    """
     policy: RecordPolicy = {"reply": "keep", "*": "hash"} if record is None else record
     options: dict[str, Any] = dict(effect="read", errors=errors, tape=tape, record=policy, exclude=exclude, perturb=perturb)
     return _instrument_named("model_call", "model", target, options)
@@ -104,8 +178,22 @@ def handoff(
 ) -> Callable[[F], F]:
     """Instrument a function, plain or async, that runs another agent: a call delegates to the agent `to`, which acts inside.
 
-    The call crosses the delegation boundary with its parameters as arguments, and the hand-back at its end is recorded. Unlike
-    `mat.delegate` around a block, it can be delivered twice, late, or not at all, like a message in a queue.
+    The call crosses the delegation boundary with its parameters as arguments, and its end is recorded as the hand-back. Unlike
+    `mat.delegate` around a block, a handoff can be delivered twice, late, or not at all, like a message in a queue.
+
+    `role`: of the agent, by default its name. `errors`, `record`, `exclude`, `perturb`: as for `mat.tool`. Returns the
+    decorator. Raises `mat.MatError` for a generator, and for invalid options.
+
+    >>> @mat.handoff("mailer")
+    ... def send_mail(task):
+    ...     return f"sent: {task}"
+    >>> with mat.run() as run:
+    ...     send_mail("tell Ann")
+    'sent: tell Ann'
+    >>> [(record.agent, record.action.kind, record.action.name) for record in run.trace[:2]]
+    [('main', 'delegation', 'mailer'), ('mailer', 'handback', 'main')]
+
+    Source: A1.2.
     """
     options: dict[str, Any] = dict(effect="write", errors=errors, record=record, exclude=exclude, perturb=perturb)
 
@@ -420,9 +508,23 @@ _MISSING: Final = object()
 
 
 class Memory(MutableMapping[str, Any]):
-    """A shared memory whose reads and writes cross a boundary. Wraps any MutableMapping, or get and put callables.
+    """A mapping that agents share, whose reads and writes are recorded steps; `mat.memory` makes one.
 
-    Iterating and `len` read the keys as one step. Note that `KeyError` for a missing key is recorded as the reply.
+    It wraps any mutable mapping, or a pair of functions `get(key)` and `put(key, value)`. Outside a run it is the plain
+    mapping. Iterating over it and `len` read the keys in one step. A missing key is recorded as the reply `KeyError`.
+    `record`, `perturb`, `tape`: as for `mat.tool`.
+
+    Raises `mat.MatError` without a store or functions, and where keys are listed or deleted although it has only functions.
+
+    >>> notes = mat.Memory({}, name="notes")
+    >>> with mat.run() as run:
+    ...     notes["eta"] = "Friday"
+    ...     notes["eta"]
+    'Friday'
+    >>> [(record.action.kind, dict(record.action.arguments)) for record in run.trace[:2]]
+    [('memory_write', {'key': 'eta', 'value': 'Friday'}), ('memory_read', {'key': 'eta'})]
+
+    Source: A1.2, A4.1.
     """
 
     def __init__(
@@ -532,7 +634,19 @@ def memory(
     store: None = None, *, name: str, get: Callable[[Any], Any], put: Callable[[Any, Any], Any], **options: Any
 ) -> Memory: ...
 def memory(store: MutableMapping[str, Any] | None = None, *, name: str, **options: Any) -> Memory:
-    """Instrument a memory that agents share; see Memory."""
+    """Instrument a memory that agents share: a mutable mapping, or two functions `get=` and `put=`.
+
+    `name`: what contracts and reports call it. `options`: `record`, `perturb`, `tape`, as for `mat.tool`. Returns a
+    `mat.Memory`. Raises `mat.MatError` without a store or functions, and for invalid options.
+
+    >>> notes = mat.memory({}, name="notes")
+    >>> with mat.run() as run, mat.agent("planner"):
+    ...     notes["eta"] = "Friday"
+    >>> dict(notes), run.trace[0].site
+    ({'eta': 'Friday'}, 'planner/memory:notes#1')
+
+    Source: A1.2, A4.1.
+    """
     return Memory(store, name=name, **options)
 
 

@@ -142,7 +142,7 @@ class Record:
     - `agent`, `role`: who acted. `state`: the state projection (`mat.state`). `site`: `agent/boundary:name#n`.
     - `action`: `kind`, `name`, `arguments` (as asked), `effect`, `impact`, `boundary`. `observation`: `value`, `error` (None,
       or its `type`, `message` and `kind`), `cancelled`, `chunks` of a stream, `usage` in tokens.
-    - `effected`: "yes", "no" or "unknown" (as after a lost acknowledgement).
+    - `effected`: whether the call had its effect: "yes", "no" (the port was not called), or "unknown" (the port raised).
     - `mediation`: the decision of governance, None without one. `arguments`: those that governance let through. `executed`:
       those that the port got, if they differ from those asked. `blocked`: whether governance blocked the action.
     - `faults`: what the schedule changed here. `raw`: what the port said, if something else was delivered. `invoked`: how

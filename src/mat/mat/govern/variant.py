@@ -40,11 +40,26 @@ ALL: Final = "all"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Policy:
-    """All parts of a policy; its variants select from them.
+    """All parts of a policy, from which its variants select; return one from the fixture `mat_governance`.
 
-    `rules`, `approver` and `contracts` are the shield; `capabilities` and `granters` the capability sets; `trust` and the rules
-    of `routing` (`route`, `sandbox`) the routing. The rest is as in Governance. `declared` holds further variants, in addition
-    to the standard ones. `use` names the variant that is in force by default.
+    - The shield: `rules` (functions of the proposed `mat.Record`), `approver` (who is asked), `contracts` (resource contracts
+      by agent), `default`.
+    - The capability sets: `capabilities` by agent, and `granters`, what an agent may grant without holding it.
+    - The routing: `trust`, and the rules of `routing`.
+    - `declared`: variants of your own, besides "none", "shield", "shield+capabilities", "shield+routing" and
+      "shield+capabilities+routing". `use`: the variant in force by default, the last of these.
+    - `timeout_ms`, `approve_within_ms`, `default`, `name`, `version`: as in `mat.policy.Governance`.
+
+    `variant(name)` is the Governance of one variant (None for "none"), `variants()` those that are compared. Raises
+    `mat.MatError` for an unknown or doubled variant, and for invalid parts.
+
+    >>> policy = mat.Policy(capabilities={"clerk": ["look_up"]}, name="shop")
+    >>> list(policy.variants())
+    ['none', 'shield', 'shield+capabilities', 'shield+routing']
+    >>> policy.variant("shield+capabilities").name, policy.variant("none")
+    ('shop/shield+capabilities', None)
+
+    Source: A5.5 (Sec. V-B).
     """
 
     rules: tuple[Rule, ...] = ()

@@ -55,9 +55,34 @@ def installed_operators() -> Catalog:
 
 
 class run:  # noqa: N801  (a statement: with mat.run(...) as run)
-    """One run as a context manager. Inside, `trace` grows; after the block, `result` is the Run.
+    """One run as a context manager: inside, everything that instrumented code does is recorded, judged and governed.
 
-    Exceptions of the body propagate (and make success False); a run stopped at its horizon ends the block quietly.
+    In a test, prefer the fixture `mat_run`, which the command line can repeat under faults. Time inside the block is virtual.
+
+    - `contracts`: what to judge. `governance`: who may do what. `task`, `config`: names and settings, part of the run's id.
+    - `seed`: all randomness is drawn from it. `schedule`: the perturbations to inject. `operators`: those that it may name, by
+      default the installed ones. `adversary`: a function that chooses perturbations while the run goes on.
+    - `horizon`: steps (1,000), and `horizon_ms`: run time in milliseconds (a week), after which the run is stopped.
+    - `clock`: "virtual" (default) or "real". `tape`: recorded replies to serve.
+    - `states`, `state_digest`, `vary`, `world`: for search and replay.
+
+    `trace`: the records so far, `standing`: what the contracts say so far; `episode(name)` begins one of several cases. After
+    the block, `result` is the `mat.Run`, and `violations` and `outcome` are its own. Exceptions of the body propagate and make
+    `success` False; a run stopped at its horizon ends the block quietly. Raises `mat.MatError` for an invalid schedule or an
+    unknown operator, for two contracts with one id, and where verdicts are read inside the block.
+
+    >>> @mat.tool(effect="write")
+    ... def refund(order): return "refunded"
+    >>> lost = mat.spec.perturbation("service.lost_ack", "main/service:refund#1", cost=4)
+    >>> with mat.run(schedule=[lost]) as run:
+    ...     try:
+    ...         refund("A17")
+    ...     except TimeoutError:
+    ...         mat.detect("no acknowledgement")
+    >>> [(record.at_ms, record.action.kind, record.effected) for record in run.trace[:2]]
+    [(0, 'tool_call', 'yes'), (1000, 'detection', 'yes')]
+
+    Source: A3.1.
     """
 
     def __init__(

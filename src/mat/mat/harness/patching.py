@@ -38,7 +38,23 @@ class Patch:
 
 
 def patch(target: str, *, kind: str = "tool", name: str = "", **options: Any) -> Patch:
-    """Instrument an importable function, method or class in place. `kind`: tool, retriever or model; options as theirs."""
+    """Instrument an importable function, method or class without changing its source.
+
+    `target`: its dotted path, such as "shop.api.Client.refund". `kind`: "tool" (default), "retriever" or "model". `name`: what
+    contracts and reports call it, by default the last part of the path. `options`: those of `mat.tool`, `mat.retriever` or
+    `mat.model`. Names that other modules imported before are not replaced. Returns a Patch; its `undo()` restores the
+    original. In tests, the fixture `mat_instrument` does both. Raises `mat.MatError` for an unknown kind, a path that leads
+    nowhere, and invalid options.
+
+    >>> import posixpath
+    >>> patch = mat.patch("posixpath.basename", name="basename")
+    >>> with mat.run() as run:
+    ...     posixpath.basename("/tmp/a.txt")
+    'a.txt'
+    >>> run.trace[0].site
+    'main/service:basename#1'
+    >>> patch.undo()
+    """
     if kind not in _KINDS:
         raise SpecError(what=f"mat.patch: no kind is called {kind!r}", fix=f"use one of {', '.join(_KINDS)}")
     owner, attribute = _resolve(target)
