@@ -1,4 +1,13 @@
-"""Search for the cheapest schedule that breaks a contract, over an `evaluate` function and operators as data."""
+"""Search for the cheapest schedule that breaks a contract, over an `evaluate` function and operators as data.
+
+`STRATEGIES`: name -> strategy, but for the statistical one. `STOPS`: when a search may end.
+
+>>> from mat_search import STOPS, STRATEGIES
+>>> STOPS, list(STRATEGIES)
+(('first', 'cheapest', 'budget'), ['exhaustive', 'anytime', 'random', 'beam', 'evolutionary', 'adversary'])
+
+Source: A3.2, A3.3.
+"""
 
 from mat_search.campaign import Campaign, CampaignResult, SearchStopped, hard_violations
 from mat_search.engine import STRATEGIES, search

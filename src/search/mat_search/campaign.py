@@ -28,6 +28,16 @@ DecideShare: TypeAlias = Callable[[int, int], str]
 
 
 def hard_violations(run: Run) -> tuple[Violation, ...]:
+    """The hard violations of a `mat.Run`, by step: what a search counts as a failure by default.
+
+    >>> from mat_search import hard_violations
+    >>> with mat.run([mat.contract("silent", mat.temporal.always(~mat.temporal.action("message")))]) as run:
+    ...     text = mat.message("user", "hello")
+    >>> [found.step for found in hard_violations(run.result)]
+    [0]
+
+    Source: A1.6 (Eq. 4).
+    """
     return run.failures
 
 
@@ -87,4 +97,9 @@ class CampaignResult:
 
 
 class SearchStopped(Exception):  # noqa: N818  (it is no error: what was found and proven so far is kept)
-    """Ends a search early, with the reason that its certificate gives; `evaluate` may raise it."""
+    """Ends a search early, with the reason that its certificate gives; `evaluate` may raise it. What was found is kept.
+
+    >>> from mat_search import SearchStopped
+    >>> str(SearchStopped("out of quota"))
+    'out of quota'
+    """

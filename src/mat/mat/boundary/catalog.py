@@ -40,11 +40,22 @@ def one_hook(parameters: FrozenDict, model: CostModel) -> int:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Operator:
-    """A fault operator: a pure decision with its grid, price and plausibility note.
+    """A fault operator: a pure decision with its grid, price and plausibility note; `mat.spec.operator` makes one.
 
-    `phase="before"`: decided with reply None, before the port is invoked. `phase="after"`: decided on the port's reply.
-    `grid` lists parameters, simplest first: that order is the shrink order. A grid point with `calls` covers that many calls.
-    `bounds` says how far any grid point goes, by the names of BOUNDS; `mat_faults.conformance` holds an operator to them.
+    - `id`: boundary and name. `decide`: a function of (call, reply, stream) that returns an effect of `mat.boundary.effect`.
+      `phase="before"`: decided with reply None, before the port is invoked; "after": decided on its reply.
+    - `grid`: parameters, simplest first, which is the shrink order; a point with `calls` covers that many calls. `price`: a
+      function of (parameters, cost model) that returns an integer.
+    - `kinds`: action kinds, by default all of the boundary. `relevant`: whether a point could change a record. `default`:
+      whether searches use it unasked.
+    - `plausible`: who or what would do this. `bounds`: how far any point goes; `mat_faults.conformance` holds an operator to
+      them.
+
+    >>> timeout = next(item for item in __import__("mat_faults").operators() if item.id == "service.timeout")
+    >>> timeout.boundary, timeout.phase, timeout.plausible
+    ('service', 'before', 'the request is lost on the way')
+
+    Source: A3.4, A4.1.
     """
 
     id: str
@@ -86,7 +97,23 @@ def operator(
     default: bool = True,
     bounds: Mapping[str, int] = EMPTY,
 ) -> Operator:
-    """Make an operator from one function. SpecError if its id names no boundary, or its grid is empty or costs nothing."""
+    """Make a fault operator from one function; see `mat.spec.Operator` for the arguments.
+
+    Raises `mat.MatError` if its id names no boundary, if its grid is empty or costs nothing, and for unknown bounds or kinds,
+    all at once.
+
+    >>> from mat.boundary.effect import Replace
+    >>> def shout(call, reply, stream):
+    ...     return Replace(reply.value.upper())
+    >>> @mat.tool
+    ... def track(parcel): return "friday"
+    >>> loud = mat.spec.operator("service.shout", shout, phase="after", plausible="a service in a bad mood")
+    >>> with mat.run(operators=[loud], schedule=[mat.spec.perturbation("service.shout", "main/service:track#1", cost=4)]):
+    ...     track(17)
+    'FRIDAY'
+
+    Source: A3.4.
+    """
     made = Operator(
         id=id, decide=decide, grid=tuple(snapshot_arguments(point, id) for point in grid), phase=phase,
         kinds=frozenset(kinds), price=price, relevant=relevant, plausible=plausible, default=default,

@@ -23,11 +23,35 @@ _HANDLE: Final = re.compile(re.escape(PREFIX) + r"([A-Za-z0-9_\-]+)")
 
 
 class UnknownHandle(LookupError):  # noqa: N818
-    """An agent passed on a handle that is not stored."""
+    """An agent passed on a handle that is not stored; a `LookupError` that names the handles there are.
+
+    >>> store = mat.artifact.handles()
+    >>> store.put("url_1", "https://files.example.org/a?sig=9f")
+    '@HANDLE:url_1'
+    >>> store["@HANDLE:url_2"]
+    Traceback (most recent call last):
+        ...
+    mat.boundary.handles.UnknownHandle: no handle is called @HANDLE:url_2; did you mean 'url_1'?
+
+    Source: D5.
+    """
 
 
 class Handles:
-    """A store of artifacts by name. Each run has its own contents, and so has code outside all runs."""
+    """A store of artifacts by name; `mat.artifact.handles` makes one. Each run has its own contents, and so has code outside
+    runs.
+
+    `put(name, text)` stores a text and returns its handle. `store[handle]` is the text; UnknownHandle if none is stored.
+    `resolve(value)` replaces the handles in a value by their texts. `put` raises `mat.MatError` for anything but a string, and
+    for a name of other characters than letters, digits, _ and -.
+
+    >>> store = mat.artifact.Handles()
+    >>> handle = store.put("url_1", "https://files.example.org/a?sig=9f")
+    >>> handle, store.resolve({"url": handle})
+    ('@HANDLE:url_1', {'url': 'https://files.example.org/a?sig=9f'})
+
+    Source: D5.
+    """
 
     def __init__(self) -> None:
         self._outside: dict[str, str] = {}
@@ -104,5 +128,16 @@ def _like(value: Any, items: Any) -> Any:
 
 
 def handles() -> Handles:
-    """Make a store of byte-exact artifacts; give it to the ports that may use them: `@mat.tool(handles=store)`."""
+    """Make a store of byte-exact artifacts; give it to the ports that may use them: `@mat.tool(handles=store)`.
+
+    The agent passes on handles such as `@HANDLE:url_1`, and the port gets the artifacts. Returns a Handles.
+
+    >>> store = mat.artifact.handles()
+    >>> @mat.tool(handles=store)
+    ... def download(url): return f"fetched {url}"
+    >>> download(store.put("url_1", "https://files.example.org/a?sig=9f"))
+    'fetched https://files.example.org/a?sig=9f'
+
+    Source: D5.
+    """
     return Handles()

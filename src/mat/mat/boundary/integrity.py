@@ -21,15 +21,31 @@ from mat.core.errors import SpecError
 
 @dataclass(frozen=True, slots=True)
 class Integrity:
-    """kind: sha256, hmac, etag, jwt, or a name of the user's. keeps(issued, submitted): deterministic, and true of
-    (issued, issued)."""
+    """A predicate that says whether an artifact is submitted as it was issued.
+
+    `kind`: its name in the trace: sha256, hmac, etag, jwt, or a name of yours. `keeps(issued, submitted)`: a function of two
+    texts that is deterministic, and true of (issued, issued).
+
+    >>> caseless = mat.artifact.Integrity("caseless", lambda issued, submitted: issued.lower() == submitted.lower())
+    >>> caseless.keeps("Token-7", "token-7")
+    True
+
+    Source: D1 (definition 2.1).
+    """
 
     kind: str
     keeps: Callable[[str, str], bool]
 
 
 def sha256() -> Integrity:
-    """The submission has the SHA-256 digest of what was issued: every byte is the same (FIPS 180-4)."""
+    """The submission has the SHA-256 digest of what was issued: every byte is the same (FIPS 180-4). Returns an Integrity.
+
+    >>> exact = mat.artifact.sha256()
+    >>> exact.keeps("a%2Fb", "a%2Fb"), exact.keeps("a%2Fb", "a/b")
+    (True, False)
+
+    Source: D1.
+    """
     return Integrity("sha256", lambda issued, submitted: _digest(issued) == _digest(submitted))
 
 
@@ -40,8 +56,17 @@ def _digest(text: str) -> bytes:
 def hmac(key: str | bytes, *, parameter: str = "", algorithm: str = "sha256") -> Integrity:
     """The submission carries a code that authenticates the rest of it under the key (RFC 2104), in hexadecimal or base64.
 
-    The code is the value of a query parameter, and authenticates the URL without it; or, where no `parameter` is named, what
-    follows the last full stop, and authenticates the text before it.
+    `key`: a string or bytes. `parameter`: the query parameter whose value is the code, which authenticates the URL without it;
+    if none is named, the code follows the last full stop, and authenticates the text before it. `algorithm`: one of hashlib's.
+    Returns an Integrity. Raises `mat.MatError` for another kind of key, and for an unknown algorithm.
+
+    >>> import hashlib, hmac
+    >>> code = hmac.new(b"key", b"order A17", hashlib.sha256).hexdigest()
+    >>> signed = mat.artifact.hmac("key")
+    >>> signed.keeps("", f"order A17.{code}"), signed.keeps("", f"order B4.{code}")
+    (True, False)
+
+    Source: D1.
     """
     if not isinstance(key, str | bytes):
         raise SpecError(
@@ -93,7 +118,14 @@ _TAG: Final = re.compile(r'(W/)?"([\x21\x23-\x7e\x80-\U0010ffff]*)"')
 def etag(*, weak: bool = False) -> Integrity:
     """The submission names the entity tag that was issued, alone or in a list, or is `*` (RFC 9110, section 13.1.1).
 
-    Tags are compared strongly, as If-Match does: two weak ones never match. `weak`: as If-None-Match does.
+    Tags are compared strongly, as If-Match does: two weak ones never match. `weak`: compare as If-None-Match does. Returns an
+    Integrity.
+
+    >>> tag = mat.artifact.etag()
+    >>> tag.keeps('"v7"', '"v6", "v7"'), tag.keeps('"v7"', '"v8"')
+    (True, False)
+
+    Source: D1.
     """
 
     def matches(issued: str, submitted: str) -> bool:
@@ -112,7 +144,16 @@ def etag(*, weak: bool = False) -> Integrity:
 def jwt(key: Any, *, algorithms: Collection[str] = ("HS256",)) -> Integrity:
     """The submission is a JSON Web Token whose signature the key verifies (RFC 7515). Claims, including `exp`, are not judged.
 
-    Needs PyJWT: pip install "pytest-mat[jwt]".
+    `key`: as PyJWT takes it. `algorithms`: those accepted, by name. Returns an Integrity. Needs PyJWT: pip install
+    "pytest-mat[jwt]". Raises `mat.MatError` without it, and for algorithms that are none or "none".
+
+    >>> try:
+    ...     mat.artifact.jwt("key", algorithms=["none"])
+    ... except mat.MatError as error:
+    ...     print(error.fix.startswith(("write algorithms", "pip install")))
+    True
+
+    Source: D1.
     """
     try:
         import jwt as library
@@ -146,9 +187,17 @@ BYTE_BY_BYTE: Final = sha256()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ObservationContract:
-    """(artifact, issued at, time to live, integrity): seed 003, definition 2.1. Times are milliseconds of run time.
+    """An artifact with the time it was issued, how long it is valid, and the predicate that says whether it is intact.
 
-    `ttl_ms`: None if it never expires.
+    `issued_ms`: in milliseconds of run time. `ttl_ms`: how long it is valid from then, None if it never expires. `integrity`:
+    `sha256()` by default. `valid(at_ms)`: whether a moment lies in [issued, expires). `intact(submitted)`: whether the
+    predicate holds. `satisfied(submitted, at_ms)`: both. `expires_ms`: None if it never expires.
+
+    >>> url = mat.artifact.ObservationContract(artefact="https://files.example.org/a", issued_ms=500, ttl_ms=1000)
+    >>> url.satisfied("https://files.example.org/a", 1499), url.valid(1500), url.intact("https://files.example.org/b")
+    (True, False, False)
+
+    Source: D1 (definitions 2.1, 2.2).
     """
 
     artefact: str

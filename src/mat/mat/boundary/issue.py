@@ -75,14 +75,28 @@ def issue(
     supersedes: bool = False,
     when: Mapping[str, str] | None = None,
 ) -> Issue:
-    """Declare an artifact that replies of a port issue, for `issues=`.
+    """Declare an artifact that replies of a port issue, for `@mat.tool(issues=...)`.
 
-    name: the name of these artifacts. at: their path in a reply, keys joined by full stops, `*` for each item
-    of a list or mapping; "" for the reply itself. pattern: a regular expression whose first group cuts them out of the
-    text there; read: converts that text to the artifact (html.unescape of an attribute, say). ttl_ms: how long they
-    are valid; expires_in: the path of that time in the reply, in seconds, next to the artifact or from the top. integrity:
-    sha256() by default. supersedes: a new one ends the earlier ones. when: parameter (or path in the arguments) ->
-    regular expression that must match somewhere in it, for a reply of the call to issue any.
+    - `name`: of these artifacts. `at`: their path in a reply, keys joined by full stops, `*` for each item of a list or
+      mapping; "" for the reply itself.
+    - `pattern`: a regular expression whose first group cuts them out of the text there. `read`: a function that converts that
+      text to the artifact (html.unescape of an attribute, say).
+    - `ttl_ms`: how long they are valid, in milliseconds, or a function of (artifact, reply). `expires_in`: the path of that
+      time in the reply, in seconds, next to the artifact or from the top.
+    - `integrity`: sha256() by default. `supersedes`: a new one ends the earlier ones.
+    - `when`: parameter (or path in the arguments) -> regular expression that must match somewhere in it, for a reply of the
+      call to issue any.
+
+    Returns an Issue. Raises `mat.MatError` with all problems.
+
+    >>> @mat.tool(issues=mat.artifact.issue("url", at="body.url", ttl_ms=10_000))
+    ... def share(file): return {"body": {"url": "https://files.example.org/a?sig=9f"}}
+    >>> with mat.run() as run:
+    ...     reply = share("a")
+    >>> run.trace[0].artefacts["issued"][0]["name"]
+    'url'
+
+    Source: D1.
     """
     problems = _problems(name, when)
     if ttl_ms is not None and not callable(ttl_ms) and (not isinstance(ttl_ms, int) or isinstance(ttl_ms, bool) or ttl_ms < 0):
@@ -102,10 +116,20 @@ def issue(
 
 
 def consume(name: str, *, at: str, when: Mapping[str, str] | None = None, required: bool = True) -> Consume:
-    """Declare an artifact that calls of a port must carry, for `consumes=`.
+    """Declare an artifact that calls of a port must carry, for `@mat.tool(consumes=...)`.
 
-    at: the parameter, or the path in the arguments. when: parameter or path -> regular expression that must match
-    somewhere in it, for the call to need one. required: whether the trace records its absence.
+    `name`: of the artifact. `at`: the parameter, or the path in the arguments. `when`: parameter or path -> regular expression
+    that must match somewhere in it, for the call to need one. `required`: whether the trace records its absence. Returns a
+    Consume. Raises `mat.MatError` with all problems.
+
+    >>> @mat.tool(effect="write", consumes=mat.artifact.consume("token", at="headers.Authorization"))
+    ... def pay(headers): return "paid"
+    >>> with mat.run() as run:
+    ...     reply = pay({})
+    >>> run.trace[0].artefacts["lacking"][0]["name"]
+    'token'
+
+    Source: D1.
     """
     problems = _problems(name, when)
     if not at:

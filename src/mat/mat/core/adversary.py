@@ -18,14 +18,23 @@ from mat.core.value import EXACT_FIELDS
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Seen:
-    """The safe facts of the call that is about to be served and of the steps before it (h_t = Obs(r_t)).
+    """What an adversary sees of the call that is about to be served and of the steps before it. No texts, arguments or replies.
 
-    No texts, arguments or replies. `site` is where an answer binds; at the boundary `order` it means who goes first at
-    the ask (`boundary` and `name` are then those of the order boundary). `operators` are the ids that can act here: their
-    boundary and kinds fit, and the port allows them. `rest` is what is left of the budget, `injected` the operators chosen so
-    far in this run, in order. `errors` counts earlier calls of this port, by anybody, that failed; `open` the obligations that
-    would be violations if nothing more came; `broken` holds the ids of the contracts broken so far, in the order in which they
-    were first broken.
+    - `step`, `kind`, `boundary`, `name`, `agent`, `role`, `impact`, `effect`: of the call. `site`: where an answer binds; at
+      the boundary "order" it means who goes first at the ask.
+    - `rest`: what is left of the budget. `operators`: the ids that can act here. `injected`: those chosen so far, in order.
+    - `errors`: earlier calls of this port, by anybody, that failed. `open`: obligations that would be violations if nothing
+      more came. `broken`: the ids of the contracts broken so far, in the order in which they were first broken.
+
+    >>> @mat.tool
+    ... def track(parcel): return "Friday"
+    >>> seen = []
+    >>> with mat.run(adversary=lambda call: seen.append((call.site, call.rest))):
+    ...     reply = track(17)
+    >>> seen
+    [('main/service:track#1', 12)]
+
+    Source: A3.3 (Eq. 9).
     """
 
     __pydantic_config__ = EXACT_FIELDS
@@ -55,7 +64,23 @@ most `Seen.rest`."""
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Adaptive:
-    """A Choose with its own budget B of Eq. 9; a plain function has `limits.BUDGET`. Raises SpecError for a budget below 0."""
+    """An adversary for `mat.run(adversary=)`, with a budget of its own.
+
+    `choose`: a function of a `mat.spec.Seen` that returns a Perturbation at its site, or None to let the call pass. `budget`:
+    the largest total cost of a run, an integer; a plain function has 12. Raises `mat.MatError` for a budget below 0.
+
+    >>> def first_call(seen):
+    ...     return None if seen.injected else mat.spec.perturbation("service.timeout", seen.site, cost=4)
+    >>> @mat.tool
+    ... def track(parcel): return "Friday"
+    >>> with mat.run(adversary=mat.spec.Adaptive(choose=first_call, budget=4)):
+    ...     track(17)
+    Traceback (most recent call last):
+        ...
+    TimeoutError: track: timed out
+
+    Source: A3.3 (Eq. 9).
+    """
 
     choose: Choose
     budget: int = limits.BUDGET

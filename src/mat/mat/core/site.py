@@ -17,7 +17,17 @@ _SITE = re.compile(r"^([^/:#]*)/([a-z]+):([^/:#]+)#([1-9][0-9]*)(?:\.\.([1-9][0-
 
 @dataclass(frozen=True, slots=True, kw_only=True, order=True)
 class Site:
-    """The nth call of one port by one agent, or a range of calls. `nth` and `last` count from 1, both included."""
+    """The nth call of one port by one agent, or a range of calls: where a perturbation binds, written `agent/boundary:name#n`.
+
+    `boundary`: service, retrieval, memory, prompt, model, delegation or order. `nth` and `last` count from 1, both included.
+    `covers(other)`: whether it includes every call of `other`; `overlaps(other)`: whether they share a call.
+
+    >>> site = mat.spec.perturbation("service.outage", "clerk/service:refund#2..4").site
+    >>> site.agent, site.name, site.nth, site.last, str(site)
+    ('clerk', 'refund', 2, 4, 'clerk/service:refund#2..4')
+
+    Source: A3.1.
+    """
 
     agent: str
     boundary: Boundary

@@ -17,7 +17,17 @@ ClockKind: TypeAlias = Literal["virtual", "real"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Perturbation:
-    """One operator with its parameters, bound to a site. `cost` is an integer (Eq. 8, DESIGN decision 18)."""
+    """One operator with its parameters, bound to a site; `mat.spec.perturbation` makes one.
+
+    `operator`: its id. `site`: the calls that it acts on. `parameters`: a point of the operator's grid. `cost`: an integer, in
+    units of cost. `key`: what schedules are ordered by.
+
+    >>> delay = mat.spec.perturbation("service.delay", "main/service:refund#1", {"ms": 1000}, cost=5)
+    >>> delay.operator, str(delay.site), dict(delay.parameters), delay.cost
+    ('service.delay', 'main/service:refund#1', {'ms': 1000}, 5)
+
+    Source: A3.1 (Eq. 8).
+    """
 
     __pydantic_config__ = EXACT_FIELDS
     operator: str
@@ -32,7 +42,19 @@ class Perturbation:
 
 @dataclass(frozen=True, slots=True)
 class Schedule:
-    """At most one perturbation per site; kept in canonical order, so equal sets are equal schedules."""
+    """The perturbations of one run: at most one at each call, in canonical order, so equal sets are equal schedules.
+
+    `cost`: the sum of their costs. `add(perturbation)` and `without(perturbation)` return another schedule; `within(budget)`
+    returns this one. It can be iterated and has a length. Raises `mat.MatError` for two perturbations that share a call, and
+    in `within` if it costs more than the budget.
+
+    >>> lost = mat.spec.perturbation("service.lost_ack", "main/service:refund#1", cost=4)
+    >>> slow = mat.spec.perturbation("service.delay", "main/service:track#1", {"ms": 1000}, cost=5)
+    >>> mat.spec.Schedule((lost, slow)) == mat.spec.Schedule((slow, lost)), mat.spec.Schedule((lost,)).add(slow).cost
+    (True, 9)
+
+    Source: A3.1, A3.2.
+    """
 
     perturbations: tuple[Perturbation, ...] = ()
 
@@ -93,7 +115,22 @@ NO_SCHEDULE = Schedule()
 
 
 def perturbation(operator: str, site: str | Site, parameters: Mapping[str, object] = EMPTY, cost: int = 0) -> Perturbation:
-    """Make a perturbation from plain values, as people write them."""
+    """Make a perturbation from plain values, as people write them.
+
+    `operator`: its id. `site`: a `mat.spec.Site` or its text, `agent/boundary:name#n` or `#n..m`. `parameters`: a point of the
+    operator's grid, plain data. `cost`: an integer. Raises `mat.MatError` for a text that is not a site, and for parameters
+    that are not plain data. An unknown operator is reported when a run begins.
+
+    >>> @mat.tool
+    ... def track(parcel): return "Friday"
+    >>> late = mat.spec.perturbation("service.delay", "main/service:track#1", {"ms": 1000}, cost=5)
+    >>> with mat.run(schedule=[late]) as run:
+    ...     reply = track(17)
+    >>> run.trace[0].sealed_ms
+    1000
+
+    Source: A3.1.
+    """
     return Perturbation(
         operator=operator,
         site=parse_site(site) if isinstance(site, str) else site,
@@ -103,7 +140,16 @@ def perturbation(operator: str, site: str | Site, parameters: Mapping[str, objec
 
 
 def schedule(items: Iterable[Perturbation] | Schedule) -> Schedule:
-    """The schedule of these perturbations; a schedule is returned as it is."""
+    """The `mat.spec.Schedule` of these perturbations; a schedule is returned as it is.
+
+    Raises `mat.MatError` for two perturbations that share a call.
+
+    >>> lost = mat.spec.perturbation("service.lost_ack", "main/service:refund#1", cost=4)
+    >>> mat.spec.schedule([lost]).cost
+    4
+
+    Source: A3.1.
+    """
     return items if isinstance(items, Schedule) else Schedule(tuple(items))
 
 
@@ -111,7 +157,16 @@ def schedule(items: Iterable[Perturbation] | Schedule) -> Schedule:
 class RunSpec:
     """What a run is made from: task, configuration, seed and schedule. Equal specifications give equal runs.
 
-    `config`: model ids, prompts, topology, contract ids, governance variant.
+    `config`: model ids, prompts, topology, contract ids, governance variant. `clock`: "virtual" or "real". `horizon_steps` and
+    `horizon_ms`: where the run is stopped, in steps and in milliseconds of run time. `id`: the digest of all; `base`: that of
+    everything but the schedule. `under(schedule)`: the same with another schedule.
+
+    >>> spec = mat.spec.RunSpec(task="refund A17", seed=7)
+    >>> lost = mat.spec.schedule([mat.spec.perturbation("service.lost_ack", "main/service:refund#1", cost=4)])
+    >>> spec.under(lost).base == spec.base, spec.under(lost).id == spec.id
+    (True, False)
+
+    Source: A3.1.
     """
 
     __pydantic_config__ = EXACT_FIELDS

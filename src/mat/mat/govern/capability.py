@@ -54,7 +54,18 @@ def rate(most: int, window_ms: int | None = None) -> RateLimit:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Capability:
-    """Permission to call one port, by exact name; parameters not named here may have any value."""
+    """Permission to call one port, by exact name; `mat.policy.capability` makes one.
+
+    `tool`: the port's name. `parameters`: parameter -> what it may be (values, a (least, most) range, or a predicate); others
+    may have any value. `kinds`: the kinds of action. `rates`: limits on how often. `refuses(arguments)` says why arguments are
+    not covered, "" if they are.
+
+    >>> small = mat.policy.capability("refund", amount=(1, 500))
+    >>> small.refuses({"amount": 30}), small.refuses({"amount": 900})
+    ('', 'refund(amount=900) is outside 1..500')
+
+    Source: A5.1.
+    """
 
     tool: str
     parameters: Mapping[str, Allowed] = field(default_factory=dict)
@@ -95,9 +106,17 @@ def capability(tool: str, /, *rates: RateLimit, **parameters: Allowed) -> Capabi
     """Make a capability; each parameter takes a set of values, a (least, most) range or a predicate, and is required.
 
     `tool` is a tool's exact name; other ports are named after their kind: "retrieval:kb", "memory:notes" ("memory_read:",
-    "memory_write:" for one direction only), "model:planner", "delegation:mailer". Predicates that are data: `pattern`,
-    `length`, `endpoint`, `folder`. A nested value is named by its path, `**{"body.amount": (0, 9), "to.*": {...}}`. All of
-    several `rates` must be met.
+    "memory_write:" for one direction only), "model:planner", "delegation:mailer". Predicates that are data, from
+    `mat.govern.capability`: `pattern`, `length`, `endpoint`, `folder`. A nested value is named by its path, `**{"body.amount":
+    (0, 9), "to.*": {...}}`. `rates`: limits such as `mat.govern.capability.rate(3, window_ms=60_000)`; all must be met.
+    Returns a Capability. Raises `mat.MatError` for an empty name or unknown kind, and for a parameter that is no allow-list,
+    such as a bare string.
+
+    >>> mail = mat.policy.capability("send", to={"ann@example.org"}, size=(0, 1000))
+    >>> mail.refuses({"to": "eve@example.net", "size": 10})
+    "send(to='eve@example.net') is outside {'ann@example.org'}"
+
+    Source: A5.1.
     """
     problems = [
         f"{name}={allowed!r} is not an allow-list" for name, allowed in parameters.items() if not is_allow_list(allowed)

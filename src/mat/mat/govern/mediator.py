@@ -38,12 +38,38 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class Allow:
-    """The rule has no objection; later rules are still asked. With `default="deny"`, an action needs an Allow."""
+    """What a rule returns where it has no objection; later rules are still asked.
+
+    With `mat.policy.Governance(default="deny")`, an action needs an Allow, or a capability, to be done.
+
+    >>> def reads(record):
+    ...     return mat.policy.Allow() if record.action.effect == "read" else None
+    >>> @mat.tool
+    ... def look_up(order): return "found"
+    >>> with mat.run(governance=mat.policy.Governance(rules=(reads,), default="deny")):
+    ...     look_up("A17")
+    'found'
+
+    Source: A5.2 (Eq. 11).
+    """
 
 
 @dataclass(frozen=True, slots=True)
 class Rewrite:
-    """Run it with these parameters changed. The rewritten action is judged again before it runs."""
+    """What a rule returns to have the action done with other arguments; it is judged again before it runs.
+
+    `arguments`: parameter -> new value, for those that change. `reason`: why, for the trace.
+
+    >>> def capped(record):
+    ...     return mat.policy.Rewrite({"amount": 500}) if record.action.arguments["amount"] > 500 else None
+    >>> @mat.tool(effect="write")
+    ... def refund(order, amount): return f"refunded {amount}"
+    >>> with mat.run(governance=mat.policy.Governance(rules=(capped,))):
+    ...     refund("A17", amount=900)
+    'refunded 500'
+
+    Source: A5.2 (Eq. 11).
+    """
 
     arguments: Mapping[str, object]
     reason: str = ""
@@ -51,17 +77,42 @@ class Rewrite:
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """Do not run it. The agent gets the reason."""
+    """What a rule returns to keep an action from being done; the agent gets `mat.Blocked` with the `reason`.
+
+    >>> def no_writes(record):
+    ...     return mat.policy.Block("reading only") if record.action.effect == "write" else None
+    >>> @mat.tool(effect="write")
+    ... def refund(order): return "refunded"
+    >>> with mat.run(governance=mat.policy.Governance(rules=(no_writes,))):
+    ...     refund("A17")
+    Traceback (most recent call last):
+        ...
+    mat.core.errors.Blocked: reading only
+
+    Source: A5.2 (Eq. 11).
+    """
 
     reason: str
 
 
 @dataclass(frozen=True, slots=True)
 class NeedsApproval:
-    """Run it only if an approver says yes to exactly these arguments; the agent waits.
+    """What a rule returns to have an action done only if an approver says yes to exactly these arguments; the agent waits.
 
-    `approver` is asked instead of the run's, and `timeout_ms` replaces the policy's. `own`: an earlier
-    `mat.approval` of exactly this call, unused and in time, suffices. `reason`: why the rule requires it, for the trace.
+    `what`: what the approver is told, by default the tool. `approver` is asked instead of the run's, and `timeout_ms`, in run
+    time, replaces the policy's. `own`: an earlier `mat.approval` of exactly this call, unused and in time, suffices. `reason`:
+    why the rule requires it, for the trace. Without a yes the agent gets `mat.Blocked`.
+
+    >>> def careful(record):
+    ...     return mat.policy.NeedsApproval() if record.action.impact == "high" else None
+    >>> @mat.tool(effect="write", impact="high")
+    ... def refund(order, amount): return "refunded"
+    >>> policy = mat.policy.Governance(rules=(careful,), approver=lambda what, arguments: arguments["amount"] <= 100)
+    >>> with mat.run(governance=policy):
+    ...     refund("A17", amount=30)
+    'refunded'
+
+    Source: A5.3.
     """
 
     what: str = ""
@@ -73,10 +124,20 @@ class NeedsApproval:
 
 @dataclass(frozen=True, slots=True)
 class ConvertToApproval:
-    """Do not run it, and do not wait: the action becomes a request for approval.
+    """What a rule returns to turn an action into a request for approval: it is not done, and the agent does not wait.
 
-    The agent gets `{"status": "pending approval", "approval": "step#n", "digest": ...}`. `own`: after a `mat.approval` of
-    exactly this call, repeating the call runs it.
+    The agent gets `{"status": "pending approval", "approval": "step#n", "digest": ...}`. `what`: what is asked for, by default
+    the tool. `own`: after a `mat.approval` of exactly this call, repeating the call runs it. `reason`: why, for the trace.
+
+    >>> def later(record):
+    ...     return mat.policy.ConvertToApproval() if record.action.kind == "tool_call" else None
+    >>> @mat.tool(effect="write")
+    ... def refund(order): return "refunded"
+    >>> with mat.run(governance=mat.policy.Governance(rules=(later,))):
+    ...     refund("A17")["status"]
+    'pending approval'
+
+    Source: A5.2, A5.3.
     """
 
     what: str = ""
@@ -86,7 +147,22 @@ class ConvertToApproval:
 
 @dataclass(frozen=True, slots=True)
 class Sandbox:
-    """Do not run it: deliver this reply, or the result of this function of the arguments (a plain dict), awaitable or not."""
+    """What a rule returns to answer a call in the place of its port, which is not called.
+
+    `reply`: the answer, or a function of the arguments (a dict) that returns it, plain or async. `reason`: why, for the trace.
+
+    >>> def apart(record):
+    ...     return mat.policy.Sandbox(lambda arguments: f"refunded {arguments['order']} in the sandbox")
+    >>> @mat.tool(effect="write")
+    ... def refund(order): return "refunded"
+    >>> with mat.run(governance=mat.policy.Governance(rules=(apart,))) as run:
+    ...     refund("A17")
+    'refunded A17 in the sandbox'
+    >>> run.trace[0].invoked
+    0
+
+    Source: A5.4.
+    """
 
     reply: Any
     reason: str = ""
@@ -110,16 +186,30 @@ CHANGED: Final = "changed after approval"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Governance:
-    """A policy in force. `name` represents it in the configuration of a run.
+    """One policy in force: who may do what, and what happens to an action before it is done. Give it to `mat.run(governance=)`.
 
-    `capabilities`: capability sets by agent; a listed agent may do nothing else. `rules`: asked in order. `approver`: who is
-    asked if a rule requires approval; without one, the answer is no. `default="deny"` blocks what neither a capability set nor
-    a rule's Allow covers, "allow" lets it pass. By default, a policy with capability sets denies, so that an unknown agent
-    can do nothing, and a policy of rules alone allows what no rule objects to. `granters`: what an agent may grant
-    without holding it. `contracts`: resource contracts that agents work under without knowing it, by agent, from their first
-    call on; "*" is one for the whole run, and those of the agents are its sub-contracts. `timeout_ms`: how long an approver may
-    take; `approve_within_ms`: how long an approval is valid; both in milliseconds of run time, None for no limit. `version`
-    represents the policy in approvals; by default a digest of it.
+    - `capabilities`: agent -> what it may do, tool names or `mat.policy.capability(...)`; a listed agent may do nothing else.
+      `granters`: what an agent may grant without holding it.
+    - `rules`: functions of the proposed `mat.Record` that return a decision (`mat.policy.Block`, `Rewrite`, ...) or None,
+      asked in order.
+    - `approver`: a function of (what, arguments), asked if a rule requires approval; only True is a yes. Without one, the
+      answer is no. `timeout_ms`: how long it may take; `approve_within_ms`: how long an approval is valid; in milliseconds of
+      run time, None for no limit.
+    - `default`: "deny" blocks what neither a capability nor a rule's Allow covers, "allow" lets it pass. Without it, a policy
+      with capabilities denies, and a policy of rules alone allows.
+    - `contracts`: agent -> resource contract that it works under; "*" is one for the whole run.
+    - `name` represents it in the run's configuration. `version` represents it in approvals; by default a digest of the policy.
+
+    Raises `mat.MatError` for invalid parts, all of them at once. A rule that raises blocks.
+
+    >>> policy = mat.policy.Governance(capabilities={"clerk": ["look_up", mat.policy.capability("refund", amount=(1, 500))]})
+    >>> @mat.tool(effect="write")
+    ... def refund(order, amount): return "refunded"
+    >>> with mat.run(governance=policy), mat.agent("clerk"):
+    ...     refund("A17", amount=30)
+    'refunded'
+
+    Source: A5.1, A5.2 (Eq. 11).
     """
 
     capabilities: Mapping[str, Iterable[str | Capability]] = field(default_factory=dict)

@@ -209,10 +209,22 @@ def _call_rule(tools: Names, when: When | None, name: str, decide: Callable[[Rec
 
 
 def shield(what: Contract | Formula, *, id: str = "", repair: str = "") -> Rule:
-    """Make a rule from a contract, or a formula of the past: it blocks actions that would break it, with its repair.
+    """Make a rule from a contract, or from a formula of the past: it blocks actions that would break it, with its repair.
 
-    It uses the language of contracts and judges the proposed action with everything asked before it. SpecError for a contract
+    It judges the proposed action with everything asked before it. `id`: the rule's name; `repair`: what the agent is told to
+    do; both replace the contract's. Returns a rule for `mat.policy.Governance(rules=)`. Raises `mat.MatError` for a contract
     that later steps decide.
+
+    >>> from mat.temporal import always, once, tool_call, verification
+    >>> verified_first = mat.contract("verified_first", always(tool_call("refund").implies(once(verification(passed=True)))))
+    >>> @mat.tool(effect="write")
+    ... def refund(order): return "refunded"
+    >>> with mat.run(governance=mat.policy.Governance(rules=(mat.policy.shield(verified_first),))):
+    ...     checked = mat.verify("the order is the sender's", passed=True)
+    ...     refund("A17")
+    'refunded'
+
+    Source: A5.2.
     """
     if isinstance(what, Contract):
         guard = replace(what, policy="block", id=id or what.id, repair=repair or what.repair)

@@ -236,11 +236,21 @@ class Level:
 
     A block takes precedence over a stand-in, a rewrite and an approval; of two of a kind, the lower level's does.
 
-    `keep` limits its calls to these capabilities, in addition to its own set, so they never widen it.
-    `verify` routes its actions to a verifier, called as an approver is, which `verifier` names; `on` says which actions:
-    those that write, those of high impact, or all that cross a boundary. `high_impact="approve"` asks the run's approver for
-    actions of high impact, `"block"` blocks them. `rules` are asked in addition to the policy's. `sandbox` answers its writes
-    with stand-ins.
+    - `below`: the threshold, a share from 0 to 1 with at most four decimals.
+    - `keep`: limits its calls to these capabilities, in addition to its own set, so they never widen it.
+    - `verify`: routes its actions to a verifier, called as an approver is, which `verifier` names; `on` says which actions:
+      those that "write" (default), those of "high" impact, or "all" that cross a boundary.
+    - `high_impact`: "approve" asks the run's approver for actions of high impact, "block" blocks them.
+    - `rules`: asked in addition to the policy's. `sandbox`: answers its writes with stand-ins.
+
+    Raises `mat.MatError` for invalid parts, and for a level without a consequence.
+
+    >>> low = mat.policy.Level(below=0.5, high_impact="approve")
+    >>> policy = mat.Policy(trust=mat.policy.Trust(prior=0.7, levels=(low,)))
+    >>> low.below, low.on
+    (Fraction(1, 2), 'write')
+
+    Source: A5.4.
     """
 
     below: TrustShare
@@ -289,9 +299,22 @@ class Level:
 class Trust:
     """The parameters of trust and its levels: a governance rule that learns during a run.
 
-    `prior`: where trust starts and goes back to. `half_life`: in steps of the run, or in milliseconds of run time with
-    `clock="ms"`. `start`: trust of agents that are already known, such as `trust.after(run).start`. `weights`: by event,
-    overriding the defaults in WEIGHTS.
+    Trust is a share from 0 to 1 for each agent: it falls with violations, blocks and refuted checks, rises with clean effects
+    and checks that passed, and goes back to `prior` (7 in 10) with `half_life`, in steps of the run (50), or in milliseconds
+    of run time with `clock="ms"`. `start`: agent -> trust, of agents that are already known, such as `trust.after(run).start`.
+    `weights`: event -> share, overriding the defaults. `levels`: what follows from low trust, see `mat.policy.Level`. The
+    formula is at the top of `mat.govern.trust`.
+
+    Raises `mat.MatError` for a share outside 0 to 1, an unknown event or a half-life below 1.
+
+    >>> trust = mat.policy.Trust(prior=0.7, half_life=50)
+    >>> with mat.run() as run, mat.agent("clerk"):
+    ...     mat.verify("the order is the sender's", passed=False)
+    False
+    >>> trust.after(run.result).start["clerk"]
+    Fraction(5639, 10000)
+
+    Source: A5.4.
     """
 
     prior: TrustShare = Fraction(7, 10)

@@ -15,7 +15,16 @@ from mat.resources.contract import ResourceContract
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Variant:
-    """Which parts of a policy are in force: the shield (rules and approvals), capability sets, routing (trust, sandboxes)."""
+    """Which parts of a `mat.Policy` are in force: `shield` (rules and approvals), `capabilities`, `routing` (trust, sandboxes).
+
+    `name`: how tables and `--mat-governance` call it. Declare your own in `mat.Policy(declared=...)`.
+
+    >>> strict = mat.policy.Variant(name="capabilities", shield=False, capabilities=True)
+    >>> list(mat.Policy(declared=(strict,)).variants())
+    ['none', 'shield', 'shield+capabilities', 'shield+routing', 'capabilities']
+
+    Source: A5.5.
+    """
 
     name: str
     shield: bool = True

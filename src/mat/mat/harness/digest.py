@@ -10,11 +10,16 @@ from dataclasses import dataclass
 class StateDigest:
     """The state of agents and services as plain data, read at each ask; the fixture `mat_state_digest` returns one.
 
-    By itself it adds to what the search compares. `complete=True` lets it replace the history: the user vouches
-    that the data, with the monitors' states, decides everything that follows. `clock=False` says, in addition, that neither
-    agents nor contracts look at the time (no clock, no time-outs), so that states at different times can be equal.
-    `concolic=True` says that what ports reply stays in Python code: numbers in perturbed replies may then be delivered as
-    proxies that record the decisions taken on them. The search checks all of this on samples.
+    `function` takes nothing and returns the data. By itself it adds to what the search compares. `complete=True` lets it
+    replace the history: the user vouches that the data, with the monitors' states, decides everything that follows.
+    `clock=False` says, in addition, that neither agents nor contracts look at the time, so that states at different times can
+    be equal. `concolic=True` says that what ports reply stays in Python code: numbers in perturbed replies may then be
+    delivered as proxies that record the decisions taken on them. The search checks all of this on samples.
+
+    >>> orders = {"A17": "paid"}
+    >>> digest = mat.spec.StateDigest(lambda: sorted(orders.items()), complete=True)
+    >>> digest.function(), digest.complete, digest.clock
+    ([('A17', 'paid')], True, True)
     """
 
     function: Callable[[], object]

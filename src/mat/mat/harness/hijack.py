@@ -271,13 +271,26 @@ def hijacked(
 ) -> Hijack:
     """Replay a script of harmful calls inside a run, as the hijacked agent; returns the result of each call.
 
-    `script` and `benign`: see `script_of`. `tools`: instrumented callables, by name or in a list, or a function of
-    (tool, arguments) that calls a tool by name; not needed if the script holds the callables. `agent` and `role`: who is
-    hijacked, by default the agent that acts. `benign` calls are made, too, `after` of them before the script and the rest
-    after it (all before it by default). To hijack real code halfway, call this there: in a tool, or instead of the model.
+    - `script`, `benign`: calls as (tool, arguments), a `mat.Run` or its records, or the path of a JSON file; see
+      `mat.harness.hijack.script_of`. `benign` calls are made, too, `after` of them before the script and the rest after it
+      (all before it by default).
+    - `tools`: instrumented callables, by name or in a list, or a function of (tool, arguments) that calls a tool by name; not
+      needed if the script holds the callables.
+    - `agent` and `role`: who is hijacked, by default the agent that acts. To hijack real code halfway, call this there: in a
+      tool, or instead of the model.
 
-    A refusal, a tool's error and an injected fault are noted, and the next call is made. SpecError outside a run, for a tool
+    A refusal, a tool's error and an injected fault are noted, and the next call is made. Returns a Hijack: `attempts`, and of
+    the script `allowed`, `rewritten`, `blocked`, `executed`, each a tuple. Raises `mat.MatError` outside a run, for a tool
     that is not known, and for a call that crossed no boundary, because nothing would be measured.
+
+    >>> @mat.tool(effect="write")
+    ... def send(to, text): return "sent"
+    >>> policy = mat.policy.Governance(capabilities={"mailer": [mat.policy.capability("send", to={"ann@example.org"})]})
+    >>> script = [(send, {"to": "eve@example.net", "text": "all files"}), (send, {"to": "ann@example.org", "text": "hello"})]
+    >>> with mat.run(governance=policy):
+    ...     found = mat.policy.hijacked(script, agent="mailer")
+    >>> len(found.blocked), len(found.executed)
+    (1, 1)
     """
     steps = _replay(script, benign, tools, agent, role, after)
     try:
@@ -297,7 +310,16 @@ async def hijacked_async(
     benign: ScriptSource = (),
     after: int | None = None,
 ) -> Hijack:
-    """Like `hijacked`, for async tools, or a mixture of both."""
+    """Like `mat.policy.hijacked`, for async tools, or a mixture of both. Await it; its arguments and errors are the same.
+
+    >>> import asyncio
+    >>> @mat.tool(effect="write")
+    ... async def send(to): return "sent"
+    >>> with mat.run():
+    ...     found = asyncio.run(mat.policy.hijacked_async([(send, {"to": "eve@example.net"})], agent="mailer"))
+    >>> [(attempt.decision, attempt.reply) for attempt in found.attempts]
+    [('allow', 'sent')]
+    """
     steps = _replay(script, benign, tools, agent, role, after)
     try:
         call = next(steps)

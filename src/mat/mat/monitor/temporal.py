@@ -267,36 +267,97 @@ def looks_ahead(node: FormulaNode) -> bool:
 
 
 def always(formula: Formula) -> Formula:
-    """The formula holds at every step."""
+    """The formula holds at every step; only at the top of a contract. Each step at which it does not is a violation.
+
+    >>> from mat_contracts.traces import broken, record, trace
+    >>> small = mat.contract("small", mat.temporal.always(mat.temporal.field("arguments.amount") <= 500))
+    >>> broken(small, trace(record("tool_call", "refund", {"amount": 20}), record("tool_call", "refund", {"amount": 900})))
+    (1,)
+
+    Source: A1.6.
+    """
     return Always(part=_node(formula))
 
 
 def once(formula: Formula, *, within: Bound | None = None, within_ms: Bound | None = None) -> Formula:
-    """The formula holds now or held before: with `within`, at most that many steps ago; with `within_ms`, milliseconds."""
+    """The formula holds now or held at some earlier step.
+
+    `within`: at most that many steps ago, this step being 0; `within_ms`: that many milliseconds of run time. Each can be
+    (low, high): `within=(1, 5)` leaves this step out. Both ends count. Raises `mat.MatError` for a formula about later steps,
+    and for bounds that are not counts.
+
+    >>> from mat.temporal import always, once, tool_call, verification
+    >>> from mat_contracts.traces import broken, record, trace
+    >>> verified = mat.contract("verified", always(tool_call("refund").implies(once(verification(), within=1))))
+    >>> broken(verified, trace(record("verification", "owner"), record("tool_call", "refund"), record("tool_call", "refund")))
+    (2,)
+
+    Source: A1.9.
+    """
     return Once(part=_past(formula, "once"), window=_window(within, within_ms))
 
 
 def historically(formula: Formula, *, within: Bound | None = None, within_ms: Bound | None = None) -> Formula:
-    """The formula holds now and held at every earlier step; with `within`, at each of that many steps back."""
+    """The formula holds now and held at every earlier step.
+
+    `within`: at each of that many steps back; `within_ms`: at the steps of the last milliseconds of run time. Raises
+    `mat.MatError` for a formula about later steps, and for bounds that are not counts.
+
+    >>> from mat.temporal import always, field, historically, tool_call
+    >>> from mat_contracts.traces import broken, record, trace
+    >>> calm = mat.contract("calm", always(tool_call("pay").implies(historically(field("error") == None, within=1))))
+    >>> failed, paid = record("tool_call", "track", error="timeout"), record("tool_call", "pay")
+    >>> broken(calm, trace(failed, paid, paid))
+    (1,)
+    """
     return Not(part=Once(part=Not(part=_past(formula, "historically")), window=_window(within, within_ms)))
 
 
 def since(left: Formula, right: Formula, *, within: Bound | None = None, within_ms: Bound | None = None) -> Formula:
-    """`right` held, at most `within` steps ago, and `left` held at every step after that, until now."""
+    """`right` held at this or an earlier step, and `left` held at every step after that, this one included.
+
+    `within`: `right` held at most that many steps ago; `within_ms`: milliseconds of run time. Raises `mat.MatError` for a
+    formula about later steps, and for bounds that are not counts.
+
+    >>> from mat.temporal import always, since, tool_call, verification
+    >>> from mat_contracts.traces import broken, record, trace
+    >>> fresh = since(~tool_call("edit"), verification())
+    >>> checked = mat.contract("checked", always(tool_call("pay").implies(fresh)))
+    >>> paid, edited = record("tool_call", "pay"), record("tool_call", "edit")
+    >>> broken(checked, trace(record("verification"), paid, edited, paid))
+    (3,)
+    """
     return Since(left=_past(left, "since"), right=_past(right, "since"), window=_window(within, within_ms))
 
 
 def previous(formula: Formula | Field) -> Any:
-    """Of a formula: it held at the previous step. Of a field: its value there (None at the first step)."""
+    """For a formula: it held at the previous step (false at the first). For a field: its value there (None at the first).
+
+    Returns a formula, or a field to compare. Raises `mat.MatError` for a formula about later steps.
+
+    >>> from mat.temporal import always, field, previous
+    >>> from mat_contracts.traces import broken, record, trace
+    >>> growing = mat.contract("growing", always(~(field("arguments.page") < previous(field("arguments.page")))))
+    >>> broken(growing, trace(*(record("tool_call", "list", {"page": page}) for page in (1, 2, 1))))
+    (2,)
+    """
     if isinstance(formula, Field):
         return Field(paths=formula.paths, function=formula.function, before=True)
     return Previous(part=_past(formula, "previous"))
 
 
 def at_most(count: int, formula: Formula, *, within: int | None = None, within_ms: int | None = None) -> Formula:
-    """The formula held at no more than `count` steps, so far or within the last steps or milliseconds (this step included).
+    """The formula held at no more than `count` steps: so far, or in the window that ends now.
 
-    always(at_most(n, phi)) is judged at the steps where phi holds: each step beyond `count` is a violation.
+    `within`: the window in steps before this one; `within_ms`: in milliseconds of run time. `always(at_most(n, phi))` is
+    judged at the steps where phi holds: each step beyond `count` is a violation. Raises `mat.MatError` for a formula about
+    later steps, and for a count or bound below 0.
+
+    >>> from mat.temporal import always, at_most, tool_call
+    >>> from mat_contracts.traces import broken, record, trace
+    >>> twice = mat.contract("twice", always(at_most(2, tool_call("search"))))
+    >>> broken(twice, trace(*[record("tool_call", "search")] * 4))
+    (2, 3)
     """
     _positive(count, "the count of at_most")
     for bound, name in ((within, "within"), (within_ms, "within_ms")):
@@ -306,29 +367,64 @@ def at_most(count: int, formula: Formula, *, within: int | None = None, within_m
 
 
 def eventually(formula: Formula, *, within: Bound | None = None, within_ms: Bound | None = None) -> Formula:
-    """The formula holds now or later; with `within`, at most that many steps from now. Open at the end: a violation."""
+    """The formula holds now or at some later step. If it is still open at the end of the trace, that is a violation.
+
+    `within`: at most that many steps from now; `within_ms`: milliseconds of run time; each can be (low, high). Raises
+    `mat.MatError` for bounds that are not counts.
+
+    >>> from mat.temporal import action, always, eventually, tool_call
+    >>> from mat_contracts.traces import broken, record, trace
+    >>> told = mat.contract("told", always(tool_call("refund").implies(eventually(action("message", "user"), within=2))))
+    >>> broken(told, trace(record("tool_call", "refund"), record("message", "user"), record("tool_call", "refund")))
+    (2,)
+    """
     return Eventually(part=_part(formula), window=_window(within, within_ms))
 
 
 def until(left: Formula, right: Formula, *, within: Bound | None = None, within_ms: Bound | None = None) -> Formula:
-    """`right` holds now or later, at most `within` steps from now, and `left` at every step from now until just before that."""
+    """`right` holds now or at some later step, and `left` at every step from now until just before that.
+
+    `within`: `right` holds at most that many steps from now; `within_ms`: milliseconds of run time. If it is still open at the
+    end of the trace, that is a violation. Raises `mat.MatError` for bounds that are not counts.
+
+    >>> from mat.temporal import always, tool_call, until
+    >>> from mat_contracts.traces import broken, record, trace
+    >>> locked = mat.contract("locked", always(tool_call("lock").implies(until(~tool_call("read"), tool_call("unlock")))))
+    >>> broken(locked, trace(record("tool_call", "lock"), record("tool_call", "read"), record("tool_call", "unlock")))
+    (1,)
+    """
     return Until(left=_part(left), right=_part(right), window=_window(within, within_ms))
 
 
 def next(formula: Formula) -> Formula:
-    """The formula holds at the next step; false at the last step of a finished trace."""
+    """The formula holds at the next step; false at the last step of a finished trace.
+
+    >>> from mat.temporal import always, next, tool_call, verification
+    >>> from mat_contracts.traces import broken, record, trace
+    >>> checked = mat.contract("checked", always(tool_call("write").implies(next(verification()))))
+    >>> broken(checked, trace(record("tool_call", "write"), record("verification"), record("tool_call", "write")))
+    (2,)
+    """
     return Next(part=_part(formula))
 
 
 def for_each(key: str | Variable | Field | SliceKey, formula: Formula) -> Formula:
-    """The formula holds for every id separately (parametric trace slicing).
+    """The formula holds for every id separately (parametric trace slicing); only at the top of a contract.
 
-    `key` reads the id from a record: a path such as "arguments.order", a field, or a function of the record (None: the
-    record concerns no id). The formula is judged on the slice of each id, the records with that key. If an id occurs in
-    several places, use a variable: `order = variable("order")`, then `tool_call("pay", order=order)` or
-    `field("value.id") == order`. The slice of an id is then the records at which an atom with the variable is true of it,
-    and parts without the variable are judged on the whole trace. Windows count steps and time of the whole trace;
-    `previous` and `next` refer to the neighbours in the slice. State is kept for each id as long as it can matter.
+    `key` reads the id from a record: a path such as "arguments.order", a field, or a function of the record (None: the record
+    concerns no id). The formula is judged on the slice of each id, the records with that key. If an id occurs in several
+    places, use a variable: `order = variable("order")`, then `tool_call("pay", order=order)` or `field("value.id") == order`.
+    The slice of an id is then the records at which an atom with the variable is true of it, and parts without the variable are
+    judged on the whole trace. Windows count steps and time of the whole trace; `previous` and `next` refer to the neighbours
+    in the slice. State is kept for each id as long as it can matter.
+
+    Raises `mat.MatError` if the formula does not mention the variable, and for a key of the previous step.
+
+    >>> from mat.temporal import always, at_most, for_each, tool_call
+    >>> from mat_contracts.traces import broken, record, trace
+    >>> paid_once = mat.contract("paid_once", for_each("arguments.order", always(at_most(1, tool_call("pay")))))
+    >>> broken(paid_once, trace(*(record("tool_call", "pay", {"order": order}) for order in ("A", "B", "A"))))
+    (2,)
     """
     node = _node(formula)
     if isinstance(key, Variable):
@@ -354,7 +450,16 @@ def mentions(node: FormulaNode, variable: Variable) -> bool:
 
 
 def variable(name: str) -> Variable:
-    """A variable for an id that several atoms share; `for_each` binds it."""
+    """A variable for an id that several atoms share; `mat.temporal.for_each` binds it. `name` is how reports show it.
+
+    >>> from mat.temporal import always, for_each, once, tool_call, variable
+    >>> from mat_contracts.traces import broken, record, trace
+    >>> order = variable("order")
+    >>> known = for_each(order, always(tool_call("pay", order=order).implies(once(tool_call("look_up", order=order)))))
+    >>> looked, paid = record("tool_call", "look_up", {"order": "A"}), record("tool_call", "pay", {"order": "B"})
+    >>> broken(mat.contract("known", known), trace(looked, paid))
+    (1,)
+    """
     return Variable(name)
 
 
@@ -369,9 +474,16 @@ _MAPPINGS: Final = frozenset(("state", "arguments", "value", "usage"))
 def field(*paths: str | SliceKey) -> Field:
     """A value of the record, to compare: `field("arguments.amount") <= 500`, `field("state.n") < previous(field("state.n"))`.
 
-    A path starts with step, at_ms, agent, role, kind, name, arguments, effect, impact, effected, value (what came back),
-    error (`error.kind`), usage, state or mediation (`mediation.decision`), and continues through mappings; a missing value
-    is None. Several paths make a tuple of values. A function of the record can read anything else.
+    A path starts with step, at_ms, agent, role, kind, name, arguments, effect, impact, effected, value (what came back), error
+    (`error.kind`), usage, state or mediation (`mediation.decision`), and continues through mappings; a missing value is None,
+    and no ordering with None holds. Several paths make a tuple of values. A function of the record can read anything else.
+    Comparisons, and `.among(values)` for membership, are formulas. Raises `mat.MatError` for a path that no record has.
+
+    >>> from mat.temporal import always, field
+    >>> from mat_contracts.traces import broken, record, trace
+    >>> known = mat.contract("known", always(field("arguments.country").among(["DE", "FR"])))
+    >>> broken(known, trace(record("tool_call", "ship", {"country": "DE"}), record("tool_call", "ship", {"country": "XX"})))
+    (1,)
     """
     if len(paths) == 1 and callable(paths[0]):
         return Field(function=paths[0])
@@ -405,7 +517,17 @@ def _path(given: str) -> tuple[str, ...]:
 def predicate(
     test: Callable[[Record], bool], *, on: ActionKind | Iterable[ActionKind] | None = None, text: str = ""
 ) -> Formula:
-    """An atom from a predicate on one record; `on` names the action kinds for which it can be true."""
+    """An atom from a function of one record that returns a bool.
+
+    `on`: the action kinds for which it can be true ("tool_call", or several), by default all. `text`: how violations show it,
+    by default the function's name. If it raises, the contract's outcome is unknown.
+
+    >>> from mat.temporal import always, predicate
+    >>> from mat_contracts.traces import broken, record, trace
+    >>> long = predicate(lambda record: len(record.action.arguments["text"]) > 3, on="message")
+    >>> broken(mat.contract("short", always(~long)), trace(record("message", "user", {"text": "hello"})))
+    (0,)
+    """
     return Atom(text=text or getattr(test, "__name__", "predicate"), kinds=kinds_of(on), test=test)
 
 
@@ -417,7 +539,17 @@ def action(
     where: Callable[[Record], bool] | None = None,
     text: str = "",
 ) -> Formula:
-    """An atom for one action kind, optionally with one name; an argument filter is a value, a variable or a predicate."""
+    """An atom: a record of one action kind, optionally with one name.
+
+    `arguments`: parameter -> a value, a variable, or a function of the value that says whether it matches. `where`: a function
+    of the record. `text`: how violations show it. Raises `mat.MatError` for an unknown kind.
+
+    >>> from mat.temporal import action, always
+    >>> from mat_contracts.traces import broken, record, trace
+    >>> silent = mat.contract("silent", always(~action("message", "user")))
+    >>> broken(silent, trace(record("message", "mailer"), record("message", "user")))
+    (1,)
+    """
     if kind not in ACTION_KINDS:
         raise SpecError(
             what=f"no action kind is called {kind!r}{did_you_mean(kind, ACTION_KINDS)}", fix=", ".join(ACTION_KINDS)
@@ -432,12 +564,29 @@ def action(
 
 
 def tool_call(name: str | None = None, *, where: Callable[[Record], bool] | None = None, **arguments: object) -> Formula:
-    """An atom: a call of that tool (of any tool without a name), including blocked and failed calls."""
+    """An atom: a call of that tool (of any tool without a name), including blocked and failed calls.
+
+    `arguments`: parameter=value, a variable, or a function of the value that says whether it matches. `where`: a function of
+    the record.
+
+    >>> from mat.temporal import always, tool_call
+    >>> from mat_contracts.traces import broken, record, trace
+    >>> small = mat.contract("small", always(~tool_call("refund", amount=lambda amount: amount > 500)))
+    >>> broken(small, trace(record("tool_call", "refund", {"amount": 20}), record("tool_call", "refund", {"amount": 900})))
+    (1,)
+    """
     return action("tool_call", name, arguments=arguments, where=where)
 
 
 def verification(name: str | None = None, *, passed: bool | None = None) -> Formula:
-    """An atom: a recorded check (`mat.verify`), optionally by outcome."""
+    """An atom: a recorded check (`mat.verify`), optionally by its name and by its outcome.
+
+    >>> from mat.temporal import always, verification
+    >>> from mat_contracts.traces import broken, record, trace
+    >>> sound = mat.contract("sound", always(~verification("owner", passed=False)))
+    >>> broken(sound, trace(*(record("verification", "owner", {"passed": passed}) for passed in (True, False))))
+    (1,)
+    """
     return action("verification", name, arguments={} if passed is None else {"passed": passed})
 
 

@@ -96,14 +96,24 @@ class HandsOn:
 class ResourceContract:
     """What an agent may consume, for how long, for which task, and when the task is done.
 
-    `budgets`: R, resource -> amount; the names are open; those in `mat.core.resources.METERED` are counted
-    automatically. Money is in the unit of `prices`, time in seconds. `duration_s`: T, from activation; None for no limit.
-    `skills`: S, None for any. `criteria` with `threshold`: Phi is met if the weights of the criteria that hold add up to
-    at least `threshold`; by default all must hold. `ends_when`: Psi beyond what always ends a contract (a budget overrun, time,
-    an error, a signal). `reserve_percent`: of each budget, kept back from sub-contracts. `warn_at`: percentages of a budget,
-    or of the time, that are each reported once. `depth`: how many levels of sub-contracts there may be below, None for any;
-    their number is a budget, `subcontracts`; `hands_on`: what they may be given. `mode`: the contract mode by name. SpecError
-    lists every problem.
+    - `budgets`: resource -> amount. The names are open; those in `mat.core.resources.METERED` are counted automatically
+      (tokens, calls, iterations, money, ...), and "tool:search" counts one port. Money is in the unit of `prices`, time in
+      seconds.
+    - `duration_s`: seconds of run time from activation; None for no limit.
+    - `inputs`, `output`: what the agent gets and must deliver. `skills`: the ports that it may call, None for any.
+    - `criteria` with `threshold`: the task is done if the weights of the criteria that hold add up to at least `threshold`; by
+      default all must hold. `ends_when`: further conditions that end the contract.
+    - `reserve_percent`: of each budget, kept back from sub-contracts. `depth`: how many levels of sub-contracts there may be
+      below, None for any. `hands_on`: what they may be given.
+    - `warn_at`: percentages of a budget, or of the time, that are each reported once. `mode`: the contract mode by name.
+
+    Raises `mat.MatError`, which lists every problem.
+
+    >>> review = mat.budget.ResourceContract(name="review", budgets={"tokens": 50_000, "seconds": 2.5}, duration_s=60)
+    >>> review.units, review.duration_ms
+    ({'seconds': 2500, 'tokens': 50000}, 60000)
+
+    Source: B1 (Sec. 4.1, 4.2).
     """
 
     name: str

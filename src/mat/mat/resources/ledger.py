@@ -30,7 +30,20 @@ _NO_AMOUNTS: Final[Amounts] = {}
 class BudgetSpent(Blocked):
     """A resource contract does not allow a call: a budget is spent, a skill is missing, or the contract has ended.
 
-    `contract` and `resource` say which; `resource` is empty if the reason was not a budget.
+    It is a `mat.Blocked`. `contract` and `resource` say which; `resource` is "" if the reason was not a budget.
+
+    >>> short = mat.budget.ResourceContract(name="short", budgets={"tool:search": 1})
+    >>> @mat.tool
+    ... def search(question): return ["prices"]
+    >>> with mat.run(), mat.budget.contracted(short, agent="clerk"):
+    ...     reply = search("prices")
+    ...     try:
+    ...         search("stock")
+    ...     except mat.budget.BudgetSpent as spent:
+    ...         print(spent.resource, spent.contract)
+    tool:search short#1
+
+    Source: B4.
     """
 
     def __init__(self, reason: str, contract: str = "", resource: str = "") -> None:

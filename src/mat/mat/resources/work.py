@@ -540,9 +540,23 @@ class Reservation:
 
 
 def contracted(contract: ResourceContract, *, agent: str = "", inputs: Any = None, role: str = "") -> Work:
-    """Work under a resource contract; if another one is in force here, as a sub-contract of it.
+    """Work under a resource contract: a context manager, plain or async. Below another contract it is a sub-contract.
 
-    It is drafted now, and active inside `with`. `agent`: who acts; by default the agent that acts here.
+    `agent`: who acts, by default the agent that acts here; `role`: of that agent. `inputs`: the input of the task, which the
+    contract checks. The contract is drafted now, active inside `with`, and ended after it. Returns a Work: `status()`,
+    `deliver(output)`, `delegate(contract, agent=)`, `spend(...)`, `iterations()`. Calls inside are reserved before they start
+    and settled after; what the budget does not cover raises `mat.budget.BudgetSpent`. Raises `mat.MatError` for anything but a
+    contract, for invalid inputs, and for a sub-contract beyond the one above.
+
+    >>> team = mat.budget.ResourceContract(name="team", budgets={"tool:search": 3})
+    >>> @mat.tool
+    ... def search(question): return ["prices"]
+    >>> with mat.run(), mat.budget.contracted(team, agent="planner") as work:
+    ...     reply = search("prices")
+    ...     work.status().line()
+    'Budget: 1/3 calls of search'
+
+    Source: B2, B6.
     """
     above = current()
     return Work(contract, agent=agent, inputs=inputs, parents=() if above is None else (above,), role=role)
