@@ -1,0 +1,167 @@
+"""Every public name has a docstring with an example, and each example prints what it says."""
+
+from __future__ import annotations
+
+import doctest
+import importlib
+import inspect
+import pkgutil
+from collections.abc import Iterator
+from types import ModuleType, SimpleNamespace
+
+import pytest
+
+import mat
+import mat_contracts
+import mat_faults
+import mat_search
+
+MODULES = [
+    "mat",
+    *(f"mat.{name}" for name in ("artifact", "budget", "errors", "policy", "spec", "temporal")),
+    *sorted(
+        item.name
+        for package in (mat_contracts, mat_faults, mat_search)
+        for item in [SimpleNamespace(name=package.__name__), *pkgutil.walk_packages(package.__path__, f"{package.__name__}.")]
+        if hasattr(importlib.import_module(item.name), "__all__")
+    ),
+]
+ELSEWHERE = {f"mat_contracts.{item.name}" for item in pkgutil.iter_modules(mat_contracts.__path__)}
+"""Modules whose examples tests/contracts/test_templates.py runs, and so it does those of all templates."""
+TEMPLATES = {item.make for item in mat_contracts.templates()}
+MISSING = {
+    "mat_contracts.DetectionRules",
+    "mat_contracts.Role",
+    "mat_contracts.Template",
+    "mat_contracts.catalogue.Options",
+    "mat_contracts.catalogue.Template",
+    "mat_contracts.catalogue.entered",
+    "mat_contracts.catalogue.template",
+    "mat_contracts.claims.EVIDENCE",
+    "mat_contracts.claims.EVIDENCE_CHARS",
+    "mat_contracts.claims.JudgedClaim",
+    "mat_contracts.claims.STATUS",
+    "mat_contracts.claims.missing",
+    "mat_contracts.claims.says",
+    "mat_contracts.misuse_outcome",
+    "mat_contracts.observation.DAMAGE",
+    "mat_contracts.observation.Exchange",
+    "mat_contracts.observation.FAILURES",
+    "mat_contracts.observation.INTEGRITY",
+    "mat_contracts.observation.LABELS",
+    "mat_contracts.observation.OTHER",
+    "mat_contracts.observation.SEVERITY",
+    "mat_contracts.observation.SUCCESS",
+    "mat_contracts.observation.VALIDITY",
+    "mat_contracts.observation.axis",
+    "mat_contracts.observation.calls.CALLS",
+    "mat_contracts.observation.calls.Exchange",
+    "mat_contracts.observation.calls.On",
+    "mat_contracts.observation.calls.SelectedCalls",
+    "mat_contracts.observation.calls.exchange",
+    "mat_contracts.observation.calls.status_of",
+    "mat_contracts.observation.exchange",
+    "mat_contracts.observation.labels.FAILURES",
+    "mat_contracts.observation.labels.INTEGRITY",
+    "mat_contracts.observation.labels.LABELS",
+    "mat_contracts.observation.labels.OTHER",
+    "mat_contracts.observation.labels.SEVERITY",
+    "mat_contracts.observation.labels.SUCCESS",
+    "mat_contracts.observation.labels.VALIDITY",
+    "mat_contracts.observation.labels.axis",
+    "mat_contracts.observation.labels.most_severe",
+    "mat_contracts.observation.labels.primary_label",
+    "mat_contracts.observation.most_severe",
+    "mat_contracts.observation.primary_label",
+    "mat_contracts.observation.stated_wait_ms",
+    "mat_contracts.privilege.CallRate",
+    "mat_contracts.privilege.ToolRights",
+    "mat_contracts.privilege.endpoint",
+    "mat_contracts.privilege.folder",
+    "mat_contracts.privilege.length",
+    "mat_contracts.privilege.pattern",
+    "mat_contracts.privilege.rate",
+    "mat_contracts.templates",
+    "mat_faults.conformance",
+    "mat_faults.conformance.ConformanceReport",
+    "mat_faults.conformance.FindingKind",
+    "mat_faults.conformance.OperatorProblem",
+    "mat_faults.conformance.Sample",
+    "mat_faults.conformance.Turn",
+    "mat_faults.conformance.assert_conforms",
+    "mat_faults.conformance.check",
+    "mat_faults.conformance.distance",
+    "mat_faults.delegation",
+    "mat_faults.memory",
+    "mat_faults.model",
+    "mat_faults.operators",
+    "mat_faults.order",
+    "mat_faults.path",
+    "mat_faults.payloads",
+    "mat_faults.prompt",
+    "mat_faults.retrieval",
+    "mat_faults.samples",
+    "mat_faults.service",
+    "mat_faults.tamper",
+    "mat_search.Campaign",
+    "mat_search.CampaignResult",
+    "mat_search.search",
+    "mat_search.strategies.perturbations",
+    "mat_search.strategies.schedules",
+}
+"""Names that have no example yet; a new name does not belong here."""
+
+
+def documented(module: ModuleType) -> Iterator[tuple[str, object, str]]:
+    """(name, object, docstring) of each public name; what cannot carry a docstring is documented where its module is."""
+    for name in module.__all__:
+        found = getattr(module, name)
+        own = inspect.isclass(found) or inspect.isroutine(found) or inspect.ismodule(found)
+        text = (found if own else module).__doc__ or ""
+        yield f"{module.__name__}.{name}", found, text if own or name in text else ""
+
+
+def without_example(module: ModuleType) -> set[str]:
+    return {name for name, _, text in documented(module) if not doctest.DocTestParser().get_examples(text)}
+
+
+def failures(name: str, text: str) -> str:
+    """What doctest says of the examples of a docstring, run in a namespace with nothing but `mat`; "" if they are right."""
+    said: list[str] = []
+    space = {"__name__": "__main__", "mat": mat}
+    test = doctest.DocTestParser().get_doctest(inspect.cleandoc(text), space, name, None, 0)
+    doctest.DocTestRunner(verbose=False).run(test, out=said.append)
+    return "".join(said)
+
+
+@pytest.mark.sweep("name", MODULES)
+def test_a_public_name_has_an_example(name: str) -> None:
+    found = without_example(importlib.import_module(name))
+    assert found == {item for item in MISSING if item.rpartition(".")[0] == name}
+
+
+@pytest.mark.sweep("name", MODULES)
+def test_the_example_of_a_public_name_prints_what_it_says(name: str) -> None:
+    wrong = [
+        said
+        for item, found, text in documented(importlib.import_module(name))
+        if getattr(found, "__module__", None) not in ELSEWHERE and found not in TEMPLATES and (said := failures(item, text))
+    ]
+    assert "\n".join(wrong) == ""
+
+
+def test_a_name_without_an_example_and_an_example_that_is_wrong_are_reported() -> None:
+    def silent() -> None:
+        """Say nothing."""
+
+    def wrong() -> None:
+        """Count.
+
+        >>> len(mat.__all__)
+        0
+        """
+
+    planted = ModuleType("planted", "LIMIT is not shown.")
+    planted.__dict__.update(__all__=["LIMIT", "silent", "wrong"], LIMIT=3, silent=silent, wrong=wrong)
+    assert without_example(planted) == {"planted.LIMIT", "planted.silent"}
+    assert "in planted.wrong\nFailed example:\n    len(mat.__all__)" in failures("planted.wrong", wrong.__doc__ or "")
