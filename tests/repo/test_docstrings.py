@@ -28,7 +28,7 @@ MODULES = [
 ]
 ELSEWHERE = {f"mat_contracts.{item.name}" for item in pkgutil.iter_modules(mat_contracts.__path__)}
 """Modules whose examples tests/contracts/test_templates.py runs, and so it does those of all templates."""
-TEMPLATES = {item.make for item in mat_contracts.templates()}
+TEMPLATES = [item.make for item in mat_contracts.templates()]
 MISSING = {
     "mat_contracts.DetectionRules",
     "mat_contracts.Role",
