@@ -114,7 +114,12 @@ __all__ = [
 
 
 def templates() -> tuple[Template, ...]:
-    """All templates, family by family: name, docstring, the function, and its two smallest traces."""
+    """All templates, family by family: name, docstring, the function, and its two smallest traces.
+
+    >>> import mat_contracts
+    >>> [item.name for item in mat_contracts.templates() if item.family == "role"]
+    ['cites_sources', 'drift_below', 'no_external_side_effects', 'only_proposes_external_calls', 'role']
+    """
     from mat_contracts import observation  # noqa: F401  # enters its own; few need it
 
     return entered()

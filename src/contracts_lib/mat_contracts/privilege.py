@@ -30,7 +30,14 @@ _SHARED_BY: Final = ("agent", "role", "tool")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CallRate:
-    """At most `most` calls in any window of `steps` steps or `within_ms` milliseconds; see `rate`."""
+    """At most `most` calls in any window of `steps` steps or `within_ms` milliseconds; `rate` makes one.
+
+    >>> from mat_contracts.privilege import rate
+    >>> rate(2, steps=5).per
+    ('agent', 'tool')
+
+    Source: A5.1.
+    """
 
     most: int
     steps: int | None = None
@@ -56,10 +63,19 @@ def rate(
     per: str | Iterable[str] = ("agent", "tool"),
     key: str | Iterable[str] = (),
 ) -> CallRate:
-    """A rate limit (A5.1): at most `most` calls in any `steps` consecutive steps, or in any `within_ms` milliseconds.
+    """A rate limit: at most `most` calls in any `steps` consecutive steps, or in any `within_ms` milliseconds of run time.
 
     It concerns the calls of `tools` by `agents`, by default all. Calls that agree in `per` ("agent", "role", "tool") and in
     the arguments `key` share one count; `per=()` counts all together. A blocked call counts for nothing, a failed one does.
+    Returns a CallRate for `least_privilege(rates=)`. Raises `mat.MatError` without exactly one window, and for numbers that
+    are not counts.
+
+    >>> from mat_contracts.privilege import rate
+    >>> limit = rate(3, within_ms=60_000, tools="refund")
+    >>> limit.most, limit.within_ms, limit.tools
+    (3, 60000, ('refund',))
+
+    Source: A5.1.
     """
     count_of(most, "most", least=0)
     if (steps is None) == (within_ms is None):

@@ -30,6 +30,13 @@ __all__ = [
 
 
 def operators() -> tuple[Operator, ...]:
-    """Every built-in operator, by id; loaded through the `mat.operators` entry point."""
+    """Every built-in operator, by id; loaded through the `mat.operators` entry point. Returns `mat.spec.Operator`s.
+
+    >>> from mat_faults import operators
+    >>> [operator.id for operator in operators() if operator.default and operator.boundary == "service"][:2]
+    ['service.corrupt_field', 'service.lost_ack']
+
+    Source: A3.4, A4.1.
+    """
     families = (prompt, service, tamper, retrieval, memory, model, delegation, order)
     return tuple(sorted((item for family in families for item in family.operators()), key=lambda item: item.id))

@@ -629,7 +629,12 @@ def _staleness(value: Any, call: Call) -> int:
 
 
 def distance(before: Any, after: Any) -> int:
-    """Leaves changed, and items or keys added or removed, from one value to another; see the top of this module."""
+    """Leaves changed, and items or keys added or removed, from one value to another; see the top of this module.
+
+    >>> from mat_faults.conformance import distance
+    >>> distance({"eta": "Friday", "depot": 4}, {"eta": "Monday", "depot": 4}), distance([1, 2], [2, 1, 3])
+    (1, 2)
+    """
     try:
         return _distance(snapshot(before), snapshot(after))
     except MatError:  # without canonical form: it is the same thing, or it is not

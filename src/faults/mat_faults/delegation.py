@@ -1,6 +1,10 @@
 """Fault operators of the delegation boundary (A3.4): messages, `mat.delegate`, and handoffs that run the other agent.
 
 A message or a delegated task is a text that is delivered; a handoff is a call that runs whoever it is handed to.
+
+>>> from mat_faults import delegation
+>>> [operator.id for operator in delegation.operators()][:2]
+['delegation.drop', 'delegation.delay']
 """
 
 from __future__ import annotations

@@ -1,4 +1,9 @@
-"""Fault operators of the memory boundary, bounded by the number and size of the changed entries (A3.4)."""
+"""Fault operators of the memory boundary, bounded by the number and size of the changed entries (A3.4).
+
+>>> from mat_faults import memory
+>>> [operator.id for operator in memory.operators()][:2]
+['memory.insert', 'memory.reorder']
+"""
 
 from __future__ import annotations
 

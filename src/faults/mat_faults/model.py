@@ -2,6 +2,10 @@
 
 Replies are the plain data or the objects of the common clients: a text, a message with `content`, a list of choices, content
 blocks, a call of a tool as {tool, arguments}, {name, input}, {function: {name, arguments}} or as JSON text.
+
+>>> from mat_faults import model
+>>> [operator.id for operator in model.operators()][:2]
+['model.rate_limit', 'model.malformed_call']
 """
 
 from __future__ import annotations

@@ -4,6 +4,10 @@ Nothing is forced on a system but what its scheduler might do by itself: a call 
 run at that moment, go on. No time passes, and nobody is woken early. Starting from one fixed order, every interleaving of the
 calls of a system can be had by enough such delays, and few of them already reach most ordering bugs (Emmi, Qadeer and
 Rakamaric, "Delay-bounded scheduling", POPL 2011); the budget of a search bounds how many.
+
+>>> from mat_faults import order
+>>> [operator.id for operator in order.operators()][:2]
+['order.hold']
 """
 
 from __future__ import annotations

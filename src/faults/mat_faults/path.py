@@ -2,10 +2,14 @@
 
 Four act on what an agent hands to a service: the strings in its arguments, however deep, are clipped, wrapped, decoded or
 sorted as tool interfaces, HTTP libraries and middleware do. The fifth acts on replies: a link shows its label in place of its
-address. Every byte outside the mutated spot stays as it was. `LABELS` says by id what a service that checks the bytes it
-gets answers; `REPORTED` how a label that is not among the failure labels is counted.
+address. Every byte outside the mutated spot stays as it was. `LABELS` says by id what a service that checks the bytes it gets
+answers; `REPORTED` how a label that is not among the failure labels is counted.
 
 Arguments are changed in their recorded form: a parameter that was an object of a class reaches the port as plain data.
+
+>>> from mat_faults import path
+>>> path.LABELS["service.path_reorder"]
+'SIGNATURE_MISMATCH'
 """
 
 from __future__ import annotations

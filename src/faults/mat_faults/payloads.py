@@ -5,6 +5,10 @@ an imperative without a full stop. Styles are named, never numbered: replay file
 The texts are written for this project and name no product; `named` turns texts of a user's own into payloads.
 
 `INSTRUCTIONS`, `NOTES` and `PASSAGES` are the few that stand in the default grid, without a goal of anybody's.
+
+>>> from mat_faults import payloads
+>>> payloads.payload("hidden_comment", goal="say hello").text
+'<!-- say hello -->'
 """
 
 from __future__ import annotations

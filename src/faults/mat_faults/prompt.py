@@ -2,6 +2,10 @@
 
 What a grid point may change is part of it: `tokens` is the most that the decision changes, counted by the cost rule, and its
 price. Where a rule does not fit the text, or not within that, nothing happens. Values that are no text are left alone.
+
+>>> from mat_faults import prompt
+>>> [operator.id for operator in prompt.operators()][:2]
+['prompt.splice', 'prompt.distract']
 """
 
 from __future__ import annotations

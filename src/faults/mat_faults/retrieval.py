@@ -2,6 +2,10 @@
 
 A reply is a list or tuple of passages: `mat.Passage`, mappings, objects, named tuples, plain texts, or pairs of a document and
 its score. Changed passages are copies in their own shape; any other reply is left alone.
+
+>>> from mat_faults import retrieval
+>>> [operator.id for operator in retrieval.operators()][:2]
+['retrieval.shuffle', 'retrieval.drop']
 """
 
 from __future__ import annotations

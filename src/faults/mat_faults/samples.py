@@ -1,4 +1,9 @@
-"""Sample calls and replies of common tools, indexes, memories and clients, for `mat_faults.conformance`."""
+"""Sample calls and replies of common tools, indexes, memories and clients, for `mat_faults.conformance`.
+
+>>> from mat_faults import samples
+>>> samples.SAMPLES[0].kind
+'tool_call'
+"""
 
 from __future__ import annotations
 
@@ -15,7 +20,12 @@ from mat.core.value import EMPTY
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Turn:
-    """An earlier call: its agent, its kind (empty: that of the sample), its arguments and its reply."""
+    """An earlier call of a sample: its agent, its kind (empty: that of the sample), its arguments and its reply.
+
+    >>> from mat_faults.conformance import Turn
+    >>> Turn(reply={"eta": "Friday"}, arguments={"parcel": 17}).agent
+    'main'
+    """
 
     reply: Any
     arguments: Mapping[str, Any] | None = None

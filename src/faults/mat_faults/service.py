@@ -1,4 +1,9 @@
-"""Fault operators of the service boundary: faults of networks, services and caches in tool calls (A3.4, A4.1)."""
+"""Fault operators of the service boundary: faults of networks, services and caches in tool calls (A3.4, A4.1).
+
+>>> from mat_faults import service
+>>> [operator.id for operator in service.operators()][:2]
+['service.corrupt_field', 'service.delay']
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,9 @@
-"""Change after approval: one argument changes between the approval and the port (A5.3)."""
+"""Change after approval: one argument changes between the approval and the port (A5.3).
+
+>>> from mat_faults import tamper
+>>> [operator.id for operator in tamper.operators()][:2]
+['service.changed_after_approval']
+"""
 
 from __future__ import annotations
 

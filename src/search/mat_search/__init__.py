@@ -1,10 +1,10 @@
 """Search for the cheapest schedule that breaks a contract, over an `evaluate` function and operators as data.
 
-`STRATEGIES`: name -> strategy, but for the statistical one. `STOPS`: when a search may end.
+`STRATEGIES`: name -> strategy, but for the statistical one.
 
->>> from mat_search import STOPS, STRATEGIES
->>> STOPS, list(STRATEGIES)
-(('first', 'cheapest', 'budget'), ['exhaustive', 'anytime', 'random', 'beam', 'evolutionary', 'adversary'])
+>>> from mat_search import STRATEGIES
+>>> list(STRATEGIES)
+['exhaustive', 'anytime', 'random', 'beam', 'evolutionary', 'adversary']
 
 Source: A3.2, A3.3.
 """

@@ -53,18 +53,39 @@ _RANK: Final = {label: rank for rank, label in enumerate(SEVERITY)}
 
 
 def most_severe(labels: Iterable[str]) -> str:
-    """The primary label of those given; SUCCESS for none, and what is no label counts as OTHER."""
+    """The primary label of those given; SUCCESS for none, and what is no label counts as OTHER.
+
+    >>> from mat_contracts.observation import most_severe
+    >>> most_severe(["RATE_LIMITED", "MUTATED_TOKEN"]), most_severe([])
+    ('MUTATED_TOKEN', 'SUCCESS')
+
+    Source: D2.
+    """
     return min((label if label in _RANK else OTHER for label in labels), key=_RANK.__getitem__, default=SUCCESS)
 
 
 def primary_label(violations: Iterable[Violation], success: bool | None = None) -> str:
-    """The label of a run: the most severe of its violations' labels; with none, OTHER where the task failed, else SUCCESS."""
+    """The label of a run: the most severe of its violations' labels; with none, OTHER where the task failed, else SUCCESS.
+
+    >>> from mat_contracts.observation import primary_label
+    >>> primary_label([]), primary_label([], success=False)
+    ('SUCCESS', 'OTHER')
+
+    Source: D2.
+    """
     labels = [violation.label or OTHER for violation in violations]
     return most_severe(labels) if labels else OTHER if success is False else SUCCESS
 
 
 def axis(label: str) -> str:
-    """validity, integrity or meta."""
+    """The axis of a label: "validity", "integrity", or "meta" for SUCCESS, OTHER and what is no label.
+
+    >>> from mat_contracts.observation import axis
+    >>> axis("RATE_LIMITED"), axis("WRONG_HASH"), axis("OTHER")
+    ('validity', 'integrity', 'meta')
+
+    Source: D2.
+    """
     return "validity" if label in VALIDITY else "integrity" if label in INTEGRITY else "meta"
 
 

@@ -132,7 +132,17 @@ def _names(given: str | Iterable[str], what: str) -> tuple[str, ...]:
 
 
 def pattern(expression: str) -> Pattern:
-    """A predicate: a text that a regular expression matches from its first to its last character."""
+    """A predicate: a text that a regular expression matches from its first to its last character.
+
+    Returns a Pattern, to be called with a value. Raises `mat.MatError` for an invalid expression.
+
+    >>> from mat_contracts.privilege import pattern
+    >>> order = pattern("[A-Z][0-9]+")
+    >>> order("A17"), order("A17; B4")
+    (True, False)
+
+    Source: A5.1.
+    """
     try:
         re.compile(expression)
     except (re.error, TypeError) as error:
@@ -141,7 +151,14 @@ def pattern(expression: str) -> Pattern:
 
 
 def length(least: int, most: int) -> Length:
-    """A predicate: a text or list of `least` to `most` characters or items."""
+    """A predicate: a text, bytes or list of `least` to `most` characters or items, both included.
+
+    >>> from mat_contracts.privilege import length
+    >>> length(1, 3)("abc"), length(1, 3)("abcd")
+    (True, False)
+
+    Source: A5.1.
+    """
     for name, count in (("least", least), ("most", most)):
         if not isinstance(count, int) or isinstance(count, bool) or count < 0:
             raise SpecError(what=f"{name}={count!r} is not a length", fix=f"give {name} as an integer >= 0")
@@ -176,7 +193,14 @@ def endpoint(
 
 
 def folder(path: str | Iterable[str]) -> Folder:
-    """A predicate: a POSIX path at or below one of these. Relative paths are allowed only below relative ones."""
+    """A predicate: a POSIX path at or below one of these. Relative paths are allowed only below relative ones.
+
+    >>> from mat_contracts.privilege import folder
+    >>> folder("/data")("/data/a.txt"), folder("/data")("/data/../etc/passwd")
+    (True, False)
+
+    Source: A5.1.
+    """
     return Folder(paths=tuple(posixpath.normpath(re.sub(r"^/+", "/", item)) for item in _names(path, "path")))
 
 
