@@ -28,7 +28,12 @@ F = TypeVar("F", bound=Callable[..., Contract])
 
 
 class Options(TypedDict, total=False):
-    """What all templates take: see mat.step_contract. An empty id or repair is the template's own."""
+    """What all templates take: see mat.step_contract. An empty id or repair is the template's own.
+
+    >>> from mat_contracts.catalogue import Options
+    >>> sorted(Options.__annotations__)
+    ['id', 'policy', 'repair', 'severity', 'weight']
+    """
 
     id: str
     severity: Severity
@@ -42,7 +47,13 @@ _DEFAULTS: Final[Options] = {"id": "", "severity": "hard", "weight": -1.0, "poli
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Template:
-    """A template of the list. `family` is the module that holds it, such as "retry" or "observation.conduct"."""
+    """A template of the list. `family` is the module that holds it, such as "retry" or "observation.conduct".
+
+    >>> import mat_contracts
+    >>> terminates = next(item for item in mat_contracts.templates() if item.name == "terminates")
+    >>> terminates.family, terminates.make().id
+    ('progress', 'progress.terminates')
+    """
 
     name: str
     family: str
@@ -71,7 +82,13 @@ _ENTERED: Final[dict[str, Template]] = {}
 
 
 def entered() -> tuple[Template, ...]:
-    """The templates of all modules that were imported, family by family."""
+    """The templates of all modules that were imported, family by family.
+
+    >>> import mat_contracts
+    >>> from mat_contracts.catalogue import entered
+    >>> "terminates" in [item.name for item in entered()]
+    True
+    """
     return tuple(_ENTERED[key] for key in sorted(_ENTERED))
 
 
@@ -80,6 +97,10 @@ def template(make: F) -> F:
 
     It declares `**options: Unpack[Options]`, so that help(), editors and mypy know them, and may read there what was given. A
     call with a wrong argument is a SpecError that names those there are.
+
+    >>> import mat_contracts  # its templates are decorated so
+    >>> mat_contracts.terminates(severity="soft", repair="ask for help").repair
+    'ask for help'
     """
     name, signature = make.__name__, _signature(make)
     known = frozenset(signature.parameters)

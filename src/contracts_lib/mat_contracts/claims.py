@@ -1,4 +1,11 @@
-"""Claims (F2): what an agent says rests on something in the trace, and that something says it too."""
+"""Claims (F2): what an agent says rests on something in the trace, and that something says it too.
+
+`EVIDENCE` and `EVIDENCE_CHARS`: how much evidence is remembered. `STATUS`: words that say how things stand.
+
+>>> from mat_contracts.claims import EVIDENCE, EVIDENCE_CHARS, STATUS
+>>> EVIDENCE, EVIDENCE_CHARS > 0, "delivered" in STATUS
+(64, True, True)
+"""
 
 from __future__ import annotations
 
@@ -60,6 +67,12 @@ class JudgedClaim:
     """One claim of a trace: which artefact says it, its text, whether it is supported, why not, and the steps of its evidence.
 
     `final`: it is one of the final response's claims. Those of one answer share its artefact and differ in `index`.
+
+    >>> from mat_contracts.claims import claims_in
+    >>> from mat_contracts.traces import record, trace
+    >>> (claim,) = claims_in(trace(record("claim", "claim", {"text": "Parcel 17 arrives on Friday"})))
+    >>> claim.artefact, claim.step, claim.said
+    ('claim#0', 0, 'unsupported')
     """
 
     artefact: str
@@ -386,7 +399,12 @@ def says(claim: str, texts: Sequence[str]) -> bool:
 
 
 def missing(claim: str, texts: Sequence[str], asked: Sequence[str] = ()) -> tuple[str, ...]:
-    """The marks of a claim that neither the evidence says nor, for numbers and names, the question it answers."""
+    """The marks of a claim that neither the evidence says nor, for numbers and names, the question it answers.
+
+    >>> from mat_contracts.claims import missing
+    >>> missing("Parcel 17 arrives on Monday", ["parcel 17: Friday"])
+    ("'monday'",)
+    """
     numbers, quoted, marks = _marks_of(claim)
     said = " \n ".join(texts)
     lost: list[str] = []

@@ -1,4 +1,10 @@
-"""Least privilege (Sec. IV-B): who may call which tool, with which parameters, and how often."""
+"""Least privilege (Sec. IV-B): who may call which tool, with which parameters, and how often.
+
+>>> from mat_contracts.privilege import ToolRights, least_privilege
+>>> rights: ToolRights = {"refund": {"amount": (0, 100)}, "look_up": None}
+>>> least_privilege({"clerk": rights}).id
+'privilege.least'
+"""
 
 from __future__ import annotations
 

@@ -37,6 +37,12 @@ class Role:
 
     Allowed is what `allow` or `always` names and `deny` does not; `allow=None` allows everything that is not denied. What
     comes in from outside (`mat.untrusted`) is recorded with whoever took it and is no action of theirs.
+
+    >>> from mat_contracts import Role
+    >>> from mat_contracts.traces import record
+    >>> planner = Role(who=("planner",), allow=("search",))
+    >>> [planner.permits(record("tool_call", name, agent="planner")) for name in ("search", "pay")]
+    [True, False]
     """
 
     who: tuple[str, ...]

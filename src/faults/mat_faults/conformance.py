@@ -32,13 +32,20 @@ through real runs with plain and with async ports, and reports what it finds:
     implausible         no note says why this could happen
 
 How far a change goes is counted so. `magnitude`: leaves changed, and items or keys added or removed, in a reply or in
-arguments; another order of the same items is one, so is a container or text that is emptied. `tokens`: the token edit
-distance of all changed texts (`mat.boundary.cost.changed_tokens`). `latency_ms`: what a delay or an error adds to one call.
+arguments; another order of the same items is one, so is a container or text that is emptied. `tokens`: the token edit distance
+of all changed texts (`mat.boundary.cost.changed_tokens`). `latency_ms`: what a delay or an error adds to one call.
 `staleness`: how many replies to the same request back. `count`: calls a grid point covers, or deliveries it adds. An operator
 that changes values names `magnitude` or `tokens`.
 
 A Duplicate, and an error in place of the reply, of a call that writes nothing may be declined by `relevant` although the run
 changes: the agent meets nothing that the call alone, or a time-out of it, would not show.
+
+`FindingKind` is the type of these names:
+
+>>> from typing import get_args
+>>> from mat_faults.conformance import FindingKind
+>>> get_args(FindingKind)[:3]
+('changes nothing', 'breaks a bound', 'names no bound')
 """
 
 from __future__ import annotations
@@ -97,7 +104,12 @@ _BOUND_PARAMETERS: Final = ("ms", "latency_ms", "calls", "age", "magnitude", "to
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OperatorProblem:
-    """One problem of an operator: the grid point, and the sample that showed it, if they matter."""
+    """One problem of an operator: the grid point, and the sample that showed it, if they matter.
+
+    >>> from mat_faults.conformance import OperatorProblem
+    >>> str(OperatorProblem(kind="implausible", message="its plausibility note is empty"))
+    'implausible: its plausibility note is empty'
+    """
 
     kind: FindingKind
     message: str
@@ -111,7 +123,12 @@ class OperatorProblem:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConformanceReport:
-    """The findings of the kit. `runs`: perturbed runs made; `changed`: how many of them differ from their nominal run."""
+    """The findings of the kit. `runs`: perturbed runs made; `changed`: how many of them differ from their nominal run.
+
+    >>> from mat_faults.conformance import ConformanceReport
+    >>> ConformanceReport(operator="service.shout", findings=(), runs=12, changed=3).conforms
+    True
+    """
 
     operator: str
     findings: tuple[OperatorProblem, ...]
@@ -134,9 +151,15 @@ class ConformanceReport:
 def check(operator: Operator, *, samples: Iterable[Sample] = (), accept: Collection[FindingKind] = ()) -> ConformanceReport:
     """Run an operator on the samples of its boundary, the library's and yours, and report its problems.
 
-    `accept` leaves out intended kinds of findings: an operator that is relevant only after an approval "misses" calls
-    without one on purpose. SpecError if it names an unknown kind, and inside a run or an event loop: the kit makes its own runs
-    and loops.
+    `accept` leaves out intended kinds of findings: an operator that is relevant only after an approval "misses" calls without
+    one on purpose. SpecError if it names an unknown kind, and inside a run or an event loop: the kit makes its own runs and
+    loops.
+
+    >>> from mat_faults.conformance import check
+    >>> from mat.boundary.effect import PASS
+    >>> idle = mat.spec.operator("service.idle", lambda call, reply, stream: PASS, bounds={"magnitude": 1}, plausible="never")
+    >>> check(idle).kinds()
+    ('changes nothing',)
     """
     _require_plain_code()
     _require_kinds(accept)
@@ -151,7 +174,12 @@ def check(operator: Operator, *, samples: Iterable[Sample] = (), accept: Collect
 
 
 def assert_conforms(operator: Operator, *, samples: Iterable[Sample] = (), accept: Collection[FindingKind] = ()) -> None:
-    """Raise AssertionError with all findings of `check`, if there are any."""
+    """Raise AssertionError with all findings of `check`, if there are any.
+
+    >>> from mat_faults.conformance import assert_conforms
+    >>> from mat_faults import order
+    >>> assert_conforms(order.operators()[0])
+    """
     report = check(operator, samples=samples, accept=accept)
     if not report.conforms:
         raise AssertionError(str(report))

@@ -38,8 +38,12 @@ class Sample:
     """A call and its reply, as an operator gets them. `past`: calls of the same port before it, oldest first.
 
     `arguments` of a message are {text}, of a delegation {task}; their reply is what was sent. A stream's reply is the list of
-    its chunks. `prompt`: a message that enters from outside, at the prompt boundary, instead of one between agents. `approved`:
-    an approval is asked for before each call.
+    its chunks. `prompt`: a message that enters from outside, at the prompt boundary, instead of one between agents.
+    `approved`: an approval is asked for before each call.
+
+    >>> from mat_faults.conformance import Sample
+    >>> Sample(name="track a parcel", kind="tool_call", arguments={"parcel": 17}, reply={"eta": "Friday"}).effect
+    'read'
     """
 
     name: str

@@ -45,12 +45,17 @@ def hard_violations(run: Run) -> tuple[Violation, ...]:
 class Campaign:
     """The settings of a search.
 
-    `stop`: "budget" continues until the budget is exhausted and reports one counterexample per failure signature;
-    "cheapest" ends once everything up to the cost of the cheapest one is done; "first" once nothing can be cheaper.
-    `max_runs` limits what the strategy executes; repetitions, samples, shrinking and confirmation come on top. `shrink_runs`:
-    executions that shrinking one hit may take, None for what is left of `max_runs`, and limits.SHRINK_LEAST in any case.
-    `curve`: how many random chains of schedules to grow as well (mat_search.curve), for robustness curves. `interval` and
-    `decided` serve the statistical strategy (mat_search.statistical): the interval that replaces a proof, and when to stop.
+    `stop`: "budget" continues until the budget is exhausted and reports one counterexample per failure signature; "cheapest"
+    ends once everything up to the cost of the cheapest one is done; "first" once nothing can be cheaper. `max_runs` limits
+    what the strategy executes; repetitions, samples, shrinking and confirmation come on top. `shrink_runs`: executions that
+    shrinking one hit may take, None for what is left of `max_runs`, and limits.SHRINK_LEAST in any case. `curve`: how many
+    random chains of schedules to grow as well (mat_search.curve), for robustness curves. `interval` and `decided` serve the
+    statistical strategy (mat_search.statistical): the interval that replaces a proof, and when to stop.
+
+    >>> from mat_search import Campaign
+    >>> import mat_faults
+    >>> Campaign(operators=tuple(item.spec() for item in mat_faults.service.operators()), budget=4).strategy
+    'exhaustive'
     """
 
     operators: tuple[OperatorSpec, ...]
@@ -71,12 +76,21 @@ class Campaign:
 class CampaignResult:
     """`counterexamples`: one per failure signature, severest first, then cheapest; the stability of a flaky one shows that.
 
-    `unconfirmed`: not reproduced, or in this process only. `nominal_stability` counts how often the nominal run was
-    repeated, the fresh process included. `searched`: executions that the strategy asked for, `shrinking` that shrinking took;
+    `unconfirmed`: not reproduced, or in this process only. `nominal_stability` counts how often the nominal run was repeated,
+    the fresh process included. `searched`: executions that the strategy asked for, `shrinking` that shrinking took;
     `executions`: all, checks included, of which `recalled` were taken from a journal. `first`: executions until the first hit.
     `lives` are the executed schedules that decide the worst case at every budget, `chains` random ones that grew, `covered`
     the coverage of all. `interrupted`: a KeyboardInterrupt ended a part of the search, and the caller should end the session
     after it has reported the findings.
+
+    >>> from mat_search import Campaign, search
+    >>> def evaluate(spec):
+    ...     with mat.run(schedule=spec.schedule, states=True) as run:
+    ...         mat.finish("done")
+    ...     return run.result
+    >>> found = search(evaluate(mat.spec.RunSpec()), evaluate, Campaign(operators=(), budget=4))
+    >>> found.counterexamples, found.nominal.outcome
+    ((), 'pass')
     """
 
     nominal: Run

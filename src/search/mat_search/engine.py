@@ -75,6 +75,24 @@ def search(
     probable next schedules in advance; the result does not depend on it. `journal` keeps finished executions. `note` is called
     with every execution, once, in order, whoever made it. KeyboardInterrupt propagates as long as nothing was found; later it
     ends the current phase, and the findings are kept.
+
+    >>> import mat_faults
+    >>> from contextlib import suppress
+    >>> from mat_search import Campaign, search
+    >>> @mat.tool(effect="write")
+    ... def refund(order): return "refunded"
+    >>> once = mat.contract("once", mat.temporal.always(mat.temporal.at_most(1, mat.temporal.tool_call("refund"))))
+    >>> def evaluate(spec):
+    ...     with mat.run([once], schedule=spec.schedule, states=True) as run:
+    ...         for _ in range(2):
+    ...             with suppress(OSError):
+    ...                 refund("A17")
+    ...                 break
+    ...     return run.result
+    >>> operators = tuple(item.spec() for item in mat_faults.operators() if item.default)
+    >>> found = search(evaluate(mat.spec.RunSpec()), evaluate, Campaign(operators=operators, budget=4))
+    >>> found.nominal.outcome, len(found.counterexamples)
+    ('pass', 1)
     """
     spec = nominal.spec.under(NO_SCHEDULE)
     vary = vary if nominal.concolic else None

@@ -60,12 +60,20 @@ def schedules(
 ) -> SearchStrategy[Schedule]:
     """Schedules of at most `max_size` perturbations that cost at most `budget` in all.
 
-    `run` is a nominal run of the system: its calls are the sites. `operators` are those that the test passes to `mat.run`.
-    A site that exists only after a fault (a retry, a fallback) can be drawn only with `evaluate`, which executes a schedule:
-    perturbations are then drawn one after the other, each at a call after the last one in the run under the previous ones.
-    So all of them are reached; without `evaluate`, one can keep another from being reached. The offers of these runs are
-    cached, so a schedule is executed once. Raises SpecError for a run with a schedule, a limit below 0 or an invalid
-    operator.
+    `run` is a nominal run of the system: its calls are the sites. `operators` are those that the test passes to `mat.run`. A
+    site that exists only after a fault (a retry, a fallback) can be drawn only with `evaluate`, which executes a schedule:
+    perturbations are then drawn one after the other, each at a call after the last one in the run under the previous ones. So
+    all of them are reached; without `evaluate`, one can keep another from being reached. The offers of these runs are cached,
+    so a schedule is executed once. Raises SpecError for a run with a schedule, a limit below 0 or an invalid operator.
+
+    >>> import mat_faults
+    >>> from mat_search.strategies import schedules
+    >>> @mat.tool
+    ... def track(parcel): return "Friday"
+    >>> with mat.run() as run:
+    ...     reply = track(17)
+    >>> type(schedules(run.result, mat_faults.operators(), budget=4)).__name__
+    'LazyStrategy'
     """
     specs = _specs(run, operators, budget=budget, max_size=max_size)
     offered = _Static(run, specs, budget) if evaluate is None else _Tree(run, specs, budget, evaluate)
@@ -88,7 +96,17 @@ def schedules(
 
 
 def perturbations(run: Run, operators: Operators, *, budget: int = limits.BUDGET) -> SearchStrategy[Perturbation]:
-    """Single perturbations of a nominal run that cost at most `budget`; SpecError also if there are none."""
+    """Single perturbations of a nominal run that cost at most `budget`; SpecError also if there are none.
+
+    >>> import mat_faults
+    >>> from mat_search.strategies import perturbations
+    >>> @mat.tool
+    ... def track(parcel): return "Friday"
+    >>> with mat.run() as run:
+    ...     reply = track(17)
+    >>> perturbations(run.result, mat_faults.operators(), budget=4) is not None
+    True
+    """
     offered = _Static(run, _specs(run, operators, budget=budget, max_size=None), budget)
     asks = [here for here in offered.after(NO_SCHEDULE) if here]
     if not asks:

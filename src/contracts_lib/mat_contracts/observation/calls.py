@@ -1,4 +1,12 @@
-"""Calls as observation contracts select and read them: by port, or by HTTP method and path where a port makes HTTP requests."""
+"""Calls as observation contracts select and read them: by port, or by HTTP method and path where a port makes HTTP requests.
+
+`CALLS`: the kinds of action that are calls. `On`: the type of `on=`.
+
+>>> from mat_contracts.observation.calls import CALLS, On, SelectedCalls
+>>> on: On = "POST /orders/{id}"
+>>> SelectedCalls(on).said, "message" in CALLS
+('POST /orders/{id}', False)
+"""
 
 from __future__ import annotations
 
@@ -30,6 +38,12 @@ class Exchange:
 
     fields: of the body, where it is JSON or a form. status: 0 where there was no answer. captured: what the route's `{names}`
     matched. Header names are in lower case.
+
+    >>> from mat_contracts.observation import exchange
+    >>> from mat_contracts.traces import record
+    >>> found = exchange(record("tool_call", "http", {"url": "https://shop.example/orders?page=2"}, value={"status": 200}))
+    >>> found.method, found.path, found.value("query.page"), found.succeeded
+    ('GET', '/orders', '2', True)
     """
 
     method: str
@@ -69,7 +83,13 @@ class Exchange:
 
 
 def exchange(record: Record, captured: Mapping[str, str] | None = None) -> Exchange | None:
-    """A record as an HTTP exchange: a call with a `url` among its arguments. None for any other."""
+    """A record as an HTTP exchange: a call with a `url` among its arguments. None for any other.
+
+    >>> from mat_contracts.observation import exchange
+    >>> from mat_contracts.traces import record
+    >>> exchange(record("tool_call", "http", {"url": "https://shop.example/orders"}, value={"status": 404})).status
+    404
+    """
     arguments = record.arguments
     url = _url(record)
     if url is None:
@@ -104,7 +124,13 @@ def _split(url: str) -> SplitResult:
 
 
 def status_of(record: Record) -> int:
-    """The HTTP status that a reply states, 0 where there is none."""
+    """The HTTP status that a reply states, 0 where there is none.
+
+    >>> from mat_contracts.observation.calls import status_of
+    >>> from mat_contracts.traces import record
+    >>> status_of(record("tool_call", "get", value={"status": 429})), status_of(record("tool_call", "get", value="ok"))
+    (429, 0)
+    """
     value = record.observation.value
     if isinstance(value, Mapping):
         for name in _STATUSES:
@@ -134,7 +160,13 @@ def _fields(body: Any) -> Mapping[str, Any]:
 
 
 class SelectedCalls:
-    """Which records `on` selects, and what the `{names}` of its route captured."""
+    """Which records `on` selects, and what the `{names}` of its route captured.
+
+    >>> from mat_contracts.observation.calls import SelectedCalls
+    >>> from mat_contracts.traces import record
+    >>> SelectedCalls("/orders/{id}")(record("tool_call", "http", {"url": "https://shop.example/orders/7"}))
+    {'id': '7'}
+    """
 
     __slots__ = ("_any", "_ports", "_routes", "said")
 

@@ -45,6 +45,11 @@ def stated_wait_ms(record: Record) -> int | None:
     """The wait that a reply or an error asks for, in milliseconds; None where it names none.
 
     Read are the error's own (see ErrorFact), and of a reply the header `Retry-After` in seconds, or `retry_after`.
+
+    >>> from mat_contracts.observation import stated_wait_ms
+    >>> from mat_contracts.traces import record
+    >>> stated_wait_ms(record("tool_call", "get", value={"status": 429, "headers": {"retry-after": "2"}}))
+    2000
     """
     error, value = record.observation.error, record.observation.value
     if error is not None:

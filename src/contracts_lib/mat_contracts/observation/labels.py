@@ -1,8 +1,12 @@
 """The failure labels of observation contracts, their groups and their order (seed 003, table 2 and appendix K).
 
-The order is total, so that an episode that broke several contracts has one primary label. The seed ranks seven labels; we
-keep its ranks and put the others beside their kin: what is over in time comes before what was damaged, damage before
-detours, those before wrong or missing parts, and impatience, after which the same request may still succeed, comes last.
+The order is total, so that an episode that broke several contracts has one primary label. The seed ranks seven labels; we keep
+its ranks and put the others beside their kin: what is over in time comes before what was damaged, damage before detours, those
+before wrong or missing parts, and impatience, after which the same request may still succeed, comes last.
+
+>>> from mat_contracts.observation.labels import FAILURES, INTEGRITY, LABELS, OTHER, SEVERITY, SUCCESS, VALIDITY
+>>> FAILURES == VALIDITY + INTEGRITY, set(LABELS) == {*FAILURES, SUCCESS, OTHER}, SEVERITY[0]
+(True, True, 'EXPIRED_BEFORE_USE')
 """
 
 from __future__ import annotations

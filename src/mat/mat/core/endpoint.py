@@ -176,9 +176,14 @@ def endpoint(
 ) -> Endpoint:
     """A predicate: a URL of one of these hosts (exact, no subdomains), at or below one of `paths`, by default anywhere.
 
-    The URL is parsed, not compared as a text. A URL with a user name, a backslash, white space or a path encoded
-    several times is refused, because parsers disagree about where it points. Dots and percent signs in the path are resolved
-    first. `port` None means the scheme's own.
+    The URL is parsed, not compared as a text. A URL with a user name, a backslash, white space or a path encoded several times
+    is refused, because parsers disagree about where it points. Dots and percent signs in the path are resolved first. `port`
+    None means the scheme's own.
+
+    >>> from mat_contracts.privilege import endpoint
+    >>> shop = endpoint("api.shop.example", paths="/v1")
+    >>> shop("https://api.shop.example/v1/orders"), shop("https://api.shop.example/v10")
+    (True, False)
     """
     hosts = tuple(name.casefold().rstrip(".") for name in _names(host, "host"))
     wrong = [name for name in hosts if not re.fullmatch(r"[^/@:*?#\s]+|[0-9a-f:]+", name)]

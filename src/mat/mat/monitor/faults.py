@@ -96,8 +96,8 @@ class DetectionRules:
     A fault is an effect of an operator that changed a call at one of `boundaries`, or an error of the kinds `errors` where
     nothing was injected. Operators of the order and prompt boundaries are never faults, wherever they act.
 
-    Windows count steps from t, the step of the fault; steps that were asked before its call came back do not count, nor do they
-    answer it (calls that ran concurrently).
+    Windows count steps from t, the step of the fault; steps that were asked before its call came back do not count, nor do
+    they answer it (calls that ran concurrently).
 
     Detection, at t' in [t, t + detect_within]:
 
@@ -105,8 +105,7 @@ class DetectionRules:
       what it does, so ordinary acts mitigate after it only if their words say so (see below).
     - `detect`: a `mat.detect`.
     - `verify`: a verification that failed.
-    - `retry`: after an error, the same request at the same port once more. Asking again does not detect a wrong
-      reply.
+    - `retry`: after an error, the same request at the same port once more. Asking again does not detect a wrong reply.
 
     Mitigation, at t'' in [t', t' + mitigate_within]:
 
@@ -117,8 +116,8 @@ class DetectionRules:
       search_backup.
     - `replan`: the agent asks its model again (ordinary).
     - `clarify`: a message to "user" (ordinary).
-    - `escalate`: a request for approval, or a delegation (both ordinary). If `escalates_to` names recipients, delegations
-      and messages to them are escalations whatever they say, and delegations to others are not.
+    - `escalate`: a request for approval, or a delegation (both ordinary). If `escalates_to` names recipients, delegations and
+      messages to them are escalations whatever they say, and delegations to others are not.
     - `abort`: the run ends as safely aborted.
 
     An ordinary act may be business as usual. It counts after `detect`, `verify` or `retry`; after nothing but the `error` it
@@ -129,6 +128,11 @@ class DetectionRules:
 
     `detections` and `mitigations` add rules by name: `{"alarm": lambda record, fault: record.action.name == "alarm"}`. They
     count like a `mat.detect` or `mat.mitigate`.
+
+    >>> from mat_contracts import DetectionRules, containment
+    >>> rules = DetectionRules(detect_within=3, alternates={"track": ["carrier"]})
+    >>> rules.detect_within, rules.mitigate_within, containment(rules=rules).id
+    (3, 5, 'containment.faults')
     """
 
     detect_within: int = DETECT_WITHIN
