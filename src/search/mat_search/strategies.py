@@ -66,14 +66,15 @@ def schedules(
     all of them are reached; without `evaluate`, one can keep another from being reached. The offers of these runs are cached,
     so a schedule is executed once. Raises SpecError for a run with a schedule, a limit below 0 or an invalid operator.
 
-    >>> import mat_faults
+    >>> import hypothesis, mat_faults
     >>> from mat_search.strategies import schedules
     >>> @mat.tool
     ... def track(parcel): return "Friday"
     >>> with mat.run() as run:
     ...     reply = track(17)
-    >>> type(schedules(run.result, mat_faults.operators(), budget=4)).__name__
-    'LazyStrategy'
+    >>> found = hypothesis.find(schedules(run.result, mat_faults.operators(), budget=4), lambda schedule: schedule.cost > 0)
+    >>> found.cost <= 4
+    True
     """
     specs = _specs(run, operators, budget=budget, max_size=max_size)
     offered = _Static(run, specs, budget) if evaluate is None else _Tree(run, specs, budget, evaluate)

@@ -31,7 +31,7 @@ class UnknownHandle(LookupError):  # noqa: N818
     >>> store["@HANDLE:url_2"]
     Traceback (most recent call last):
         ...
-    mat.boundary.handles.UnknownHandle: no handle is called @HANDLE:url_2; did you mean 'url_1'?
+    mat.boundary.handles.UnknownHandle: no handle is called @HANDLE:url_2; did you mean '@HANDLE:url_1'?
 
     Source: D5.
     """
@@ -73,8 +73,9 @@ class Handles:
         """The text behind a handle, which may be given with or without its prefix."""
         name, texts = handle.removeprefix(PREFIX), self._texts()
         if name not in texts:
-            known = f"; there are {', '.join(PREFIX + item for item in sorted(texts))}" if texts else "; none is stored"
-            raise UnknownHandle(f"no handle is called {PREFIX}{name}{did_you_mean(name, texts) or known}")
+            stored = [PREFIX + item for item in sorted(texts)]
+            known = f"; there are {', '.join(stored)}" if stored else "; none is stored"
+            raise UnknownHandle(f"no handle is called {PREFIX}{name}{did_you_mean(PREFIX + name, stored) or known}")
         return texts[name]
 
     def __contains__(self, handle: str) -> bool:
