@@ -50,17 +50,20 @@ def test_an_approval_says_what_it_binds_in_one_of_three_ways(given: mat.Record) 
 @pytest.mark.parametrize(
     ("before", "why"),
     [
-        ((), "no approval of it was given"),
+        ((), "no approval of this call was given"),
         ((approval(answer=False),), "the approval 'pay' at step 0 was refused"),
         ((record("approval", "pay", PAY, error="timeout"),), "the approval 'pay' at step 0 was not answered"),
         ((approval(order="A1", amount=50),), "for other arguments: approved amount=50, executed amount=5"),
         ((approval(order="A1"),), "for other arguments: executed amount=5, approved without amount"),
         ((approval(order="A1", amount=5, to="Ann"),), "approved to='Ann', executed without to"),
         ((approval(order="A1", amount=True),), "approved amount=True, executed amount=5"),
-        ((approval("x", digest=approval_digest("pay", {"order": "A2"})),), f"executed was {approval_digest('pay', PAY)[:12]}"),
-        ((record("approval", "pay, large sums", {}, value=True),), "binds no call of pay"),
+        (
+            (approval("x", digest=approval_digest("pay", {"order": "A2"})),),
+            f"but {approval_digest('pay', PAY)[:12]} was executed",
+        ),
+        ((record("approval", "pay, large sums", {}, value=True),), "does not bind a call of pay"),
         ((approval(), approval(answer=False)), "the approval 'pay' at step 1 was refused"),
-        ((approval(), pay()), "the approval 'pay' at step 0 was used up at step 1"),
+        ((approval(), pay()), "the approval 'pay' at step 0 was already used at step 1"),
     ],
 )
 def test_the_violation_says_what_differs_between_approved_and_executed(before: tuple[mat.Record, ...], why: str) -> None:
@@ -68,7 +71,7 @@ def test_the_violation_says_what_differs_between_approved_and_executed(before: t
     assert len(found) == 1
     assert why in found[0].message
     assert found[0].step == len(before)
-    assert found[0].wanted.startswith("a granted, unused approval that binds pay(amount=5, order='A1')")
+    assert found[0].wanted.startswith("a granted, unused approval of pay(amount=5, order='A1')")
 
 
 def test_one_is_one_true_is_true_and_a_truthy_answer_is_no_yes() -> None:
@@ -92,7 +95,7 @@ def test_an_approval_expires_by_steps_and_by_time() -> None:
     assert unapproved(approval(), IDLE, pay(), within_ms=2000) == ()
     assert unapproved(approval(), IDLE, IDLE, pay(), within_ms=2000) == (3,)
     (found,) = violations(approved_before(tools="pay", within=1), trace(approval(), IDLE, pay()))
-    assert "had expired, 2 steps and 2000 ms before" in found.message
+    assert "had expired after 2 steps and 2000 ms" in found.message
 
 
 def test_an_answer_that_came_after_the_call_was_asked_is_too_late() -> None:

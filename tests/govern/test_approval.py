@@ -396,7 +396,7 @@ def test_contracts_on_approvals_read_the_mediators_approvals_and_the_agents_own_
     assert broken_by(tried(asking(yes), {"amount": 7}, {"amount": 7})) == []
     assert broken_by(tried(asking(lambda what, arguments: False))) == []
     (message,) = broken_by(tried(Governance()))
-    assert "no approval of it was given" in message
+    assert "no approval of this call was given" in message
 
 
 def test_a_forged_trace_in_which_the_approval_says_something_else_breaks_the_contract() -> None:
@@ -410,10 +410,10 @@ def test_a_forged_trace_in_which_the_approval_says_something_else_breaks_the_con
 
     assert forged() == []
     refused = replace(approval.observation, value=FrozenDict({"status": "rejected", "by": "x", "reason": ""}))
-    assert forged(observation=refused) == ["pay at step 0 rests on an approval that is rejected"]
+    assert forged(observation=refused) == ["pay at step 0 relies on an approval that is rejected"]
     other = FrozenDict({**approval.action.arguments, "digest": "0" * 64})
     assert forged(action=replace(approval.action, arguments=other)) == [
-        "pay at step 0 rests on an approval that binds another call"
+        "pay at step 0 relies on an approval that binds another call"
     ]
     assert "not in the trace" in broken_by(replace(run, records=(action,)))[0]
     changed = replace(action, executed=FrozenDict({"to": "ann", "amount": 700}))

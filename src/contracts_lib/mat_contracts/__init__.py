@@ -2,8 +2,8 @@
 
 Families by failure class (Sec. III-C): F1 coordination collapse (progress, coordination, retry), F2 unsupported claims
 (claims, effects; verifiers in `support`), F3 role drift (role), F4 injection and excessive agency (injection, unsafe), F5
-misuse (misuse); besides privilege, approval, idempotency, verify, order (happens-before), containment, privacy, `resource`
-(what agents consume), `conversation` (messages and turns) and the default selection by action kind (defaults).
+misuse (misuse). Further families: privilege, approval, idempotency, verify, order (happens-before), containment, privacy,
+`resource` (what agents consume) and `conversation` (messages and turns). `defaults` selects contracts by action kind.
 """
 
 from mat.monitor.faults import DetectionRules
@@ -114,12 +114,12 @@ __all__ = [
 
 
 def templates() -> tuple[Template, ...]:
-    """All templates, family by family: name, docstring, the function, and its two smallest traces.
+    """All templates, sorted by family: each with its name, docstring, function and two smallest traces.
 
     >>> import mat_contracts
     >>> [item.name for item in mat_contracts.templates() if item.family == "role"]
     ['cites_sources', 'drift_below', 'no_external_side_effects', 'only_proposes_external_calls', 'role']
     """
-    from mat_contracts import observation  # noqa: F401  # enters its own; few need it
+    from mat_contracts import observation  # noqa: F401  # importing it lists its templates; few callers need them
 
     return entered()

@@ -1,4 +1,4 @@
-"""Numbers, dates and ids that a text names, in a form in which two ways of writing one of them are equal."""
+"""Read numbers, dates and ids from a text, normalized so that different spellings of one value compare equal."""
 
 from __future__ import annotations
 
@@ -26,23 +26,28 @@ _CLOCK = re.compile(
     re.IGNORECASE,
 )
 _RANGE = re.compile(r"(?<=(?<![\w-])\d)\s?[-–]\s?(?=\d+(?![\w-]))|(?<=(?<![\w-])\d\d)\s?[-–]\s?(?=\d+(?![\w-]))|(?<=\d)–(?=\d)")
-"""The dash of "5-7 days"; "555-1234" is none."""
+"""The dash of a range such as "5-7 days", but not the one in "555-1234"."""
 _STAMP = re.compile(r"(?<=\d)T(?=\d\d:)")
 
 
 class Day(NamedTuple):
-    """A calendar day; `year` 0 where none is named."""
+    """A calendar day. `year` is 0 if the text names none."""
 
     year: int
     month: int
     day: int
 
     def agrees(self, other: Day) -> bool:
+        """Whether both are the same day. A day without a year agrees with that day of any year."""
         return self[1:] == other[1:] and (self.year == other.year or not self.year or not other.year)
 
 
 class PhysicalQuantity(NamedTuple):
-    """A number in the base unit of its dimension ("" for a bare number): "2 h" is 7200 of "time"; currencies stand alone."""
+    """A number with a unit, converted to the base unit of its dimension: "2 h" has the value 7200 and the dimension "time".
+
+    A bare number has the dimension "", and each currency is a dimension of its own. `stated` is the number before conversion,
+    `written` the text that was matched.
+    """
 
     value: Decimal
     dimension: str
@@ -50,19 +55,19 @@ class PhysicalQuantity(NamedTuple):
     written: str
 
     def agrees(self, other: PhysicalQuantity, tolerance: Decimal) -> bool:
-        """Whether both name one quantity. A bare number, as in most data, is in whatever unit the other names."""
+        """Whether both are the same quantity. A bare number, as in most data, is taken to have the unit of the other."""
         if self.dimension == other.dimension:
-            return _near(self.value, other.value, tolerance)
+            return _is_close(self.value, other.value, tolerance)
         one, two = (self, other) if not self.dimension else (other, self)
         if one.dimension:
             return False
-        if _near(one.value, two.stated, tolerance):
+        if _is_close(one.value, two.stated, tolerance):
             return True
-        return two.dimension == "percent" and _near(one.value * 100, two.stated, tolerance)
+        return two.dimension == "percent" and _is_close(one.value * 100, two.stated, tolerance)
 
 
 class Facts(NamedTuple):
-    """What a text names. Of a day written 03/04/2024 both readings count; one of `days` is the readings of one date."""
+    """The facts in a text. Each entry of `days` holds the possible readings of one date: 03/04/2024 has two."""
 
     days: tuple[tuple[Day, ...], ...]
     weekdays: frozenset[str]
@@ -71,37 +76,39 @@ class Facts(NamedTuple):
 
 
 def facts_of(text: str) -> Facts:
-    """Dates, weekdays, times and numbers of a text; digits of a date, a time or an id are no number besides."""
+    """The dates, weekdays, times and quantities in a text. Digits of a date, a time or an id are not quantities."""
     text = _STAMP.sub(" ", text)
     days: list[tuple[Day, ...]] = []
-    text = _ISO.sub(lambda match: _taken(days, [_day(match["year"], match["month"], match["day"])], match), text)
+    text = _ISO.sub(lambda match: _add_day(days, [_day(match["year"], match["month"], match["day"])], match), text)
     for pattern in (_DAY_FIRST, _MONTH_FIRST):
-        text = pattern.sub(lambda match: _taken(days, [_named(match)], match), text)
-    text = _SHORT.sub(lambda match: _taken(days, _short(match), match), text)
+        text = pattern.sub(lambda match: _add_day(days, [_day_in_words(match)], match), text)
+    text = _SHORT.sub(lambda match: _add_day(days, _days_in_digits(match), match), text)
     times: list[str] = []
-    text = _CLOCK.sub(lambda match: _clock(times, match), text)
+    text = _CLOCK.sub(lambda match: _add_time(times, match), text)
     weekdays = frozenset(match[1].casefold() for match in _WEEKDAY.finditer(text))
     return Facts(tuple(days), weekdays, frozenset(times), tuple(_quantities(_RANGE.sub(" to ", text))))
 
 
-def _taken(days: list[tuple[Day, ...]], read: Iterable[Day | None], match: re.Match[str]) -> str:
-    known = tuple(day for day in read if day is not None)
-    if not known:
+def _add_day(days: list[tuple[Day, ...]], readings: Iterable[Day | None], match: re.Match[str]) -> str:
+    """Append the valid readings of a matched date to `days`. Returns what replaces the match: itself if no reading is valid."""
+    valid = tuple(day for day in readings if day is not None)
+    if not valid:
         return match[0]
-    days.append(known)
+    days.append(valid)
     return " "
 
 
-def _named(match: re.Match[str]) -> Day | None:
+def _day_in_words(match: re.Match[str]) -> Day | None:
+    """The day of a match with the name of a month, None if it is not a date."""
     month = match["month"]
-    if month in ("may", "mar", "march"):  # words; the months have a capital
+    if month in ("may", "mar", "march"):  # without a capital these are ordinary words
         return None
     number = next(place for place, name in enumerate(_MONTHS, start=1) if name.startswith(month.casefold()[:3]))
     return _day(match["year"] or "0", str(number), match["day"])
 
 
-def _short(match: re.Match[str]) -> list[Day | None]:
-    """03.04.2024 is day first, 03/04/2024 either."""
+def _days_in_digits(match: re.Match[str]) -> list[Day | None]:
+    """The readings of a date in digits: 03.04.2024 puts the day first, 03/04/2024 may put either first."""
     year = match["year"] if len(match["year"]) == 4 else f"20{match['year']}"
     day_first = _day(year, match["two"], match["one"])
     return [day_first] if match["mark"] == "." else [day_first, _day(year, match["one"], match["two"])]
@@ -117,11 +124,12 @@ def _day(year: str, month: str, day: str) -> Day | None:
 
 
 def weekday_of(day: Day) -> str:
-    """The weekday of a day whose year is named, else ""."""
+    """The weekday of a day, "" if its year is unknown."""
     return WEEKDAYS[datetime.date(*day).weekday()] if day.year else ""
 
 
-def _clock(times: list[str], match: re.Match[str]) -> str:
+def _add_time(times: list[str], match: re.Match[str]) -> str:
+    """Append a matched time of day to `times`. Returns what replaces the match: itself if it is not a time."""
     hour = int(match["hour"] or match["hour12"])
     half = (match["half"] or match["half12"] or "").casefold()
     if half and not 1 <= hour <= 12:
@@ -183,8 +191,9 @@ def _quantities(text: str) -> Iterable[PhysicalQuantity]:
 
 
 def _unit(match: re.Match[str]) -> tuple[str, Decimal]:
-    for given in (match["before"], match["unit"]):
-        word = (given or "").strip()
+    """The dimension of a matched quantity and the factor to its base unit."""
+    for text in (match["before"], match["unit"]):
+        word = (text or "").strip()
         if not word:
             continue
         if word.upper() in _CODES:
@@ -198,8 +207,10 @@ def _unit(match: re.Match[str]) -> tuple[str, Decimal]:
 
 
 def _number(text: str, mark: str | None) -> Decimal | None:
-    """1,250.00, 1.250,00, 1 250 and 1250 are one number. A single comma before three digits parts thousands, a single point
-    never does: 1.250 is one and a quarter."""
+    """The value of a number; `mark` separates its thousands. 1,250.00, 1.250,00, 1 250 and 1250 are equal.
+
+    A single comma before three digits separates thousands. A single point never does: 1.250 is one and a quarter.
+    """
     if mark and not (mark == "." and text.count(".") == 1 and "," not in text):
         whole, last = text, ""
         for decimal in (".", ","):
@@ -215,7 +226,7 @@ def _number(text: str, mark: str | None) -> Decimal | None:
 
 
 def plain_number(text: str) -> str:
-    """1,250.00 and 1250 are one number, 03 and 3 too."""
+    """A number in its shortest form: 1250 for 1,250.00, 3 for 03."""
     if text.isdecimal() and text[0] != "0":
         return text
     sign = "-" if text.startswith("-") else ""
@@ -224,7 +235,7 @@ def plain_number(text: str) -> str:
     return sign + (whole.lstrip("0") or "0") + (f".{fraction}" if fraction else "")
 
 
-def _near(one: Decimal, two: Decimal, tolerance: Decimal) -> bool:
+def _is_close(one: Decimal, two: Decimal, tolerance: Decimal) -> bool:
     return abs(one - two) <= tolerance * max(abs(one), abs(two))
 
 
@@ -235,9 +246,9 @@ _ORDINAL = re.compile(r"\d+(?:st|nd|rd|th|s|k|x|h|m|am|pm|kg|g|km|cm|mm|ms|gb|mb
 
 
 def ids_of(text: str) -> tuple[str, ...]:
-    """Tokens that look like ids, folded and without a leading #: e-mail addresses, #17, and words of digits and letters.
+    """The tokens that look like ids, in lower case and without a leading #: e-mail addresses, #17, and words with a digit.
 
-    Words of letters alone and plain numbers are none; "3rd", "10kg", "2pm" and dates are none either.
+    Plain numbers, dates and tokens such as "3rd", "10kg" and "2pm" are not ids.
     """
     found = [match[0].casefold().rstrip(".") for match in _EMAIL.finditer(text)]
     rest = _STAMP.sub(" ", _EMAIL.sub(" ", text))
@@ -251,5 +262,5 @@ def ids_of(text: str) -> tuple[str, ...]:
 
 
 def _is_phrase(token: str) -> bool:
-    """ "5-day" and "24-hour" are words."""
+    """Whether a token is a phrase such as "5-day" or "24-hour"."""
     return bool(re.fullmatch(r"\d+(?:-[a-z]+)+", token))

@@ -1,4 +1,4 @@
-"""Texts in sentences: what a person would read as one statement. English, by rules, without a model."""
+"""Split texts into sentences: what a person would read as one statement. English only, by rules, without a model."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ _ABBREVIATIONS: Final = (
     "jan feb mar apr jun jul aug sep sept oct nov dec mon tue tues wed thu thur thurs fri sat sun e.g i.e z.b ave blvd rd"
 )
 _ALWAYS: Final = frozenset(_ABBREVIATIONS.split())
-"""Abbreviations, without their last dot, that a sentence does not end with."""
+"""Abbreviations, without their last dot, that never end a sentence."""
 _FINAL_ABBREVIATIONS: Final = "etc inc ltd co corp a.m p.m am pm u.s u.k u.s.a e.u ph.d b.sc m.sc"
 _SOMETIMES: Final = frozenset(_FINAL_ABBREVIATIONS.split())
-"""Abbreviations that end a sentence where a capital follows, unless it is a day, a month or a time zone."""
+"""Abbreviations that end a sentence if a capital follows, unless that begins a day, month or time zone."""
 _CALENDAR = re.compile(
     r"(?:January|February|March|April|May|June|July|August|September|October|November|December|Jan|Feb|Mar|Apr|Jun|Jul|Aug|Sept?"
     r"|Oct|Nov|Dec|Monday|Tuesday|Wednesday|Thursday|Friday|Saturday|Sunday|[ECMP][SD]?T|UTC|GMT|CES?T)\b"
@@ -36,7 +36,7 @@ _STARTS = re.compile(r"[\"'“‘(\[]*[^\Wa-z_]|[\"“‘(\[*•→]")
 
 
 def plain_text(text: str) -> str:
-    """A text without the marks of Markdown: code blocks are left out, links and emphasis read as their words."""
+    """A text without Markdown: code blocks are left out, links and emphasis are replaced by their words."""
     if "`" in text or "~~~" in text:
         text = _FENCE.sub("\n", text)
     if "](" in text:
@@ -45,31 +45,31 @@ def plain_text(text: str) -> str:
 
 
 def units(text: str) -> tuple[tuple[str, bool], ...]:
-    """Paragraphs, lines and list items of a text, each with whether it is a list item. Headings and rules are left out.
+    """The paragraphs, lines and list items of a text, each with whether it is a list item. Headings and rules are left out.
 
-    A line goes on in the next one where it has no terminal mark and the next begins with a small letter or a digit.
+    A line continues in the next one if it has no terminal mark and the next begins with a lower-case letter or a digit.
     """
     found: list[tuple[str, bool]] = []
     is_open = False
     for line in plain_text(text).splitlines():
         bullet = _BULLET.match(line)
-        said = " ".join((line[bullet.end() :] if bullet else line).strip().strip("|").split())
-        if not said or _RULE.match(line) or _HEADING.match(line):
+        content = " ".join((line[bullet.end() :] if bullet else line).strip().strip("|").split())
+        if not content or _RULE.match(line) or _HEADING.match(line):
             is_open = False
             continue
-        if is_open and not bullet and not _KEYED.match(line) and (said[0].islower() or said[0].isdigit()):
-            found[-1] = (f"{found[-1][0]} {said}", found[-1][1])
+        if is_open and not bullet and not _KEYED.match(line) and (content[0].islower() or content[0].isdigit()):
+            found[-1] = (f"{found[-1][0]} {content}", found[-1][1])
         else:
-            found.append((said, bullet is not None))
-        is_open = not said.endswith(_TERMINAL)
+            found.append((content, bullet is not None))
+        is_open = not content.endswith(_TERMINAL)
     return tuple(found)
 
 
 def sentences(text: str) -> tuple[str, ...]:
     """The sentences of one line or paragraph.
 
-    A mark ends a sentence where white space and a capital, digit, quotation mark or bracket follow. Not: after an
-    abbreviation or an initial, inside numbers, addresses and file names (no white space follows), between a day and its
+    A mark ends a sentence if white space and a capital, digit, quotation mark or bracket follow. It does not end one after an
+    abbreviation or an initial, inside a number, an address or a file name (no white space follows), or between a day and its
     month ("3. May").
     """
     found, begin = [], 0
@@ -83,6 +83,7 @@ def sentences(text: str) -> tuple[str, ...]:
 
 
 def _is_end(text: str, match: re.Match[str]) -> bool:
+    """Whether a matched mark ends a sentence of the text."""
     rest = text[match.end() : match.end() + _WINDOW]
     if not rest:
         return True
@@ -102,5 +103,5 @@ def _is_end(text: str, match: re.Match[str]) -> bool:
     low = word.casefold()
     if low in _SOMETIMES:
         return not _CALENDAR.match(rest)
-    # "No." is a sentence of its own where nothing stands before it
+    # "No." is a sentence if nothing precedes it
     return low not in _ALWAYS or (low == "no" and not before[: last.start() if last else 0].strip())

@@ -1,4 +1,4 @@
-"""What every family needs: options as users give them, windows, violations, and states by key."""
+"""Helpers of all families: checks of options, windows, violations, and states by key."""
 
 from __future__ import annotations
 
@@ -16,60 +16,58 @@ S = TypeVar("S")
 CountedBy: TypeAlias = Literal["run", "agent"]
 TOOL_CALLS: Final[frozenset[ActionKind]] = frozenset(("tool_call",))
 _REMEMBERED: Final = 64
-"""Characters of texts that functions of texts remember."""
+"""Length of the longest text that `remembered` keeps a result for, in characters."""
 SHORT: Final = 60
-"""Characters of one value in a message."""
+"""Length of one value in a message, in characters."""
 
 
 # -- options as users give them ---------------------------------------------------------------------------------------
 
 
 def names_of(given: str | Iterable[str], what: str) -> tuple[str, ...]:
-    """One name or several, as a sorted tuple without doubles; SpecError where there is none."""
+    """One or more names as a sorted tuple without duplicates. SpecError if there are none."""
     found = (given,) if isinstance(given, str) else tuple(sorted(set(given)))
     if not found or not all(isinstance(name, str) and name for name in found):
-        raise SpecError(
-            what=f"{what}={given!r} names nothing", fix=f"give {what} as a name or several, as recorded in the trace"
-        )
+        raise SpecError(what=f"{what}={given!r} names nothing", fix=f"give {what} one or more names, as recorded in the trace")
     return found
 
 
 def any_names(given: str | Iterable[str], what: str) -> tuple[str, ...]:
-    """Names that may be left out: empty where nothing is given."""
+    """Names of an optional argument: an empty tuple if none are given."""
     return names_of(given, what) if given else ()
 
 
 def names_or_all(given: str | Iterable[str] | None, what: str) -> tuple[str, ...] | None:
-    """Names that limit a contract: None, for all, where none are given."""
+    """Names that restrict a contract. None means no restriction."""
     return None if given is None else names_of(given, what)
 
 
 def listed(given: Iterable[S], what: str) -> list[S]:
-    """Several values. SpecError for a text, whose letters would be taken one by one."""
+    """Values as a list. SpecError for a string, because it would be split into letters."""
     if isinstance(given, str):
-        raise SpecError(
-            what=f"{what}={given!r} is one text", why="its letters would be taken one by one", fix=f"write [{given!r}]"
-        )
+        raise SpecError(what=f"{what}={given!r} is a string", why="it would be split into letters", fix=f"write [{given!r}]")
     return list(given)
 
 
 def label(names: Iterable[str]) -> str:
-    """Names in an id or a sentence."""
+    """Names joined for an id or a sentence."""
     return "+".join(names)
 
 
 def label_of(names: tuple[str, ...] | None) -> str:
-    """The names that limit a contract, in its id; "any" where none do."""
+    """The names that restrict a contract, joined for its id; "any" without a restriction."""
     return "any" if names is None else label(names)
 
 
 def count_of(given: int, what: str, *, least: int) -> int:
+    """The value of the option `what`. SpecError unless it is an integer >= `least`."""
     if not _is_integer(given, least):
-        raise SpecError(what=f"{what}={given!r} is not a count of steps", fix=f"give {what} as an integer >= {least}")
+        raise SpecError(what=f"{what}={given!r} is not a valid count", fix=f"give {what} as an integer >= {least}")
     return given
 
 
 def milliseconds_of(given: int, what: str, *, least: int = 0) -> int:
+    """The value of the option `what` in milliseconds. SpecError unless it is an integer >= `least`."""
     if not _is_integer(given, least):
         raise SpecError(what=f"{what}={given!r} is not a count of milliseconds", fix=f"give {what} as an integer >= {least}")
     return given
@@ -80,23 +78,23 @@ def _is_integer(given: object, least: int) -> bool:
 
 
 def one_of(given: object, what: str, known: Collection[str]) -> None:
-    """SpecError for a word that is none of those known."""
+    """Raise SpecError unless `given` is one of the known words."""
     if given not in known:
         raise SpecError(
-            what=f"{what}={given!r} is not known{did_you_mean(str(given), known)}", fix=f"one of {', '.join(known)}"
+            what=f"{what}={given!r} is not known{did_you_mean(str(given), known)}", fix=f"use one of {', '.join(known)}"
         )
 
 
 @dataclass(frozen=True, slots=True)
 class PastWindow:
-    """How far back something counts: `steps` steps and `milliseconds` of run time, each None for no bound."""
+    """How far back something counts: at most `steps` steps and `milliseconds` of run time. None means no bound."""
 
     steps: int | None = None
     milliseconds: int | None = None
 
     @classmethod
     def of(cls, within: int | None, within_ms: int | None, *, least: int = 1, least_ms: int = 0) -> PastWindow:
-        """From the options `within` and `within_ms`. SpecError for a bound that is no integer from the least one on."""
+        """Make a window from the options `within` and `within_ms`. SpecError unless each is None or a large enough integer."""
         if within is not None:
             count_of(within, "within", least=least)
         if within_ms is not None:
@@ -108,7 +106,7 @@ class PastWindow:
         return self.steps is not None or self.milliseconds is not None
 
     def holds(self, steps: int, milliseconds: int) -> bool:
-        """Whether what is so many steps and milliseconds away still counts."""
+        """Whether something so many steps and milliseconds ago still counts."""
         if self.steps is not None and steps > self.steps:
             return False
         return self.milliseconds is None or milliseconds <= self.milliseconds
@@ -123,22 +121,22 @@ class PastWindow:
 
 
 def judged(found: Sequence[Violated], state: S) -> S | Violated:
-    """What a step returns that may find several violations: the state to go on with, or all of them as one value."""
+    """The return value of a step: `state` if nothing was found, else all violations as one value that carries the state."""
     return replace(found[0], state=state, more=tuple(found[1:])) if found else state
 
 
 def all_of(found: Sequence[Violated]) -> Violated | None:
-    """What a finished trace breaks, as one value; None where that is nothing."""
+    """All violations of a finished trace as one value; None if there are none."""
     return replace(found[0], more=tuple(found[1:])) if found else None
 
 
 def too_many(what: str, fix: str = "judge shorter episodes") -> LimitReached:
-    """A limit on a monitor's state was reached: the contract becomes unknown."""
+    """The error for a monitor state that reached its limit. Raising it makes the contract unknown."""
     return LimitReached(what=what, why="a monitor's state is bounded", fix=fix)
 
 
 def put(state: FrozenDict, key: str, value: Any) -> FrozenDict:
-    """A state with one entry, or without it where the value is empty."""
+    """A copy of a state with one entry set, or removed if the value is empty."""
     if value:
         return FrozenDict({**state, key: value})
     return FrozenDict({name: item for name, item in state.items() if name != key}) if key in state else state
@@ -148,17 +146,17 @@ def put(state: FrozenDict, key: str, value: Any) -> FrozenDict:
 
 
 def let_through(record: Record) -> Mapping[str, Any]:
-    """The arguments after the mediator: a rewritten action is judged as rewritten, faults further down are not the agent's."""
+    """The arguments after mediation: a rewritten action is judged as rewritten, without the faults injected later."""
     return record.arguments
 
 
 def folded(text: str) -> str:
-    """A text as exact lists compare it: without case and outer spaces."""
+    """A text as exact lists compare it: case-folded, without outer spaces."""
     return text.strip().casefold()
 
 
 def remembered(read: Callable[[str], S]) -> Callable[[str], S]:
-    """A function of a text that remembers what short texts give: ids and states are asked for again and again."""
+    """Cache a function of a text for short texts, because ids and status words recur."""
     known = lru_cache(maxsize=4096)(read)
 
     def reads(text: str) -> S:
@@ -168,9 +166,10 @@ def remembered(read: Callable[[str], S]) -> Callable[[str], S]:
 
 
 def short(value: object) -> str:
-    """A value in a message, cut where it is long."""
+    """The repr of a value for a message, shortened if it is long."""
     return cut(repr(value))
 
 
 def cut(text: str, size: int = SHORT) -> str:
+    """A text of at most `size` characters; a longer one is shortened and ends in "..."."""
     return text if len(text) <= size else f"{text[: size - 3]}..."

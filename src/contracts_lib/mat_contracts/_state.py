@@ -1,4 +1,4 @@
-"""What the states of contracts that remember much are made of: mappings that share, and chains."""
+"""Tables and chains for contracts with large states: a changed copy shares most of its content with the original."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _BUCKETS: Final = 64
 
 @dataclass(frozen=True, slots=True)
 class PersistentTable:
-    """A mapping that shares most of itself with the one it was made from: a change copies few of many entries."""
+    """An immutable mapping. A changed copy shares most of its entries with the original."""
 
     buckets: FrozenDict = EMPTY
     count: int = 0
@@ -23,9 +23,9 @@ class PersistentTable:
         return self.buckets.get(_bucket(key), EMPTY).get(key)
 
     def put(self, changes: Mapping[str, Any], alive: Callable[[Any], bool] | None = None) -> PersistentTable:
-        """With these entries, and without those that are empty here.
+        """A copy with these entries set; an entry with an empty value is removed.
 
-        With `alive`, entries of the same buckets that can no longer matter are forgotten on the way.
+        With `alive`, entries of the same buckets for which it returns False are removed as well.
         """
         if not changes:
             return self
@@ -62,14 +62,15 @@ def _bucket(key: str) -> str:
 # -- chains -----------------------------------------------------------------------------------------------------------
 
 CHAIN: Final = 32
-"""Links of a chain; a full one is put to the rest."""
+"""Largest number of links of a chain. A full chain is merged into the state that it begins at."""
 PersistentChain: TypeAlias = tuple[Any, ...]
-"""A state that begins with 0, or a link of a short chain that begins there: (its length, the state before, one thing more). So
-a step of which nothing may ever be asked costs next to nothing."""
+"""Either a state, a tuple that begins with 0, or a link: (length of the chain, the state or link before, one more item).
+
+Adding a link is cheap. Most steps are never looked at again, so they are not worth more."""
 
 
 def unchained(state: PersistentChain) -> tuple[PersistentChain, list[Any]]:
-    """The state at which a chain begins, and what came since, oldest first."""
+    """The state that a chain begins at, and the items added since, oldest first."""
     later = []
     while state[0]:
         later.append(state[2])

@@ -5,8 +5,8 @@
         '''No refund of more than `above`. ...'''
         return Contract(id="refund.capped", step=step, repair="ask for approval")
 
-The function states the property, with the id and the repair that it has where nobody says otherwise. `template` gives it what
-all templates take, and enters it in the list.
+The function returns the contract with its default id and repair. `template` adds the options that all templates take, and puts
+the function on the list.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ F = TypeVar("F", bound=Callable[..., Contract])
 
 
 class Options(TypedDict, total=False):
-    """What all templates take: see mat.step_contract. An empty id or repair is the template's own.
+    """The options of all templates; see `mat.step_contract`. An empty id or repair means the template's default.
 
     >>> from mat_contracts.catalogue import Options
     >>> sorted(Options.__annotations__)
@@ -47,7 +47,7 @@ _DEFAULTS: Final[Options] = {"id": "", "severity": "hard", "weight": -1.0, "poli
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Template:
-    """A template of the list. `family` is the module that holds it, such as "retry" or "observation.conduct".
+    """A template on the list. `family` is the module that defines it, such as "retry" or "observation.conduct".
 
     >>> import mat_contracts
     >>> terminates = next(item for item in mat_contracts.templates() if item.name == "terminates")
@@ -61,12 +61,12 @@ class Template:
 
     @property
     def text(self) -> str:
-        """Its docstring."""
+        """The docstring of the template."""
         return inspect.getdoc(self.make) or ""
 
     @property
     def traces(self) -> tuple[str, str]:
-        """The smallest trace that passes and the smallest that fails, each as source that runs and shows the steps blamed."""
+        """The smallest passing and the smallest failing trace, each as runnable source that prints the blamed steps."""
         setup, shown = "", []
         for example in doctest.DocTestParser().get_examples(self.text):
             if example.want:
@@ -77,26 +77,26 @@ class Template:
 
 
 _OWN: Final = ("id", "repair")
-"""Options that every template has a value of its own for."""
-_ENTERED: Final[dict[str, Template]] = {}
+"""Options for which every template has a default of its own."""
+_LISTED: Final[dict[str, Template]] = {}
 
 
 def entered() -> tuple[Template, ...]:
-    """The templates of all modules that were imported, family by family.
+    """The templates of all imported modules, sorted by family and name.
 
     >>> import mat_contracts
     >>> from mat_contracts.catalogue import entered
     >>> "terminates" in [item.name for item in entered()]
     True
     """
-    return tuple(_ENTERED[key] for key in sorted(_ENTERED))
+    return tuple(_LISTED[key] for key in sorted(_LISTED))
 
 
 def template(make: F) -> F:
-    """A function that makes a contract as one that takes id, severity, weight, policy and repair besides its own arguments.
+    """Decorate a function that makes a contract, so that it also takes id, severity, weight, policy and repair.
 
-    It declares `**options: Unpack[Options]`, so that help(), editors and mypy know them, and may read there what was given. A
-    call with a wrong argument is a SpecError that names those there are.
+    The function declares `**options: Unpack[Options]`, so that help(), editors and mypy know these options. They also reach the
+    function itself. A call with a wrong argument raises a SpecError that lists the valid ones.
 
     >>> import mat_contracts  # its templates are decorated so
     >>> mat_contracts.terminates(severity="soft", repair="ask for help").repair
@@ -115,37 +115,38 @@ def template(make: F) -> F:
             try:
                 signature.bind(*arguments, **given)
             except TypeError as error:
-                raise SpecError(what=f"{name}: {error}", fix=f"call {name}{_called(signature)}") from None
+                raise SpecError(what=f"{name}: {error}", fix=f"call {name}{_parameter_text(signature)}") from None
             raise
         changed = {item: value for item, value in given.items() if item in _DEFAULTS and (value or item not in _OWN)}
         if "severity" in changed:
-            changed.setdefault("weight", _DEFAULTS["weight"])  # by its severity
+            changed.setdefault("weight", _DEFAULTS["weight"])  # -1: the weight of the severity
         return replace(contract, **changed) if changed else contract
 
     made.__signature__ = signature  # type: ignore[attr-defined]
     family = make.__module__.removeprefix("mat_contracts.")
-    _ENTERED[f"{family}.{name}"] = Template(name=name, family=family, make=made)
+    _LISTED[f"{family}.{name}"] = Template(name=name, family=family, make=made)
     return cast(F, made)
 
 
 def _signature(make: Callable[..., Contract]) -> inspect.Signature:
-    """The signature of a template, with each option by its name."""
+    """The signature of a template, with the options as parameters instead of `**options`."""
     declared = inspect.signature(make)
     own = [item for item in declared.parameters.values() if item.kind is not inspect.Parameter.VAR_KEYWORD]
     named, hints = inspect.Parameter.KEYWORD_ONLY, Options.__annotations__
     options = [
-        inspect.Parameter(name, named, default=default, annotation=_written(hints[name])) for name, default in _DEFAULTS.items()
+        inspect.Parameter(name, named, default=default, annotation=_annotation_text(hints[name]))
+        for name, default in _DEFAULTS.items()
     ]
     return declared.replace(parameters=[*own, *options])
 
 
-def _written(annotation: Any) -> Any:
-    """An annotation as it stands in the source; a TypedDict keeps its own in a ForwardRef."""
+def _annotation_text(annotation: Any) -> Any:
+    """An annotation as written in the source; a TypedDict wraps it in a ForwardRef."""
     return getattr(annotation, "__forward_arg__", annotation)
 
 
-def _called(signature: inspect.Signature) -> str:
-    """How a template is called, without its options."""
+def _parameter_text(signature: inspect.Signature) -> str:
+    """The parameters of a template as text, without the options."""
     own = [
         item.replace(annotation=inspect.Parameter.empty) for item in signature.parameters.values() if item.name not in _DEFAULTS
     ]
@@ -153,6 +154,7 @@ def _called(signature: inspect.Signature) -> str:
 
 
 def _refuse(name: str, signature: inspect.Signature, unknown: str) -> None:
+    """Raise the SpecError for an unknown argument."""
     own = [item for item in signature.parameters if item not in _DEFAULTS]
     takes = f"it takes {', '.join(own)}; all templates take" if own else "it takes what all templates take,"
     raise SpecError(
