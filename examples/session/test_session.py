@@ -74,7 +74,7 @@ def test_what_the_library_says_of_any_session_holds_of_this_one() -> None:
         _, trace = played(name)
         entries = one_entry_per_attempt("llm", entry="accounting", fields={"type": "llm"})
         assert broken(entries, trace) == (), name
-        garbled = [item.message for item in violations(tool_calls_well_formed(), trace) if "are no object" in item.message]
+        garbled = [item.message for item in violations(tool_calls_well_formed(), trace) if "are not an object" in item.message]
         assert bool(garbled) == (name in ("unreadable arguments", "repaired arguments")), (name, garbled)
 
 

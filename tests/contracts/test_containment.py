@@ -92,7 +92,7 @@ def test_several_faults_that_fail_are_each_blamed_with_their_boundary() -> None:
 
 def test_the_message_says_where_it_was_detected_when_only_the_mitigation_is_missing() -> None:
     (found,) = violations(containment(), trace(SILENT, DETECT, END))
-    assert found.message.endswith("was detected at step 1 and was not mitigated by the end of the trace")
+    assert found.message.endswith("was detected at step 1 (rule verify), and was not mitigated by the end of the trace")
     assert found.witness == (0, 1)
 
 
@@ -109,7 +109,7 @@ def test_it_says_in_which_step_it_was_certain_and_which_rule_detected_it() -> No
     assert found.message.endswith("and was not detected in time, by step 2")
     assert found.witness == (0, 2)
     (found,) = violations(containment(detect_within=2, mitigate_within=1), trace(SILENT, FAILED, IDLE))
-    assert "by the rule verify was detected at step 1 and was not mitigated in time, by step 2" in found.message
+    assert "was detected at step 1 (rule verify), and was not mitigated in time, by step 2" in found.message
     (found,) = violations(containment(), trace(LOUD))
     assert found.message.endswith("gave the agent an error, and was not mitigated by the end of the trace")
 
@@ -120,7 +120,7 @@ def test_it_says_where_the_fault_had_got_to_meanwhile() -> None:
     first, second, third = trace(SILENT, mail, IDLE)
     (found,) = violations(containment(detect_within=2), [first, replace(second, links=(link,)), third])
     assert found.message.endswith(
-        "it had reached, by recorded provenance: step 0 main: tool_call track -> step 1 mailer: tool_call mail (from step#0)"
+        "by recorded provenance it had reached: step 0 main: tool_call track -> step 1 mailer: tool_call mail (from step#0)"
     )
 
 

@@ -60,14 +60,14 @@ def test_results_answer_calls_in_every_shape(shape: str) -> None:
     good = asked(user("hi"), one, result(shape, "c1"), two, result(shape, "c2"), user("go on"))
     assert said(messages_well_formed(), good) == []
     assert said(messages_well_formed(), asked(result(shape, "c9"))) == [
-        "a tool result answers 'c9', which no call before it has"
+        "a tool result answers 'c9', which is not the id of an earlier call"
     ]
     assert said(messages_well_formed(), asked(one)) == ["the call of look has no result"]
     assert said(messages_well_formed(), asked(one, result(shape), result(shape))) == [
-        "look has two results, or one that comes too late"
+        "the call of look has a second or late result"
     ]
     assert said(messages_well_formed(), asked(one, user("well?"), result(shape))) == [
-        "a message follows the call of look before its result", "look has two results, or one that comes too late",
+        "a message follows the call of look before its result", "the call of look has a second or late result",
     ]  # fmt: skip
     assert "two calls have the id 'c1'" in said(messages_well_formed(), asked(one, result(shape), one, result(shape)))
 
@@ -126,13 +126,13 @@ def test_a_custom_tool_takes_any_text(made: Any) -> None:
 def test_the_older_function_call_of_a_chat_message_is_a_call() -> None:
     made = {"role": "assistant", "content": None, "function_call": {"name": "look", "arguments": "{"}}
     assert said(tool_calls_well_formed(tools="pay"), record("model_call", "llm", value=made)) == [
-        "no tool is called 'look'", "the arguments of look are no object: {",
+        "no tool is called 'look'", "the arguments of look are not an object: {",
     ]  # fmt: skip
 
 
 def test_arguments_too_deep_to_parse_are_no_object() -> None:
     (message,) = said(tool_calls_well_formed(), record("model_call", "llm", value=call("chat", arguments="[" * 100_000)))
-    assert message.startswith("the arguments of look are no object: [[[")
+    assert message.startswith("the arguments of look are not an object: [[[")
 
 
 def test_only_the_named_models_are_judged_and_what_was_not_recorded_says_nothing() -> None:
@@ -151,23 +151,23 @@ def test_calls_of_a_reply_are_judged_in_every_shape(shape: str) -> None:
         return record("model_call", "llm", value={"output": list(calls)})
 
     assert said(contract, reply(call(shape, "c1"), call(shape, "c2", {"a": 1}))) == []
-    assert said(contract, reply(call(shape, "c1", "[1]"))) == ["the arguments of look are no object: [1]"]
+    assert said(contract, reply(call(shape, "c1", "[1]"))) == ["the arguments of look are not an object: [1]"]
     assert said(contract, reply(call(shape, "c1", name="dance"))) == ["no tool is called 'dance'"]
     assert said(contract, reply(call(shape, name=""))) == ["a tool call has no name"]
-    assert said(contract, reply(call(shape)), reply(call(shape))) == ["a call of look has an id that an earlier call has"]
+    assert said(contract, reply(call(shape)), reply(call(shape))) == ["a call of look has the id of an earlier call"]
     assert said(contract, reply(call(shape, "c1"), call(shape, ""))) == ["a call of look has no id"]
     assert said(contract, reply(call(shape, ""), call(shape, ""))) == []
 
 
 def test_an_id_is_known_again_many_replies_later() -> None:
     replies = [record("model_call", "llm", value=call("chat", f"c{number}")) for number in (*range(200), 0)]
-    assert said(tool_calls_well_formed(), *replies) == ["a call of look has an id that an earlier call has"]
+    assert said(tool_calls_well_formed(), *replies) == ["a call of look has the id of an earlier call"]
 
 
 def test_a_choice_of_a_chat_completion_is_a_reply() -> None:
     value = {"choices": [{"index": 0, "message": call("chat", arguments="{")}]}
     assert said(tool_calls_well_formed(), record("model_call", "llm", value=value)) == [
-        "the arguments of look are no object: {"
+        "the arguments of look are not an object: {"
     ]
 
 
@@ -182,9 +182,9 @@ def test_a_cut_result_is_known_by_how_it_begins(shape: str) -> None:
     assert found(text[:200] + "\n[Truncated: 790 characters in all]") == []
     assert found("[TRUNCATED] of 790\n\n" + text[:200]) == []
     assert found("see page 2") == []
-    assert found(text[:200]) == ["a result of fetch was cut from 790 characters, and the model is not told"]
-    assert found(text) == ["a result of fetch reached the model with 790 characters, 200 are allowed"]
-    assert found(text + "truncated") == ["a result of fetch reached the model with 799 characters, 200 are allowed"]
+    assert found(text[:200]) == ["a result of fetch was cut from 790 characters without a notice to the model"]
+    assert found(text) == ["a result of fetch reached the model with 790 characters; 200 are allowed"]
+    assert found(text + "truncated") == ["a result of fetch reached the model with 799 characters; 200 are allowed"]
     assert found(text[:200] + " (shortened)", notice="shortened") == []
     assert found(text, tool="search") == []
 
@@ -218,7 +218,7 @@ def test_every_attempt_has_one_entry_even_where_attempts_overlap() -> None:
     read = record("memory_read", "accounting", {"key": "1"})
     assert broken(contract, trace(attempt, attempt, write, call, blocked, read)) == ()
     assert said(contract, attempt) == ["an attempt at llm has no entry"]
-    assert said(contract, write) == ["accounting has an entry that no attempt at llm made"]
+    assert said(contract, write) == ["accounting has an entry without an attempt at llm"]
     assert broken(contract, trace(*[attempt] * 66)) == tuple(range(66))
 
 

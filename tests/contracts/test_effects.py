@@ -243,7 +243,7 @@ REPORT = success_claims_match_effects(report_effects=True)
 def test_an_effect_of_high_impact_must_be_told_and_a_low_one_need_not() -> None:
     paid = act("refund", high=True, order="A1")
     (found,) = violations(REPORT, trace(paid, says("Have a nice day.")))
-    assert (found.message, found.witness) == ("refund had an effect at step 0 that the user was not told of", (0, 1))
+    assert (found.message, found.witness) == ("refund had an effect at step 0 that was not reported to the user", (0, 1))
     assert broken(REPORT, trace(paid, says("I have refunded order A1."))) == ()
     assert broken(REPORT, trace(paid, says("Your refund is on its way."))) == ()
     assert broken(REPORT, trace(act("refund", order="A1"), says("Bye."))) == ()

@@ -158,7 +158,7 @@ def test_keys_are_bounded_like_effects_and_retries_take_no_room() -> None:
 
 
 def test_a_name_of_no_parameter_is_refused() -> None:
-    with pytest.raises(mat.MatError, match="is no parameter"):
+    with pytest.raises(mat.MatError, match="is not a parameter"):
         no_duplicate_effect("refund", idempotency=3)  # type: ignore[arg-type]
 
 

@@ -140,7 +140,7 @@ def test_what_was_never_judged_does_not_count_as_harmless() -> None:
         outcome(LOOK, policies=["other"])
     with pytest.raises(mat.MatError, match="nothing says"):
         outcome(LOOK, policies=())
-    with pytest.raises(mat.MatError, match="no task label"):
+    with pytest.raises(mat.MatError, match="not a task label"):
         outcome(LOOK, label="odd")
     items = trace(LOOK)
     _, outcomes = judge(items, [declared_unsafe({"x": lambda item: 1 / 0 > 1}, id="no_transfer")])

@@ -15,12 +15,12 @@ from mat_contracts._shared import all_of, judged
 from mat_contracts.catalogue import Options, template
 
 _FOLLOWED: Final = 64
-"""Steps of one fault's path that are kept while it is open; what was reached after them is left to the finished run."""
+"""Steps of a fault's path that are kept while the fault is open. The report of the finished run shows the rest."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Open:
-    """A fault that is not contained yet, and what it has reached meanwhile. Neither is ever changed in place."""
+    """A fault that is not contained yet, and what it has reached so far. Neither value is changed in place."""
 
     watch: Watch
     spread: FaultSpread
@@ -28,13 +28,13 @@ class _Open:
 
 @dataclass(frozen=True, slots=True)
 class _Containment:
-    """The fold: one entry for each open fault, none of them older than both windows together."""
+    """The fold. Its state has one entry per open fault, none older than both windows together."""
 
     rules: DetectionRules
 
     @property
     def contains(self) -> bool:
-        """Reports count by the rules of the contract that judges containment, not by those of a contract beside it."""
+        """Marks the contract whose rules the reports use to count faults."""
         return True
 
     def __call__(self, state: tuple[_Open, ...], record: Record) -> tuple[_Open, ...] | Violated:
@@ -47,13 +47,13 @@ class _Containment:
             watch = advance(item.watch, record, rules)
             if watch.mitigated >= 0:
                 continue
-            after = _Open(watch, _followed(item.spread, record, rules))
-            (late if record.step >= watch.deadline(rules) else remaining).append(after)
+            still_open = _Open(watch, _after(item.spread, record, rules))
+            (late if record.step >= watch.deadline(rules) else remaining).append(still_open)
         fault = fault_of(record, rules)
         if fault is not None:
-            remaining.append(_Open(begin(fault, rules), _followed(FaultSpread(fault), record, rules)))
+            remaining.append(_Open(begin(fault, rules), _after(FaultSpread(fault), record, rules)))
         kept = tuple(remaining)
-        return judged([_broken(item, record.step) for item in late], kept) if late else kept
+        return judged([_violation(item, record.step) for item in late], kept) if late else kept
 
 
 @template
@@ -68,20 +68,23 @@ def containment(
 ) -> Contract:
     """Every fault at step t is detected at some t' in [t, t + w], then mitigated at some t'' in [t', t' + w'].
 
-    Eq. 10, A4.2. `rules` says what a fault, a detection and a mitigation is (`DetectionRules` lists all; users add their
-    own). w = `detect_within`, w' = `mitigate_within` (5 and 5 steps), `boundaries` and `alternates`
-    take the place of what `rules` says. In short:
+    w is `detect_within` and w' is `mitigate_within`, both 5 steps by default. `rules` defines fault, detection and mitigation;
+    users can extend it (see `DetectionRules`). `detect_within`, `mitigate_within`, `boundaries` and `alternates` override the
+    fields of `rules` with the same names. In short:
 
     - Fault: an injected effect that changed the call, or an observed error of the other side.
-    - Detection: the error that the agent got, a `mat.detect`, a failed verification or, after an error, a retry. A silent
-      fault (a stale or corrupt reply) is not detected by calling again.
-    - Mitigation: a `mat.mitigate`, a retry, an alternate service, a safe abort; and a new plan, a question to the user, a
-      request for approval or a delegation, where the agent shows that it has noticed.
-    - Any detection in the window serves, and mitigation counts from it; one may be the step of the other. One step serves all
-      faults whose window is open. What is open when the trace is finished is a violation.
+    - Detection: the error that the agent received, a `mat.detect`, a failed verification or, after an error, a retry. Calling
+      again does not detect a silent fault (a stale or corrupt reply).
+    - Mitigation: a `mat.mitigate`, a retry, an alternate service or a safe abort. A new plan, a question to the user, a
+      request for approval or a delegation also counts, if the agent shows that it has noticed the fault.
+    - The mitigation window begins at the detection; any detection in its window counts. One step may be both. One step counts
+      for all faults whose window is open. A fault that is still open when the trace ends is a violation.
 
-    A violation blames the step of the fault. It names the boundary by which the fault entered, where it had got to by recorded
-    provenance, and the step at which the violation was certain (A4.3); the final response is judged by its own contracts.
+    A violation blames the step of the fault. It names the boundary by which the fault entered, what the fault had reached
+    according to recorded provenance, and the step at which the violation was certain. The final response is judged by its own
+    contracts.
+
+    Source: Eq. 10, A4.2, A4.3.
 
     >>> from mat_contracts.traces import broken, record, trace
     >>> failed, again = record("tool_call", "track", error="timeout"), record("tool_call", "track", value="in transit")
@@ -97,22 +100,23 @@ def containment(
     applied = replace(rules, **{name: item for name, item in given.items() if item is not None})
 
     def finish(state: tuple[_Open, ...]) -> Violated | None:
-        return all_of([_broken(item, None) for item in state])
+        return all_of([_violation(item, None) for item in state])
 
     return Contract(
         id="containment.faults", step=_Containment(applied), start=(), finish=finish, obligations=_obligations,
-        repair="recognise the fault (mat.detect, or check the reply) and act on it: retry, use another service, "
+        repair="detect the fault (check the reply, or call mat.detect) and act on it: retry, use another service, "
         "replan, ask, or escalate",
-        text=f"every fault is detected within {applied.detect_within} steps, mitigated within {applied.mitigate_within} more",
+        text=f"every fault is detected within {applied.detect_within} steps mitigated within {applied.mitigate_within} more",
     )  # fmt: skip
 
 
-def _followed(spread: FaultSpread, record: Record, rules: DetectionRules) -> FaultSpread:
+def _after(spread: FaultSpread, record: Record, rules: DetectionRules) -> FaultSpread:
+    """What a fault has reached after one more record."""
     if len(spread.come) >= _FOLLOWED or (spread.come and spread.passes_by(record)):
         return spread
-    after = spread.copy()
-    after.follow(record, rules)
-    return after
+    copy = spread.copy()
+    copy.follow(record, rules)
+    return copy
 
 
 def _obligations(state: tuple[_Open, ...]) -> tuple[Obligation, ...]:
@@ -126,18 +130,18 @@ def _obligations(state: tuple[_Open, ...]) -> tuple[Obligation, ...]:
     )
 
 
-def _broken(item: _Open, step: int | None) -> Violated:
-    """`step`: where it became certain; None where the trace ended before."""
+def _violation(item: _Open, step: int | None) -> Violated:
+    """The violation for a fault. `step` is the step at which it became certain, None for the end of the trace."""
     watch, fault = item.watch, item.watch.fault
     when = "by the end of the trace" if step is None else f"in time, by step {step}"
     if watch.detected < 0:
-        said = f"{fault.entered} and was not detected {when}"
+        message = f"{fault.entered} and was not detected {when}"
     elif watch.noticed:
-        said = f"{fault.entered}, by the rule {watch.by} was detected at step {watch.detected} and was not mitigated {when}"
+        message = f"{fault.entered}, was detected at step {watch.detected} (rule {watch.by}), and was not mitigated {when}"
     else:
-        said = f"{fault.entered}, gave the agent an error, and was not mitigated {when}"
+        message = f"{fault.entered}, gave the agent an error, and was not mitigated {when}"
     hops = [hop for hop, _ in item.spread.come.values()]
     if len(hops) > 1:
-        said += f"; it had reached, by recorded provenance: {way(hops)}"
+        message += f"; by recorded provenance it had reached: {way(hops)}"
     steps = [fault.step, *([watch.detected] if watch.noticed else []), *([] if step is None else [step])]
-    return Violated(said, step=fault.step, witness=tuple(dict.fromkeys(steps)), instance=fault.site)
+    return Violated(message, step=fault.step, witness=tuple(dict.fromkeys(steps)), instance=fault.site)

@@ -1,8 +1,8 @@
-"""Conversations with a model: messages and tool calls are well-formed, what was cut says so, turns and entries are counted.
+"""Conversations with a model: messages and tool calls are well-formed, cut results are marked, turns and entries are counted.
 
-Read are the messages that a model call was given (its argument `messages`, `input` or `contents`, which
-`mat.model(record="keep")` records) and its reply, as OpenAI's chat and responses, Anthropic's messages and OpenTelemetry's
-spans have them. A call whose messages were hashed or left out says nothing.
+The templates read the messages of a model call (its argument `messages`, `input` or `contents`, which
+`mat.model(record="keep")` records) and its reply, in the formats of OpenAI's chat and responses, Anthropic's messages and
+OpenTelemetry's spans. They ignore calls whose messages were hashed or not recorded.
 """
 
 from __future__ import annotations
@@ -16,30 +16,30 @@ from mat.core.errors import SpecError
 from mat.core.record import ActionKind, Record
 from mat.core.value import EMPTY, FrozenDict
 from mat.monitor.contract import Contract, Violated
-from mat_contracts._shared import count_of, judged, label, names_of
+from mat_contracts._shared import count_of, cut, judged, label, label_of, names_of, names_or_all
 from mat_contracts.catalogue import Options, template
 
 ToolNames: TypeAlias = str | Iterable[str]
 _MODEL: Final[frozenset[ActionKind]] = frozenset(("model_call",))
 _MESSAGES: Final = ("messages", "input", "contents")
 _CONTINUED: Final = ("previous_response_id", "conversation")
-"""Arguments by which a request continues what the provider keeps: the calls before it are not in its messages."""
+"""Arguments of a request that continues a conversation stored by the provider. Its messages do not hold the earlier calls."""
 _RESULT_FIELDS: Final = ("output", "value", "content", "response", "result")
 _NAMED_CALLS: Final = ("tool_use", "function_call", "tool_call")
 _CLIENT_CALLS: Final = ("computer_call", "local_shell_call", "shell_call", "apply_patch_call")
-"""Items that ask the client to run a tool of the provider's: the tool's name is in the type."""
+"""Items that ask the client to run a tool defined by the provider. The type holds the tool's name."""
 _PREFIX: Final = 64
-"""Characters by which a result is known again where it was cut."""
+"""First characters by which a result is recognized after it was cut."""
 _NOTICE: Final = 256
-"""Characters that a notice may take, in front of what is left of a result or behind it."""
+"""Characters that a notice may add before or after a cut result."""
 _REMEMBERED: Final = 64
-"""Large results, and attempts without an entry, that are kept; the oldest are let go."""
+"""Large results, and attempts without an entry, that are remembered, the latest ones."""
 _IDS: Final = 256
-"""Ids of calls that are kept; the oldest are let go."""
+"""Ids of calls that are remembered, the latest ones."""
 
 
 class _Call(NamedTuple):
-    """A tool call that a model asked for. `arguments` as they stand there: an object, or a text."""
+    """A tool call that a model asked for. `arguments` are as recorded: an object or a text."""
 
     id: str
     name: str
@@ -47,7 +47,7 @@ class _Call(NamedTuple):
 
 
 class _Result(NamedTuple):
-    """What a model was told of a tool call."""
+    """The result of a tool call, as given to a model."""
 
     id: str
     text: str
@@ -55,11 +55,11 @@ class _Result(NamedTuple):
 
 @template
 def messages_well_formed(model: ToolNames | None = None, **options: Unpack[Options]) -> Contract:
-    """In what a model is given, every tool result answers one earlier call, no call is left open, and ids occur once.
+    """In the messages given to a model, every tool result answers one earlier call, every call has a result, ids are unique.
 
-    A request that breaks this is refused by most providers, or answered as if the tool had never run. `model`: the ports that
-    count, all by default. A call is left open where a message that is no result follows before its result. A request with
-    `previous_response_id` or `conversation` may answer calls that the provider keeps.
+    Most providers refuse a request that breaks this, or answer as if the tool had never run. `model` names the model ports to
+    check, all by default. The result of a call must come before the next message that is not a result. A request with
+    `previous_response_id` or `conversation` may answer calls that are stored by the provider.
 
     >>> from mat_contracts.traces import broken, record, trace
     >>> call = {"role": "assistant", "tool_calls": [{"id": "c1", "function": {"name": "look", "arguments": "{}"}}]}
@@ -69,19 +69,19 @@ def messages_well_formed(model: ToolNames | None = None, **options: Unpack[Optio
     >>> broken(messages_well_formed(), trace(record("model_call", "llm", {"messages": [result]})))
     (0,)
     """
-    models = _ports(model, "model")
+    models = names_or_all(model, "model")
 
     def step(state: None, record: Record) -> Violated | None:
-        messages = _given(record)
+        messages = _messages(record)
         if messages is None or (models is not None and record.action.name not in models):
             return state
         is_continued = any(record.action.arguments.get(name) for name in _CONTINUED)
         found = _problems(messages, is_continued=is_continued)
-        return judged([Violated(said, instance=id, wanted=wanted) for said, id, wanted in found], state)
+        return judged([Violated(message, instance=id, wanted=wanted) for message, id, wanted in found], state)
 
     return Contract(
-        id=f"{_named(models)}.messages_well_formed", step=step, kinds=_MODEL,
-        repair="keep each tool result with its call, answer every call before the next message, and give each call its own id",
+        id=f"{label_of(models)}.messages_well_formed", step=step, kinds=_MODEL,
+        repair="keep each tool result with its call, answer calls before the next message, and give each call a unique id",
         text="each tool result that a model is given answers one call, and each call has one result",
     )  # fmt: skip
 
@@ -90,11 +90,11 @@ def messages_well_formed(model: ToolNames | None = None, **options: Unpack[Optio
 def tool_calls_well_formed(
     model: ToolNames | None = None, *, tools: ToolNames | None = None, **options: Unpack[Options]
 ) -> Contract:
-    """Each tool call that a model asks for has a name, arguments that are an object, and an id that no call had before.
+    """Each tool call that a model asks for has a name, arguments that are an object, and an id that no earlier call has.
 
-    Arguments that stand as text are parsed as JSON; a custom tool takes any text. `tools`: the names that exist; any other is a
-    violation. A tool of the provider's that the client runs has the name of its type, such as "shell". Calls without ids are
-    told apart by their order and need none, except where others of the reply have them.
+    `model` names the model ports to check, all by default. `tools` names the existing tools; a call of any other name is a
+    violation. Arguments in text form are parsed as JSON; a custom tool takes any text. A tool that the provider defines and the
+    client runs is named after its type, such as "shell". Ids may be missing if no call of the reply has one.
 
     >>> from mat_contracts.traces import broken, record, trace
     >>> def asks(text): return record("model_call", "llm", value={"tool_calls": [{"name": "look", "arguments": text}]})
@@ -103,7 +103,7 @@ def tool_calls_well_formed(
     >>> broken(tool_calls_well_formed(tools="look"), trace(asks('{"order": ')))
     (0,)
     """
-    models, known = _ports(model, "model"), None if tools is None else names_of(tools, "tools")
+    models, known = names_or_all(model, "model"), names_or_all(tools, "tools")
 
     def step(seen: tuple[tuple[str, str], ...], record: Record) -> tuple[tuple[str, str], ...] | Violated:
         if models is not None and record.action.name not in models:
@@ -112,25 +112,27 @@ def tool_calls_well_formed(
         found: list[Violated] = []
         has_ids = any(call.id for call in calls)
         for call in calls:
-            who = call.id or call.name
+            instance = call.id or call.name
             if not call.name:
-                found.append(Violated("a tool call has no name", instance=who, wanted="the name of a tool"))
+                found.append(Violated("a tool call has no name", instance=instance, wanted="the name of a tool"))
             elif known is not None and call.name not in known:
-                found.append(Violated(f"no tool is called {call.name!r}", instance=who, wanted=f"one of {', '.join(known)}"))
+                found.append(
+                    Violated(f"no tool is called {call.name!r}", instance=instance, wanted=f"one of {', '.join(known)}")
+                )
             if not _is_object(call.arguments):
-                said = f"the arguments of {call.name or 'a call'} are no object: {_short(call.arguments)}"
-                found.append(Violated(said, instance=who, wanted="a JSON object"))
+                message = f"the arguments of {call.name or 'a call'} are not an object: {_excerpt(call.arguments)}"
+                found.append(Violated(message, instance=instance, wanted="a JSON object"))
             if has_ids and (not call.id or (record.agent, call.id) in seen):
-                said = f"a call of {call.name} has {'an id that an earlier call has' if call.id else 'no id'}"
-                found.append(Violated(said, instance=who, wanted="an id of its own"))
+                message = f"a call of {call.name} has {'the id of an earlier call' if call.id else 'no id'}"
+                found.append(Violated(message, instance=instance, wanted="a unique id"))
             elif call.id:
                 seen = (*seen, (record.agent, call.id))[-_IDS:]
         return judged(found, seen)
 
     return Contract(
-        id=f"{_named(models)}.tool_calls_well_formed", step=step, start=(), kinds=_MODEL,
-        repair="refuse the reply and tell the model what is wrong with the call, instead of running something like it",
-        text="each tool call that a model asks for has a name, arguments that are an object, and an id of its own",
+        id=f"{label_of(models)}.tool_calls_well_formed", step=step, start=(), kinds=_MODEL,
+        repair="reject the reply and tell the model what is wrong with the call; do not guess what it meant and run that",
+        text="each tool call that a model asks for has a name, arguments that are an object, and a unique id",
     )  # fmt: skip
 
 
@@ -138,10 +140,10 @@ def tool_calls_well_formed(
 def truncation_noticed(
     tool: ToolNames | None = None, *, limit: int, notice: str = "truncated", **options: Unpack[Options]
 ) -> Contract:
-    """A tool result above `limit` characters reaches a model cut, and with a notice: the model knows that there was more.
+    """A tool result of more than `limit` characters is cut before a model gets it, with a notice that says so.
 
-    What a model is given is matched with the tool's own result by its first characters. Where it is cut, `notice` stands in it
-    (in upper or lower case), in at most 256 characters more than `limit`. `tool`: the tools that count, all by default.
+    The result that a model gets is recognized by its first characters. If it is cut, it must contain `notice` (in upper or
+    lower case) and have at most 256 characters more than `limit`. `tool` names the tools to check, all by default.
 
     >>> from mat_contracts.traces import broken, record, trace
     >>> def told(text): return record("model_call", "llm", {"messages": [{"role": "tool", "content": text}]})
@@ -153,8 +155,8 @@ def truncation_noticed(
     """
     count_of(limit, "limit", least=_PREFIX)
     if not isinstance(notice, str) or not notice:
-        raise SpecError(what=f"notice={notice!r} is no text", fix="give words that stand in the notice, such as 'truncated'")
-    tools, mark = _ports(tool, "tool"), notice.casefold()
+        raise SpecError(what=f"notice={notice!r} is not a text", fix="give words of the notice, such as 'truncated'")
+    tools, mark = names_or_all(tool, "tool"), notice.casefold()
 
     def step(large: FrozenDict, record: Record) -> FrozenDict | Violated:
         if record.action.kind == "tool_call":
@@ -164,35 +166,35 @@ def truncation_noticed(
             kept = {key: item for key, item in large.items() if key != text[:_PREFIX]}
             return FrozenDict({**dict(list(kept.items())[1 - _REMEMBERED :]), text[:_PREFIX]: (record.action.name, len(text))})
         found = []
-        for part in _parts(list(_given(record) or ())) if large else ():
+        for part in _parts(list(_messages(record) or ())) if large else ():
             if not isinstance(part, _Result):
                 continue
             start = next((key for key in large if key in part.text), None)
             if start is None:
                 continue
             name, size = large[start]
-            is_told = mark in part.text.casefold()
-            if len(part.text) > limit + _NOTICE or (not is_told and len(part.text) >= size):
-                said = f"a result of {name} reached the model with {len(part.text)} characters, {limit} are allowed"
-                found.append(Violated(said, instance=part.id or name, wanted=f"its first {limit} characters and a notice"))
-            elif not is_told:
-                said = f"a result of {name} was cut from {size} characters, and the model is not told"
-                found.append(Violated(said, instance=part.id or name, wanted=f"a notice with {notice!r} in it"))
+            has_notice = mark in part.text.casefold()
+            if len(part.text) > limit + _NOTICE or (not has_notice and len(part.text) >= size):
+                message = f"a result of {name} reached the model with {len(part.text)} characters; {limit} are allowed"
+                found.append(Violated(message, instance=part.id or name, wanted=f"its first {limit} characters and a notice"))
+            elif not has_notice:
+                message = f"a result of {name} was cut from {size} characters without a notice to the model"
+                found.append(Violated(message, instance=part.id or name, wanted=f"a notice that contains {notice!r}"))
         return judged(found, large)
 
     return Contract(
-        id=f"{_named(tools)}.truncation_noticed", step=step, start=EMPTY, kinds=_MODEL | {"tool_call"},
-        repair=f"cut what is longer than {limit} characters, and say so in the text that the model gets",
-        text=f"a tool result above {limit} characters reaches a model cut, and with a notice",
+        id=f"{label_of(tools)}.truncation_noticed", step=step, start=EMPTY, kinds=_MODEL | {"tool_call"},
+        repair=f"cut results longer than {limit} characters, and say so in the text that the model gets",
+        text=f"a tool result of more than {limit} characters is cut, with a notice to the model",
     )  # fmt: skip
 
 
 @template
 def turns_bounded(turns: int, *, model: ToolNames | None = None, **options: Unpack[Options]) -> Contract:
-    """An agent takes at most `turns` turns: answered model calls. An attempt that failed is no turn, and may be repeated.
+    """An agent takes at most `turns` turns. A turn is an answered model call; a failed call is no turn and may be repeated.
 
-    It failed where it raised, was cancelled, or its reply has an `error`. Each model call after the last turn is a violation.
-    `model`: the ports that count, all by default.
+    A call failed if it raised, was cancelled, or its reply has an `error`. Each model call after the last turn is a violation.
+    `model` names the model ports to count, all by default.
 
     >>> from mat_contracts.traces import broken, record, trace
     >>> failed, reply = record("model_call", "llm", error="timeout"), record("model_call", "llm", value="hello")
@@ -202,21 +204,21 @@ def turns_bounded(turns: int, *, model: ToolNames | None = None, **options: Unpa
     (1,)
     """
     count_of(turns, "turns", least=1)
-    models = _ports(model, "model")
+    models = names_or_all(model, "model")
 
     def step(taken: FrozenDict, record: Record) -> FrozenDict | Violated:
         if models is not None and record.action.name not in models:
             return taken
         before = taken.get(record.agent, 0)
-        new = FrozenDict({**taken, record.agent: min(before + _answered(record), turns)})
+        new = FrozenDict({**taken, record.agent: min(before + _is_answered(record), turns)})
         if before < turns:
             return new
-        said = f"{record.agent} asks {record.action.name} again after {turns} {'turn' if turns == 1 else 'turns'}"
-        return Violated(said, state=new, instance=record.agent, wanted=f"no request after turn {turns}")
+        message = f"{record.agent} calls {record.action.name} again after {turns} {'turn' if turns == 1 else 'turns'}"
+        return Violated(message, state=new, instance=record.agent, wanted=f"no model call after turn {turns}")
 
     return Contract(
-        id=f"{_named(models)}.turns_bounded", step=step, start=EMPTY, kinds=_MODEL,
-        repair="end with what there is once the last turn is taken, and tell the model before it",
+        id=f"{label_of(models)}.turns_bounded", step=step, start=EMPTY, kinds=_MODEL,
+        repair="end with the results so far after the last turn, and tell the model beforehand which turn is its last",
         text=f"an agent takes at most {turns} turns",
     )  # fmt: skip
 
@@ -225,12 +227,12 @@ def turns_bounded(turns: int, *, model: ToolNames | None = None, **options: Unpa
 def one_entry_per_attempt(
     port: ToolNames, *, entry: ToolNames, fields: Mapping[str, Any] = EMPTY, **options: Unpack[Options]
 ) -> Contract:
-    """Each attempt at a port, failed ones included, is followed by exactly one entry, and no entry stands without one.
+    """Each attempt at a port, failed or not, is followed by exactly one entry, and each entry belongs to an attempt.
 
-    For accounts, logs and audits: `port` names the calls, `entry` the memories or tools that entries are written to. Of a
-    memory that holds other entries, too, those count whose value has these `fields`. A blocked call is no attempt. Attempts may
-    overlap: an entry belongs to the oldest that is still without one. An attempt without an entry is a violation when the trace
-    ends, or when 64 more are waiting.
+    This checks accounts, logs and audits. `port` names the calls. `entry` names the memories or tools that entries are written
+    to; with `fields`, only values with these fields count as entries. A blocked call is no attempt. Attempts may overlap: an
+    entry belongs to the oldest attempt that has none yet. An attempt without an entry is a violation when the trace ends, or
+    when 64 later ones wait for theirs.
 
     >>> from mat_contracts.traces import broken, record, trace
     >>> failed, entry = record("model_call", "llm", error="timeout"), record("memory_write", "accounting", {"key": "1"})
@@ -241,68 +243,61 @@ def one_entry_per_attempt(
     """
     ports, entries = frozenset(names_of(port, "port")), frozenset(names_of(entry, "entry"))
     if ports & entries:
-        raise SpecError(what=f"port= and entry= both name {label(sorted(ports & entries))}", fix="name two things")
-    said = label(sorted(ports))
+        raise SpecError(what=f"port= and entry= both name {label(sorted(ports & entries))}", fix="give them different names")
+    subject = label(sorted(ports))
 
     def wanted(value: Any) -> bool:
         return not fields or (isinstance(value, Mapping) and all(value.get(name) == item for name, item in fields.items()))
 
-    def forgotten(at: int) -> Violated:
-        return Violated(f"an attempt at {said} has no entry", step=at, witness=(at,), wanted="one entry per attempt")
+    def without_entry(at: int) -> Violated:
+        return Violated(f"an attempt at {subject} has no entry", step=at, witness=(at,), wanted="one entry per attempt")
 
     def step(open_: tuple[int, ...], record: Record) -> tuple[int, ...] | Violated:
         if record.action.name in ports and not record.blocked:
             new = (*open_, record.step)
-            return new if len(new) <= _REMEMBERED else replace(forgotten(new[0]), state=new[1:])
+            return new if len(new) <= _REMEMBERED else replace(without_entry(new[0]), state=new[1:])
         if record.action.name not in entries or record.action.kind == "memory_read" or record.observation.error is not None:
             return open_
         if not wanted(record.action.arguments.get("value", record.action.arguments)):
             return open_
         if open_:
             return open_[1:]
-        return Violated(f"{record.action.name} has an entry that no attempt at {said} made", wanted="one entry per attempt")
+        return Violated(f"{record.action.name} has an entry without an attempt at {subject}", wanted="one entry per attempt")
 
     def finish(open_: tuple[int, ...]) -> Violated | None:
-        return judged([forgotten(at) for at in open_], None)
+        return judged([without_entry(at) for at in open_], None)
 
     return Contract(
-        id=f"{said}.one_entry_per_attempt", step=step, start=(), finish=finish,
-        repair=f"write the entry where {said} is called, once, whatever comes of the call",
-        text=f"each attempt at {said} has exactly one entry",
+        id=f"{subject}.one_entry_per_attempt", step=step, start=(), finish=finish,
+        repair=f"write one entry wherever {subject} is called, whether or not the call succeeds",
+        text=f"each attempt at {subject} has exactly one entry",
     )  # fmt: skip
 
 
 # -- reading messages -------------------------------------------------------------------------------------------------
 
 
-def _ports(given: ToolNames | None, what: str) -> tuple[str, ...] | None:
-    return None if given is None else names_of(given, what)
-
-
-def _named(ports: tuple[str, ...] | None) -> str:
-    return "any" if ports is None else label(ports)
-
-
-def _answered(record: Record) -> bool:
+def _is_answered(record: Record) -> bool:
+    """Whether a model call was answered: it raised no error, was not cancelled, and its reply has no `error`."""
     seen = record.observation
     return seen.error is None and not seen.cancelled and not (isinstance(seen.value, Mapping) and seen.value.get("error"))
 
 
-def _given(record: Record) -> Iterable[Any] | None:
-    """The messages that a model call was given; None where they are not recorded."""
+def _messages(record: Record) -> Iterable[Any] | None:
+    """The messages of a model call; None if they are not recorded."""
     arguments = record.action.arguments
     found = next((arguments[name] for name in _MESSAGES if name in arguments), None)
     return found if isinstance(found, list | tuple) else None
 
 
 def _problems(messages: Iterable[Any], *, is_continued: bool) -> Iterator[tuple[str, str, str]]:
-    """(what is wrong, the id, what was wanted) of the messages of one request."""
+    """(what is wrong, the id of the call, what was wanted) for each problem in the messages of one request."""
     asked: dict[str, str] = {}
     waiting: dict[str, str] = {}
     for message in messages:
         parts = list(_parts(message))
         results = [part for part in parts if isinstance(part, _Result)]
-        if not results and _speaks(message):
+        if not results and _is_message(message):
             for id, name in waiting.items():
                 yield f"a message follows the call of {name} before its result", id, f"the result of {name} first"
             waiting = {}
@@ -313,28 +308,28 @@ def _problems(messages: Iterable[Any], *, is_continued: bool) -> Iterator[tuple[
                 if is_continued:
                     continue
                 yield (
-                    f"a tool result answers {result.id!r}, which no call before it has",
+                    f"a tool result answers {result.id!r}, which is not the id of an earlier call",
                     result.id,
                     "a result of an earlier call",
                 )
             elif waiting.pop(result.id, None) is None:
-                yield f"{asked[result.id]} has two results, or one that comes too late", result.id, "one result for each call"
+                yield f"the call of {asked[result.id]} has a second or late result", result.id, "one result per call"
         for part in parts:
             if isinstance(part, _Call) and part.id:
                 if part.id in asked:
-                    yield f"two calls have the id {part.id!r}", part.id, "an id of its own"
+                    yield f"two calls have the id {part.id!r}", part.id, "a unique id"
                 asked[part.id] = waiting[part.id] = part.name
     for id, name in waiting.items():
         yield f"the call of {name} has no result", id, f"the result of {name}"
 
 
-def _speaks(message: Any) -> bool:
-    """Whether an entry is a message rather than a call or a thought between messages (items of the responses API)."""
+def _is_message(message: Any) -> bool:
+    """Whether an item is a message. Items of the responses API may also be calls or reasoning."""
     return isinstance(message, Mapping) and (message.get("type", "message") == "message")
 
 
 def _parts(value: Any) -> Iterator[_Call | _Result]:
-    """The tool calls and results in a message, in a list of messages, or in a reply."""
+    """The tool calls and results in a message, a list of messages, or a reply."""
     if isinstance(value, list | tuple):
         for item in value:
             yield from _parts(item)
@@ -364,7 +359,7 @@ def _parts(value: Any) -> Iterator[_Call | _Result]:
 
 
 def _chat_call(call: Mapping[str, Any]) -> _Call:
-    """A call of a chat message: a function, or a custom tool, which takes one text."""
+    """A call in a chat message: of a function, or of a custom tool, which takes one text."""
     id, function, custom = str(call.get("id") or ""), call.get("function"), call.get("custom")
     if isinstance(custom, Mapping):
         return _Call(id, str(custom.get("name") or ""), {"input": custom.get("input")})
@@ -373,7 +368,7 @@ def _chat_call(call: Mapping[str, Any]) -> _Call:
 
 
 def _text(content: Any) -> str:
-    """A content as one text: itself, the texts of its parts, or JSON."""
+    """Message content as one text: the string itself, the texts of its parts, or JSON."""
     if content is None or isinstance(content, str):
         return content or ""
     if isinstance(content, list | tuple) and all(isinstance(part, Mapping) and "text" in part for part in content):
@@ -382,6 +377,7 @@ def _text(content: Any) -> str:
 
 
 def _is_object(arguments: Any) -> bool:
+    """Whether arguments are an object, as a value or as JSON text."""
     if isinstance(arguments, str):
         try:
             arguments = json.loads(arguments) if arguments.strip() else {}
@@ -390,6 +386,5 @@ def _is_object(arguments: Any) -> bool:
     return arguments is None or isinstance(arguments, Mapping)
 
 
-def _short(value: object) -> str:
-    text = value if isinstance(value, str) else repr(value)
-    return text if len(text) <= 60 else f"{text[:57]}..."
+def _excerpt(value: object) -> str:
+    return cut(value if isinstance(value, str) else repr(value))

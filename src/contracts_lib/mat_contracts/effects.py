@@ -1,4 +1,4 @@
-"""Said and done (F2): what an agent tells the user it did is in the ledger of effected actions, and the other way round."""
+"""Success claims (F2): what an agent says it did is in the ledger of effected actions, and effects are reported."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ from mat_contracts.catalogue import Options, template
 from mat_contracts.support import EVIDENCE_CHARS, content_words, is_long, leaves, stem
 
 LEDGER: Final = 128
-"""Actions one contract remembers, the latest ones, done or tried. What older ones did can be claimed, and is then unknown."""
+"""Latest actions that one contract remembers, done or tried. A claim that only an older one can support is unknown."""
 READ: Final = 64
-"""Replies of reading actions one contract remembers: "order 17 was cancelled" may tell what was read."""
+"""Latest replies of reading actions that one contract remembers: "order 17 was cancelled" may report what was read."""
 
 _VERBS: Final = """
 activate: enable
@@ -109,7 +109,7 @@ LIGHT: Final = (
     "process", "complete", "finalize", "finalise", "initiate", "execute", "perform", "make", "issue", "submit", "confirm",
     "handle", "place", "file",
 )  # fmt: skip
-"""Verbs that leave it to a noun to say what was done: "the refund was processed"."""
+"""Verbs whose noun says what was done: "the refund was processed"."""
 NOUNS: Final[Mapping[str, str]] = {
     "refund": "refund", "reimbursement": "reimburse", "cancellation": "cancel", "booking": "book", "reservation": "reserve",
     "payment": "pay", "transfer": "transfer", "update": "update", "change": "change", "modification": "modify",
@@ -134,9 +134,9 @@ _READ_KINDS: Final[frozenset[ActionKind]] = frozenset(("retrieval", "memory_read
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SuccessClaim:
-    """That something was done. `text` says it; `verb` is what; `names` are the ids and addresses it names, `amounts` its sums.
+    """A statement that something was done, with its `text`, `verb`, the ids and addresses in it (`names`) and its `amounts`.
 
-    `own`: the speaker did it ("I cancelled"). Otherwise ("order 17 is cancelled") it may also tell what was read.
+    `own` means that the speaker did it ("I cancelled"). Otherwise ("order 17 is cancelled") it may also report what was read.
     """
 
     text: str
@@ -250,18 +250,18 @@ def success_claims_match_effects(
         books = _books(state)
         problems, unknown = _unmatched(claims, books, record, table)
         count, first = books.unknown
-        owed = tuple(entry for entry in books.owed if not _is_told(entry, books, text))
+        owed = tuple(entry for entry in books.owed if not _is_reported(entry, books, text))
         new = books._replace(unknown=(count + unknown, record.step if unknown and not count else first), owed=owed)
         if kind == "final_response":
-            problems += [_untold(entry, record.step) for entry in owed]
+            problems += [_unreported(entry, record.step) for entry in owed]
             new = new._replace(owed=())
         return judged(problems, (0, new))
 
     return Contract(
         id="claims.match_effects", step=step, start=(0, _Books()), finish=_finish, obligations=_obligations,
         kinds=_LEDGER_KINDS | _READ_KINDS | watched,
-        repair="say what was done only after the call has confirmed it; say what failed, or what is not known",
-        text="what the user is told was done, was done",
+        repair="report an action as done only after the call has confirmed it; report what failed or is unknown",
+        text="every action reported to the user as done was done",
     )  # fmt: skip
 
 
@@ -274,7 +274,7 @@ def _finish(state: PersistentChain) -> Violated | None:
             what=f"{count} claims of success may rest on actions no longer remembered, the first at step {first}",
             why=f"a contract remembers {LEDGER} actions", fix="judge shorter episodes",
         )  # fmt: skip
-    return all_of([_untold(entry, entry.step) for entry in books.owed])
+    return all_of([_unreported(entry, entry.step) for entry in books.owed])
 
 
 def _obligations(state: PersistentChain) -> tuple[Obligation, ...]:
@@ -310,7 +310,7 @@ def _recorded(state: PersistentChain, record: Record, report_effects: bool) -> P
 
 
 def _books(state: PersistentChain) -> _Books:
-    """The books with all actions of a state entered."""
+    """The books after entering all actions of a state."""
     (_, books), later = unchained(state)
     return _entered(books, later) if later else books
 
@@ -527,7 +527,7 @@ def _problem(claim: SuccessClaim, same: Sequence[_Entry], done: Sequence[_Entry]
     return Violated(f"{claim.text!r}: {why}", witness=witness, instance=instance, wanted=wanted)
 
 
-def _is_told(entry: _Entry, books: _Books, text: str) -> bool:
+def _is_reported(entry: _Entry, books: _Books, text: str) -> bool:
     """Whether a text speaks of an effect: by its verb or noun and, where the tool did more than one thing, by what it names."""
     said = content_words(text)
     doing = {word for verb in VERBS if stem(verb) in entry.words for word in map(stem, (verb, *VERBS[verb].split()))}
@@ -547,9 +547,9 @@ def _is_told(entry: _Entry, books: _Books, text: str) -> bool:
     return not own or not own.isdisjoint(told) or any(token in text.casefold() for token in own if len(token) > 3)
 
 
-def _untold(entry: _Entry, step: int) -> Violated:
+def _unreported(entry: _Entry, step: int) -> Violated:
     return Violated(
-        f"{entry.tool} had an effect at step {entry.step} that the user was not told of", step=step,
+        f"{entry.tool} had an effect at step {entry.step} that was not reported to the user", step=step,
         witness=tuple(sorted({entry.step, step})), instance=f"{entry.tool}@{entry.step}",
         wanted=f"a message or final response after step {entry.step} that says so",
         repair=f"tell the user what {entry.tool} did",

@@ -1,4 +1,4 @@
-"""Idempotency: what is meant to happen once happens once, whatever was lost on the way."""
+"""Idempotency: an effect that is meant to happen once happens once, even if a reply was lost."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from mat_contracts.catalogue import Options, template
 
 EffectKey: TypeAlias = str | Iterable[str] | Callable[[Mapping[str, Any]], Any]
 EFFECTS: Final = 1_000
-"""Different effects one contract remembers: as many as a run has steps by default. Past it the contract is unknown."""
+"""Different effects that one contract remembers: as many as a run has steps by default. With more it is unknown."""
 FEW: Final = 32
-"""Effects that are put beside the others before they are joined with them: joining copies all of them."""
+"""Latest effects that are kept in a table of their own, because merging them with the others copies all."""
 _PARTS: Final = 8
 _CHARS: Final = 64
 _HUGE: Final = 1 << 64
@@ -32,17 +32,17 @@ def no_duplicate_effect(
     idempotency: str = "",
     **options: Unpack[Options],
 ) -> Contract:
-    """The same effect, a tool with the same key arguments, is done at most once.
+    """The same effect, a call of `tool` with the same key arguments, happens at most once.
 
-    `key` names the arguments that make two effects the same (by default all), or computes that from the arguments. Done
-    means `effected` is "yes"; a call whose port ran more than once did it more than once. Where it is "unknown" (the
-    port failed midway) nothing is held against the agent, but a later violation says so. A proposed call counts as done,
-    so that `policy="block"` stops the second one.
+    `key` names the arguments that identify an effect (by default all), or is a function of the arguments that returns a value
+    to compare. An effect happened if `effected` is "yes"; a call whose port ran more than once had its effect more than once.
+    If `effected` is "unknown" (the port failed midway) the call breaks nothing, but a later violation mentions it. A proposed
+    call counts as an effect, so that `policy="block"` stops the second one.
 
-    `idempotency` names the parameter by which the service recognises a retry. Calls with one idempotency key are one effect,
-    however often they are sent; the same key with other arguments breaks the contract, because the service drops the second
-    call or takes it for the first. A call without a key, or with a new one, is a new effect: a second one where the first
-    was done is a violation, and so is one where the first may have been done.
+    `idempotency` names the parameter by which the service recognizes a retry. Calls with one idempotency key are one effect,
+    however often they are sent. The same key with other arguments breaks the contract, because the service drops the second
+    call or takes it for the first. A call without a key, or with a new one, is a new effect: it breaks the contract if the same
+    effect happened, or may have happened, before.
 
     >>> from mat_contracts.traces import broken, record, trace
     >>> refund = record("tool_call", "refund", {"order": "A1", "amount": 5}, effect="write")
@@ -53,16 +53,16 @@ def no_duplicate_effect(
     (1,)
     """
     tools = names_of(tool, "tool")
-    said_tools = label(tools)
+    tool_names = label(tools)
     key_of = _key(key)
     if not isinstance(idempotency, str):
-        raise SpecError(what=f"idempotency={idempotency!r} is no parameter", fix="give the name of the parameter")
+        raise SpecError(what=f"idempotency={idempotency!r} is not a parameter", fix="give the name of the parameter")
     if idempotency:
         return Contract(
-            id=f"{said_tools}.no_duplicate_effect", step=_keyed(tools, key_of, idempotency, whole=key is None),
+            id=f"{tool_names}.no_duplicate_effect", step=_keyed(tools, key_of, idempotency, whole=key is None),
             start=_KEYED, kinds=TOOL_CALLS,
-            repair=f"send a retry of {said_tools} with the key of the first call, any other call with a new one",
-            text=f"{said_tools} has the same effect at most once; {idempotency} tells a retry",
+            repair=f"send a retry of {tool_names} with the key of the first call, and any other call with a new key",
+            text=f"{tool_names} has the same effect at most once; {idempotency} identifies a retry",
         )  # fmt: skip
 
     def step(state: _Table, record: Record) -> _Table | Violated:
@@ -71,7 +71,7 @@ def no_duplicate_effect(
             return state
         made = key_of(let_through(record))
         effect = _effect(name, made)
-        done, unsure = _had(state, effect) or (-1, -1)
+        done, unsure = _lookup(state, effect) or (-1, -1)
         if record.effected == "unknown" and record.invoked == 1:
             return _put(state, effect, (done, record.step if unsure < 0 else unsure))
         new = _put(state, effect, (record.step, unsure))
@@ -82,20 +82,20 @@ def no_duplicate_effect(
         return Violated(said, state=new, witness=witness, instance=digest([name, made])[:8], wanted=wanted)
 
     return Contract(
-        id=f"{said_tools}.no_duplicate_effect", step=step, start=_NO_TABLE, kinds=TOOL_CALLS,
-        repair=f"send an idempotency key, or ask the service what happened before calling {said_tools} again",
-        text=f"{said_tools} has the same effect at most once",
+        id=f"{tool_names}.no_duplicate_effect", step=step, start=_NO_TABLE, kinds=TOOL_CALLS,
+        repair=f"send an idempotency key, or ask the service what happened before calling {tool_names} again",
+        text=f"{tool_names} has the same effect at most once",
     )  # fmt: skip
 
 
 _Table: TypeAlias = tuple[FrozenDict, FrozenDict, int]
-"""What is remembered by key: most of it, the latest FEW that are put, which outdo it, and how many keys there are."""
+"""Two mappings by key, and the number of keys. The second holds the latest FEW entries and overrides the first."""
 _NO_TABLE: Final[_Table] = (EMPTY, EMPTY, 0)
 
 
 @dataclass(frozen=True, slots=True)
 class _Keyed:
-    """Calls by idempotency key, and effects by what makes them one."""
+    """Calls by idempotency key, and effects by key arguments."""
 
     calls: _Table = _NO_TABLE
     effects: _Table = _NO_TABLE
@@ -109,7 +109,7 @@ class _Sent(NamedTuple):
 
 
 class _Had(NamedTuple):
-    """The latest call that had an effect, or may have had it, and the idempotency key it carried, "" for none."""
+    """The latest call that had an effect (`sure`) or may have had it, and its idempotency key, "" for none."""
 
     step: int
     sure: bool
@@ -120,7 +120,7 @@ _KEYED: Final = _Keyed()
 
 
 def _keyed(tools: tuple[str, ...], key_of: Callable[[Mapping[str, Any]], Any], parameter: str, *, whole: bool) -> Any:
-    """The fold where an idempotency key tells a retry. `whole`: all arguments but the key make the effect."""
+    """The fold for idempotency keys. With `whole`, all arguments except the idempotency key identify an effect."""
 
     def step(state: _Keyed, record: Record) -> _Keyed | Violated:
         if record.action.name not in tools or record.effected == "no":
@@ -130,9 +130,9 @@ def _keyed(tools: tuple[str, ...], key_of: Callable[[Mapping[str, Any]], Any], p
         said, given = digest([record.action.name, rest])[:32], arguments.get(parameter)
         sent = "" if given is None or given == "" else digest([record.action.name, given])[:32]
         effect = digest([record.action.name, key_of(rest if whole else arguments)])[:32]
-        before: _Had | None = _had(state.effects, effect)
+        before: _Had | None = _lookup(state.effects, effect)
         sure = record.effected == "yes" or record.invoked > 1
-        first: _Sent | None = _had(state.calls, sent) if sent else None
+        first: _Sent | None = _lookup(state.calls, sent) if sent else None
         if first is not None:
             if first.arguments != said:
                 return _conflict(record, first, parameter)
@@ -161,7 +161,7 @@ def _conflict(record: Record, first: _Sent, parameter: str) -> Violated:
 
 
 def _new_effect(record: Record, before: _Had | None, *, keyed: bool, parameter: str) -> tuple[str, tuple[int, ...]]:
-    """What is wrong with a call that is no retry of a known key, and the steps that show it; an empty text where nothing is."""
+    """What is wrong with a call whose key is new, and the steps that show it; "" if nothing is wrong."""
     name, parts, witness = record.action.name, [], [record.step]
     if before is not None:
         witness.insert(0, before.step)
@@ -175,7 +175,7 @@ def _new_effect(record: Record, before: _Had | None, *, keyed: bool, parameter: 
 
 
 def _effect(name: str, made: Any) -> Any:
-    """What tells an effect from others: a few short texts and whole numbers stand for themselves, anything else as a digest."""
+    """The key of an effect: the values themselves if they are few, short texts or integers; otherwise a digest."""
     kind = type(made)
     if (kind is dict or kind is list) and 0 < len(made) <= _PARTS:
         for value in made.values() if kind is dict else made:
@@ -192,7 +192,7 @@ def _effect(name: str, made: Any) -> Any:
     return digest([name, made])[:32]
 
 
-def _had(known: _Table, key: Any) -> Any:
+def _lookup(known: _Table, key: Any) -> Any:
     found = known[1].get(key)
     return known[0].get(key) if found is None else found
 
@@ -211,7 +211,7 @@ def _put(known: _Table, key: Any, value: tuple[Any, ...]) -> _Table:
 
 
 def _double(record: Record, done: int, unsure: int) -> tuple[str, tuple[int, ...]]:
-    """What is wrong with this effect, and the steps that show it; an empty text where nothing is."""
+    """What is wrong with this effect, and the steps that show it; "" if nothing is wrong."""
     name, parts, witness = record.action.name, [], [record.step]
     if done >= 0:
         parts.append(f"{name} had the same effect at steps {done} and {record.step}")
@@ -235,7 +235,7 @@ def _key(key: EffectKey | None) -> Callable[[Mapping[str, Any]], Any]:
         if missing:
             raise SpecError(
                 what=f"no argument {', '.join(map(repr, missing))} in a call that has {', '.join(sorted(arguments)) or 'none'}",
-                why="without its key two effects cannot be told apart",
+                why="without these arguments two effects cannot be distinguished",
                 fix="correct key=, or do not exclude the parameter from the record",
             )
         return [arguments[name] for name in names]

@@ -1,8 +1,8 @@
-"""Injection and poisoning (F4): untrusted text decides nothing, tools stay what they said they were, secrets stay inside.
+"""Injection and poisoning (F4): untrusted text decides nothing, tool interfaces do not change, secrets do not leave.
 
-Values are followed by what they look like, not by how they were computed: the texts that went in are remembered, and the
-arguments that come out are looked up in them. So it works on imported traces, through models and memories, and across agents;
-and it cannot see a value that an agent computed anew (a sum, a translation).
+Values are traced by their text, not by how they were computed: the contracts remember the texts that came in and look for them
+in the arguments that go out. This works on imported traces, through models and memories, and across agents. It cannot trace a
+value that an agent computed (a sum, a translation).
 """
 
 from __future__ import annotations
@@ -30,25 +30,25 @@ from mat_contracts.approval import APPROVED
 from mat_contracts.catalogue import Options, template
 
 WINDOW: Final = 64
-"""Texts of each class (untrusted, trusted, sensitive) that one contract remembers, the latest ones."""
+"""Latest texts of each class (untrusted, trusted, sensitive) that one contract remembers."""
 TEXT_CHARS: Final = 20_000
-"""Characters of one remembered text; a longer one takes the place of several, which overlap."""
+"""Characters of one remembered text. A longer one is split into overlapping pieces, each of which counts."""
 OVERLAP: Final = 256
-"""Characters that two pieces of one long text share; no fragment that is looked for is longer."""
+"""Characters that two consecutive pieces of a long text share; the longest fragment that can be found."""
 LEAST: Final = 8
-"""Characters of a whole argument without marks before its text says where it comes from."""
+"""Shortest argument without marks that is traced as a whole, in characters."""
 FRAGMENT: Final = 32
-"""Characters copied in a row before a part of an argument says where it comes from."""
+"""Shortest copied part of an argument that is traced, in characters."""
 LATEST: Final = 8
-"""Texts among which one that comes again is recognised."""
+"""Latest texts that a new one is compared with, to skip repetitions."""
 CELLS: Final = 1_000
-"""Tainted memory cells one contract remembers. Past it the contract is unknown."""
+"""Tainted memory cells that one contract remembers. With more the contract is unknown."""
 TOOLS: Final = 1_000
-"""Tools whose description one contract pins."""
+"""Tools whose interface one contract pins."""
 
 
 class _Source(NamedTuple):
-    """A text that came in: at which step, from where, and its normal form."""
+    """A text that came in: its step, its origin and its normal form."""
 
     step: int
     origin: str
@@ -56,7 +56,7 @@ class _Source(NamedTuple):
 
     @property
     def artefact(self) -> str:
-        """As links name it."""
+        """The artifact of its step, as in links."""
         return f"step#{self.step}"
 
 
@@ -77,15 +77,15 @@ _TRAILING: Final = ".,;:!?)]}"
 
 
 def _normal(text: str) -> str:
-    """A text as it is compared: without case, every run of white space one space."""
+    """The normal form of a text for comparison: case-folded, with single spaces."""
     return " ".join(text.casefold().split())
 
 
 @lru_cache(maxsize=1024)
 def _marks(text: str) -> frozenset[str]:
-    """What in a normal text tells where it comes from: addresses, URLs, hosts, paths, account and phone numbers, ids, numbers.
+    """The distinctive parts of a normal text: addresses, URLs, hosts, paths, account and phone numbers, ids, numbers.
 
-    A number needs two digits, an id a digit and something else. Account and phone numbers are compared without their grouping.
+    A number needs two digits, an id needs a digit and another character. Account and phone numbers are compared without their grouping.
     """
     found: set[str] = set()
     for match in _MARK.finditer(text):
@@ -107,7 +107,7 @@ def _marks(text: str) -> frozenset[str]:
 
 
 def _is_id(word: str) -> bool:
-    """Whether a word holds a digit and something else, and is no number: A-17, 17:30, v2."""
+    """Whether a word holds a digit and another character and is not a number: A-17, 17:30, v2."""
     return len(word) > 2 and _DIGIT.search(word) is not None and not word.isdigit() and not _NUMBER.fullmatch(word)
 
 
@@ -149,7 +149,7 @@ def _copied(text: str, source: str, least: int) -> Iterator[str]:
 
 
 def _holds(text: str, part: str) -> bool:
-    """Whether a text holds a part that neither begins nor ends within a word."""
+    """Whether a text holds a part at word boundaries."""
     at = text.find(part)
     while at >= 0:
         end = at + len(part)
@@ -163,7 +163,7 @@ def _holds(text: str, part: str) -> bool:
 
 
 def _leaves(value: Any) -> list[str]:
-    """The scalars inside a value as texts; truth values and withheld values say nothing."""
+    """The scalars inside a value as texts, without booleans and withheld values."""
     if isinstance(value, str):
         return [value]
     if isinstance(value, dict):
@@ -173,24 +173,24 @@ def _leaves(value: Any) -> list[str]:
     return [f"{value}"] if isinstance(value, int | float) and not isinstance(value, bool) else []
 
 
-def _named(value: Any, name: str) -> list[tuple[str, str]]:
+def _located_leaves(value: Any, name: str) -> list[tuple[str, str]]:
     """(where, text) of the scalars inside one argument."""
     if isinstance(value, dict):
-        return [found for key, item in value.items() for found in _named(item, f"{name}.{key}")]
+        return [found for key, item in value.items() for found in _located_leaves(item, f"{name}.{key}")]
     if isinstance(value, list):
-        return [found for at, item in enumerate(value) for found in _named(item, f"{name}[{at}]")]
+        return [found for at, item in enumerate(value) for found in _located_leaves(item, f"{name}[{at}]")]
     return [(name, text) for text in _leaves(value)]
 
 
 def _has_text(value: Any) -> bool:
-    """Whether there is anything to be read in a value."""
+    """Whether a value holds any text or number."""
     if type(value) is str:
         return bool(value)
     return bool(_leaves(value))
 
 
 def _text(value: Any, echo: Iterable[str] = ()) -> str:
-    """The normal form of what came in. Of `echo`, what was asked, only whole scalars are taken over."""
+    """The normal form of a value that came in. Texts of `echo` (the request) are removed unless they are whole scalars."""
     asked = [text for text in map(_normal, echo) if len(text) > 1]
     return " \n ".join([_without(_normal(leaf), asked) for leaf in _leaves(value)])
 
@@ -210,7 +210,7 @@ def _pieces(text: str) -> Iterator[str]:
 
 
 def _delivered(record: Record) -> Any:
-    """What a record brought, None where nothing came."""
+    """The value that a record delivered, None if it delivered none."""
     seen = record.observation
     if record.action.kind == "message":
         return seen.value if isinstance(seen.value, str) else record.action.arguments.get("text")
@@ -227,7 +227,7 @@ _Kept: TypeAlias = tuple[tuple[tuple[_Key, Any], ...], tuple[_Key, ...], tuple[A
 _NOTHING: Final[_Kept] = ((), (), ())
 
 
-def _kept(known: _Kept, key: _Key, about: Any, window: int) -> _Kept:
+def _with_entry(known: _Kept, key: _Key, about: Any, window: int) -> _Kept:
     """With one more, LATEST to twice as many of them apart. Twice the window is kept: some values turn out to hold no text."""
     older, keys, abouts = known
     if len(keys) < 2 * LATEST:
@@ -236,9 +236,9 @@ def _kept(known: _Kept, key: _Key, about: Any, window: int) -> _Kept:
     return (*older, *moved)[-2 * window :], (*keys[LATEST:], key), (*abouts[LATEST:], about)
 
 
-def _noted(known: _Kept, key: _Key, step: int, window: int) -> _Kept:
+def _with_new_entry(known: _Kept, key: _Key, step: int, window: int) -> _Kept:
     """With one more text, unless it is among the latest: a short loop pushes out nothing else."""
-    return known if key in known[1][-min(LATEST, window) :] else _kept(known, key, step, window)
+    return known if key in known[1][-min(LATEST, window) :] else _with_entry(known, key, step, window)
 
 
 def _entries(known: _Kept) -> Iterator[tuple[_Key, Any]]:
@@ -387,16 +387,16 @@ def untrusted_data_never_decides(
         if kind == "tool_call":
             heard = name in rules.sources
             if state[0] is not _NOTHING and (name in rules.tools if rules.tools else action.effect == "write"):
-                found = [] if _by_approver(record, rules) else _decided(read, state, record, rules)
+                found = [] if _by_approver(record, rules) else _violations_by_text(read, state, record, rules)
                 if found:  # such a reply vouches for nothing: it repeats what it was told
-                    new = _heard(state, record, name, rules) if heard else state
+                    new = _after_untrusted(state, record, name, rules) if heard else state
                     return judged(found, new)
-            return _heard(state, record, name, rules) if heard else _replied(state, record, rules, name)
+            return _after_untrusted(state, record, name, rules) if heard else _after_reply(state, record, rules, name)
         if kind == "memory_write":
-            return _written(state, record, rules, read)
+            return _after_write(state, record, rules, read)
         if kind == "verification" or kind == "approval":
-            return _cleared(state, record, rules, read)
-        return _told(state, record, rules) if kind == "message" else _looked_up(state, record, rules)
+            return _after_clearance(state, record, rules, read)
+        return _after_message(state, record, rules) if kind == "message" else _after_lookup(state, record, rules)
 
     return Contract(
         id="injection.untrusted_data_never_decides", step=step, start=_NO_FLOW, kinds=_FLOW,
@@ -421,21 +421,21 @@ class _Readers:
     __slots__ = ("principal", "tainted", "trusted")
 
     def __init__(self, window: int) -> None:
-        self.tainted = _Reader(_plainly, window)
-        self.principal = _Reader(_plainly, window)
+        self.tainted = _Reader(_texts_as_is, window)
+        self.principal = _Reader(_texts_as_is, window)
         self.trusted = _Reader(_beyond_what_was_asked, window)
 
     def untrusted(self, state: _Flow) -> Iterator[_Source]:
-        """Untrusted texts, the latest first."""
+        """The untrusted texts, latest first."""
         return self.tainted(state[0])
 
     def vouching(self, state: _Flow) -> Iterator[_Source]:
-        """Texts of trusted sources, the latest first."""
+        """The texts of trusted sources, latest first."""
         yield from self.principal(state[2])
         yield from self.trusted(state[1])
 
 
-def _plainly(key: _Key, step: int) -> tuple[str, ...]:
+def _texts_as_is(key: _Key, step: int) -> tuple[str, ...]:
     return (_text([key[0], key[1]] if len(key) == 3 else key[1]),)
 
 
@@ -445,17 +445,17 @@ def _beyond_what_was_asked(key: _Key, about: FrozenDict | tuple[FrozenDict, ...]
     return tuple(dict.fromkeys(_text(key[1], _leaves(asked)) for asked in asks))
 
 
-def _heard(state: _Flow, record: Record, origin: str, rules: _Rules) -> _Flow:
-    """With an untrusted text."""
+def _after_untrusted(state: _Flow, record: Record, origin: str, rules: _Rules) -> _Flow:
+    """The flow after an untrusted text."""
     value = _delivered(record)
     if not _has_text(value):
         return state
-    known = _noted(state[0], (origin, value), record.step, rules.window)
+    known = _with_new_entry(state[0], (origin, value), record.step, rules.window)
     return state if known is state[0] else (known, *state[1:])
 
 
-def _replied(state: _Flow, record: Record, rules: _Rules, origin: str) -> _Flow:
-    """With a trusted reply. One that is among the latest is not taken again, only what it was asked this time."""
+def _after_reply(state: _Flow, record: Record, rules: _Rules, origin: str) -> _Flow:
+    """The flow after a trusted reply. If the reply is among the latest, only its request is added."""
     seen = record.observation
     value = seen.value
     if not value or seen.error is not None or seen.opaque or (type(value) is not FrozenDict and not _has_text(value)):
@@ -472,40 +472,40 @@ def _replied(state: _Flow, record: Record, rules: _Rules, origin: str) -> _Flow:
         return tainted, (older, keys, (*abouts[:at], asks, *abouts[at + 1 :])), principal, cells
     if len(keys) < 2 * LATEST:  # nearly all steps
         return tainted, (older, (*keys, key), (*abouts, asked)), principal, cells
-    return tainted, _kept(state[1], key, asked, rules.window), principal, cells
+    return tainted, _with_entry(state[1], key, asked, rules.window), principal, cells
 
 
-def _told(state: _Flow, record: Record, rules: _Rules) -> _Flow:
-    """With a message. The name is the channel of what comes in, else the recipient."""
+def _after_message(state: _Flow, record: Record, rules: _Rules) -> _Flow:
+    """The flow after a message. Its name is the channel of an incoming message, else the recipient."""
     action = record.action
     incoming = action.boundary == "prompt"
     sender = action.name if incoming else action.arguments.get("sender")
     origin = sender if isinstance(sender, str) else ""
     if origin in rules.sources:
-        return _heard(state, record, origin, rules)
+        return _after_untrusted(state, record, origin, rules)
     if origin not in rules.trusted:
-        return _heard(state, record, origin, rules) if incoming else state
+        return _after_untrusted(state, record, origin, rules) if incoming else state
     value = _delivered(record)
     if not _has_text(value):
         return state
-    known = _noted(state[2], (origin, value), record.step, rules.window)
+    known = _with_new_entry(state[2], (origin, value), record.step, rules.window)
     return state if known is state[2] else (state[0], state[1], known, state[3])
 
 
-def _looked_up(state: _Flow, record: Record, rules: _Rules) -> _Flow:
-    """With the reply of a retriever or a memory."""
+def _after_lookup(state: _Flow, record: Record, rules: _Rules) -> _Flow:
+    """The flow after the reply of a retriever or a memory."""
     name = record.action.name
     if name in rules.sources or (record.action.kind == "retrieval" and name not in rules.trusted):
-        return _heard(state, record, name, rules)
+        return _after_untrusted(state, record, name, rules)
     if record.action.kind == "retrieval":
-        return _replied(state, record, rules, name)
+        return _after_reply(state, record, rules, name)
     cell = cell_of(record)
     origin = f"memory {cell}"
-    return _heard(state, record, origin, rules) if cell in state[3] else _replied(state, record, rules, origin)
+    return _after_untrusted(state, record, origin, rules) if cell in state[3] else _after_reply(state, record, rules, origin)
 
 
-def _written(state: _Flow, record: Record, rules: _Rules, read: _Readers) -> _Flow:
-    """A cell is tainted by a write whose value comes from untrusted text alone, and clean after any other."""
+def _after_write(state: _Flow, record: Record, rules: _Rules, read: _Readers) -> _Flow:
+    """The flow after a memory write: a value from untrusted text alone taints the cell, any other cleans it."""
     cells = state[3]
     if record.blocked or record.effected == "no" or (state[0] is _NOTHING and not cells):
         return state
@@ -524,20 +524,20 @@ def _written(state: _Flow, record: Record, rules: _Rules, read: _Readers) -> _Fl
     return *state[:3], FrozenDict({**others, cell: record.step} if tainted else others)
 
 
-def _cleared(state: _Flow, record: Record, rules: _Rules, read: _Readers) -> _Flow:
-    """What a passed check or a granted approval says is said by a trusted source from now on."""
+def _after_clearance(state: _Flow, record: Record, rules: _Rules, read: _Readers) -> _Flow:
+    """The flow after a passed check or a granted approval, whose texts now count as trusted."""
     action, cleared_by = record.action, rules.cleared_by
     if cleared_by is not None and action.name not in cleared_by:
         return state
     passed = granted(record) if action.kind == "approval" else action.arguments.get("passed") is True
     if not passed or record.observation.error is not None or record.blocked:
         return state
-    principal = _noted(state[2], (action.name, action.arguments, "binds"), record.step, rules.window)
+    principal = _with_new_entry(state[2], (action.name, action.arguments, "binds"), record.step, rules.window)
     if cleared_by is not None and record.links and state[0] is not _NOTHING:
         supported = {link.src for link in record.links if link.rel == "supports"}
         steps = {item.step for item in read.tainted(state[0]) if item.artefact in supported}
         for key, step in _entries(state[0]) if steps else ():
-            principal = _noted(principal, key, step, rules.window) if step in steps else principal
+            principal = _with_new_entry(principal, key, step, rules.window) if step in steps else principal
     return state if principal is state[2] else (state[0], state[1], principal, state[3])
 
 
@@ -550,19 +550,19 @@ def _by_approver(record: Record, rules: _Rules) -> bool:
     return rules.cleared_by is None or mediation.rule in rules.cleared_by
 
 
-def _decided(read: _Readers, state: _Flow, record: Record, rules: _Rules) -> list[Violated]:
+def _violations_by_text(read: _Readers, state: _Flow, record: Record, rules: _Rules) -> list[Violated]:
     """One violation for each argument that untrusted text alone decides."""
     name, free, found = record.action.name, rules.data.get(record.action.name, frozenset()), []
     for parameter, value in sorted(let_through(record).items()):
-        for where, text in _named(value, parameter) if parameter not in free else ():
+        for where, text in _located_leaves(value, parameter) if parameter not in free else ():
             origin = _origin(read, state, text, rules)
             if origin is not None:
                 found.append(_by_untrusted(record, f"{where}={short(origin[1])}", f"{name}.{where}", origin[0]))
-    return found or _linked(read, state, record)
+    return found or _violations_by_link(read, state, record)
 
 
-def _linked(read: _Readers, state: _Flow, record: Record) -> list[Violated]:
-    """An argument whose text does not show where it is from, but whose provenance does."""
+def _violations_by_link(read: _Readers, state: _Flow, record: Record) -> list[Violated]:
+    """The violation of an argument whose origin shows in its provenance links but not in its text."""
     artefacts = {link.src for link in record.links if link.rel == "derived_from"} if record.links else ()
     if not artefacts:
         return []
@@ -583,7 +583,7 @@ def _by_untrusted(record: Record, said: str, instance: str, source: _Source) -> 
 
 
 def _origin(read: _Readers, state: _Flow, text: str, rules: _Rules) -> tuple[_Source, str] | None:
-    """The untrusted text a value comes from, and the part of it that shows it; None where a trusted one says it too."""
+    """The untrusted text that a value comes from, and the matching part; None if a trusted text has it too."""
     whole = _normal(text)
     if not whole or whole in rules.allowed:
         return None
@@ -624,7 +624,7 @@ _NESTED: Final = ("tools", "function_declarations", "functionDeclarations")
 
 
 class _Pin(NamedTuple):
-    """A tool's interface as it was first shown or declared (step -1), and as it was shown last."""
+    """A tool's interface as first shown or declared (step -1), and as last shown."""
 
     step: int
     first: FrozenDict
@@ -690,7 +690,7 @@ def interface_unchanged(
 
     return Contract(
         id="injection.interface_unchanged", step=step, start=_Shown(FrozenDict(pins)), kinds=_SHOWN,
-        repair="do not show the changed tool to a model; have a person review it, and declare the new interface",
+        repair="do not show the changed tool to a model; have a person review it, then declare the new interface",
         text="tools are shown to models as first seen or declared",
     )  # fmt: skip
 
@@ -724,7 +724,7 @@ def _unpinned(name: str, record: Record) -> Violated:
 def _repinned(name: str, pin: _Pin, interface: FrozenDict, record: Record) -> Violated:
     parts = [part for part in sorted({*pin.first, *interface}) if pin.first.get(part) != interface.get(part)]
     pinned = "declared" if pin.step < 0 else f"shown at step {pin.step}"
-    told = _news(pin.first.get("description"), interface.get("description"))
+    told = _excerpt_of_change(pin.first.get("description"), interface.get("description"))
     return Violated(
         f"{' and '.join(parts)} of the tool {name!r} shown to {record.action.name} differ from what was {pinned}{told}",
         witness=(record.step,) if pin.step < 0 else (pin.step, record.step), instance=name,
@@ -732,8 +732,8 @@ def _repinned(name: str, pin: _Pin, interface: FrozenDict, record: Record) -> Vi
     )  # fmt: skip
 
 
-def _news(before: Any, after: Any) -> str:
-    """Where a changed description begins to differ."""
+def _excerpt_of_change(before: Any, after: Any) -> str:
+    """A changed description from the point where it differs, for a message."""
     if not isinstance(after, str) or before == after:
         return ""
     old = before if isinstance(before, str) else ""
@@ -767,16 +767,16 @@ RECIPIENTS: Final = (
     "to", "cc", "bcc", "recipient", "recipients", "address", "email", "channel", "url", "uri", "endpoint", "webhook", "host",
     "participants", "share_with", "user_email",
 )  # fmt: skip
-"""Parameters that say whereto, unless the caller names others."""
+"""Default names of parameters that hold recipients."""
 _SINKS: Final[frozenset[ActionKind]] = frozenset(("tool_call", "message", "final_response", "retrieval", "memory_read"))
 _URL = re.compile(r"\b(?:https?|ftp|wss?)://[^\s<>\"'`)\]]+", re.IGNORECASE)
 _ADDRESS = re.compile(r"[\w.%+\-]{1,64}@([a-z0-9\-]{1,63}(?:\.[a-z0-9\-]{1,63}){1,8})", re.IGNORECASE)
 _BASE64 = re.compile(r"[A-Za-z0-9+/_\-]{8,}={0,2}")
 _HEX = re.compile(r"(?:[0-9A-Fa-f]{2}[ :]?){6,}")
 _CUT_OUT = re.compile(r"\[redacted:(?:secret|bearer|key|jwt|private_key|token)#\d+\]")
-"""What stands in a record for a declared secret or a token."""
+"""The placeholder that a record holds instead of a declared secret or a token."""
 _DECODINGS: Final = 2
-"""How often a decoded text is decoded again."""
+"""Number of nested encodings that are decoded."""
 PII_KINDS: Final = ("email", "phone", "iban", "card", "ssn")
 _Why: TypeAlias = Literal["sensitive", "secret", "pii"]
 
@@ -860,7 +860,7 @@ def no_exfiltration(
         if action.name in inside or (action.kind == "memory_read" and cell_of(record) in inside):
             value = _delivered(record)
             if _has_text(value):
-                state = _noted(state, (action.name, value), record.step, window)
+                state = _with_new_entry(state, (action.name, value), record.step, window)
         return judged(found, state)
 
     return Contract(
@@ -889,7 +889,7 @@ def _rows(key: _Key, step: int) -> tuple[str, ...]:
 
 
 class _Sinks:
-    """What is sent where. Records that can send nothing out are told by their parameters; only of the others texts are read."""
+    """Finds sensitive values that are sent out. It reads texts only of records whose parameters show that they may send."""
 
     __slots__ = ("_read", "_rules")
 
@@ -897,7 +897,7 @@ class _Sinks:
         self._rules, self._read = rules, _Reader(_rows, window)
 
     def may_leak(self, record: Record) -> bool:
-        """Whether a record is a sink, names a recipient, or holds an address of the web."""
+        """Whether a record is a sink, names a recipient, or holds a URL."""
         action, kind = record.action, record.action.kind
         if kind == "retrieval" or kind == "memory_read" or action.boundary == "prompt":
             return False
@@ -919,13 +919,13 @@ class _Sinks:
         return False
 
     def leaked(self, state: _Kept, record: Record) -> list[Violated]:
-        """What this record sends where it must not."""
+        """The violations for sensitive values that a record sends to forbidden recipients."""
         action, rules = record.action, self._rules
         arguments = let_through(record)
         outside = self._outside(record, arguments)
         found: dict[tuple[str, str, str], tuple[str, _Leak]] = {}
         for parameter, value in sorted(arguments.items()):
-            for where, text in _named(value, parameter):
+            for where, text in _located_leaves(value, parameter):
                 if outside and not (action.kind == "message" and parameter == "sender"):
                     sent = [(outside, text, parameter in rules.recipients and not _URL.match(text.strip()))]
                 else:
@@ -936,7 +936,7 @@ class _Sinks:
         return [_leaves_by(record, where, to, leak) for (where, _, _), (to, leak) in found.items()]
 
     def _outside(self, record: Record, arguments: Mapping[str, Any]) -> str:
-        """The recipient that is not allowed, or the sink itself where it says none; empty where this is no forbidden sink."""
+        """The forbidden recipient, or the sink itself if it names none; "" if the record is not a forbidden sink."""
         action, rules = record.action, self._rules
         if action.kind == "final_response":
             return action.name if action.name in rules.sinks else ""
@@ -1072,7 +1072,7 @@ def _from_base64(text: str) -> bytes:
 
 
 def _as_text(decode: Callable[[str], bytes], text: str) -> list[str]:
-    """What bytes say, as a one-item list; nothing where they are no printable text."""
+    """The decoded text in a list; an empty list if the bytes are not printable text."""
     try:
         said = decode(text).decode("utf-8")
     except (ValueError, binascii.Error):
