@@ -332,7 +332,7 @@ def test_what_unknown_counts_as_can_be_said() -> None:
     items = trace(track("Friday"), claim("It is so", "step#0"))
     assert broken(claims_supported(verifier=number_match(), unknown="supported"), items) == ()
     (found,) = violations(claims_supported(verifier=number_match(), unknown="unsupported"), items)
-    assert found.message == "claim 'It is so': nobody could say whether its evidence supports it"
+    assert found.message == "claim 'It is so': it could not be decided whether its evidence supports it"
 
 
 def test_an_answer_that_only_forgotten_evidence_can_support_is_unknown() -> None:

@@ -92,7 +92,7 @@ def test_several_faults_that_fail_are_each_blamed_with_their_boundary() -> None:
 
 def test_the_message_says_where_it_was_detected_when_only_the_mitigation_is_missing() -> None:
     (found,) = violations(containment(), trace(SILENT, DETECT, END))
-    assert found.message.endswith("was detected at step 1 (rule verify), and was not mitigated by the end of the trace")
+    assert found.message.endswith("was detected at step 1 (rule detect), and was not mitigated by the end of the trace")
     assert found.witness == (0, 1)
 
 

@@ -62,7 +62,7 @@ def label_of(names: tuple[str, ...] | None) -> str:
 def count_of(given: int, what: str, *, least: int) -> int:
     """The value of the option `what`. SpecError unless it is an integer >= `least`."""
     if not _is_integer(given, least):
-        raise SpecError(what=f"{what}={given!r} is not a valid count", fix=f"give {what} as an integer >= {least}")
+        raise SpecError(what=f"{what}={given!r} is not a count", fix=f"give {what} as an integer >= {least}")
     return given
 
 

@@ -1,6 +1,4 @@
-"""Claims (F2): what an agent says rests on something in the trace, and that something says it too.
-
-`EVIDENCE` and `EVIDENCE_CHARS`: how much evidence is remembered. `STATUS`: words that say how things stand.
+"""Claims (F2): what an agent says is supported by evidence in the trace.
 
 >>> from mat_contracts.claims import EVIDENCE, EVIDENCE_CHARS, STATUS
 >>> EVIDENCE, EVIDENCE_CHARS > 0, "delivered" in STATUS
@@ -53,7 +51,7 @@ Support: TypeAlias = Callable[[str, Sequence[str]], bool]
 Splitter: TypeAlias = Callable[[str], Iterable[str]]
 UnknownAs: TypeAlias = Literal["unknown", "supported", "unsupported"]
 EVIDENCE: Final = 64
-"""Artefacts whose texts one contract remembers by default, the latest ones. Of older ones only the link is judged."""
+"""Latest artifacts whose texts one contract remembers by default. For older ones only the link is judged."""
 _EVIDENCE_KINDS: Final[frozenset[ActionKind]] = frozenset(
     ("tool_call", "retrieval", "memory_read", "memory_write", "model_call", "message", "claim")
 )
@@ -172,7 +170,7 @@ def claims_supported(
             return new
         broken = [item for item in claims if "unsupported" in (item.said, unknown if item.said == "unknown" else "")]
         if unknown == "unknown" and not all(item.said == "supported" for item in claims):
-            new = _counted(new, [item for item in claims if item.said == "unknown"])
+            new = _with_unknown(new, [item for item in claims if item.said == "unknown"])
         return judged([_violated(item) for item in broken], new)
 
     return Contract(
@@ -249,11 +247,11 @@ def _over_texts(support: Support) -> Verifier:
 
 def _violated(item: JudgedClaim) -> Violated:
     subject = "claim" if item.artefact.startswith("claim#") else "final response says" if item.final else "message says"
-    why = item.why or "nobody could say whether its evidence supports it"
+    why = item.why or "it could not be decided whether its evidence supports it"
     return Violated(f"{subject} {item.text!r}: {why}", witness=item.witness, instance=item.artefact, wanted=item.wanted)
 
 
-def _counted(state: PersistentChain, unknown: Sequence[JudgedClaim]) -> PersistentChain:
+def _with_unknown(state: PersistentChain, unknown: Sequence[JudgedClaim]) -> PersistentChain:
     if not unknown:
         return state
     memory, (count, step, text) = _unchained(state)
@@ -263,7 +261,7 @@ def _counted(state: PersistentChain, unknown: Sequence[JudgedClaim]) -> Persiste
 
 
 def _undecided(state: PersistentChain) -> None:
-    """An unknown outcome: neither did the evidence support these claims nor can it be said that it does not."""
+    """Raise an error, which makes the contract unknown, if claims could not be judged."""
     _, (count, step, text) = _unchained(state)
     if count:
         raise MatError(
@@ -286,7 +284,7 @@ _OPENERS = re.compile(
     r"|(?:i|we)(?: can| am happy to| are happy to)? (?:confirm|inform you|let you know)(?: that)?\b)\s*",
     re.IGNORECASE,
 )
-"""What stands before a claim and says nothing itself; it is cut off, the rest is judged."""
+"""Openings that say nothing themselves; they are cut off and the rest is judged."""
 _COURTESY = re.compile(
     r"^(?:hi|hello|hey|dear|greetings|good (?:morning|afternoon|evening|day|night)|welcome|thanks?|thank you|many thanks|cheers"
     r"|you(?:['’]re| are) (?:very )?welcome|my pleasure|no problem|sorry|(?:(?:i|we) )?(?:do )?apologi[sz]e|apologies"
@@ -491,7 +489,7 @@ def _quoted(text: str) -> list[str]:
 
 
 def _judged(state: PersistentChain, record: Record, rules: _Rules) -> tuple[PersistentChain, list[JudgedClaim]]:
-    """The state after a record, and its claims."""
+    """The state after a record, and the judged claims of the record."""
     kind = record.action.kind
     claims: list[JudgedClaim] = []
     if kind == "claim":
@@ -500,17 +498,17 @@ def _judged(state: PersistentChain, record: Record, rules: _Rules) -> tuple[Pers
         item = _judged_claim(record, claim, state, rules)
         mark = "failed" if item.said == "unsupported" else ""
         whole: Kept = (item.artefact, record.step, record.at_ms, "claim", claim, mark, "", None)
-        return _keeping(state, whole, (), rules.remember), [item] if kind in rules.on else []
+        return _with_artifact(state, whole, (), rules.remember), [item] if kind in rules.on else []
     if kind in rules.on and (kind == "final_response" or _is_to_user(record)):
         claims = _judged_answer(record, _unchained(state)[0][-rules.remember :], rules)
     if kind not in _EVIDENCE_KINDS:
         return state, claims
     whole = kept_of(record, fresh=rules.fresh)
     parts = parts_of(record, fresh=rules.fresh) if kind in _SEVERAL else ()
-    return _keeping(state, whole, parts, rules.remember), claims
+    return _with_artifact(state, whole, parts, rules.remember), claims
 
 
-def _keeping(state: PersistentChain, whole: Kept, parts: Sequence[Kept], remember: int) -> PersistentChain:
+def _with_artifact(state: PersistentChain, whole: Kept, parts: Sequence[Kept], remember: int) -> PersistentChain:
     """A state with one more artefact and, where a record delivered passages or memory cells, which come again, with those."""
     if not parts and state[0] < CHAIN:
         return (state[0] + 1, state, whole)
@@ -577,13 +575,13 @@ def _linked(
         return "supported", "", steps, ""
     if rules.verifier is None and any(texts):
         asked = [text for item in current if item[7] for text in leaves(item[7])]
-        answer, why, wanted = _by_marks(claim, [text for found in texts if found for text in found], asked)
+        answer, why, wanted = _judged_by_marks(claim, [text for found in texts if found for text in found], asked)
     else:
         answer, why, wanted = _verified(claim, [evidence_by(item) for item in current], rules)
     return answer, why, steps, wanted
 
 
-def _by_marks(claim: str, texts: Sequence[str], asked: Sequence[str]) -> tuple[SupportStatus, str, str]:
+def _judged_by_marks(claim: str, texts: Sequence[str], asked: Sequence[str]) -> tuple[SupportStatus, str, str]:
     """What the default verifier says of a claim, the texts of its evidence, and what that was asked."""
     lost = ", ".join(missing(claim, texts, asked))
     return ("unsupported", f"its evidence does not say {lost}", f"evidence that says {lost}") if lost else _SUPPORTED
@@ -615,7 +613,7 @@ def _verified(claim: str, given: Sequence[ArtefactContent], rules: _Rules) -> tu
         why = {"supported": "", "unsupported": "its evidence does not support it"}.get(said, "")
         return said, why, f"evidence that says {claim!r}" if why else ""
     texts = [text for item in given for text in item.texts or ()]
-    return _by_marks(claim, texts, [text for item in given for text in item.asked])
+    return _judged_by_marks(claim, texts, [text for item in given for text in item.asked])
 
 
 _SUPPORTED: Final[tuple[SupportStatus, str, str]] = ("supported", "", "")
@@ -657,7 +655,7 @@ def _judged_answer(record: Record, memory: tuple[Kept, ...], rules: _Rules) -> l
             said, why, wanted = _REPEATED if same[5] else _SUPPORTED
             steps: tuple[int, ...] = (same[1],)
         else:
-            said, why, wanted = _rests(claim, world, asked, hidden, rules)
+            said, why, wanted = _judged_by_world(claim, world, asked, hidden, rules)
             steps = ()
         found.append(
             _new_claim(
@@ -673,7 +671,7 @@ _REPEATED: Final[tuple[SupportStatus, str, str]] = (
 )  # fmt: skip
 
 
-def _rests(
+def _judged_by_world(
     claim: str, world: Sequence[ArtefactContent], asked: Sequence[ArtefactContent], hidden: bool, rules: _Rules
 ) -> tuple[SupportStatus, str, str]:
     known = [item for item in world if item.texts is not None]

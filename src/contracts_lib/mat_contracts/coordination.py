@@ -1,4 +1,4 @@
-"""Coordination collapse (F1): cycles, circular delegation, approvals nobody gives, plans without deeds, lost updates."""
+"""Coordination collapse (F1): cycles, circular delegation, unanswered approvals, plans without action, lost updates."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ from mat_contracts.catalogue import Options, template
 Compared: TypeAlias = Literal["actions", "names", "states"] | Callable[[Record], Any]
 Along: TypeAlias = Literal["open", "task"]
 RecordReader: TypeAlias = Callable[[Record], str | None]
-"""Reads an id or a name off a record; None or "" where it has none."""
+"""Reads an id or a name from a record; None or "" if it has none."""
 EXECUTES: Final[frozenset[ActionKind]] = frozenset(("tool_call", "retrieval", "memory_write", "delegation", "final_response"))
-"""Actions that carry a plan out, where they take effect."""
+"""Actions that carry out a plan if they take effect."""
 FAN_OUT: Final = 64
-"""Delegations that may have ended, of which the trace does not say so, that are remembered; of more the latest."""
+"""Latest delegations that are remembered although they may have ended without a record of it."""
 OPEN: Final = 1_000
-"""Delegations, or requests for approval, open at once that one contract follows. Past it the contract is unknown."""
+"""Delegations, or requests for approval, that may be open at once. With more the contract is unknown."""
 _TEXT: Final = 40
 """Characters of one part of a cycle in a message."""
 
@@ -129,7 +129,7 @@ def no_oscillation(
 
 
 def _comparison(compare: Compared, signals: Sequence[str] | None) -> tuple[Callable[[Record], Any], Callable[[Any], str]]:
-    """What stands for a record, and how that reads in a message."""
+    """A function that maps a record to its compared key, and one that renders a key for a message."""
     if callable(compare):
         return compare, _short
     if compare == "names":
@@ -253,8 +253,8 @@ def no_circular_delegation(
         kind = record.action.kind
         if (kind != "delegation" and not state.edges and not state.tasks) or is_inbound(record):
             return state
-        edges = _heard(state.edges, record) if state.edges else state.edges
-        tasks = _given_back(state.tasks, record) if state.tasks and kind == "message" else state.tasks
+        edges = _edges_after(state.edges, record) if state.edges else state.edges
+        tasks = _tasks_after_answer(state.tasks, record) if state.tasks and kind == "message" else state.tasks
         delegation = _delegation(record)
         if delegation is None:
             return state if edges is state.edges and tasks is state.tasks else _Graph(edges, tasks)
@@ -264,9 +264,9 @@ def no_circular_delegation(
         again: _Path = ()
         if "open" in ways:
             circle = _circle(edges, delegator, delegate, record.step)
-            edges = _opened(edges, _Edge(delegator, delegate, record.step, record.sealed_seq))
+            edges = _with_edge(edges, _Edge(delegator, delegate, record.step, record.sealed_seq))
         if "task" in ways:
-            tasks, again = _handed_on(tasks, delegator, delegate, record, within)
+            tasks, again = _tasks_after_hand_off(tasks, delegator, delegate, record, within)
         new = old if record.blocked else _Graph(edges, tasks)
         if circle:
             return _circular(circle, delegate, record.step, "that are all open", new)
@@ -274,13 +274,13 @@ def no_circular_delegation(
 
     return Contract(
         id="coordination.no_circular_delegation", step=step, start=_Graph(),
-        repair="let an agent answer whoever asked it, and refuse a task that has been with it before",
+        repair="let each agent answer whoever asked it, and refuse a task that it had before",
         text="no delegation closes a circle of agents",
     )  # fmt: skip
 
 
 def _delegation(record: Record) -> tuple[str, str] | None:
-    """Who hands over to whom; None where nobody does."""
+    """(delegator, delegate) of a delegation that was not refused; None for any other record."""
     if record.action.kind != "delegation" or (record.observation.error is not None and not record.blocked):
         return None
     said = record.action.arguments.get("delegator")
@@ -289,10 +289,10 @@ def _delegation(record: Record) -> tuple[str, str] | None:
     return None if record.agent == record.action.name else (record.agent, record.action.name)
 
 
-def _heard(edges: tuple[_Edge, ...], record: Record) -> tuple[_Edge, ...]:
+def _edges_after(edges: tuple[_Edge, ...], record: Record) -> tuple[_Edge, ...]:
     """What this record says of open delegations: its agent is at work, answers somebody, or waits no more."""
     agent, kind, name = record.agent, record.action.kind, record.action.name
-    edges = _revived(edges, agent)
+    edges = _reopened(edges, agent)
     mine = [edge for edge in edges if edge.delegate == agent]
     answers = kind == "message" and not record.blocked
     if (answers and any(edge.delegator == name for edge in mine)) or (mine and kind in ("final_response", "termination")):
@@ -307,8 +307,8 @@ def _heard(edges: tuple[_Edge, ...], record: Record) -> tuple[_Edge, ...]:
     return tuple(edge for index, edge in enumerate(edges) if index not in ended and (edge.live or edge.delegator not in below))
 
 
-def _revived(edges: tuple[_Edge, ...], agent: str) -> tuple[_Edge, ...]:
-    """An agent at work for nobody who is known to wait works for whoever asked it last, and so on up the line."""
+def _reopened(edges: tuple[_Edge, ...], agent: str) -> tuple[_Edge, ...]:
+    """Mark the latest delegation to an active agent as open if no delegator of it is known to wait, and so on upwards."""
     climbed: set[str] = set()
     while agent not in climbed:
         climbed.add(agent)
@@ -339,7 +339,7 @@ def _below(edges: Sequence[_Edge], top: str, asked_seq: int) -> tuple[frozenset[
     return frozenset(ended), frozenset(reached)
 
 
-def _opened(edges: tuple[_Edge, ...], new: _Edge) -> tuple[_Edge, ...]:
+def _with_edge(edges: tuple[_Edge, ...], new: _Edge) -> tuple[_Edge, ...]:
     others = tuple(edge for edge in edges if (edge.delegator, edge.delegate) != (new.delegator, new.delegate))
     if len(others) >= OPEN:
         raise too_many(
@@ -367,8 +367,8 @@ def _circle(edges: Sequence[_Edge], delegator: str, delegate: str, step: int) ->
     return tuple(path) if len(path) > 1 else ()
 
 
-def _given_back(tasks: FrozenDict, record: Record) -> FrozenDict:
-    """Tasks whose holder answers one it had them from."""
+def _tasks_after_answer(tasks: FrozenDict, record: Record) -> FrozenDict:
+    """The tasks after a message: a holder that answers an earlier holder gives the task back."""
     to, holder, changed = record.action.name, record.agent, {}
     for task, (path, last) in tasks.items():
         if path[-1][0] == holder and holder != to and not record.blocked:
@@ -378,8 +378,10 @@ def _given_back(tasks: FrozenDict, record: Record) -> FrozenDict:
     return FrozenDict({**tasks, **changed}) if changed else tasks
 
 
-def _handed_on(tasks: FrozenDict, delegator: str, delegate: str, record: Record, within: int) -> tuple[FrozenDict, _Path]:
-    """The tasks after one more hand-off, and the circle this one has come in, if it has."""
+def _tasks_after_hand_off(
+    tasks: FrozenDict, delegator: str, delegate: str, record: Record, within: int
+) -> tuple[FrozenDict, _Path]:
+    """The tasks after one more hand-off, and the circle that it closes, if any."""
     text = record.action.arguments.get("task")
     kept = {task: known for task, known in tasks.items() if record.step - known[1] <= within}
     if not isinstance(text, str) or not folded(text) or delegator == delegate:
@@ -508,7 +510,7 @@ def no_approval_deadlock(
 
     return Contract(
         id="coordination.no_approval_deadlock", step=step, start=(), finish=finish, obligations=obligations,
-        repair="give requests a time-out and a deputy, and let nobody approve who waits for an approval itself",
+        repair="give requests a timeout and a deputy, and let no agent approve while it waits for an approval itself",
         text=f"approvals are answered within {within} steps, and no agents wait for each other's",
     )  # fmt: skip
 

@@ -1,6 +1,6 @@
-"""The default selection of contracts by action kind (A1.4): what is checked where, and one line that arms it.
+"""The default selection of contracts by action kind (A1.4), and one line that arms it.
 
-| action kind | checked by default | and, given what they need |
+| action kind | checked by default | checked if its argument is given |
 |---|---|---|
 | tool_call | containment | least_privilege, verify_before_act, approved_before, no_duplicate_effect, consent, |
 | | | untrusted_data_never_decides |
@@ -12,9 +12,9 @@
 | retrieval, memory_read, model_call, delegation | containment | |
 | approval, verification, detection, mitigation | nothing: they are evidence that other checks read | |
 
-A row says which violations an action of that kind can cause; a contract may read further kinds as evidence, as
-claims_supported reads the results that claims rest on. Of a final response its facts are judged as the claims it was made of,
-and what it says was done by the ledger of effects.
+A row lists the contracts that an action of that kind can violate. A contract may read other kinds as evidence: claims_supported
+reads the results that claims rest on. The facts of a final response are judged as recorded claims, and what it says was done is
+compared with the ledger of effects.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from mat_contracts.verify import verify_before_act
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TemplateSelection:
-    """What actions of one kind are checked by: template names, and those that need an argument with its name."""
+    """The templates that check actions of one kind. `given` pairs each template that needs an argument with its name."""
 
     kind: ActionKind
     checks: tuple[str, ...] = ()
@@ -69,9 +69,9 @@ SELECTION: Final[tuple[TemplateSelection, ...]] = (
     TemplateSelection(kind="memory_read", checks=("containment",), why="faults enter here"),
     TemplateSelection(kind="model_call", checks=("containment",), why="faults enter here"),
     TemplateSelection(kind="delegation", checks=("containment",), why="faults enter here"),
-    TemplateSelection(kind="handback", why="tells until when a delegated task goes on"),
+    TemplateSelection(kind="handback", why="marks the end of a delegated task"),
     TemplateSelection(kind="grant", why="evidence for least privilege"),
-    TemplateSelection(kind="contract", why="what a ledger tells; judged by the templates of resources"),
+    TemplateSelection(kind="contract", why="ledger entries; judged by the templates of resources"),
     TemplateSelection(kind="artefact", why="what was issued; judged by the templates of observations"),
     TemplateSelection(kind="approval", why="evidence for other checks"),
     TemplateSelection(kind="verification", why="evidence for other checks"),
@@ -79,7 +79,7 @@ SELECTION: Final[tuple[TemplateSelection, ...]] = (
     TemplateSelection(kind="mitigation", why="evidence for containment"),
 )  # fmt: skip
 """The table above, as data."""
-_PLAIN: Final[Mapping[str, Callable[..., Contract]]] = {
+_WITHOUT_ARGUMENT: Final[Mapping[str, Callable[..., Contract]]] = {
     "claims_supported": claims_supported, "containment": containment, "memory_writes_sanitized": memory_writes_sanitized,
     "no_pii": no_pii, "success_claims_match_effects": success_claims_match_effects, "terminates": terminates,
 }  # fmt: skip
@@ -104,10 +104,11 @@ def default_contracts(
 ) -> tuple[Contract, ...]:
     """The contracts of the table in one line, for a fixture: `return list(default_contracts(once="refund"))`.
 
-    Without arguments: those that need none. `capabilities` adds least_privilege, `verified` (tools) verify_before_act,
-    `approved` (tools) approved_before, `once` (tools) no_duplicate_effect for each, `sends` (tools) with `opted_out` consent,
-    `data_parameters` (by tool, what may carry untrusted text) untrusted_data_never_decides. `without` leaves templates out by
-    name; `options` gives further arguments by template name, such as {"containment": {"detect_within": 3}}.
+    Without arguments, these are the contracts that need none. Each argument adds one: `capabilities` adds least_privilege,
+    `verified` (tools) verify_before_act, `approved` (tools) approved_before, `once` (tools) no_duplicate_effect for each tool,
+    `sends` (tools) with `opted_out` consent, and `data_parameters` (tool -> parameters that may carry untrusted text)
+    untrusted_data_never_decides. `without` leaves out templates by name. `options` gives further arguments by template name,
+    such as {"containment": {"detect_within": 3}}.
 
     >>> from mat_contracts.traces import broken, record, trace
     >>> leak = trace(record("message", "user", {"text": "Ann is ann@example.com"}))
@@ -119,7 +120,7 @@ def default_contracts(
             what="sends= is given without opted_out=", why="consent needs a list", fix="give opted_out=, [] if empty"
         )
     made: dict[str, list[tuple[Callable[..., Contract], tuple[Any, ...], dict[str, Any]]]] = {
-        name: [(make, (), {})] for name, make in _PLAIN.items()
+        name: [(make, (), {})] for name, make in _WITHOUT_ARGUMENT.items()
     }
     if capabilities is not None:
         made["least_privilege"] = [(least_privilege, (capabilities,), {})]

@@ -85,7 +85,8 @@ def _normal(text: str) -> str:
 def _marks(text: str) -> frozenset[str]:
     """The distinctive parts of a normal text: addresses, URLs, hosts, paths, account and phone numbers, ids, numbers.
 
-    A number needs two digits, an id needs a digit and another character. Account and phone numbers are compared without their grouping.
+    A number needs two digits, an id needs a digit and another character. Account and phone numbers are compared without
+    grouping.
     """
     found: set[str] = set()
     for match in _MARK.finditer(text):
