@@ -41,8 +41,8 @@ def test_a_check_still_in_flight_does_not_come_first() -> None:
     assert broken(contract, spans((call("check"), 0, 1), (call("pay"), 2, 3))) == ()
     (violation,) = violations(contract, spans((call("check"), 0, 3), (call("pay"), 1, 2)))
     assert (violation.step, violation.witness) == (1, (0, 1))
-    assert violation.message == "pay began when check of step 0 had not finished"
-    assert violation.wanted == "a check that finished before"
+    assert violation.message == "pay began before check of step 0 had finished"
+    assert violation.wanted == "a check that finished before it"
 
 
 def test_every_occurrence_counts_not_only_the_first() -> None:
@@ -56,7 +56,7 @@ def test_one_check_serves_many_payments_unless_each_needs_its_own() -> None:
     several = trace(call("check"), call("pay"), call("pay"))
     assert broken(precedes(first="check", then="pay"), several) == ()
     each = precedes(first="check", then="pay", once_each=True)
-    assert [(item.step, item.message) for item in violations(each, several)] == [(2, "pay: no check was left for it")]
+    assert [(item.step, item.message) for item in violations(each, several)] == [(2, "no check was left for pay")]
     assert broken(each, trace(call("check"), call("pay", blocked=True), call("pay"))) == ()
     paired = trace(call("check"), call("check"), call("pay"), call("pay"))
     assert broken(precedes(first="check", then="pay", once_each=True), paired) == ()
@@ -146,7 +146,7 @@ def test_calls_that_overlap_are_found_whoever_makes_them() -> None:
     (first, second) = violations(contract, overlapping)
     assert (first.witness, second.witness) == ((0, 1), (0, 2))  # the call of step 1 was done before step 2
     assert second.agent == "ann"
-    assert first.wanted == "refund asked after pay of step 0 was done"
+    assert first.wanted == "refund asked after pay of step 0 is done"
     assert broken(never_concurrent(["pay", "refund"], by="agent"), overlapping) == (2,)
 
 
@@ -178,7 +178,7 @@ def test_no_stage_begins_before_all_calls_of_the_stage_before_have_sealed() -> N
     )
     (violation,) = violations(in_order(STAGES), fan_out)
     assert (violation.step, violation.witness) == (3, (2, 3))
-    assert violation.message == "check began when the stage before it, at step 2, had not finished"
+    assert violation.message == "check began before the previous stage had finished its call at step 2"
 
 
 def test_the_longest_call_of_a_stage_counts_not_the_latest() -> None:
@@ -217,8 +217,8 @@ def test_a_pass_that_stops_halfway_is_open_and_broken_at_the_end_where_it_is_str
     (outcome,) = court.standing(halfway[-1])
     assert outcome.standing == "presumably_false"
     assert [(item.text, item.since, item.instance) for item in outcome.open] == [
-        ("check has to come", 1, "1"),
-        ("act has to come", 2, "2"),
+        ("check must come", 1, "1"),
+        ("act must come", 2, "2"),
     ]
 
 
@@ -246,7 +246,7 @@ def test_an_answer_that_ran_beside_its_trigger_answers_nothing() -> None:
     assert broken(contract, spans((call("lock"), 0, 1), (call("release"), 2, 3))) == ()
     (violation,) = violations(contract, spans((call("lock"), 0, 3), (call("release"), 1, 2)))
     assert (violation.step, violation.witness) == (0, (0, 1))
-    assert "the one of step 1 began before it was done" in violation.message
+    assert "release of step 1 began before it was done" in violation.message
 
 
 def test_a_late_answer_is_found_at_its_deadline_and_blames_the_trigger() -> None:

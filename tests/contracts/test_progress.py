@@ -38,7 +38,7 @@ def test_being_stopped_by_the_horizon_is_no_progress_and_no_step() -> None:
 def test_every_further_full_window_is_one_more_violation_with_its_region() -> None:
     found = violations(progress(window=2), trace(*[at(1)] * 6))
     assert [(item.step, item.region) for item in found] == [(2, (0, 2)), (4, (2, 4))]
-    assert found[0].message == "2 steps without progress: the remaining work is 1 and was not lower since step 0"
+    assert found[0].message == "2 steps without progress: the remaining work is 1 and has not decreased since step 0"
 
 
 def test_going_up_and_down_again_within_the_window_is_a_decrease() -> None:
@@ -135,7 +135,7 @@ def test_a_terminal_action_of_any_kind_terminates(name: str) -> None:
 @pytest.mark.parametrize("name", ["horizon", "deadlock"])
 def test_being_stopped_from_outside_is_not_termination(name: str) -> None:
     (found,) = violations(terminates(), trace(at(1), record("termination", name)))
-    assert (found.step, found.message) == (1, f"the run did not end by itself: {name}")
+    assert (found.step, found.message) == (1, f"the run did not terminate: {name}")
 
 
 def test_a_trace_without_a_record_of_its_end_was_not_stopped() -> None:

@@ -389,7 +389,7 @@ def test_a_contract_finds_in_an_ungoverned_trace_the_delegate_that_did_more_than
         with mat.agent("b"):
             can(send)
 
-    assert violated(None, body, a=["pay"]) == ["b called send on a task of a, who may not call it so"]
+    assert violated(None, body, a=["pay"]) == ["b called send on a task of a, which may not make this call itself"]
     assert violated(None, body, a=["pay", "send"]) == []
     assert violated(None, body, other=[]) == []
     assert len(violated(None, body, a={"pay": {"amount": (0, 4)}})) == 2

@@ -150,7 +150,7 @@ def test_the_horizon_stops_an_endless_loop_and_fails_the_item(shop: Any) -> None
     assert said.startswith("the run did not terminate: horizon at step 20")
     assert "fix: raise horizon=" in said
     said = session.failures["test_shop.py::test_violates"]
-    assert said.startswith("progress.terminates: the run did not end by itself: horizon")
+    assert said.startswith("progress.terminates: the run did not terminate: horizon")
 
 
 def test_a_day_of_sleep_takes_no_time_and_every_clock_agrees(shop: Any) -> None:

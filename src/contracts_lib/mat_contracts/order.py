@@ -1,14 +1,14 @@
-"""Order over happens-before: what is done before what, what never overlaps, what has to follow. Every occurrence counts.
+"""Order over happens-before: what must come first, what must never overlap, what must follow. Every occurrence is judged.
 
-A call happens before another iff it had sealed before the other was asked (`Record.happened_before`). Of two calls in flight at
-once neither came first, whatever their step numbers say: a call that has not sealed yet is not done. Records arrive in the
-order they were asked, so one comparison settles each pair, and only calls in flight, what is still open, and one or a few
-records for each id are remembered.
+A call happens before another if it was sealed before the other was asked (`Record.happened_before`). Of two calls in flight
+at the same time neither came first, whatever their step numbers: a call that is not sealed is not done. Records arrive in the
+order in which they were asked, so one comparison decides each pair. A contract remembers only the calls in flight, the open
+triggers, and one or a few records for each id.
 
-What selects records is a tool's name or several, a formula without operators over time such as `mat.temporal.tool_call("pay",
-big=True)` or `mat.temporal.verification(passed=True)`, or a predicate on a record. `key` tells ids apart: the name of an
-argument, "agent", "role", a path such as "value.id" (see `mat.temporal.field`), several of these, a field, or a function of
-the record. Ids are compared as texts (17 and "17" are one); a record without the id concerns none and is not judged.
+A selector of records is the name of a tool or several names, a formula without operators over time such as
+`mat.temporal.tool_call("pay", big=True)` or `mat.temporal.verification(passed=True)`, or a predicate on a record. `key` tells
+ids apart: the name of an argument, "agent", "role", a path such as "value.id" (see `mat.temporal.field`), several of these, a
+field, or a function of the record. Ids are compared as texts, so 17 and "17" are equal. A record without the id is not judged.
 """
 
 from __future__ import annotations
@@ -44,11 +44,11 @@ Which: TypeAlias = str | Iterable[str] | Formula | Callable[[Record], bool]
 OrderKey: TypeAlias = str | Iterable[str] | Field | Callable[[Record], Any]
 
 IDS: Final = 100_000
-"""Ids one contract tells apart. Past it the contract is unknown."""
+"""The most ids that one contract tells apart. Beyond that its outcome is unknown."""
 OPEN: Final = 1_000
-"""What one contract waits for, or holds in store for one id, at the same time. Past it the contract is unknown."""
+"""The most open triggers of a contract, or calls that it remembers for one id. Beyond that its outcome is unknown."""
 _IN_FLIGHT: Final = 1 << 62
-"""The seal of a call that is not sealed: later than any."""
+"""The seal of a call that is not sealed: later than every real one."""
 
 
 # -- first, then ------------------------------------------------------------------------------------------------------
@@ -66,13 +66,14 @@ def precedes(
     effected: bool = False,
     **options: Unpack[Options],
 ) -> Contract:
-    """Every `then` was asked after a `first` had sealed, for the same id where there is a `key`.
+    """Every `then` is asked after a `first` was sealed: a `first` for the same id if there is a `key`.
 
-    Verify-before-act (Sec. IV-B, A1.9) over happens-before. `within`: at most that many steps after the `first`. `within_ms`:
-    at most that many milliseconds of run time after it had sealed. With `once_each` a `first` serves one `then` only, and the
-    one that expires soonest is used up (by steps where there are steps, else the one sealed first). With `effected` a `first`
-    counts only where it succeeded: it took effect, without an error and not cancelled. One that was blocked never counts; a
-    `then` counts even if it was blocked or failed, because it was attempted, but a blocked one uses up none.
+    Verify-before-act (Sec. IV-B, A1.9) over happens-before. `first` and `then` select records. `within`: the `then` comes at
+    most that many steps after the `first`. `within_ms`: it comes at most that many milliseconds of run time after the `first`
+    was sealed. `once_each`: a `first` serves only one `then`, which uses up the `first` that expires soonest (the oldest one if
+    `within` is given, otherwise the one sealed first). `effected`: a `first` counts only if it succeeded, that is, it took
+    effect without an error and was not cancelled. A blocked `first` never counts. A blocked or failed `then` is judged, because
+    it was attempted, but a blocked one does not use up a `first`.
 
     >>> from mat_contracts.traces import broken, record, trace
     >>> check, pay = record("tool_call", "check", {"order": 1}), record("tool_call", "pay", {"order": 1})
@@ -81,10 +82,10 @@ def precedes(
     >>> broken(precedes(first="check", then="pay", key="order"), trace(record("tool_call", "check", {"order": 2}), pay))
     (1,)
     """
-    one, two, id_of = _which(first, "first"), _which(then, "then"), _key(key)
+    one, two, id_of = _selector(first, "first"), _selector(then, "then"), _key(key)
     window = PastWindow.of(within, within_ms)
     bounds = _bounds(window)
-    wanted = f"{'its own' if once_each else 'a'} {one.text} that {'succeeded' if effected else 'finished'} before{bounds}"
+    wanted = f"{'its own' if once_each else 'a'} {one.text} that {'succeeded' if effected else 'finished'} before it{bounds}"
 
     def step(state: PersistentTable, record: Record) -> PersistentTable | Violated:
         is_first = one.test(record) and (succeeded(record) if effected else not record.blocked)
@@ -114,9 +115,9 @@ def precedes(
             return new
         begun = tuple(item.step for item in running)
         if begun:
-            why = f"{two.text} began when {one.text} of step {', '.join(map(str, begun))} had not finished"
+            why = f"{two.text} began before {one.text} of step {', '.join(map(str, begun))} had finished"
         else:
-            why = f"{two.text}: no {one.text} {'was left for it' if once_each else 'came before'}{bounds}"
+            why = f"no {one.text} {'was left for' if once_each else 'came before'} {two.text}{bounds}"
         return Violated(why, state=new, instance=owner, witness=(*begun, record.step), wanted=wanted)
 
     return Contract(
@@ -128,7 +129,7 @@ def precedes(
 
 @dataclass(frozen=True, slots=True)
 class _Done:
-    """A call, and when it was sealed."""
+    """A finished call and when it was sealed."""
 
     step: int
     sealed_seq: int
@@ -140,7 +141,7 @@ def _done(record: Record) -> _Done:
 
 
 def _newest(done: list[_Done], window: PastWindow) -> list[_Done]:
-    """Those that none of the others outlasts: one, or as many as steps and time disagree about."""
+    """The calls that no other call outlasts: one, or several if the steps and the times order them differently."""
     if len(done) < 2:
         return done
     timed = window.milliseconds is not None
@@ -166,11 +167,12 @@ def never_concurrent(
     by: CountedBy = "run",
     **options: Unpack[Options],
 ) -> Contract:
-    """No two of these calls overlap: each is asked after those asked before it had sealed; with a `key`, of one id.
+    """No two of these calls overlap: each is asked after all earlier ones were sealed. With a `key`, calls of other ids may
+    overlap.
 
-    A2.F1, collisions of what must stand alone. `by="agent"` lets calls of different agents overlap. Every call that begins
-    while others are in flight is one violation, its witness all of them. A call made from inside another overlaps it. A
-    blocked call was attempted, but is never in flight.
+    A2.F1, collisions. `tools` selects the calls. `by="agent"` lets calls of different agents overlap. Each call that begins
+    while others are in flight is one violation; its witness is all of them. A call made from inside another overlaps it. A
+    blocked call is judged, because it was attempted, but it is never in flight.
 
     >>> from dataclasses import replace
     >>> from mat_contracts.traces import broken, record, trace
@@ -180,7 +182,7 @@ def never_concurrent(
     >>> broken(never_concurrent("pay"), (replace(one, sealed_seq=9), two))
     (1,)
     """
-    calls, id_of = _which(tools, "tools"), _key(key)
+    calls, id_of = _selector(tools, "tools"), _key(key)
     one_of(by, "by", ("run", "agent"))
 
     def step(state: tuple[_Running, ...], record: Record) -> tuple[_Running, ...] | Violated:
@@ -195,22 +197,23 @@ def never_concurrent(
         new = running if record.blocked else (*running, _Running(owner, mine, record.action.name, record.step, _seal(record)))
         if not others:
             return new
-        said = ", ".join(f"{item.name} of step {item.step}" for item in others)
+        in_flight = ", ".join(f"{item.name} of step {item.step}" for item in others)
         return Violated(
-            f"{record.action.name} began while {said} was in flight", state=new, instance=owner or mine,
-            witness=(*(item.step for item in others), record.step), wanted=f"{record.action.name} asked after {said} was done",
+            f"{record.action.name} began while {in_flight} was in flight", state=new, instance=owner or mine,
+            witness=(*(item.step for item in others), record.step),
+            wanted=f"{record.action.name} asked after {in_flight} is done",
         )  # fmt: skip
 
     return Contract(
         id=f"{calls.name}.never_concurrent", step=step, start=(), kinds=calls.kinds,
-        repair=f"take a lock, or await one {calls.text} before asking for the next",
+        repair=f"take a lock, or await one {calls.text} before you start the next",
         text=f"no two of {calls.text} are in flight at the same time",
     )  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
 class _Running:
-    """A call that may be in flight; `agent` only where calls of others do not matter."""
+    """A call that may be in flight. `agent` is set only if calls of other agents do not matter."""
 
     owner: str
     agent: str
@@ -230,12 +233,12 @@ def in_order(
     strict: bool = False,
     **options: Unpack[Options],
 ) -> Contract:
-    """Stages come one after the other: none is skipped, and none begins before all calls of the stages before have sealed.
+    """Stages come one after the other: none is skipped, and none begins before all calls of earlier stages are sealed.
 
-    A1.9 over happens-before. A stage may hold any number of calls, which may overlap. Going back to an earlier stage begins a
-    new pass there (rework: what comes after it has to come again); with `strict` there is one pass for each id, so that going
-    back is a violation, and so is a trace that ends before the last stage. A call that several stages select belongs to the
-    first of them. A blocked call is judged, but does not move the pass.
+    A1.9 over happens-before. `sequence` holds the stages; each selects records. A stage may hold any number of calls, and they
+    may overlap. Going back to an earlier stage starts a new pass from there: the later stages must come again. `strict` allows
+    one pass for each id: going back is a violation, and so is a trace that ends before the last stage. A call that several
+    stages select belongs to the first of them. A blocked call is judged, but does not advance the pass.
 
     >>> from mat_contracts.traces import broken, record, trace
     >>> plan, act, check = (record("tool_call", name) for name in ("plan", "act", "check"))
@@ -244,10 +247,10 @@ def in_order(
     >>> broken(in_order(["plan", "act", "check"]), trace(plan, check))
     (1,)
     """
-    given = (sequence,) if isinstance(sequence, str | Formula) or callable(sequence) else tuple(sequence)
-    if len(given) < 2:
-        raise SpecError(what=f"sequence={sequence!r} holds no two stages", fix='write ["plan", "act"]')
-    stages = tuple(_which(item, f"stage {index + 1} of sequence") for index, item in enumerate(given))
+    items = (sequence,) if isinstance(sequence, str | Formula) or callable(sequence) else tuple(sequence)
+    if len(items) < 2:
+        raise SpecError(what=f"sequence={sequence!r} holds fewer than two stages", fix='write ["plan", "act"]')
+    stages = tuple(_selector(item, f"stage {index + 1} of sequence") for index, item in enumerate(items))
     id_of = _key(key)
     last = len(stages) - 1
 
@@ -256,11 +259,11 @@ def in_order(
         owner = None if reached is None else id_of(record)
         if reached is None or owner is None:
             return state
-        (passed,) = state.get(owner) or (_Pass(),)
-        found = _out_of_order(passed, reached, record, stages, owner, strict=strict)
+        (progress,) = state.get(owner) or (_Pass(),)
+        found = _out_of_order(progress, reached, record, stages, owner, strict=strict)
         if record.blocked:
             return found or state
-        new = _stored(state, owner, (_moved(passed, reached, record, strict=strict),))
+        new = _stored(state, owner, (_advance(progress, reached, record, strict=strict),))
         return replace(found, state=new) if found else new
 
     def finish(state: PersistentTable) -> Violated | None:
@@ -274,7 +277,7 @@ def in_order(
 
     def obligations(state: PersistentTable) -> tuple[Obligation, ...]:
         return tuple(
-            Obligation(text=f"{stages[item.stage + 1].text} has to come", since=item.step, instance=owner)
+            Obligation(text=f"{stages[item.stage + 1].text} must come", since=item.step, instance=owner)
             for owner, item in _unfinished(state)
         )
 
@@ -286,14 +289,14 @@ def in_order(
         id=f"{'.'.join(stage.name for stage in stages)}.in_order", step=step, start=PersistentTable(),
         finish=finish if strict else None, obligations=obligations if strict else None,
         kinds=union(*(stage.kinds for stage in stages)),
-        repair="await every call of a stage before the next stage begins, and leave none out",
+        repair="await every call of a stage before the next stage begins, and skip no stage",
         text=f"{', then '.join(stage.text for stage in stages)}{', once' if strict else ''}",
     )  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
 class _Pass:
-    """How far an id has come: the stage it is in, the latest call of it, and the latest seals of it and of earlier stages."""
+    """How far an id has come: its stage, the latest call of that stage, the latest seals of that stage and of earlier ones."""
 
     stage: int = -1
     step: int = -1
@@ -305,47 +308,51 @@ class _Pass:
 
 
 def _out_of_order(
-    passed: _Pass, reached: int, record: Record, stages: tuple[_Which, ...], owner: str, *, strict: bool
+    progress: _Pass, reached: int, record: Record, stages: tuple[_Selector, ...], owner: str, *, strict: bool
 ) -> Violated | None:
     now = stages[reached].text
-    if reached < passed.stage:
+    if reached < progress.stage:
         if not strict:
             return None
-        said, witness = f"{now} began again when {stages[passed.stage].text} had begun", (passed.step, record.step)
-        return Violated(said, witness=witness, instance=owner, wanted=f"one pass, no {now} after step {passed.step}")
-    seal, begun = _before(passed, reached)
+        message, witness = f"{now} began again after {stages[progress.stage].text} had begun", (progress.step, record.step)
+        return Violated(message, witness=witness, instance=owner, wanted=f"one pass, no {now} after step {progress.step}")
+    seal, begun = _latest_seal_before(progress, reached)
     wanted = f"{stages[max(reached - 1, 0)].text} done before {now} begins"
-    if reached > passed.stage + 1:
-        missing = ", ".join(stages[index].text for index in range(passed.stage + 1, reached))
+    if reached > progress.stage + 1:
+        missing = ", ".join(stages[index].text for index in range(progress.stage + 1, reached))
         return Violated(
-            f"{now} began without {missing}", witness=(*((passed.step,) if passed.step >= 0 else ()), record.step),
+            f"{now} began without {missing}", witness=(*((progress.step,) if progress.step >= 0 else ()), record.step),
             instance=owner, wanted=wanted,
         )  # fmt: skip
     if seal >= record.asked_seq:
         return Violated(
-            f"{now} began when the stage before it, at step {begun}, had not finished", witness=(begun, record.step),
+            f"{now} began before the previous stage had finished its call at step {begun}", witness=(begun, record.step),
             instance=owner, wanted=wanted,
         )  # fmt: skip
     return None
 
 
-def _before(passed: _Pass, reached: int) -> tuple[int, int]:
-    """The latest seal of all stages before that one in this pass, and the step it belongs to."""
-    if reached > passed.stage and passed.sealed_seq > passed.earlier_seq:
-        return (passed.sealed_seq, passed.sealing)
-    return (passed.earlier_seq, passed.earlier)
+def _latest_seal_before(progress: _Pass, reached: int) -> tuple[int, int]:
+    """The latest seal of the stages before `reached` in this pass, and the step that it belongs to."""
+    if reached > progress.stage and progress.sealed_seq > progress.earlier_seq:
+        return (progress.sealed_seq, progress.sealing)
+    return (progress.earlier_seq, progress.earlier)
 
 
-def _moved(passed: _Pass, reached: int, record: Record, *, strict: bool) -> _Pass:
+def _advance(progress: _Pass, reached: int, record: Record, *, strict: bool) -> _Pass:
+    """The pass after a call of the stage `reached`."""
     seal = _seal(record)
-    if reached < passed.stage:
-        return passed if strict else _Pass(reached, record.step, seal, record.step)
-    if reached == passed.stage:
-        later = seal > passed.sealed_seq
+    if reached < progress.stage:
+        return progress if strict else _Pass(reached, record.step, seal, record.step)
+    if reached == progress.stage:
+        later = seal > progress.sealed_seq
         return replace(
-            passed, step=record.step, sealed_seq=max(seal, passed.sealed_seq), sealing=record.step if later else passed.sealing
+            progress,
+            step=record.step,
+            sealed_seq=max(seal, progress.sealed_seq),
+            sealing=record.step if later else progress.sealing,
         )
-    earlier_seq, earlier = _before(passed, reached)
+    earlier_seq, earlier = _latest_seal_before(progress, reached)
     return _Pass(reached, record.step, seal, record.step, earlier_seq, earlier)
 
 
@@ -364,12 +371,13 @@ def followed_by(
     effected: bool = False,
     **options: Unpack[Options],
 ) -> Contract:
-    """After every `trigger` that was not blocked an `answer` is asked, once the trigger has sealed; of the same id.
+    """Every `trigger` that is not blocked is followed by an `answer`, asked after the trigger was sealed, for the same id.
 
-    Obligations over happens-before (A1.4). `within`: at most that many steps after the trigger. `within_ms`: at most that many
-    milliseconds of run time after it had sealed. An answer that ran beside the trigger answers nothing. One answer serves all
-    triggers that were done before it; with `once_each` the oldest of them only. A blocked answer is none; with `effected`
-    neither is one that failed. What is open when the trace is finished is a violation. Violations blame the trigger.
+    Obligations over happens-before (A1.4). `trigger` and `answer` select records. `within`: the answer comes at most that many
+    steps after the trigger. `within_ms`: it comes at most that many milliseconds of run time after the trigger was sealed. An
+    answer that begins while the trigger is in flight does not count. One answer serves all triggers that were done before it;
+    with `once_each`, only the oldest of them. A blocked answer does not count; with `effected`, nor does one that failed. A
+    trigger that is open at the end of the trace is a violation. Violations blame the trigger.
 
     >>> from mat_contracts.traces import broken, record, trace
     >>> lock, release = record("tool_call", "lock", {"row": 1}), record("tool_call", "release", {"row": 1})
@@ -378,10 +386,10 @@ def followed_by(
     >>> broken(followed_by(trigger="lock", answer="release", key="row"), trace(lock, release, lock))
     (2,)
     """
-    one, two, id_of = _which(trigger, "trigger"), _which(answer, "answer"), _key(key)
+    one, two, id_of = _selector(trigger, "trigger"), _selector(answer, "answer"), _key(key)
     window = PastWindow.of(within, within_ms)
     bounds = _bounds(window)
-    wanted = f"{two.text} asked after it was done{bounds}"
+    wanted = f"{two.text} asked after it is done{bounds}"
 
     def step(state: tuple[_Open, ...], record: Record) -> tuple[_Open, ...] | Violated:
         triggers = one.test(record) and not record.blocked
@@ -390,12 +398,12 @@ def followed_by(
         answers = two.test(record) and (succeeded(record) if effected else not record.blocked)
         owner = id_of(record) if answers or triggers else None
         waiting, late = state, list[_Open]()
-        if within_ms is not None:  # an answer too late in time is none
-            late, waiting = _split(waiting, lambda item: record.at_ms - item.sealed_ms > within_ms)
+        if within_ms is not None:  # an answer that comes too late does not count
+            late, waiting = _split_late(waiting, lambda item: record.at_ms - item.sealed_ms > within_ms)
         if answers and owner is not None:
-            waiting = _answered(waiting, record, owner, once_each=once_each)
+            waiting = _without_answered(waiting, record, owner, once_each=once_each)
         if within is not None and not _is_proposed(record):
-            over, waiting = _split(waiting, lambda item: record.step - item.step >= within)
+            over, waiting = _split_late(waiting, lambda item: record.step - item.step >= within)
             late += over
         if triggers and owner is not None:
             if len(waiting) >= OPEN:
@@ -410,21 +418,20 @@ def followed_by(
 
     def obligations(state: tuple[_Open, ...]) -> tuple[Obligation, ...]:
         return tuple(
-            Obligation(text=f"{two.text} has to follow{bounds}", since=item.step, instance=item.owner)
-            for item in _by_step(state)
+            Obligation(text=f"{two.text} must follow{bounds}", since=item.step, instance=item.owner) for item in _by_step(state)
         )
 
     return Contract(
         id=f"{one.name}.followed_by.{two.name}", step=step, start=(), finish=finish, obligations=obligations,
         kinds=None if window.is_bounded else union(one.kinds, two.kinds),  # any step may be the one at which it is too late
-        repair=f"ask for {two.text} once {one.text} is done{bounds}, also where something failed in between",
+        repair=f"ask for {two.text} once {one.text} is done{bounds}, even if something fails in between",
         text=f"every {one.text} is followed by {wanted}",
     )  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
 class _Open:
-    """A trigger without its answer. `early`: the step of an answer that did not wait for it, or -1."""
+    """A trigger without an answer. `early`: the step of an answer that began before the trigger was done, or -1."""
 
     owner: str
     step: int
@@ -433,7 +440,8 @@ class _Open:
     early: int = -1
 
 
-def _answered(waiting: tuple[_Open, ...], record: Record, owner: str, *, once_each: bool) -> tuple[_Open, ...]:
+def _without_answered(waiting: tuple[_Open, ...], record: Record, owner: str, *, once_each: bool) -> tuple[_Open, ...]:
+    """The triggers that still wait after this answer."""
     left: list[_Open] = []
     served = False
     for item in waiting:  # oldest first
@@ -448,8 +456,8 @@ def _answered(waiting: tuple[_Open, ...], record: Record, owner: str, *, once_ea
     return tuple(left)
 
 
-def _split(waiting: tuple[_Open, ...], is_late: Callable[[_Open], bool]) -> tuple[list[_Open], tuple[_Open, ...]]:
-    """Those that are late, and the others."""
+def _split_late(waiting: tuple[_Open, ...], is_late: Callable[[_Open], bool]) -> tuple[list[_Open], tuple[_Open, ...]]:
+    """The triggers whose answer is late, and the others."""
     late = [item for item in waiting if is_late(item)]
     return late, tuple(item for item in waiting if not is_late(item)) if late else waiting
 
@@ -458,19 +466,19 @@ def _by_step(waiting: Iterable[_Open]) -> list[_Open]:
     return sorted(waiting, key=lambda item: item.step)
 
 
-def _unanswered(item: _Open, one: _Which, two: _Which, wanted: str, when: str) -> Violated:
-    beside = f"; the one of step {item.early} began before it was done" if item.early >= 0 else ""
+def _unanswered(item: _Open, one: _Selector, two: _Selector, wanted: str, when: str) -> Violated:
+    early = f"; {two.text} of step {item.early} began before it was done" if item.early >= 0 else ""
     return Violated(
-        f"{one.text} at step {item.step} was not followed by {two.text}{when}{beside}", step=item.step, instance=item.owner,
+        f"{one.text} at step {item.step} was not followed by {two.text}{when}{early}", step=item.step, instance=item.owner,
         witness=(item.step, *((item.early,) if item.early >= 0 else ())), wanted=wanted,
     )  # fmt: skip
 
 
-# -- what they share --------------------------------------------------------------------------------------------------
+# -- shared helpers ---------------------------------------------------------------------------------------------------
 
 
 def _is_proposed(record: Record) -> bool:
-    """Asked and not sealed, as a proposed action and those in flight are shown to a contract."""
+    """Whether a record is asked and not sealed: contracts see proposed actions and calls in flight like that."""
     return record.sealed_seq == record.asked_seq and record.effected == "unknown"
 
 
@@ -481,7 +489,7 @@ def _seal(record: Record) -> int:
 def _stored(
     state: PersistentTable, owner: str, entries: tuple[Any, ...], alive: Callable[[Any], bool] | None = None
 ) -> PersistentTable:
-    """With what is kept for an id. With `alive`, ids that can no longer matter are forgotten on the way."""
+    """The table with these entries for an id. `alive` says which entries still matter; ids without any are dropped."""
     new = state.put({owner: entries}, None if alive is None else lambda kept: any(map(alive, kept)))
     if new.count > IDS or len(entries) > OPEN:
         raise too_many(
@@ -492,8 +500,8 @@ def _stored(
 
 
 @dataclass(frozen=True, slots=True)
-class _Which:
-    """What selects records: a test, the action kinds it can be true of, a name for ids and a text for sentences."""
+class _Selector:
+    """Selects records: a test, the action kinds that can pass it, a name for contract ids and a text for sentences."""
 
     test: Callable[[Record], bool]
     kinds: frozenset[ActionKind] | None
@@ -501,42 +509,42 @@ class _Which:
     text: str
 
 
-def _which(given: Which, what: str) -> _Which:
-    if isinstance(given, Formula):
-        return _of_formula(given, what)
-    if callable(given):
-        said = getattr(given, "__name__", "predicate")
-        return _Which(given, None, said, said)
-    names = frozenset(names_of(given, what))
+def _selector(selector: Which, what: str) -> _Selector:
+    if isinstance(selector, Formula):
+        return _selector_of_formula(selector, what)
+    if callable(selector):
+        name = getattr(selector, "__name__", "predicate")
+        return _Selector(selector, None, name, name)
+    names = frozenset(names_of(selector, what))
 
     def called(record: Record) -> bool:
         return record.action.kind == "tool_call" and record.action.name in names
 
-    return _Which(called, TOOL_CALLS, label(sorted(names)), " or ".join(sorted(names)))
+    return _Selector(called, TOOL_CALLS, label(sorted(names)), " or ".join(sorted(names)))
 
 
-def _of_formula(given: Formula, what: str) -> _Which:
-    if not _is_of_one_record(given):
+def _selector_of_formula(formula: Formula, what: str) -> _Selector:
+    if not _is_of_one_record(formula):
         raise SpecError(
-            what=f"{what}={text(given)} looks beyond the record",
-            why="an order contract asks of each record by itself what it is",
+            what=f"{what}={text(formula)} looks beyond the record",
+            why="an order contract tests each record alone",
             fix="give atoms joined by &, | and ~; key= tells ids apart, and within= bounds the distance",
         )
-    name = "+".join(_atom_names(given)) or "formula"
-    return _Which(_holds(given), true_kinds(given), name, text(given))
+    name = "+".join(_atom_names(formula)) or "formula"
+    return _Selector(_predicate(formula), true_kinds(formula), name, text(formula))
 
 
-def _holds(node: Any) -> Callable[[Record], bool]:
-    """A formula of one record as a function; tests hold it to what the compiled language says of that record."""
+def _predicate(node: Any) -> Callable[[Record], bool]:
+    """A formula on one record as a function. Tests compare it with the compiled formula."""
     match node:
         case Not(part=part):
-            inner = _holds(part)
+            inner = _predicate(part)
             return lambda record: not inner(record)
         case And(parts=parts):
-            every = [_holds(part) for part in parts]
+            every = [_predicate(part) for part in parts]
             return lambda record: all(part(record) for part in every)
         case Or(parts=parts):
-            either = [_holds(part) for part in parts]
+            either = [_predicate(part) for part in parts]
             return lambda record: any(part(record) for part in either)
         case Compare(left=left, operator=sign, right=right):
             return _compared(_reader(left), sign, right)
@@ -556,7 +564,7 @@ def _holds(node: Any) -> Callable[[Record], bool]:
 
 
 def _filter(item: Compare) -> Callable[[Record], bool]:
-    """An argument filter of an atom: an argument that is not there passes none, not even None."""
+    """An argument filter of an atom. A missing argument passes no filter, not even None."""
     path, wanted = item.left.paths[0] if item.left.paths else (), item.right
     if path[:2] != ("action", "arguments") or len(path) != 3 or isinstance(wanted, Field):
         return _compared(_reader(item.left), item.operator, wanted)
@@ -585,10 +593,10 @@ _SIGNS: Final[dict[str, Callable[[Any, Any], Any]]] = {
 }  # fmt: skip
 
 
-def _reader(given: Field) -> Callable[[Record], Any]:
-    if given.function is not None:
-        return given.function
-    readers = [_path(path) for path in given.paths]
+def _reader(source: Field) -> Callable[[Record], Any]:
+    if source.function is not None:
+        return source.function
+    readers = [_path(path) for path in source.paths]
     return readers[0] if len(readers) == 1 else lambda record: tuple(reader(record) for reader in readers)
 
 
@@ -611,7 +619,7 @@ def _atom_names(node: Any) -> list[str]:
 
 
 def _key(key: OrderKey | None) -> Callable[[Record], str | None]:
-    """Reads the id of a record as a text; None where it has none."""
+    """A function that returns the id of a record as a text, or None if the record has no id."""
     if key is None:
         return lambda record: ""
     if isinstance(key, Field):
@@ -621,7 +629,7 @@ def _key(key: OrderKey | None) -> Callable[[Record], str | None]:
     elif callable(key):
         readers = [key]
     else:
-        readers = [_named(name) for name in ((key,) if isinstance(key, str) else tuple(key))]
+        readers = [_read_by_name(name) for name in ((key,) if isinstance(key, str) else tuple(key))]
         names_of(key, "key")
 
     def read(record: Record) -> str | None:
@@ -633,7 +641,7 @@ def _key(key: OrderKey | None) -> Callable[[Record], str | None]:
     return read
 
 
-def _named(name: str) -> Callable[[Record], Any]:
+def _read_by_name(name: str) -> Callable[[Record], Any]:
     if name in ("agent", "role") or "." in str(name):
         return _path(field(name).paths[0])
     return lambda record: let_through(record).get(name)

@@ -1,19 +1,19 @@
-"""Personal data by kind: how each is recognised, and how it is masked (A1.8).
+"""Personal data by kind: how each kind is recognized and masked (A1.8).
 
-| kind | rule | what it leaves out |
+| kind | rule | not matched |
 |---|---|---|
 | email | local part, @, a domain whose last label is letters | pkg@1.2.3, logo@2x.png |
-| card | 13 to 19 digits, of an issuer's range and length, Luhn (ISO/IEC 7812-1) | inside UUIDs, decimals and longer words |
+| card | 13 to 19 digits, an issuer's range and length, Luhn (ISO/IEC 7812-1) | inside UUIDs, decimals and longer words |
 | iban | country code, that country's length, mod 97 (ISO 13616) | other lengths |
 | phone | `phonenumbers`: international with +, or national as written in one of `regions` | plain runs of digits, ISBNs |
 | ssn | US: AAA-GG-SSSS by the rules of the SSA; without hyphens only after "SSN" or "social security" | 000, 666, 9xx areas |
 | dni | ES: DNI and NIE with their letter (mod 23) | other letters |
-| nir | FR: 15 digits with their key (mod 97) | other keys, months and departments that are none |
-| ip | an address of a single host, IPv4 or IPv6 | versions, networks, loopback, multicast, reserved |
+| nir | FR: 15 digits with their key (mod 97) | other keys, impossible months and departments |
+| ip | the address of one host, IPv4 or IPv6 | versions, networks, loopback, multicast, reserved |
 | birth_date | a date after a word such as "born" or "date of birth" | dates without such a word |
 
-Names of people and postal addresses have no rule that is right often enough: they need a model, see `presidio`. An order
-number that happens to be a valid card number (one in ten of an issuer's) is one to any rule: give it to `allow=`.
+No rule finds names of people or postal addresses reliably: they need a model, see `presidio`. An order number in an issuer's
+range is a valid card number in one of ten cases, and no rule can tell the two apart: list such numbers in `allow=`.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ from mat.core.value import FrozenDict, FrozenList
 from mat_contracts._shared import names_of
 
 KINDS: Final = ("email", "phone", "iban", "card", "ssn", "ip", "birth_date", "dni", "nir")
-"""What the rules know. `mat.core.redact` notes all but the last two on what is not kept in the clear."""
+"""The kinds that the rules find. `mat.core.redact` notes all but the last two on values that are not kept in the clear."""
 REGIONS: Final = ("US", "GB", "DE", "FR")
-"""Whose national ways of writing a phone number are known by default (ISO 3166-1)."""
+"""Regions whose national phone number formats are recognized by default (ISO 3166-1)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Found:
-    """A piece of personal data: its kind and where it stands, as in text[start:end]."""
+    """A piece of personal data: its kind, and its position text[start:end]."""
 
     kind: str
     start: int
@@ -46,9 +46,9 @@ class Found:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Detector:
-    """Finds personal data in a text. `find` gives pieces that do not overlap, in their order; `kinds` are all it may name.
+    """Finds personal data in a text. `find` returns pieces that do not overlap, in text order; `kinds` lists what it finds.
 
-    Any function will do, as long as it says the same of the same text whenever a trace is judged again.
+    Any function will do that returns the same pieces for the same text whenever a trace is judged again.
     """
 
     kinds: tuple[str, ...]
@@ -59,7 +59,9 @@ Mask: TypeAlias = Callable[[str], str]
 
 
 def rules(kinds: str | Iterable[str] = KINDS, *, regions: str | Iterable[str] = REGIONS) -> Detector:
-    """The detector by the rules in the table above, for some kinds; national phone numbers as written in `regions`.
+    """A detector that applies the rules in the table above.
+
+    It finds the given `kinds`. National phone numbers are recognized in the formats of `regions`.
 
     >>> [item.kind for item in rules().find("Card 4111 1111 1111 1111, order 4111 1111 1111 1112, app 1.2.3.4.5")]
     ['card']
@@ -68,7 +70,7 @@ def rules(kinds: str | Iterable[str] = KINDS, *, regions: str | Iterable[str] = 
     countries = tuple(region.upper() for region in names_of(regions, "regions"))
     odd = [region for region in countries if not re.fullmatch("[A-Z]{2}", region)]
     if odd:
-        raise SpecError(what=f"no region is called {', '.join(odd)}", fix='use codes of two letters, such as "US" or "DE"')
+        raise SpecError(what=f"no region code: {', '.join(odd)}", fix='use codes of two letters, such as "US" or "DE"')
     finders: list[Callable[[str], Iterable[Found]]] = [_BY_RULE[kind] for kind in _FIRST if kind in chosen]
     phone = "phone" in chosen
     others = tuple(_BY_RULE[kind] for kind in _FIRST if kind not in chosen) if phone else ()
@@ -77,7 +79,7 @@ def rules(kinds: str | Iterable[str] = KINDS, *, regions: str | Iterable[str] = 
         if not _MAY_HOLD(text):
             return ()
         found = [item for finder in finders for item in finder(text)]
-        if phone and _PHONE.search(text):  # what is anything else is no phone number, whether it was asked for or not
+        if phone and _PHONE.search(text):  # a piece of another kind is no phone number, even if that kind is not wanted
             elsewhere = [*found, *(item for finder in others for item in finder(text))]
             found += _apart(_phones(text, countries), elsewhere)
         return _ordered(found)
@@ -86,19 +88,21 @@ def rules(kinds: str | Iterable[str] = KINDS, *, regions: str | Iterable[str] = 
 
 
 def known_kinds(kinds: str | Iterable[str], known: Iterable[str]) -> frozenset[str]:
-    """Kinds as a user gives them; SpecError where one is not known."""
+    """The kinds that a user gives. SpecError if one is not known."""
     wanted, known = frozenset(names_of(kinds, "kinds")), tuple(known)
     unknown = sorted(wanted - set(known))
     if unknown:
-        raise SpecError(what=f"no personal data is called {', '.join(unknown)}", fix=f"use some of {', '.join(known)}")
+        raise SpecError(what=f"unknown kind of personal data: {', '.join(unknown)}", fix=f"use some of {', '.join(known)}")
     return wanted
 
 
-_MAY_HOLD: Final = re.compile(r"@|\d.{0,40}?\d|::", re.DOTALL).search  # a quick no: nearly all kinds hold two digits
+_MAY_HOLD: Final = re.compile(
+    r"@|\d.{0,40}?\d|::", re.DOTALL
+).search  # rules out most texts quickly: nearly all kinds hold two digits
 
 
 def _ordered(found: Iterable[Found]) -> tuple[Found, ...]:
-    """In the order of the text; of two that overlap the one that starts first stays, then the longer one."""
+    """The pieces in text order. Of two that overlap, the one that starts first stays; of two that start together, the longer."""
     kept: list[Found] = []
     for item in sorted(found, key=lambda item: (item.start, -item.end, item.kind)):
         if not kept or item.start >= kept[-1].end:
@@ -107,7 +111,7 @@ def _ordered(found: Iterable[Found]) -> tuple[Found, ...]:
 
 
 def _apart(found: Iterable[Found], taken: Iterable[Found]) -> list[Found]:
-    """Those that overlap nothing in `taken`."""
+    """The pieces that overlap nothing in `taken`."""
     spans = sorted((item.start, item.end) for item in taken)
     kept, index = [], 0
     for item in sorted(found, key=lambda item: item.start):
@@ -150,18 +154,18 @@ _ISSUERS: Final[tuple[tuple[str, str, frozenset[int]], ...]] = (
     ("65", "65", frozenset(range(16, 20))),
     ("62", "62", frozenset(range(16, 20))), ("81", "81", frozenset(range(16, 20))),  # UnionPay
 )  # fmt: skip
-"""First digits, from and to, and how many digits there are (ISO/IEC 7812; issuers' public tables)."""
+"""The range of first digits (first, last) and the possible lengths (ISO/IEC 7812; issuers' public tables)."""
 
 
 def issued(digits: str) -> bool:
-    """Whether some issuer gives out cards that begin like that and are that long."""
+    """Whether an issuer has cards with these first digits and this length."""
     return any(
         first <= digits[: len(first)] <= last for first, last, lengths in _ISSUERS if len(digits) in lengths
     )  # texts of one length compare as numbers do
 
 
 def _cards(text: str) -> Iterator[Found]:
-    """Card numbers of whole groups of digits: "17 4111 1111 1111 1111" holds one, though 17 stands before it."""
+    """Card numbers made of whole groups of digits: "17 4111 1111 1111 1111" holds one, although it starts with 17."""
     unique = [match.span() for match in _UUID.finditer(text)] if text.count("-") > 3 else []
     for run in _RUN.finditer(text):
         if run.end() - run.start() < 13 or any(start <= run.start() < end for start, end in unique):
@@ -176,9 +180,9 @@ def _cards(text: str) -> Iterator[Found]:
 
 
 def _card_from(text: str, groups: list[tuple[int, int]], first: int) -> int:
-    """The group with which a card number ends that begins with group `first`; -1 where none does."""
+    """The last group of a card number that begins with group `first`, or -1 if there is none."""
     digits, longest = "", -1
-    if text[groups[first][0]] not in "234568":  # no issuer begins with another
+    if text[groups[first][0]] not in "234568":  # no card number begins with another digit
         return longest
     for index in range(first, min(first + 19, len(groups))):
         digits += text[groups[index][0] : groups[index][1]]
@@ -199,7 +203,7 @@ IBAN_LENGTHS: Final[Mapping[str, int]] = {
     "SC": 31, "SD": 18, "SE": 24, "SI": 19, "SK": 24, "SM": 27, "SO": 23, "ST": 25, "SV": 28, "TL": 23, "TN": 24, "TR": 26,
     "UA": 29, "VA": 22, "VG": 24, "XK": 20, "YE": 30,
 }  # fmt: skip
-"""Characters of an IBAN by country (SWIFT IBAN registry)."""
+"""The length of an IBAN by country (SWIFT IBAN registry)."""
 _IBAN = re.compile(r"(?<![0-9A-Za-z])[A-Za-z]{2}\d{2}(?=[ \-\u00a0]?[0-9A-Za-z])")
 _IBAN_REST = re.compile(r"[0-9A-Za-z]|[ \-\u00a0](?=[0-9A-Za-z])")
 
@@ -221,13 +225,13 @@ def _ibans(text: str) -> Iterator[Found]:
 _SSN = re.compile(
     r"(?i)(?<![\w\-.])(?!000|666|9\d\d)\d{3}-(?!00)\d{2}-(?!0000)\d{4}(?![\w\-])"
     r"|(?<![A-Za-z])(?:ssn|social[ ]security(?:[ ](?:number|no\.?))?)(?![A-Za-z])[^\d\n]{0,12}"
-    r"(?P<said>(?!000|666|9\d\d)\d{3}[ ]?(?!00)\d{2}[ ]?(?!0000)\d{4})(?![\w\-])"
+    r"(?P<number>(?!000|666|9\d\d)\d{3}[ ]?(?!00)\d{2}[ ]?(?!0000)\d{4})(?![\w\-])"
 )
 
 
 def _ssns(text: str) -> Iterator[Found]:
     for match in _SSN.finditer(text):
-        group = "said" if match["said"] is not None else 0
+        group = "number" if match["number"] is not None else 0
         yield Found(kind="ssn", start=match.start(group), end=match.end(group))
 
 
@@ -239,12 +243,12 @@ _NIR = re.compile(
 
 
 def dni_valid(number: str, letter: str) -> bool:
-    """Whether the letter of a Spanish DNI or NIE fits its number (Real Decreto 1553/2005; mod 23)."""
+    """Whether the letter of a Spanish DNI or NIE matches its number (Real Decreto 1553/2005; mod 23)."""
     return _DNI_LETTERS[int(number.translate(str.maketrans("XYZ", "012"))) % 23] == letter
 
 
 def nir_valid(text: str) -> bool:
-    """Whether the last two of the 15 characters of a French NIR fit the others (INSEE: 97 less the number mod 97)."""
+    """Whether the last two of the 15 characters of a French NIR match the others (INSEE: 97 less the number mod 97)."""
     packed = text.replace(" ", "").replace("2A", "19").replace("2B", "18")
     return 97 - int(packed[:-2]) % 97 == int(packed[-2:])
 
@@ -282,10 +286,10 @@ def _phones(text: str, regions: tuple[str, ...]) -> Iterator[Found]:
 
 @lru_cache(maxsize=4096)
 def _is_phone(candidate: str, regions: tuple[str, ...]) -> bool:
-    """International: a country's code and a possible length. National: as written in a region, and never bare digits.
+    """Whether a text is a phone number: a country code with a possible length, or a region's format other than bare digits.
 
-    Numbers kept free for fiction (555) are valid nowhere and stand for real ones in tests; so the North American layout is
-    enough by itself, and an international number needs to be possible only.
+    Numbers reserved for fiction (555) are never valid, but tests use them like real ones. So the North American layout is
+    enough, and an international number only has to be possible.
     """
     import phonenumbers
 
@@ -306,7 +310,7 @@ def _is_phone(candidate: str, regions: tuple[str, ...]) -> bool:
 
 
 class Result(Protocol):
-    """What presidio's analyzer gives for a piece of personal data."""
+    """A piece of personal data as presidio's analyzer returns it."""
 
     entity_type: str
     start: int
@@ -315,7 +319,7 @@ class Result(Protocol):
 
 
 class Analyzer(Protocol):
-    """What of presidio_analyzer.AnalyzerEngine is used."""
+    """The part of presidio_analyzer.AnalyzerEngine that is used."""
 
     def analyze(self, text: str, language: str, entities: list[str]) -> Iterable[Result]: ...
 
@@ -325,7 +329,7 @@ ENTITIES: Final[Mapping[str, str]] = {
     "ip": "IP_ADDRESS", "dni": "ES_NIF", "person": "PERSON", "location": "LOCATION", "date": "DATE_TIME", "nrp": "NRP",
     "passport": "US_PASSPORT", "license": "US_DRIVER_LICENSE", "nhs": "UK_NHS", "crypto": "CRYPTO", "url": "URL",
 }  # fmt: skip
-"""Kinds that `presidio` finds, with its names for them."""
+"""The kinds that `presidio` finds -> its names for them."""
 
 
 def presidio(
@@ -335,22 +339,22 @@ def presidio(
     score: float = 0.5,
     analyzer: Analyzer | None = None,
 ) -> Detector:
-    """A detector by Microsoft Presidio, for kinds that need a language model: pass it as `detector=`, alone or with `rules()`.
+    """A detector that uses Microsoft Presidio, for kinds that need a language model: `detector=presidio()`, alone or in `both`.
 
-    `score` is the least confidence, from 0 to 1, that counts. The engine is made when the first text is read, or is
-    `analyzer`. Its verdicts depend on the installed model: a trace judged by another one may be judged otherwise. MatError
-    where presidio is not installed.
+    `language` is the language of the texts. `score` is the least confidence that counts, from 0 to 1. `analyzer` is the engine;
+    by default one is created when the first text is read. The result depends on the installed model, so another model may judge
+    the same trace differently. MatError if presidio is not installed.
     """
     wanted = known_kinds(kinds, ENTITIES)
     if not 0 <= score <= 1:
-        raise SpecError(what=f"score={score!r} is no confidence", fix="give score from 0 to 1")
+        raise SpecError(what=f"score={score!r} is not a confidence", fix="give score as a number from 0 to 1")
     if analyzer is None:
         import importlib.util
 
         if importlib.util.find_spec("presidio_analyzer") is None:
             raise MatError(
                 what="presidio() needs presidio-analyzer, which is not installed",
-                why="names and places are found by a language model",
+                why="a language model finds names and places",
                 fix="pip install 'pytest-mat[presidio]' and the spaCy model of your language, or use rules()",
             )
     names = {ENTITIES[kind]: kind for kind in sorted(wanted)}
@@ -372,7 +376,10 @@ def presidio(
 
 
 def both(*detectors: Detector) -> Detector:
-    """What any of several detectors finds; where two overlap, the piece that starts first, then the longer one."""
+    """A detector that finds what any of `detectors` finds.
+
+    Of two pieces that overlap it keeps the one that starts first; if both start together, the longer one.
+    """
     kinds = tuple(dict.fromkeys(kind for detector in detectors for kind in detector.kinds))
     return Detector(kinds=kinds, find=lambda text: _ordered(item for detector in detectors for item in detector.find(text)))
 
@@ -383,7 +390,7 @@ _BIRTH_KEY = re.compile(r"(?i)(?:.*[_\- ])?(?:dob|born(?:[_\- ]?on)?|birth[_\- ]
 def pieces(value: Any, detector: Detector) -> list[tuple[str, str]]:
     """(kind, text) of all personal data inside a recorded value, keys included.
 
-    The text is empty where a value was hashed or redacted at recording and only the kinds in it were noted.
+    The text is empty if the value was hashed or redacted when it was recorded, so that only the kinds in it are known.
     """
     if isinstance(value, str):
         return [(item.kind, value[item.start : item.end]) for item in detector.find(value)]
@@ -397,7 +404,7 @@ def pieces(value: Any, detector: Detector) -> list[tuple[str, str]]:
 
 
 def _pieces_under(key: str, item: Any, detector: Detector) -> list[tuple[str, str]]:
-    """Of one field of a mapping; its name says that a date is one of birth."""
+    """The pieces in one field of a mapping. A date is a birth date if the field's name says so."""
     found = [*pieces(key, detector), *pieces(item, detector)]
     if isinstance(item, str) and not found and len(item) <= 40 and _is_birth_field(key, detector):
         found = [("birth_date", item[start - 5 : end - 5]) for _, start, end in birth_dates(f"born {item}")]
@@ -409,12 +416,12 @@ def _is_birth_field(key: str, detector: Detector) -> bool:
 
 
 def is_withheld(value: Any) -> bool:
-    """Whether only a digest or a mark of a value was kept, with the kinds of personal data in it."""
+    """Whether a value was recorded only as a digest or a mark, with the kinds of personal data in it."""
     return isinstance(value, dict) and "pii" in value and ("sha256" in value or "redacted" in value)
 
 
-def _last(count: int, *, first: int = 0) -> Mask:
-    """All letters and digits starred but the last few, and perhaps the first ones."""
+def _show_last(count: int, *, first: int = 0) -> Mask:
+    """A mask that replaces letters and digits by stars, except the last `count` and the first `first` ones."""
 
     def mask(text: str) -> str:
         letters = [index for index, char in enumerate(text) if char.isalnum()]
@@ -426,31 +433,31 @@ def _last(count: int, *, first: int = 0) -> Mask:
 
 MASKS: Final[Mapping[str, Mask]] = {
     "email": lambda text: "***@" + text.rpartition("@")[2],
-    "card": _last(4),
-    "iban": _last(4, first=2),
-    "phone": _last(2),
-    "ssn": _last(4),
+    "card": _show_last(4),
+    "iban": _show_last(4, first=2),
+    "phone": _show_last(2),
+    "ssn": _show_last(4),
     "dni": lambda text: "[dni]",
     "nir": lambda text: "[nir]",
     "ip": lambda text: "[ip]",
     "birth_date": lambda text: "[birth date]",
 }
-"""How a piece of each kind is shown. Other kinds are shown by their name in brackets."""
+"""The default mask of each kind. Pieces of other kinds are replaced by the kind's name in brackets."""
 
 
 _ROUNDS: Final = 8
-"""Times a masked text is looked through again: a model may well find its own marks."""
+"""How often a masked text is searched again. A model may keep finding its own marks, so there is a limit."""
 
 
-def _named(kind: str) -> Mask:
+def _bracketed(kind: str) -> Mask:
     return lambda text: f"[{kind}]"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Redactions:
-    """The rewrite rule text -> masked text, by a detector and masks. `value` does the same for all of a recorded value.
+    """The rewrite rule text -> masked text, made from a detector and masks. `value` masks all texts of a recorded value.
 
-    Masking twice changes nothing more, and nothing of the kinds is found in what it returns.
+    Masking twice changes nothing more, and the detector finds nothing in a masked text.
     """
 
     detector: Detector
@@ -460,12 +467,12 @@ class Redactions:
         found = self.detector.find(text)
         if not found:
             return text
-        text = _replaced(text, found, lambda kind, piece: self.masks.get(kind, _named(kind))(piece))
-        for _ in range(_ROUNDS):  # the digits that a mask shows may make one more with their neighbours
+        text = _replace(text, found, lambda kind, piece: self.masks.get(kind, _bracketed(kind))(piece))
+        for _ in range(_ROUNDS):  # the digits that a mask shows may form another piece with their neighbors
             found = self.detector.find(text)
             if not found:
                 break
-            text = _replaced(text, found, lambda kind, piece: f"[{kind}]")
+            text = _replace(text, found, lambda kind, piece: f"[{kind}]")
         return text
 
     def value(self, value: Any) -> Any:
@@ -478,14 +485,15 @@ class Redactions:
     def _field(self, key: str, item: Any) -> tuple[str, Any]:
         clean = self.value(item)
         if isinstance(clean, str) and clean == item and _pieces_under(key, item, self.detector):
-            clean = self.masks.get("birth_date", _named("birth_date"))(item)
+            clean = self.masks.get("birth_date", _bracketed("birth_date"))(item)
         return self(key), clean
 
 
-def _replaced(text: str, found: Iterable[Found], shown: Callable[[str, str], str]) -> str:
+def _replace(text: str, found: Iterable[Found], mask: Callable[[str, str], str]) -> str:
+    """The text with each piece replaced by mask(kind, piece)."""
     parts, position = [], 0
     for item in found:
-        parts += [text[position : item.start], shown(item.kind, text[item.start : item.end])]
+        parts += [text[position : item.start], mask(item.kind, text[item.start : item.end])]
         position = item.end
     return "".join((*parts, text[position:]))
 
@@ -493,11 +501,12 @@ def _replaced(text: str, found: Iterable[Found], shown: Callable[[str, str], str
 def redactions(
     kinds: str | Iterable[str] | None = None, *, detector: Detector | None = None, masks: Mapping[str, Mask] | None = None
 ) -> Redactions:
-    """Redaction rules as a function text -> masked text, such as a rule of governance can put in place of what was said.
+    """Redaction rules as a function text -> masked text, which a governance rule can use as a rewrite.
 
-    Stable masks by kind: of an e-mail the domain is shown, of a card, an IBAN or an SSN the last four characters, of a phone
-    number the last two digits. `masks` gives others, kind -> function; a mask that its detector would find again is
-    replaced by the kind in brackets. `kinds` is all the detector knows by default.
+    The masks are stable. They show the domain of an e-mail address, the last four characters of a card, an IBAN or an SSN, and
+    the last two digits of a phone number. `masks` (kind -> function) replaces some of them. If the detector finds a masked
+    piece again, the piece becomes its kind in brackets. `kinds` limits the rules, by default to all kinds of the detector;
+    `detector` is `rules()` by default.
 
     >>> redactions()("Ann, ann@example.com, card 4111 1111 1111 1111, from 203.0.113.7")
     'Ann, ***@example.com, card **** **** **** 1111, from [ip]'
@@ -505,31 +514,35 @@ def redactions(
     found = narrowed(detector, kinds)
     extra = sorted(set(masks or ()) - set(found.kinds))
     if extra:
-        raise SpecError(what=f"masks for {', '.join(extra)}, which nothing finds", fix=f"use some of {', '.join(found.kinds)}")
+        raise SpecError(
+            what=f"masks= names {', '.join(extra)}, which the detector does not find",
+            fix=f"use some of {', '.join(found.kinds)}",
+        )
     return Redactions(detector=found, masks={**MASKS, **(masks or {})})
 
 
 def narrowed(detector: Detector | None, kinds: str | Iterable[str] | None) -> Detector:
-    """A detector that finds some kinds only: the rules for them, or the given one with all other kinds left out."""
+    """A detector for some kinds only: the rules for them, or `detector` without all other kinds."""
     if detector is None:
         return rules(KINDS if kinds is None else kinds)
     if kinds is None:
         return detector
-    wanted, given = known_kinds(kinds, detector.kinds), detector.find
+    wanted, find_all = known_kinds(kinds, detector.kinds), detector.find
     return Detector(
         kinds=tuple(kind for kind in detector.kinds if kind in wanted),
-        find=lambda text: tuple(item for item in given(text) if item.kind in wanted),
+        find=lambda text: tuple(item for item in find_all(text) if item.kind in wanted),
     )
 
 
 _HALF_MASKED = re.compile(r"(?<![\w*•#])(?=[\d \-]{0,24}[*•xX#])(?:[\d*•xX#][ \-]?){12,18}[\d*•xX#](?![\w*•#])")
 _HALF_SSN = re.compile(r"(?<![\w*•#\-])(?:[*•xX#]{3}-\d{2}|\d{3}-[*•xX#]{2})-\d{4}(?![\w\-])")
 CARD_SHOWN: Final = 4
-"""Digits of a card that a mask may show."""
+"""The most digits of a card that a mask may show."""
 
 
 def half_masked(text: str) -> tuple[str, ...]:
-    """The kinds of numbers in a text that are masked in part and still show too much: a card's more than last four digits."""
+    """The kinds of the numbers in a text whose mask shows too much: more than four digits of a card, or than the serial number
+    of an SSN."""
     if not _MAY_HOLD(text):
         return ()
     found = ["card" for match in _HALF_MASKED.finditer(text) if sum(char.isdigit() for char in match[0]) > CARD_SHOWN]

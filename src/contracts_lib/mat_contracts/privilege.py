@@ -29,7 +29,8 @@ __all__ = [
 
 Parameters: TypeAlias = Mapping[str, Allowed]
 ToolRights: TypeAlias = Mapping[str, Parameters | Sequence[Parameters] | None] | Iterable[str]
-"""Tool names, or tool -> parameter -> allowed, several such sets being alternatives; others may have any value."""
+"""Tool names, or tool -> parameter -> allowed values. Several sets of parameters for a tool are alternatives. A parameter that is
+not listed may have any value."""
 _NO_TOOLS: Final[frozenset[str]] = frozenset()
 _SHARED_BY: Final = ("agent", "role", "tool")
 
@@ -71,10 +72,8 @@ def rate(
 ) -> CallRate:
     """A rate limit: at most `most` calls in any `steps` consecutive steps, or in any `within_ms` milliseconds of run time.
 
-    It concerns the calls of `tools` by `agents`, by default all. Calls that agree in `per` ("agent", "role", "tool") and in
-    the arguments `key` share one count; `per=()` counts all together. A blocked call counts for nothing, a failed one does.
-    Returns a CallRate for `least_privilege(rates=)`. Raises `mat.MatError` without exactly one window, and for numbers that
-    are not counts.
+    It limits the calls of `tools` by `agents`, by default all calls. `per` ("agent", "role", "tool") and the arguments named in
+    `key` say which calls share a count; `per=()` counts all calls together. Failed calls count, blocked ones do not.
 
     >>> from mat_contracts.privilege import rate
     >>> limit = rate(3, within_ms=60_000, tools="refund")
@@ -86,7 +85,7 @@ def rate(
     count_of(most, "most", least=0)
     if (steps is None) == (within_ms is None):
         raise SpecError(
-            what="a rate has one window", why="it counts in steps or in milliseconds", fix="give steps= or within_ms="
+            what="a rate needs exactly one window", why="it counts in steps or in milliseconds", fix="give steps= or within_ms="
         )
     if steps is not None:
         count_of(steps, "steps", least=1)
@@ -96,7 +95,7 @@ def rate(
     unknown = [name for name in shared if name not in _SHARED_BY]
     if unknown:
         raise SpecError(
-            what=f"calls have no {unknown[0]!r} to be counted by{did_you_mean(unknown[0], _SHARED_BY)}",
+            what=f"calls cannot be counted per {unknown[0]!r}{did_you_mean(unknown[0], _SHARED_BY)}",
             fix=f"use some of {', '.join(_SHARED_BY)}; arguments go into key=",
         )
     return CallRate(
@@ -116,11 +115,12 @@ def least_privilege(
 ) -> Contract:
     """Each agent calls only the tools of its capability set, by exact name, with every listed parameter present and allowed.
 
-    Sec. IV-B and IV-E, A1.9, A5.1. `capabilities` names agents, `roles` roles; an agent may do what either grants. One that
-    is listed in neither may call nothing, or anything with `default="allow"`. A tool takes one set of parameters, or several
-    as alternatives. A parameter takes a set of values, a (least, most) range of numbers or a predicate, such as `length`,
-    `pattern`, `endpoint` and `folder` make; "body.amount" and "to.*" name nested values. `rates` limit how often (see
-    `rate`), whatever grants the call. A call that the mediator rewrote is judged as rewritten.
+    Sec. IV-B and IV-E, A1.9, A5.1. `capabilities` maps agents to tools, `roles` maps roles to tools; an agent may use what
+    either grants. An agent in neither may call nothing, or with `default="allow"` anything. A tool has one set of parameters,
+    or several alternative sets. A parameter is allowed a set of values, a (least, most) range of numbers, or what a predicate
+    accepts, such as one made by `length`, `pattern`, `endpoint` or `folder`. "body.amount" and "to.*" name nested values.
+    `rates` limit how often tools are called (see `rate`), whatever grants the call. A call that the mediator rewrote is judged
+    as rewritten.
 
     >>> from mat_contracts.traces import broken, record, trace
     >>> may = least_privilege({"clerk": {"refund": {"amount": (0, 100)}}})
@@ -135,7 +135,7 @@ def least_privilege(
     limits = tuple(rates)
     wrong = [item for item in limits if not isinstance(item, CallRate)]
     if wrong:
-        raise SpecError(what=f"{wrong[0]!r} is no rate", fix="write rate(5, within_ms=60_000)")
+        raise SpecError(what=f"{wrong[0]!r} is not a rate", fix="write rate(5, within_ms=60_000)")
 
     free, shared_free = ({who: _unlimited(granted) for who, granted in table.items()} for table in (sets, shared))
 
@@ -144,34 +144,34 @@ def least_privilege(
         if name in free.get(record.agent, _NO_TOOLS) or name in shared_free.get(record.role, _NO_TOOLS):
             if not limits:
                 return state
-            state, over = _counted(state, record, limits)
+            state, over = _count_call(state, record, limits)
             return judged(over, state)
-        granted = [found for found in (sets.get(record.agent), shared.get(record.role)) if found is not None]
-        why, wanted = _refused(record, granted, default)
-        refused = [Violated(why, witness=(record.step,), instance=record.agent, wanted=wanted)] if why else []
+        granted = [rights for rights in (sets.get(record.agent), shared.get(record.role)) if rights is not None]
+        why, wanted = _refusal(record, granted, default)
+        found = [Violated(why, witness=(record.step,), instance=record.agent, wanted=wanted)] if why else []
         if limits:
-            state, over = _counted(state, record, limits)
-            refused += over
-        return judged(refused, state)
+            state, over = _count_call(state, record, limits)
+            found += over
+        return judged(found, state)
 
     return Contract(
         id="privilege.least", step=step, start=(EMPTY,) * len(limits) if limits else None, kinds=TOOL_CALLS,
-        repair="give the task to an agent that may do it, or ask for approval; grant only what is meant",
-        text=f"{', '.join(sorted((*sets, *shared))) or 'nobody'} may call only what is listed",
+        repair="give the task to an agent that may do it, or ask for approval; grant only what the agent needs",
+        text=f"{', '.join(sorted((*sets, *shared))) or 'no agent'} may call only the listed tools",
     )  # fmt: skip
 
 
-_Granted: TypeAlias = dict[str, tuple[dict[str, Allowed], ...]]
+_Rights: TypeAlias = dict[str, tuple[dict[str, Allowed], ...]]
 
 
-def _tools(holder: str, tools: ToolRights) -> _Granted:
+def _tools(holder: str, tools: ToolRights) -> _Rights:
     if isinstance(tools, str):
-        raise SpecError(what=f"capabilities of {holder!r} are one text", fix=f"write [{tools!r}]")
+        raise SpecError(what=f"the capabilities of {holder!r} are one text", fix=f"write [{tools!r}]")
     if not isinstance(tools, Mapping):
         return {tool: ({},) for tool in tools}
     granted = {tool: _alternatives(parameters) for tool, parameters in tools.items()}
     problems = [
-        f"{holder}.{tool}: {name}={allowed!r} is no allow-list"
+        f"{holder}.{tool}: {name}={allowed!r} is not an allow-list"
         for tool, alternatives in granted.items()
         for parameters in alternatives
         for name, allowed in parameters.items()
@@ -186,7 +186,7 @@ def _tools(holder: str, tools: ToolRights) -> _Granted:
     return granted
 
 
-def _unlimited(granted: _Granted) -> frozenset[str]:
+def _unlimited(granted: _Rights) -> frozenset[str]:
     """The tools that may be called with any parameters."""
     return frozenset(tool for tool, alternatives in granted.items() if any(not parameters for parameters in alternatives))
 
@@ -195,48 +195,50 @@ def _alternatives(parameters: Parameters | Sequence[Parameters] | None) -> tuple
     if parameters is None or isinstance(parameters, Mapping):
         return (dict(parameters or {}),)
     if isinstance(parameters, str) or not all(isinstance(item, Mapping) for item in parameters):
-        raise SpecError(what=f"{parameters!r} names no parameters", fix="write {parameter: allowed}, or a list of such sets")
+        raise SpecError(
+            what=f"{parameters!r} is not a set of parameters", fix="write {parameter: allowed}, or a list of such sets"
+        )
     return tuple(dict(item) for item in parameters)
 
 
-def _refused(record: Record, granted: Sequence[_Granted], default: str) -> tuple[str, str]:
-    """Why nothing grants this call, and what would; two empty texts where something does."""
+def _refusal(record: Record, granted: Sequence[_Rights], default: str) -> tuple[str, str]:
+    """Why no capability grants this call, and what would; two empty texts if one grants it."""
     name = record.action.name
     if not granted:
         if default == "allow":
             return "", ""
         return f"{record.agent} has no capability at all", f"a capability {name} of {record.agent}"
-    alternatives = [parameters for found in granted for parameters in found.get(name, ())]
+    alternatives = [parameters for rights in granted for parameters in rights.get(name, ())]
     if not alternatives:
-        listed = sorted({tool for found in granted for tool in found})
-        return f"{record.agent} has no capability {name}", f"one of {', '.join(listed) or 'no tool at all'}"
-    reasons = [_refusal(record, parameters) for parameters in alternatives]
+        tools = sorted({tool for rights in granted for tool in rights})
+        return f"{record.agent} has no capability {name}", f"one of {', '.join(tools)}" if tools else "no call"
+    reasons = [_mismatch(record, parameters) for parameters in alternatives]
     if "" in reasons:
         return "", ""
-    return reasons[0], " or ".join(_described(name, parameters) for parameters in alternatives)
+    return reasons[0], " or ".join(_signature(name, parameters) for parameters in alternatives)
 
 
-def _refusal(record: Record, parameters: Mapping[str, Allowed]) -> str:
-    """Why these arguments are not covered, or an empty text."""
+def _mismatch(record: Record, parameters: Mapping[str, Allowed]) -> str:
+    """Why these parameters do not cover the arguments of a call; "" if they do."""
     arguments = let_through(record)
-    said = f"{record.agent} may not call {record.action.name}"
+    call = f"{record.agent} may not call {record.action.name}"
     for name, allowed in sorted(parameters.items()):
         for value in values_at(arguments, name):
             if value is MISSING:
-                return f"{said} without {name}"
+                return f"{call} without {name}"
             if not within(allowed, value):
-                return f"{said} with {name}={value!r}: outside {describe(allowed)}"
+                return f"{call} with {name}={value!r}: outside {describe(allowed)}"
     return ""
 
 
-def _described(tool: str, parameters: Mapping[str, Allowed]) -> str:
+def _signature(tool: str, parameters: Mapping[str, Allowed]) -> str:
     return f"{tool}({', '.join(f'{name} in {describe(allowed)}' for name, allowed in sorted(parameters.items()))})"
 
 
-def _counted(
+def _count_call(
     state: tuple[FrozenDict, ...], record: Record, limits: tuple[CallRate, ...]
 ) -> tuple[tuple[FrozenDict, ...], list[Violated]]:
-    """The calls in each rate's window with this one, and a violation for each rate it exceeds."""
+    """The calls in each rate's window including this one, and a violation for each rate that this call exceeds."""
     counts, over = [], []
     for limit, calls in zip(limits, state, strict=True):
         if (limit.tools and record.action.name not in limit.tools) or (limit.agents and record.agent not in limit.agents):
@@ -247,7 +249,7 @@ def _counted(
         recent = tuple(call for call in recent if not _is_past(limit, call, record))
         if len(recent) >= limit.most:
             over.append(_exceeded(limit, recent, record))
-        if not record.blocked:  # the entry moves to the end: the first one is always the longest unused
+        if not record.blocked:  # the entry moves to the end, so the first one is always the least recently used
             recent = (*recent, _Call(record.step, record.at_ms))[-max(limit.most, 1) :]
             live = FrozenDict({**{name: item for name, item in live.items() if name != shared}, shared: recent})
         counts.append(live)
@@ -255,7 +257,7 @@ def _counted(
 
 
 def _live(calls: FrozenDict, limit: CallRate, record: Record) -> FrozenDict:
-    """Without the keys whose last call has left the window."""
+    """The calls without the keys whose last call has left the window."""
     gone = 0
     for recent in calls.values():
         if not _is_past(limit, recent[-1], record):
@@ -271,7 +273,7 @@ def _is_past(limit: CallRate, call: _Call, record: Record) -> bool:
 
 
 def _shared_key(limit: CallRate, record: Record) -> str:
-    """What calls that share one count agree in."""
+    """The key of the count that a call belongs to."""
     facts = {"agent": record.agent, "role": record.role, "tool": record.action.name}
     arguments = let_through(record)
     shared = [facts[name] for name in limit.per]
@@ -283,9 +285,9 @@ def _exceeded(limit: CallRate, recent: tuple[_Call, ...], record: Record) -> Vio
     arguments = let_through(record)
     by = [record.agent] if "agent" in limit.per else []
     by += [f"{name}={arguments.get(name)!r}" for name in limit.key]
-    said = f"{record.action.name} was called more than {limit.most} times in {window}{' by ' + ', '.join(by) if by else ''}"
+    message = f"{record.action.name} was called more than {limit.most} times in {window}{' by ' + ', '.join(by) if by else ''}"
     return Violated(
-        said, witness=(*(call.step for call in recent), record.step), instance=_shared_key(limit, record) or "all calls",
+        message, witness=(*(call.step for call in recent), record.step), instance=_shared_key(limit, record) or "all calls",
         wanted=f"at most {limit.most} calls in any {window}", repair="wait until the window has passed, or do more in one call",
     )  # fmt: skip
 
@@ -294,7 +296,7 @@ def _exceeded(limit: CallRate, recent: tuple[_Call, ...], record: Record) -> Vio
 
 
 class _Task(NamedTuple):
-    """A delegated task that was not handed back: who delegated it to whom, and in the course of which others."""
+    """A delegated task that is still open: who delegated it to whom, and the tasks (`outer`) it was delegated in."""
 
     step: int
     delegator: str
@@ -302,8 +304,8 @@ class _Task(NamedTuple):
     outer: tuple[int, ...]
 
 
-class _Given(NamedTuple):
-    """A grant that may still serve. `parameters`: allow-lists in recorded form; `made_in`: the tasks it was made in."""
+class _Grant(NamedTuple):
+    """A grant that can still be used. `parameters`: allow-lists in recorded form. `made_in`: the tasks it was made in."""
 
     step: int
     grantor: str
@@ -317,15 +319,15 @@ class _Given(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class _Course:
-    """Open tasks and grants. `told`: the mediator says itself in the course of which tasks an agent acts."""
+    """Open tasks and grants. `from_mediator`: the mediator records in which tasks an agent acts."""
 
     tasks: tuple[_Task, ...] = ()
-    grants: tuple[_Given, ...] = ()
-    told: bool = False
+    grants: tuple[_Grant, ...] = ()
+    from_mediator: bool = False
 
 
 OPEN: Final = 1_000
-"""Open tasks, and grants, that one contract remembers. Past it the contract is unknown."""
+"""The most open tasks, and the most grants, that one contract remembers. Beyond that its outcome is unknown."""
 _COURSE: Final[frozenset[ActionKind]] = frozenset(("tool_call", "delegation", "handback", "grant"))
 
 
@@ -334,13 +336,13 @@ def delegated_authority(
     capabilities: Mapping[str, ToolRights],
     **options: Unpack[Options],
 ) -> Contract:
-    """Whoever acts on a delegated task calls only what all who delegated it may call, unless a grant goes beyond that.
+    """An agent that acts on a delegated task calls only what all its delegators may call, unless a grant allows more.
 
-    Sec. IV-E, A5.1: delegation attenuates. `capabilities` as `least_privilege` takes them; a delegator that is not listed
-    sets no limit, and the agent's own set is the business of `least_privilege`. A task lasts from its delegation to its
-    hand-back. Where governance tells concurrent tasks apart, its account of the tasks an agent acted on is used; else every
-    open task of the agent binds it. A grant goes beyond the limits of its grantor, and of tasks it was made in; it serves as
-    often and as long as it says, and ends with the task it was made in. Calls without effect are not judged.
+    Sec. IV-E, A5.1: delegation attenuates. `capabilities` is the same as for `least_privilege`, which judges the agent's own
+    set. A delegator that is not listed sets no limit. A task lasts from its delegation to its hand-back. If governance records
+    which of its concurrent tasks an agent acts on, only these bind the agent; otherwise all its open tasks do. A grant lifts
+    the limits of its grantor and of the tasks it was made in. It is valid as often and as long as it says, and ends with the
+    task it was made in. Calls without effect are not judged.
 
     >>> from mat_contracts.traces import broken, record, trace
     >>> to_b = record("delegation", "b", agent="a")
@@ -354,106 +356,111 @@ def delegated_authority(
     sets = {agent: _tools(agent, tools) for agent, tools in capabilities.items()}
 
     def step(state: _Course, record: Record) -> _Course | Violated:
-        if record.mediation is not None and record.mediation.under and not state.told:
-            state = replace(state, told=True)
+        if record.mediation is not None and record.mediation.under and not state.from_mediator:
+            state = replace(state, from_mediator=True)
         kind = record.action.kind
         if kind == "tool_call":
-            return _judged(state, record, sets) if record.effected != "no" and state.tasks else state
+            return _judge_call(state, record, sets) if record.effected != "no" and state.tasks else state
         if record.blocked:
             return state
         if kind == "delegation":
             task = _Task(record.step, record.agent, record.action.name, _course_of(state, record))
             return replace(state, tasks=_bounded((*state.tasks, task), "delegated tasks are open"))
-        return _ended(state, record) if kind == "handback" else _granted(state, record)
+        return _hand_back(state, record) if kind == "handback" else _add_grant(state, record)
 
     return Contract(
         id="privilege.delegated", step=step, start=_Course(), kinds=_COURSE,
-        repair="delegate to it only what you may do yourself, or have what is missing granted",
-        text="whoever acts for another does no more than that one may",
+        repair="delegate only tasks that the delegator may do itself, or get a grant for the rest",
+        text="an agent that acts for another does no more than the other may",
     )  # fmt: skip
 
 
 def _bounded(items: tuple[Any, ...], what: str) -> tuple[Any, ...]:
     if len(items) > OPEN:
-        raise too_many(f"more than {OPEN} {what}", "hand back, or give limits")
+        raise too_many(f"more than {OPEN} {what}", "hand tasks back, or limit the grants")
     return items
 
 
 def _course_of(state: _Course, record: Record) -> tuple[int, ...]:
-    """The open tasks in whose course a record's agent acts, outermost first."""
+    """The open tasks that a record's agent acts in, outermost first."""
     mediation = record.mediation
-    if mediation is not None and state.told:
+    if mediation is not None and state.from_mediator:
         return tuple(int(step.removeprefix("step#")) for step in mediation.under)
     found = [step for task in state.tasks if task.agent == record.agent for step in (*task.outer, task.step)]
     return tuple(sorted(set(found)))
 
 
-def _ended(state: _Course, record: Record) -> _Course:
-    """Without the task that was handed back, and without what was granted in it."""
+def _hand_back(state: _Course, record: Record) -> _Course:
+    """The course without the task that was handed back, and without the grants made in it."""
     details = record.action.arguments
-    named, agent = details.get("task"), details.get("agent")
-    fitting = [
+    task_name, agent = details.get("task"), details.get("agent")
+    matching = [
         task
         for task in state.tasks
-        if (f"step#{task.step}" == named if named is not None else (task.agent, task.delegator) == (agent, record.action.name))
+        if (
+            f"step#{task.step}" == task_name
+            if task_name is not None
+            else (task.agent, task.delegator) == (agent, record.action.name)
+        )
     ]
-    if not fitting:
+    if not matching:
         return state
-    gone = fitting[0]
+    gone = matching[0]
     return replace(
         state, tasks=tuple(task for task in state.tasks if task is not gone),
         grants=tuple(grant for grant in state.grants if gone.step not in grant.made_in),
     )  # fmt: skip
 
 
-def _granted(state: _Course, record: Record) -> _Course:
+def _add_grant(state: _Course, record: Record) -> _Course:
     if record.effected == "no":
         return state
     details = record.action.arguments
     tool, parameters, within_ms = details.get("tool"), details.get("parameters"), details.get("within_ms")
     if not isinstance(tool, str) or not isinstance(parameters, FrozenDict):
         return state
-    given = _Given(
+    grant = _Grant(
         record.step, record.agent, record.action.name, tool, parameters, details.get("calls"),
         None if within_ms is None else record.at_ms + within_ms, _course_of(state, record),
     )  # fmt: skip
-    live = [grant for grant in state.grants if grant.until_ms is None or grant.until_ms >= record.at_ms]
-    return replace(state, grants=_bounded((*live, given), "grants are open"))
+    live = [old for old in state.grants if old.until_ms is None or old.until_ms >= record.at_ms]
+    return replace(state, grants=_bounded((*live, grant), "grants are open"))
 
 
-def _judged(state: _Course, record: Record, sets: Mapping[str, _Granted]) -> _Course | Violated:
+def _judge_call(state: _Course, record: Record, sets: Mapping[str, _Rights]) -> _Course | Violated:
     course = set(_course_of(state, record))
     beyond = []
     for task in state.tasks:
         if task.step in course and task.delegator != record.agent and task.delegator in sets:
-            why, _ = _refused(record, [sets[task.delegator]], "deny")
-            if why and _serving(state, record, task.delegator, ()) is None:
+            why, _ = _refusal(record, [sets[task.delegator]], "deny")
+            if why and _grant_for(state, record, task.delegator, ()) is None:
                 beyond.append(task)
-    grant = _serving(state, record, record.agent, tuple(beyond))
+    grant = _grant_for(state, record, record.agent, tuple(beyond))
     if not beyond or grant is not None:
-        return state if grant is None or not beyond else _spent(state, grant)
+        return state if grant is None or not beyond else _use(state, grant)
     task = beyond[0]
     return Violated(
-        f"{record.agent} called {record.action.name} on a task of {task.delegator}, who may not call it so",
+        f"{record.agent} called {record.action.name} on a task of {task.delegator}, which may not make this call itself",
         witness=(task.step, record.step), instance=record.agent,
-        wanted=f"a call that {task.delegator} may make, or a grant of it to {record.agent} in this task",
+        wanted=f"a call that {task.delegator} may make, or a grant of this call to {record.agent} in this task",
     )  # fmt: skip
 
 
-def _serving(state: _Course, record: Record, holder: str, beyond: tuple[_Task, ...]) -> _Given | None:
-    """The first grant to an agent that covers a call and goes beyond the limits of some tasks."""
+def _grant_for(state: _Course, record: Record, holder: str, beyond: tuple[_Task, ...]) -> _Grant | None:
+    """The first grant to `holder` that covers a call and lifts the limits of the tasks `beyond`."""
     for grant in state.grants:
         fits = (grant.holder, grant.tool) == (holder, record.action.name) and grant.left != 0
         in_time = grant.until_ms is None or record.at_ms <= grant.until_ms
         lifts = all(task.delegator == grant.grantor or task.step in grant.made_in for task in beyond)
         if fits and in_time and lifts:
             allowed = {name: allowed_from(data, "grant") for name, data in grant.parameters.items()}
-            if not _refusal(record, allowed):
+            if not _mismatch(record, allowed):
                 return grant
     return None
 
 
-def _spent(state: _Course, grant: _Given) -> _Course:
+def _use(state: _Course, grant: _Grant) -> _Course:
+    """The course after one use of a grant."""
     if grant.left is None:
         return state
     less = grant._replace(left=grant.left - 1)

@@ -1,4 +1,4 @@
-"""Progress and termination (F1, Eq. 2): remaining work decreases, and the run ends."""
+"""Progress and termination (F1, Eq. 2): the remaining work decreases, and the run ends."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from mat_contracts.catalogue import Options, template
 
 Potential: TypeAlias = Callable[[Mapping[str, Any]], float]
 SIGNALS: Final[Mapping[str, float]] = {"open_subtasks": 1, "approvals": 1, "retries": 1}
-"""The default Phi: unresolved subtasks + pending approvals + active retries, as `mat.state` projects them, with weights."""
+"""The default Phi: unresolved subtasks + pending approvals + active retries in the state projection, and their weights."""
 _OUTSIDE: Final = ("horizon", "deadlock")
-"""Terminations that end a run from outside: Term(tau) = 0 (A1.7)."""
+"""Terminations that stop a run from outside: Term(tau) = 0 (A1.7)."""
 _ENDS: Final[frozenset[ActionKind]] = frozenset(("final_response", "termination"))
 _State: TypeAlias = tuple[float | None, int, int, int, bool]
-"""(Phi at the step before, steps without a decrease, where they began, where collapse was seen or -1, terminated)."""
+"""(Phi at the previous step, steps without a decrease, the step where these began, the step of the collapse or -1, terminated)."""
 _START: Final[_State] = (None, 0, 0, -1, False)
 
 
@@ -30,12 +30,12 @@ def progress(
     weights: Mapping[str, float] | None = None,
     **options: Unpack[Options],
 ) -> Contract:
-    """In any `window` steps taken one after the other, Phi is once lower than at the step before, or the run terminates.
+    """In any `window` consecutive steps, the remaining work Phi decreases at least once, or the run terminates.
 
-    Sec. IV-B, A1.9. Phi is the weighted sum of SIGNALS in the state projection; `weights` changes weights and adds
-    signals, `potential` replaces it all. While the state has none of the signals (or, for a `potential`, is empty) the
-    contract does not apply. Each further full window without a decrease is one more violation. A horizon or deadlock record
-    is the harness's own and no step.
+    Sec. IV-B, A1.9. Phi is the weighted sum of SIGNALS in the state projection. `weights` changes weights and adds signals;
+    `potential` is a function of the state that replaces the sum. While the state has none of the signals (for a `potential`:
+    is empty), the contract does not apply. Each further full window without a decrease is another violation. The record of a
+    horizon or deadlock comes from the harness and is not counted as a step.
 
     >>> from mat_contracts.traces import broken, record, trace
     >>> two, one = (record("tool_call", "work", state={"open_subtasks": left}) for left in (2, 1))
@@ -61,13 +61,13 @@ def progress(
         stalled += 1
         if stalled < window:
             return value, stalled, since, seen, False
-        said = f"{window} steps without progress: the remaining work is {value:g} and was not lower since step {since}"
-        return Violated(said, state=(value, 0, record.step, seen, False), since=since, witness=(since, record.step))
+        message = f"{window} steps without progress: the remaining work is {value:g} and has not decreased since step {since}"
+        return Violated(message, state=(value, 0, record.step, seen, False), since=since, witness=(since, record.step))
 
     return Contract(
         id="progress.window", step=step, start=_START,
-        repair=f"after {window} steps without progress change the plan, ask for help, or end the run",
-        text=f"Phi decreases once in any {window} steps, or the run terminates",
+        repair=f"after {window} steps without progress, change the plan, ask for help, or end the run",
+        text=f"Phi decreases at least once in any {window} steps, or the run terminates",
     )  # fmt: skip
 
 
@@ -79,11 +79,11 @@ def collapse(
     weights: Mapping[str, float] | None = None,
     **options: Unpack[Options],
 ) -> Contract:
-    """There is no k with Phi(s[t+1]) >= Phi(s[t]) for all t in [k, k + window] in a run that does not terminate.
+    """A run that does not terminate has no k with Phi(s[t+1]) >= Phi(s[t]) for all t in [k, k + window].
 
-    Eq. 2 to the letter, decided when the run ends: one such stretch has `window + 1` transitions, and Term(tau) = 0 where the
-    run was stopped by its horizon or a deadlock (A1.7). Phi as in `progress`. The violation blames the step at which the
-    first such stretch was complete.
+    Eq. 2, decided when the run ends. Such a stretch has `window + 1` transitions. A run does not terminate (Term(tau) = 0) if
+    its horizon or a deadlock stopped it (A1.7). Phi, `potential` and `weights` are as in `progress`. The violation blames the
+    step at which the first such stretch was complete.
 
     >>> from mat_contracts.traces import broken, record, trace
     >>> stuck = record("tool_call", "work", state={"open_subtasks": 1})
@@ -97,17 +97,19 @@ def collapse(
 
     def step(state: _State, record: Record) -> _State | Violated:
         value, stalled, since, seen, ended = state
-        if seen >= 0 and _stopped(record) and not ended:
-            said = f"collapse: the remaining work did not decrease from step {since} to {seen}, and the run did not terminate"
-            return Violated(said, step=seen, since=since, witness=(since, seen, record.step))
+        if seen >= 0 and _is_stopped(record) and not ended:
+            message = (
+                f"collapse: the remaining work did not decrease from step {since} to {seen}, and the run did not terminate"
+            )
+            return Violated(message, step=seen, since=since, witness=(since, seen, record.step))
         if seen >= 0:
             return (value, stalled, since, seen, ended or record.action.kind in _ENDS)
-        value, stalled, since, seen, ended = _moved(state, record, phi)
+        value, stalled, since, seen, ended = _next_state(state, record, phi)
         return (value, stalled, since, record.step if stalled > window else -1, ended)
 
     return Contract(
         id="progress.collapse", step=step, start=_START,
-        repair="bound the retries and end the run, safely aborted if need be, once nothing moves",
+        repair="bound the retries, and end the run, by a safe abort if need be, once there is no progress",
         text=f"no {window + 1} transitions without a decrease of Phi in a run that does not terminate",
     )  # fmt: skip
 
@@ -116,10 +118,10 @@ def collapse(
 def terminates(
     **options: Unpack[Options],
 ) -> Contract:
-    """The run ends by a terminal action within its horizon: a final response, a safe abort, an explicit failure, a return.
+    """The run ends by a terminal action within its horizon: a final response, a safe abort, an explicit failure or a return.
 
-    Term(tau) of Sec. III-A, A1.7: a run stopped by its horizon or a deadlock, as its termination record says, does not. A
-    trace without such a record was not stopped.
+    Term(tau) of Sec. III-A, A1.7. A termination record shows that the horizon or a deadlock stopped the run. A trace without
+    such a record was not stopped.
 
     >>> from mat_contracts.traces import broken, record, trace
     >>> broken(terminates(), trace(record("final_response", "answer", {"answer": "done"})))
@@ -129,23 +131,23 @@ def terminates(
     """
 
     def step(state: None, record: Record) -> Violated | None:
-        if not _stopped(record):
+        if not _is_stopped(record):
             return state
-        return Violated(f"the run did not end by itself: {record.action.name}", witness=(record.step,))
+        return Violated(f"the run did not terminate: {record.action.name}", witness=(record.step,))
 
     return Contract(
         id="progress.terminates", step=step, kinds=frozenset(("termination",)),
-        repair="bound loops and waits, and end with mat.finish, aborted or failed if need be",
+        repair="bound loops and waits, and end the run with mat.finish, as aborted or failed if need be",
         text="the run ends by a terminal action within its horizon",
     )  # fmt: skip
 
 
-def _stopped(record: Record) -> bool:
+def _is_stopped(record: Record) -> bool:
     return record.action.kind == "termination" and record.action.name in _OUTSIDE
 
 
-def _moved(state: _State, record: Record, phi: Callable[[Record], float | None]) -> _State:
-    """The state after one more record: Phi compared with the step before, or the end noted."""
+def _next_state(state: _State, record: Record, phi: Callable[[Record], float | None]) -> _State:
+    """The state after one more record."""
     before, stalled, since, seen, ended = state
     if ended:
         return state
@@ -160,7 +162,7 @@ def _moved(state: _State, record: Record, phi: Callable[[Record], float | None])
 
 
 def _phi(potential: Potential | None, weights: Mapping[str, float] | None) -> Callable[[Record], float | None]:
-    """Phi of a record's state, None where it does not apply. Both forms refuse what is not a number >= 0."""
+    """A function that returns Phi of a record's state, or None if it does not apply. SpecError if Phi is not a number >= 0."""
     if potential is not None and weights is not None:
         raise SpecError(what="both potential= and weights= are given", why="weights belong to the default Phi", fix="give one")
     table = {**SIGNALS, **(weights or {})}
@@ -174,16 +176,16 @@ def _phi(potential: Potential | None, weights: Mapping[str, float] | None) -> Ca
         for name, weight in signals:
             if name in state:
                 found, value = True, state[name]
-                if type(value) is not int or value < 0:  # counts, as a rule
+                if type(value) is not int or value < 0:  # most values are counts
                     value = _at_least_zero(value, f"signal {name}")
                 total += weight * value
         return total if found else None
 
-    def given(record: Record) -> float | None:
+    def from_potential(record: Record) -> float | None:
         assert potential is not None
         return float(_at_least_zero(potential(record.state), "the potential")) if record.state else None
 
-    return default if potential is None else given
+    return default if potential is None else from_potential
 
 
 def _at_least_zero(value: Any, what: str) -> float:
