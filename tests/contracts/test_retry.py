@@ -190,7 +190,7 @@ def test_own_code_may_read_the_stated_wait() -> None:
     contract = backoff_respected(base_ms=100, retry_after_ms=lambda item: 700)
     assert broken(contract, at((0, fails()), (699, call()))) == (1,)
     (found,) = violations(contract, at((0, fails()), (1, call())))
-    assert found.message == "track was called again 1 ms after it failed at step 0; 700 ms it had asked for"
+    assert found.message == "track was called again 1 ms after it failed at step 0; it had asked for 700 ms"
     assert found.wanted == "a wait of 700 ms"
 
 
@@ -304,8 +304,8 @@ def test_requests_of_one_port_that_take_turns_and_forgotten_ones_are_told_apart(
 def test_both_faults_of_one_call_are_told_apart() -> None:
     found = violations(retries_bounded(attempts=1), trace(LOST, pay()))
     assert [item.message for item in found] == [
-        "pay was tried 2 times for one request, 1 are allowed",
-        "pay failed at step 0 with an unknown outcome and was repeated at step 1 unchecked",
+        "pay was tried 2 times for one request; 1 are allowed",
+        "pay failed at step 0 with an unknown outcome and was repeated at step 1 without a check",
     ]
 
 

@@ -102,7 +102,7 @@ _MAY_HOLD: Final = re.compile(
 
 
 def _ordered(found: Iterable[Found]) -> tuple[Found, ...]:
-    """The pieces in text order. Of two that overlap, the one that starts first stays; of two that start together, the longer."""
+    """The pieces in text order. Of two that overlap, the one that starts first stays, then the longer one."""
     kept: list[Found] = []
     for item in sorted(found, key=lambda item: (item.start, -item.end, item.kind)):
         if not kept or item.start >= kept[-1].end:

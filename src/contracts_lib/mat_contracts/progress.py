@@ -18,7 +18,7 @@ _OUTSIDE: Final = ("horizon", "deadlock")
 """Terminations that stop a run from outside: Term(tau) = 0 (A1.7)."""
 _ENDS: Final[frozenset[ActionKind]] = frozenset(("final_response", "termination"))
 _State: TypeAlias = tuple[float | None, int, int, int, bool]
-"""(Phi at the previous step, steps without a decrease, the step where these began, the step of the collapse or -1, terminated)."""
+"""(Phi at the previous step, steps without a decrease, the step they began at, the step of the collapse or -1, terminated)."""
 _START: Final[_State] = (None, 0, 0, -1, False)
 
 

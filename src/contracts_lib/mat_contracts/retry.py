@@ -1,4 +1,4 @@
-"""Retries (F1): few, spaced out, and never of a write whose outcome nobody knows."""
+"""Retries (F1): few, spaced out, and never of a write whose outcome is unknown."""
 
 from __future__ import annotations
 
@@ -24,20 +24,20 @@ from mat_contracts._shared import (
 from mat_contracts.catalogue import Options, template
 
 RequestKey: TypeAlias = str | Iterable[str] | Callable[[Mapping[str, Any]], Any]
-"""What makes two calls of a port one request: the names of arguments, or a function of them."""
+"""What identifies a request among the calls of a port: the names of arguments, or a function of the arguments."""
 TRANSIENT: Final = ("rate_limit", "timeout", "connection", "server_error")
-"""Error kinds after which trying again later can help."""
+"""Error kinds after which a later retry can help."""
 _CALLS: Final[frozenset[ActionKind]] = frozenset(("tool_call", "retrieval", "model_call", "memory_read", "memory_write"))
 _STATUS: Final[Mapping[int, str]] = {429: "rate_limit", 503: "server_error"}
-"""HTTP statuses that a reply may state in place of an error."""
+"""HTTP statuses that a reply may hold instead of an error -> the error kind."""
 _UNITS: Final[Mapping[str, int]] = {"": 1000, "s": 1000, "sec": 1000, "secs": 1000, "second": 1000, "seconds": 1000, "ms": 1}
-_SAID: Final = re.compile(
+_STATED_WAIT: Final = re.compile(
     r"(?:retry|try again)[ _-]?(?:after|in)\"?'?[\s:=]+(\d+(?:\.\d+)?)\s*(ms|seconds?|secs?|s)?\b", re.IGNORECASE
 )
 
 
 class _Chain(NamedTuple):
-    """Attempts of one request whose latest failed: (step, ms when asked), oldest first, and when that failure was known."""
+    """Attempts of a request whose latest failed: (step, ms when asked), oldest first, and the seal of the latest failure."""
 
     kind: str
     port: str
@@ -59,11 +59,11 @@ def no_retry_storm(
 ) -> Contract:
     """A call that fails is made at most `times` times in any `within` steps (or `within_ms` milliseconds of run time).
 
-    A2.F1. Calls are the same where their port and arguments are, or what `key` takes of the arguments. Counted are the
-    first call and those after it that follow a failure, whoever makes them; a success ends the count, so that polling is no
-    storm. A failure is an error of any kind, a block included, or of the kinds `errors`; a cancelled call counts. Calls that
-    were asked before the failure was known are no retries. `within` is 20 steps where neither window is given. Every
-    call too many is a violation.
+    A2.F1. `port` limits the contract to these ports. Calls are equal if their port is equal, and their arguments or what `key`
+    takes from the arguments. The count includes the first call and the calls that follow a failure, whoever makes them. A
+    success resets the count, so polling is no storm. A failure is an error of one of the kinds `errors`, by default of any
+    kind including a block, or a cancellation. A call that was asked before the failure was known is no retry. The default
+    window is 20 steps. Every call beyond the limit is a violation.
 
     >>> from mat_contracts.traces import broken, record, trace
     >>> failed, done = record("tool_call", "track", {"id": 1}, error="timeout"), record("tool_call", "track", {"id": 1})
@@ -81,7 +81,7 @@ def no_retry_storm(
     window = f"{steps} steps" if steps is not None else f"{within_ms} ms"
 
     def recent(chain: _Chain, record: Record) -> _Chain:
-        """The chain with the attempts that a window which ends at this record still holds; none where it is over."""
+        """The chain with only the attempts in the window that ends at this record; maybe none."""
         tries = chain.tries
         while tries and (
             record.step - tries[0][0] >= steps if steps is not None else record.at_ms - tries[0][1] > (within_ms or 0)
@@ -123,18 +123,18 @@ def no_retry_storm(
         return Violated(
             f"{port} was called {times + 1} times within {window}, each time after a failure",
             state=after, instance=port, witness=(*(at for at, _ in tries), record.step),
-            wanted=f"at most {times} calls within {window}, or another way after the last failure",
+            wanted=f"at most {times} calls within {window}, then another way",
         )  # fmt: skip
 
     return Contract(
         id=f"{label_of(ports)}.no_retry_storm", step=step, start=EMPTY, kinds=_CALLS,
-        repair="bound the retries and space them out; then use another service, ask, or end the run",
+        repair="bound the retries and space them out; then use another service, ask for help, or end the run",
         text=f"a call that fails is made at most {times} times within {window}",
     )  # fmt: skip
 
 
 class _Wait(NamedTuple):
-    """Failures in a row of one port, and since when the latest is known. `stated_ms`: the wait it asked for, or -1."""
+    """Consecutive failures of a port, and the seal of the latest. `stated_ms`: the wait that the latest asked for, or -1."""
 
     agent: str
     kind: str
@@ -159,15 +159,16 @@ def backoff_respected(
     shared: Iterable[str] = (),
     **options: Unpack[Options],
 ) -> Contract:
-    """A port that failed k times in a row is called again no earlier than it said, or min(cap, base * factor^(k-1)) ms later.
+    """After k failures in a row, a port is called again no earlier than it asks, or min(cap, base * factor^(k-1)) ms later.
 
-    A2.F1. Time is run time, from when the failure was known to when the next call was asked. A failure is an error of the
-    kinds `errors`, or a reply with the HTTP status 429 or 503 (`status`, `status_code`); a call that does not fail so begins
-    anew. Where the failure states a wait, that one holds, to the millisecond: `retry_after_ms(record)`; by default the
-    reply's `retry_after`, `retry_after_s` or `retry_after_ms`, a `retry-after` among its `headers` (seconds; dates are not
-    read), or "retry after 5 s" in the error's text. `jitter` is the share of the
-    computed wait by which a retry may come early, 1 for full jitter. Each agent waits for its own failures; at the ports
-    `shared`, any agent for any. Calls asked before the failure was known are no retries.
+    A2.F1. `port` limits the contract to these ports. Time is run time, from the seal of the failure to the next call. `base_ms`
+    is the first wait, `factor` its growth, `cap_ms` the longest wait. A failure is an error of one of the kinds `errors`, or a
+    reply with the HTTP status 429 or 503 (`status`, `status_code`); any other reply resets the count. If the failure states a
+    wait, this wait is required to the millisecond: `retry_after_ms(record)` reads it. By default it is the reply's
+    `retry_after`, `retry_after_s` or `retry_after_ms`, a `retry-after` in its `headers` (seconds; dates are not read), or
+    "retry after 5 s" in the error's text. `jitter` is the share of the computed wait by which a retry may come early, 1 for
+    full jitter. Each agent waits after its own failures; at the ports `shared`, every agent waits after the failures of all.
+    A call that was asked before the failure was known is no retry.
 
     >>> from mat_contracts.traces import broken, record, trace  # one record a second
     >>> failed, done = record("tool_call", "track", error="timeout"), record("tool_call", "track")
@@ -180,10 +181,10 @@ def backoff_respected(
     milliseconds_of(base_ms, "base_ms")
     milliseconds_of(cap_ms, "cap_ms")
     if not isinstance(factor, int | float) or isinstance(factor, bool) or not 1 <= factor < float("inf"):
-        raise SpecError(what=f"factor={factor!r} is not a factor of growth", fix="give a number >= 1")
+        raise SpecError(what=f"factor={factor!r} is not a growth factor", fix="give a number >= 1")
     if not isinstance(jitter, int | float) or isinstance(jitter, bool) or not 0 <= jitter <= 1:
         raise SpecError(what=f"jitter={jitter!r} is not a share", fix="give a number from 0 to 1")
-    stated = retry_after_ms or _retry_after_ms
+    read_wait = retry_after_ms or _retry_after_ms
 
     def wanted_ms(wait: _Wait) -> int:
         if wait.stated_ms >= 0:
@@ -213,31 +214,31 @@ def backoff_respected(
         new = tuple(item for item in waits if item is not wait) if again or wait is None or kind else waits
         if kind:
             failures = 1 if wait is None else wait.failures + again
-            told = stated(record)
+            stated_ms = read_wait(record)
             entry = _Wait(
                 who, action.kind, port, min(failures, 1_000), record.step, record.sealed_ms, record.sealed_seq,
-                -1 if told is None else told,
+                -1 if stated_ms is None else stated_ms,
             )  # fmt: skip
             new = (*new, entry if wait is None or record.sealed_seq > wait.sealed_seq else wait)
         after = state if new is waits else put(state, port, new)
         if wait is None or not again or record.at_ms - wait.sealed_ms >= wanted_ms(wait):
             return after
-        said = "it had asked for" if wait.stated_ms >= 0 else f"are due after {_failures(wait.failures)}"
+        required = "it had asked for" if wait.stated_ms >= 0 else f"after {_failure_count(wait.failures)} it should wait"
         return Violated(
             f"{action.name} was called again {record.at_ms - wait.sealed_ms} ms after it failed at step {wait.step}; "
-            f"{wanted_ms(wait)} ms {said}",
+            f"{required} {wanted_ms(wait)} ms",
             state=after, instance=action.name, witness=(wait.step, record.step), wanted=f"a wait of {wanted_ms(wait)} ms",
         )  # fmt: skip
 
     return Contract(
         id=f"{label_of(ports)}.backoff_respected", step=step, start=EMPTY, kinds=_CALLS,
-        repair="wait as long as the service says, or longer after every failure, before calling again",
-        text=f"after a failure the next call waits, {base_ms} ms at first, or as long as the service says",
+        repair="before calling again, wait as long as the service asks, or longer after every failure",
+        text=f"after a failure the next call waits, {base_ms} ms at first, or as long as the service asks",
     )  # fmt: skip
 
 
 class _Tried(NamedTuple):
-    """A request that has not succeeded: the steps of its attempts, how many, and where its outcome became unknown, or -1."""
+    """A request that has not succeeded yet: its attempts, and the step at which its outcome became unknown, or -1."""
 
     agent: str
     kind: str
@@ -250,7 +251,7 @@ class _Tried(NamedTuple):
 
 
 _Requests: TypeAlias = tuple[FrozenDict, bool] | tuple[()]
-"""Requests that have not succeeded, by port, and whether the outcome of one is unknown; empty where there are none."""
+"""(requests that have not succeeded, by port; whether the outcome of one is unknown), or empty if there are none."""
 
 
 @template
@@ -265,14 +266,16 @@ def retries_bounded(
     forget_after: int = 200,
     **options: Unpack[Options],
 ) -> Contract:
-    """A request is tried at most `attempts` times, and a write whose outcome is unknown not again before it was checked.
+    """A request is tried at most `attempts` times, and a write with an unknown outcome is checked before it is tried again.
 
-    A2.F1. A request is the calls of one agent to one port with the same arguments, or the same `key`; it is over when it
-    succeeds, or is not tried again within `forget_after` steps. Each attempt too many is a violation.
+    A2.F1. `port` limits the contract to these ports. A request is all calls of one agent to one port with the same arguments,
+    or with the same `key`. It ends when it succeeds, or when it is not tried again within `forget_after` steps. Each attempt
+    beyond the limit is a violation.
 
-    A write (`effect="write"`) has an unknown outcome where it failed after the port was invoked. It may be tried again after
-    a check by its agent: a verification, or a tool that reads (of a memory: a read of it) and does not fail; what is called
-    `checks` where that is given. Ports named in `idempotent`, and calls that carry an argument `idempotency_key`, need none.
+    The outcome of a write (`effect="write"`) is unknown if it failed after the port was invoked. The write may be tried again
+    after a check by the same agent that does not fail: a verification, or a tool that reads; for a memory, a read of it.
+    `checks` names what counts as a check instead. Ports in `idempotent`, and calls with the argument `idempotency_key`, need no
+    check.
 
     >>> from mat_contracts.traces import broken, record, trace
     >>> lost = record("tool_call", "pay", {"order": 7}, error="timeout", effect="write")
@@ -285,7 +288,7 @@ def retries_bounded(
     count_of(attempts, "attempts", least=1)
     count_of(forget_after, "forget_after", least=1)
     ports, request_of, safe = names_or_all(port, "port"), _request(key), any_names(idempotent, "idempotent")
-    looks = names_or_all(checks, "checks")
+    check_names = names_or_all(checks, "checks")
 
     def live(item: _Tried, record: Record) -> bool:
         return record.step - item.steps[-1] <= forget_after
@@ -294,8 +297,8 @@ def retries_bounded(
         requests, unknown = state or _NO_REQUESTS
         action, seen = record.action, record.observation
         port = action.name
-        if unknown and seen.error is None and not seen.cancelled and (looks is None or port in looks):
-            state = requests, unknown = _looked(requests, record, looks)
+        if unknown and seen.error is None and not seen.cancelled and (check_names is None or port in check_names):
+            state = requests, unknown = _apply_check(requests, record, check_names)
         tried_here: tuple[_Tried, ...] = requests.get(port, ())
         if not tried_here and seen.error is None and not seen.cancelled:
             return state
@@ -315,60 +318,61 @@ def retries_bounded(
         if failed:
             requests = _pruned(requests, port, lambda item: live(item, record))
             others = (item for item in tried_here if item is not tried and live(item, record))
-            new = (*others, _tried_again(tried, record, request, attempts))
+            new = (*others, _add_attempt(tried, record, request, attempts))
         if new is not tried_here:
             requests = put(requests, port, new)
             unknown = any(item.unknown >= 0 for items in requests.values() for item in items)
             state = (requests, unknown) if requests else ()
         found: list[Violated] = []
         if tried is not None and again:
-            found = _too_many(tried, record, attempts)
+            found = _excess(tried, record, attempts)
             guarded = port in safe or bool(action.arguments.get(idempotency_key))
             if tried.unknown >= 0 and action.effect == "write" and not guarded:
-                found.append(_unchecked(tried, record))
+                found.append(_unchecked_repeat(tried, record))
         return judged(found, state)
 
     return Contract(
         id=f"{label_of(ports)}.retries_bounded", step=step, start=(), kinds=_CALLS | {"verification"},
-        repair="after the last attempt use another way or give up; look up what a lost write did before repeating it",
-        text=f"at most {attempts} attempts a request, and a write of unknown outcome is checked before it is tried again",
+        repair="after the last attempt use another way or give up; before you repeat a lost write, check what it did",
+        text=f"at most {attempts} attempts per request, and a write of unknown outcome is checked before it is tried again",
     )  # fmt: skip
 
 
 _NO_REQUESTS: Final = (EMPTY, False)
 
 
-def _looked(requests: FrozenDict, record: Record, looks: tuple[str, ...] | None) -> tuple[FrozenDict, bool]:
-    """After a check: what it settles is known."""
+def _apply_check(requests: FrozenDict, record: Record, check_names: tuple[str, ...] | None) -> tuple[FrozenDict, bool]:
+    """The requests after a check, and whether the outcome of one is still unknown."""
     found, unknown = {}, False
     for port, items in requests.items():
-        settled = tuple(item._replace(unknown=-1) if _settles(item, record, looks) else item for item in items)
+        settled = tuple(item._replace(unknown=-1) if _settles(item, record, check_names) else item for item in items)
         unknown = unknown or any(item.unknown >= 0 for item in settled)
         if any(new is not old for new, old in zip(settled, items, strict=True)):
             found[port] = settled
     return FrozenDict({**requests, **found}) if found else requests, unknown
 
 
-def _too_many(tried: _Tried, record: Record, attempts: int) -> list[Violated]:
+def _excess(tried: _Tried, record: Record, attempts: int) -> list[Violated]:
     if tried.times < attempts:
         return []
     return [
         Violated(
-            f"{tried.port} was tried {tried.times + 1} times for one request, {attempts} are allowed",
+            f"{tried.port} was tried {tried.times + 1} times for one request; {attempts} are allowed",
             instance=tried.port, witness=(*tried.steps, record.step), wanted=f"another way after {attempts} attempts",
         )
     ]  # fmt: skip
 
 
-def _unchecked(tried: _Tried, record: Record) -> Violated:
+def _unchecked_repeat(tried: _Tried, record: Record) -> Violated:
+    message = f"{tried.port} failed at step {tried.unknown} with an unknown outcome"
     return Violated(
-        f"{tried.port} failed at step {tried.unknown} with an unknown outcome and was repeated at step {record.step} unchecked",
+        f"{message} and was repeated at step {record.step} without a check",
         instance=tried.port, witness=(tried.unknown, record.step),
-        wanted=f"a look at what step {tried.unknown} has done, or an idempotency key",
+        wanted=f"a check of what step {tried.unknown} did, or an idempotency key",
     )  # fmt: skip
 
 
-def _tried_again(tried: _Tried | None, record: Record, request: Any, attempts: int) -> _Tried:
+def _add_attempt(tried: _Tried | None, record: Record, request: Any, attempts: int) -> _Tried:
     action = record.action
     unknown = record.step if action.effect == "write" and record.effected == "unknown" else -1
     if tried is None:
@@ -379,12 +383,15 @@ def _tried_again(tried: _Tried | None, record: Record, request: Any, attempts: i
     )  # fmt: skip
 
 
-def _settles(item: _Tried, record: Record, looks: tuple[str, ...] | None) -> bool:
-    """A check speaks of what its own agent had seen fail before it asked; without `looks` it reads what was written to."""
+def _settles(item: _Tried, record: Record, check_names: tuple[str, ...] | None) -> bool:
+    """Whether a check settles the outcome of a request: a failure that the agent knew of before it asked.
+
+    Without `check_names`, only a verification or a read of the right kind counts.
+    """
     if item.unknown < 0 or item.agent != record.agent or item.sealed_seq >= record.asked_seq:
         return False
     kind = record.action.kind
-    if kind == "verification" or looks is not None:
+    if kind == "verification" or check_names is not None:
         return True
     if item.kind == "memory_write":
         return kind == "memory_read" and record.action.name == item.port
@@ -402,7 +409,7 @@ def _failed(record: Record, kinds: tuple[str, ...] | None) -> bool:
 
 
 def _transient(record: Record, kinds: tuple[str, ...]) -> str:
-    """The kind of a failure after which one waits, "" where there is none."""
+    """The kind of a failure that requires a wait, or "" if the call did not fail like that."""
     error, value = record.observation.error, record.observation.value
     if error is not None:
         return error.kind if error.kind in kinds else ""
@@ -414,16 +421,16 @@ def _transient(record: Record, kinds: tuple[str, ...]) -> str:
 
 
 def _retry_after_ms(record: Record) -> int | None:
-    """The wait that a failure states, in milliseconds; None where it states none."""
+    """The wait that a failure asks for, in milliseconds, or None."""
     error, value = record.observation.error, record.observation.value
     if isinstance(value, Mapping):
         headers = value.get("headers")
         folded = {str(name).casefold(): item for name, item in headers.items()} if isinstance(headers, Mapping) else {}
-        given = (
+        candidates = (
             (value.get("retry_after_ms"), 1), (value.get("retry_after_s"), 1000), (value.get("retry_after"), 1000),
             (folded.get("retry-after-ms"), 1), (folded.get("retry-after"), 1000),
         )  # fmt: skip
-        for found, unit in given:
+        for found, unit in candidates:
             wait = _number(found)
             if wait is not None:
                 return round(wait * unit)
@@ -431,8 +438,8 @@ def _retry_after_ms(record: Record) -> int | None:
         return None
     if error.retry_after_ms is not None:
         return error.retry_after_ms
-    said = _SAID.search(error.message)
-    return None if said is None else round(float(said[1]) * _UNITS[(said[2] or "").lower()])
+    match = _STATED_WAIT.search(error.message)
+    return None if match is None else round(float(match[1]) * _UNITS[(match[2] or "").lower()])
 
 
 def _number(value: object) -> float | None:
@@ -444,7 +451,7 @@ def _number(value: object) -> float | None:
 
 
 def _pruned(state: FrozenDict, port: str, is_live: Callable[[Any], bool]) -> FrozenDict:
-    """The state without what the other ports keep and will not ask for again; done where it grows, so that it stays small."""
+    """The state without the entries of other ports that no longer matter. Called when the state grows, to keep it small."""
     kept = {name: items if name == port else tuple(filter(is_live, items)) for name, items in state.items()}
     return FrozenDict({name: items for name, items in kept.items() if items})
 
@@ -454,7 +461,7 @@ def _same(item: _Chain | _Tried, record: Record, request: Any) -> bool:
 
 
 def _request(key: RequestKey | None) -> Callable[[Mapping[str, Any]], Any]:
-    """What of the arguments identifies a request. An argument that a call lacks reads as None."""
+    """A function that returns what identifies a request in its arguments. A missing argument counts as None."""
     if key is None:
         return lambda arguments: arguments
     if callable(key):
@@ -463,5 +470,5 @@ def _request(key: RequestKey | None) -> Callable[[Mapping[str, Any]], Any]:
     return lambda arguments: tuple(arguments.get(name) for name in names)
 
 
-def _failures(count: int) -> str:
+def _failure_count(count: int) -> str:
     return "one failure" if count == 1 else f"{count} failures"

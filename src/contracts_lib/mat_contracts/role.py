@@ -1,4 +1,4 @@
-"""Role drift (F3): what a role may do, what it owes, and how often it does something else."""
+"""Role drift (F3): what a role may do, what it must do, and how often it acts outside its role."""
 
 from __future__ import annotations
 
@@ -18,25 +18,26 @@ from mat_contracts._shared import TOOL_CALLS, count_of, label, names_of, one_of,
 from mat_contracts.catalogue import Options, template
 
 AllowedUse: TypeAlias = str | Callable[[Record], bool]
-"""An action kind, "kind:name", a name of whatever kind, or a predicate. Names may hold * and ?; without them they are exact."""
+"""An action kind, "kind:name", a name of any kind, or a predicate. A name may hold the wildcards * and ?; else it is exact."""
 NOTES: Final[tuple[str, ...]] = (
     "model_call", "claim", "verification", "detection", "mitigation", "termination", "handback",
 )  # fmt: skip
-"""What an agent thinks and notes about itself: open to every role unless it is denied."""
+"""What an agent thinks and notes about itself: allowed to every role that does not deny it."""
 CITATION: Final = r"\[\d+(?:\s*[,-]\s*\d+)*\]|\[[^\[\]\s:]+:[^\[\]]+\]|\b(?:passage|step|claim)[:#][\w./-]+|https?://\S+"
-"""A number in brackets, [source: place], an artefact, or an address."""
+"""A number in brackets, [source: place], an artifact, or a URL."""
 _REMEMBERED: Final = 1_000
-"""Actions, by kind and name, of which it is remembered whether a role may do them."""
+"""The most (kind, name) pairs of actions for which a role remembers whether it permits them."""
 _CITED: Final = frozenset(("citations", "sources", "references"))
 """Fields of a structured answer that hold its sources."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Role:
-    """U_i: the actions open to a role. `who` are role or agent names, exactly as recorded.
+    """U_i: the actions that a role permits. `who` holds role or agent names, exactly as recorded.
 
-    Allowed is what `allow` or `always` names and `deny` does not; `allow=None` allows everything that is not denied. What
-    comes in from outside (`mat.untrusted`) is recorded with whoever took it and is no action of theirs.
+    An action is permitted if `allow` or `always` names it and `deny` does not. `allow=None` permits everything that is not
+    denied. A message that comes in from outside (`mat.untrusted`) is recorded with its receiver, but is no action of the
+    receiver.
 
     >>> from mat_contracts import Role
     >>> from mat_contracts.traces import record
@@ -52,9 +53,9 @@ class Role:
 
     def __post_init__(self) -> None:
         for name in ("who", "allow", "deny", "always"):
-            given = getattr(self, name)
-            if given is not None:
-                object.__setattr__(self, name, (given,) if isinstance(given, str) or callable(given) else tuple(given))
+            value = getattr(self, name)
+            if value is not None:
+                object.__setattr__(self, name, (value,) if isinstance(value, str) or callable(value) else tuple(value))
         names_of(self.who, "who")
         if self.allow is None and not self.deny:
             raise SpecError(what=f"role {label(self.who)} allows everything", fix="give allow= or deny=")
@@ -65,14 +66,14 @@ class Role:
             )
 
     def permits(self, record: Record) -> bool | None:
-        """Whether the role may do this; None where the record is no action of it."""
+        """Whether the role permits this action; None if it is not an action of this role."""
         if not _acts(record, self.who):
             return None
-        if any(_names(entry, record) for entry in self.deny):
+        if any(_matches(entry, record) for entry in self.deny):
             return False
         if self.allow is None:
             return True
-        return any(_names(entry, record) for entry in self.allow) or any(_names(entry, record) for entry in self.always)
+        return any(_matches(entry, record) for entry in self.allow) or any(_matches(entry, record) for entry in self.always)
 
 
 @template
@@ -86,10 +87,11 @@ def role(
 ) -> Contract:
     """A role, or an agent, does only what its role allows: a_t is in U_i at every step t of agent i.
 
-    Sec. III-B (F3), A2.F3. Entries of `allow` and `deny` are action kinds ("retrieval"), "kind:name" ("tool_call:search"),
-    names of whatever kind ("search"), where * and ? stand for any text, or predicates of the record; `deny` wins. `always`
-    adds what no role should have to list, by default NOTES. A blocked action is a violation that was attempted. The role's
-    obligations are contracts of their own: `cites_sources`, `only_proposes_external_calls`, `no_external_side_effects`.
+    Sec. III-B (F3), A2.F3. `who` names roles or agents. Entries of `allow` and `deny` are action kinds ("retrieval"),
+    "kind:name" ("tool_call:search"), names of any kind ("search"), or predicates on the record; in a name, * and ? match any
+    text. `deny` wins over `allow`. `always` adds actions that every role may do, by default NOTES. A blocked action is an
+    attempted violation. The duties of a role are contracts of their own: `cites_sources`, `only_proposes_external_calls`,
+    `no_external_side_effects`.
 
     >>> from mat_contracts.traces import broken, record, trace
     >>> planner = role("planner", allow=["delegation", "tool_call:calendar"])
@@ -99,7 +101,7 @@ def role(
     (0,)
     """
     rules = Role(who=_tuple(who), allow=None if allow is None else _tuple(allow), deny=_tuple(deny), always=_tuple(always))
-    said, names, permits = label(rules.who), frozenset(rules.who), _permitting(rules)
+    role_name, names, permits = label(rules.who), frozenset(rules.who), _remember_permits(rules)
 
     def step(state: None, record: Record) -> Violated | None:
         if record.agent not in names and record.role not in names:
@@ -107,17 +109,17 @@ def role(
         return _outside(record, rules) if permits(record) is False else state
 
     return Contract(
-        id=f"{said}.role", step=step,
-        repair=f"let whoever may do it do it: {said} can ask them by a message or a delegation",
-        text=f"{said} does only what its role allows",
+        id=f"{role_name}.role", step=step,
+        repair=f"leave the action to an agent that may do it: {role_name} can ask by a message or a delegation",
+        text=f"{role_name} does only what its role allows",
     )  # fmt: skip
 
 
 def _outside(record: Record, rules: Role) -> Violated:
     action = record.action
-    wanted = "what its role allows" if rules.allow is None else f"one of {_listed(rules.allow)}"
+    wanted = "an action that its role allows" if rules.allow is None else f"one of {_entry_list(rules.allow)}"
     return Violated(
-        f"{_whose(record)} did {action.kind} {action.name}, which its role does not allow".replace("  ", " "),
+        f"{_agent_and_role(record)} did {action.kind} {action.name}, which its role does not allow".replace("  ", " "),
         instance=record.agent, witness=(record.step,), wanted=wanted,
     )  # fmt: skip
 
@@ -130,12 +132,12 @@ def drift_below(
     window: int = 20,
     **options: Unpack[Options],
 ) -> Contract:
-    """Of an agent's last `window` actions no more than a share `eps` lie outside its role.
+    """At most a share `eps` of an agent's last `window` actions lies outside its role.
 
-    A2.F3: the drift score D_i over a window. Shares are of the whole window, so an agent that has done less breaks the bound
-    only where no further actions could keep it. An action is outside where a role it belongs to does not permit it; agents
-    without a role are not judged. After a violation the count of that agent begins anew. The score of whole runs is
-    `mat.measure.drift`.
+    A2.F3: the drift score D_i over a window. `roles` are the roles to judge by. The share is of the full window, so an agent
+    with fewer actions is in violation only if no further actions could keep the bound. An action is outside if a role of its
+    agent does not permit it. Agents without a role are not judged. A violation resets the agent's count. `mat.measure.drift` is
+    the score of whole runs.
 
     >>> from mat_contracts.traces import broken, record, trace
     >>> reader, good, bad = Role(who=("main",), allow=("retrieval",)), record("retrieval", "kb"), record("tool_call", "send")
@@ -146,13 +148,13 @@ def drift_below(
     """
     rules = (roles,) if isinstance(roles, Role) else tuple(roles)
     if not rules or not all(isinstance(item, Role) for item in rules):
-        raise SpecError(what=f"roles={roles!r} names no role", fix="give Role(who=..., allow=...) or several of them")
+        raise SpecError(what=f"roles={roles!r} is not a role", fix="give Role(who=..., allow=...) or several of them")
     count_of(window, "window", least=1)
     if isinstance(eps, bool) or not isinstance(eps, int | float) or not 0 <= eps < 1:
         raise SpecError(what=f"eps={eps!r} is not a share below 1", fix="give the share of actions that may lie outside")
 
     most = math.floor(eps * window + 1e-9)  # 0.29 of 100 are 29
-    names, permitting = frozenset(name for item in rules for name in item.who), tuple(_permitting(item) for item in rules)
+    names, permitting = frozenset(name for item in rules for name in item.who), tuple(map(_remember_permits, rules))
 
     def step(state: FrozenDict, record: Record) -> FrozenDict | Violated:
         agent = record.agent
@@ -168,26 +170,26 @@ def drift_below(
             outside = outside[1:]
         if not within_role:
             outside = (*outside, (count, record.step))
-        if not outside:  # what came before the window matters no more
+        if not outside:  # actions before the window no longer matter
             return put(state, agent, ())
         if len(outside) <= most:
             return put(state, agent, (count, outside))
         steps = tuple(at for _, at in outside)
         return Violated(
-            f"{len(steps)} of the last {window} actions of {agent} lie outside its role, {most} may: "
+            f"{len(steps)} of the last {window} actions of {agent} lie outside its role (at most {most} may): "
             f"steps {', '.join(map(str, steps))}",
             state=put(state, agent, ()), instance=agent, witness=steps, wanted=f"at most {most} of {window}",
         )  # fmt: skip
 
-    said = label(tuple(sorted({name for item in rules for name in item.who})))
+    role_names = label(tuple(sorted({name for item in rules for name in item.who})))
     return Contract(
-        id=f"{said}.drift", step=step, start=EMPTY,
-        repair="remind the agent of its role, start it afresh, or take the tools it should not use away from it",
-        text=f"at most {eps:g} of any {window} actions of {said} lie outside its role",
+        id=f"{role_names}.drift", step=step, start=EMPTY,
+        repair="remind the agent of its role, restart it, or take away the tools that it should not use",
+        text=f"at most a share {eps:g} of any {window} actions of {role_names} lies outside the role",
     )  # fmt: skip
 
 
-# -- obligations ----------------------------------------------------------------------------------------------------------
+# -- duties ---------------------------------------------------------------------------------------------------------------
 
 
 @template
@@ -199,11 +201,12 @@ def cites_sources(
     needs: Callable[[str], bool] | None = None,
     **options: Unpack[Options],
 ) -> Contract:
-    """What a role says names its sources: every message, claim and final response has a support link or a citation.
+    """Every statement of a role names its sources: each message, claim and final response has a support link or a citation.
 
-    A2.F3. A source is a link "supports" (`supports=` of a claim), a text that matches `pattern` (None: links only), or a
-    structured answer's `citations`, `sources` or `references` that is not empty. Whether the source says so is for
-    `claims_supported`. `needs(text)` leaves out texts that owe nothing, such as greetings; empty texts never do.
+    A2.F3. `who` names roles or agents, `on` action kinds. A source is a link "supports" (`supports=` of a claim), a match of
+    `pattern` in the text (None: links only), or a non-empty field `citations`, `sources` or `references` of a structured
+    answer. `claims_supported` judges whether the source supports the statement. `needs(text)` returns whether a text needs
+    sources; greetings, for example, do not. Empty texts never do.
 
     >>> from mat_contracts.traces import broken, record, trace
     >>> cited = record("message", "user", {"text": "The parcel is in Lille [1]."}, agent="researcher")
@@ -218,25 +221,27 @@ def cites_sources(
     try:
         found = None if pattern is None else re.compile(pattern)
     except re.error as error:
-        raise SpecError(what=f"pattern={pattern!r} is no regular expression: {error}", fix="correct it, or give None") from None
+        raise SpecError(what=f"pattern={pattern!r} is not a regular expression: {error}", fix="fix it, or give None") from None
 
     def step(state: None, record: Record) -> Violated | None:
         if not _acts(record, names) or any(link.rel == "supports" for link in record.links):
             return state
-        said = statement(record)
-        text = " ".join(texts_in(said))
+        content = statement(record)
+        text = " ".join(texts_in(content))
         if not text.strip() or (needs is not None and not needs(text)):
             return state
-        if (found is not None and found.search(text)) or (isinstance(said, Mapping) and any(said.get(key) for key in _CITED)):
+        if found is not None and found.search(text):
+            return state
+        if isinstance(content, Mapping) and any(content.get(key) for key in _CITED):
             return state
         return Violated(
-            f"{_whose(record)} gave no source in {record.action.kind} {record.action.name}".rstrip(),
+            f"{_agent_and_role(record)} gave no source in {record.action.kind} {record.action.name}".rstrip(),
             instance=record.agent, witness=(record.step,), wanted="a support link or a citation",
         )  # fmt: skip
 
     return Contract(
         id=f"{label(names)}.cites_sources", step=step, kinds=kinds,
-        repair="name the passage or result it comes from (supports=, or a citation), or leave it out",
+        repair="name the passage or result that the statement comes from (supports=, or a citation), or leave it out",
         text=f"{label(names)} names sources",
     )  # fmt: skip
 
@@ -249,10 +254,11 @@ def only_proposes_external_calls(
     effects: DeclaredEffect | Iterable[DeclaredEffect] | None = None,
     **options: Unpack[Options],
 ) -> Contract:
-    """A role proposes external calls, by a message, a delegation or a request for approval, and never makes one itself.
+    """A role only proposes external calls, by a message, a delegation or a request for approval, and never makes one itself.
 
-    A2.F3. External are the tools that `external` names (* and ? stand for any text) and those of one of `effects`; without
-    either, every tool. An approval does not make the call the role's own. A blocked call is a violation that was attempted.
+    A2.F3. `who` names roles or agents. External tools are those named in `external` (* and ? match any text) and those with one
+    of the declared `effects`; without both, all tools. An approval does not entitle the role to make the call. A blocked call
+    is an attempted violation.
 
     >>> from mat_contracts.traces import broken, record, trace
     >>> propose, call = record("message", "clerk", {"text": "refund A1?"}), record("tool_call", "refund", {"order": "A1"})
@@ -276,13 +282,13 @@ def only_proposes_external_calls(
         if not outside and not any(_like(action.name, tool) for tool in patterns):
             return state
         return Violated(
-            f"{_whose(record)} called {action.name} itself, which it may only propose",
+            f"{_agent_and_role(record)} called {action.name}, which it may only propose",
             instance=record.agent, witness=(record.step,), wanted="a message, a delegation or a request for approval",
         )  # fmt: skip
 
     return Contract(
         id=f"{label(names)}.only_proposes", step=step, kinds=TOOL_CALLS,
-        repair="hand the call over to whoever may make it, with what they need to decide",
+        repair="hand the call over to an agent that may make it, with everything it needs to decide",
         text=f"{label(names)} only proposes external calls",
     )  # fmt: skip
 
@@ -294,10 +300,11 @@ def no_external_side_effects(
     kinds: ActionKind | Iterable[ActionKind] = "tool_call",
     **options: Unpack[Options],
 ) -> Contract:
-    """A role changes nothing outside: no call of it that writes takes effect, or may have.
+    """A role changes nothing outside: none of its calls that write takes effect, or may have taken effect.
 
-    A2.F3. A call writes where its port is declared with `effect="write"`, and took effect unless its record says it did not
-    (blocked, or failed before the port ran). `kinds=("tool_call", "memory_write")` counts memories that agents share as well.
+    A2.F3. `who` names roles or agents. A call writes if its port is declared with `effect="write"`. It took effect unless its
+    record says otherwise: it was blocked, or failed before the port ran. `kinds` are the action kinds that count; use
+    `kinds=("tool_call", "memory_write")` to include memories that agents share.
 
     >>> from mat_contracts.traces import broken, record, trace
     >>> write, read = (record("tool_call", effect, {"order": "A1"}, effect=effect) for effect in ("write", "read"))
@@ -314,13 +321,13 @@ def no_external_side_effects(
             return state
         sure = "changed something outside by" if record.effected == "yes" else "may have changed something outside by"
         return Violated(
-            f"{_whose(record)} {sure} {action.name}", instance=record.agent, witness=(record.step,),
+            f"{_agent_and_role(record)} {sure} {action.name}", instance=record.agent, witness=(record.step,),
             wanted="calls that only read",
         )  # fmt: skip
 
     return Contract(
         id=f"{label(names)}.no_external_side_effects", step=step, kinds=kinds_of(kinds),
-        repair="use calls that only read, and hand over what has to be changed",
+        repair="use calls that only read, and hand over the changes",
         text=f"{label(names)} changes nothing outside",
     )  # fmt: skip
 
@@ -328,8 +335,8 @@ def no_external_side_effects(
 # -- who and what ---------------------------------------------------------------------------------------------------------
 
 
-def _permitting(rules: Role) -> Callable[[Record], bool | None]:
-    """`rules.permits`, remembered for each kind and name of action where no entry of the role asks for more than these."""
+def _remember_permits(rules: Role) -> Callable[[Record], bool | None]:
+    """`rules.permits` with a memory for each kind and name of action, unless a predicate needs the whole record."""
     if any(callable(entry) for entry in (*(rules.allow or ()), *rules.deny, *rules.always)):
         return rules.permits
     known: dict[tuple[str, str], bool] = {}
@@ -354,12 +361,12 @@ def _acts(record: Record, who: tuple[str, ...]) -> bool:
     return not is_inbound(record)
 
 
-def _whose(record: Record) -> str:
+def _agent_and_role(record: Record) -> str:
     return f"{record.agent} ({record.role})" if record.role and record.role != record.agent else record.agent
 
 
-def _names(entry: AllowedUse, record: Record) -> bool:
-    """Whether an entry of a role speaks of this action."""
+def _matches(entry: AllowedUse, record: Record) -> bool:
+    """Whether an entry of a role matches this action."""
     if not isinstance(entry, str):
         return bool(entry(record))
     kind, colon, name = entry.partition(":")
@@ -369,7 +376,7 @@ def _names(entry: AllowedUse, record: Record) -> bool:
 
 
 def _like(name: str, pattern: str) -> bool:
-    """Exactly the name, or the pattern where it holds * or ?; brackets are brackets."""
+    """Whether a name equals a pattern, or matches it if it holds * or ?. Brackets are literal."""
     if name == pattern or ("*" not in pattern and "?" not in pattern):
         return name == pattern
     return fnmatchcase(name, pattern.replace("[", "[[]"))
@@ -379,16 +386,16 @@ def _problem(entry: Any) -> str:
     if callable(entry):
         return ""
     if not isinstance(entry, str) or not entry:
-        return f"{entry!r} is neither a kind nor a name nor a predicate"
+        return f"{entry!r} is not a kind, a name or a predicate"
     kind, colon, name = entry.partition(":")
     if colon and kind not in ACTION_KINDS:
-        return f"{entry!r} begins with no action kind{did_you_mean(kind, ACTION_KINDS)}"
+        return f"{entry!r} does not begin with an action kind{did_you_mean(kind, ACTION_KINDS)}"
     return f"{entry!r} has no name after its kind" if colon and not name else ""
 
 
-def _listed(entries: Iterable[AllowedUse]) -> str:
+def _entry_list(entries: Iterable[AllowedUse]) -> str:
     return ", ".join(entry if isinstance(entry, str) else getattr(entry, "__name__", "a predicate") for entry in entries)
 
 
-def _tuple(given: AllowedUse | Iterable[AllowedUse]) -> tuple[Any, ...]:
-    return (given,) if isinstance(given, str) or callable(given) else tuple(given)
+def _tuple(entries: AllowedUse | Iterable[AllowedUse]) -> tuple[Any, ...]:
+    return (entries,) if isinstance(entries, str) or callable(entries) else tuple(entries)
