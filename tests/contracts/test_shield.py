@@ -37,12 +37,12 @@ def paid(to: str, decision: str = "", *, rewritten: str = "", got: str = "", inv
 @pytest.mark.parametrize(
     ("made", "said"),
     [
-        (paid("mallory"), "no mediator decided about it"),
+        (paid("mallory"), "no mediator decided on it"),
         (paid("mallory", "allow"), "let through (allow by cap)"),
         (paid("ann", "rewrite", rewritten="mallory"), "let through (rewrite by cap)"),
-        (paid("ann", "allow", got="mallory"), "executed as something else"),
-        (paid("ann", got="mallory"), "executed as something else"),
-        (paid("mallory", "rewrite", rewritten="ann", got="mallory"), "executed as something else"),
+        (paid("ann", "allow", got="mallory"), "executed with other arguments"),
+        (paid("ann", got="mallory"), "executed with other arguments"),
+        (paid("mallory", "rewrite", rewritten="ann", got="mallory"), "executed with other arguments"),
         (paid("mallory", "allow", got="ann"), "let through (allow by cap)"),
     ],
 )
@@ -106,7 +106,7 @@ def test_an_action_that_is_unsafe_on_two_counts_is_said_twice_and_one_on_both_fo
 
 
 def test_an_action_that_only_the_future_makes_unsafe_is_refused() -> None:
-    with pytest.raises(SpecError, match="only what comes later"):
+    with pytest.raises(SpecError, match="only later steps make"):
         unsafe_never_allowed({"late": eventually(tool_call("pay"))})
 
 
@@ -135,7 +135,7 @@ def test_an_action_that_is_changed_after_the_shield_agreed_is_found() -> None:
     ) as run:  # fmt: skip
         hijacked([(pay, {"to": "ann"})])
     (found,) = run.violations
-    assert "executed as something else" in found.message
+    assert "executed with other arguments" in found.message
     assert found.stage == "effected"
 
 

@@ -29,7 +29,7 @@ __all__ = [
 
 Parameters: TypeAlias = Mapping[str, Allowed]
 ToolRights: TypeAlias = Mapping[str, Parameters | Sequence[Parameters] | None] | Iterable[str]
-"""Tool names, or tool -> parameter -> allowed values; several sets of parameters are alternatives. Other parameters are free."""
+"""Tool names, or tool -> parameter -> allowed values; several sets of parameters are alternatives. Others are free."""
 _NO_TOOLS: Final[frozenset[str]] = frozenset()
 _SHARED_BY: Final = ("agent", "role", "tool")
 

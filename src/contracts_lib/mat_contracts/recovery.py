@@ -1,4 +1,4 @@
-"""Recovery: safety first, then liveness. Once the faults have ceased, the system gets back to work, and stays quiet."""
+"""Recovery: liveness after safety. Once the faults have stopped, the system gets back to work and breaks nothing more."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from mat_contracts._shared import PastWindow
 from mat_contracts.catalogue import Options, template
 
 RecoveryGoal: TypeAlias = Callable[[Record], bool] | Formula
-"""What it means to be back at work: a predicate on a record, or a formula of the past, such as `tool_call("refund")`."""
+"""When the system is back at work: a predicate on a record, or a formula of the past, such as `tool_call("refund")`."""
 WITHIN: Final = 10
-"""The recovery budget in steps where none is given."""
+"""The default recovery budget, in steps."""
 
 
 @dataclass(frozen=True, slots=True)
 class _State:
-    """`fault`: the last one, None before the first and after a violation. `since`: the step from which its budget counts.
-    `recovered`: the step at which the goal was reached after it, or -1. `goal` and `quiet` are the states of the formula and
-    of the contracts that are to keep quiet.
+    """`fault`: the last fault, None before the first one and after a violation. `since`: the step from which its budget counts.
+    `recovered`: the step at which the goal was reached after the fault, or -1. `goal` and `quiet`: the states of the goal's
+    formula and of the `quiet` contracts.
     """
 
     fault: Fault | None = None
@@ -38,13 +38,13 @@ class _State:
 
 @dataclass(frozen=True, slots=True)
 class _Recovery:
-    """The fold: each fault opens the window anew."""
+    """The fold. Each fault restarts the window."""
 
     rules: DetectionRules
     budget: PastWindow
     predicate: Callable[[Record], bool] | None
     formula: Contract | None
-    """Broken wherever the goal is reached."""
+    """A contract that is broken at each step that reaches the goal."""
     quiet: tuple[Contract, ...]
 
     @property
@@ -61,7 +61,7 @@ class _Recovery:
         if goal is not state.goal or quiet != state.quiet:
             state = replace(state, goal=goal, quiet=quiet)
         last = state.fault
-        if fault is not None:  # whatever happened before: the fault that became known last counts
+        if fault is not None:  # the fault that became known last counts
             latest = fault if last is None or fault.sealed_seq >= last.sealed_seq else last
             return replace(state, fault=latest, since=record.step, recovered=-1)
         if last is None:
@@ -69,17 +69,19 @@ class _Recovery:
         if not known_to(record, last):
             return replace(state, since=record.step)
         if state.recovered >= 0:
-            return _relapsed(last, state, record, noise) if noise else state
+            return _relapse(last, state, record, noise) if noise else state
         if holds and self.budget.holds(record.step - state.since, record.sealed_ms - last.sealed_ms):
             return replace(state, recovered=record.step)
-        # the budget is over where no later record can be in time: those after it are later in steps, and no earlier in run time
+        # the budget is used up if no later record can be in time: it has a higher step and is no earlier in run time
         if not self.budget.holds(record.step - state.since + 1, record.at_ms - last.sealed_ms):
-            return replace(_late(last, self.budget, f"by step {record.step}", record.step), state=replace(state, fault=None))
+            return replace(
+                _not_recovered(last, self.budget, f"by step {record.step}", record.step), state=replace(state, fault=None)
+            )
         return state
 
     @property
     def remembers(self) -> bool:
-        """Whether the goal's formula has a state, so that it has to see every record."""
+        """Whether the goal's formula has a state, so that it must see every record."""
         return self.formula is not None and bool(self.formula.start)
 
     def _goal(self, state: _State, record: Record) -> tuple[bool, Any]:
@@ -93,7 +95,7 @@ class _Recovery:
         return (bool(self.predicate(record)) if self.predicate is not None else _back_at_work(record, state.fault)), state.goal
 
     def _noise(self, states: tuple[Any, ...], record: Record) -> tuple[tuple[tuple[str, str], ...], tuple[Any, ...]]:
-        """(contract, message) of what this record breaks of the quiet ones, and their states after it."""
+        """(contract, message) for each `quiet` contract that this record breaks, and the states of these contracts after it."""
         found: list[tuple[str, str]] = []
         after: list[Any] = []
         for item, state in zip(self.quiet, states, strict=True):
@@ -115,20 +117,19 @@ def recovers(
     rules: DetectionRules = RULES,
     **options: Unpack[Options],
 ) -> Contract:
-    """After the last fault the system reaches its goal within the recovery budget, and is quiet from then on.
+    """After the last fault the system reaches its goal within the recovery budget, and then breaks no `quiet` contract.
 
-    Liveness beside Eq. 10, which asks for an answer to each fault. The budget is `within` steps and `within_ms` milliseconds
-    of run time after the fault was known (both, where both are given; 10 steps where neither is), and each new fault begins
-    it anew: while faults go on, nothing is owed. What is a fault is said by `rules` (as in `containment`).
+    Eq. 10 (`containment`) demands a reaction to each fault; this contract adds liveness. The budget is `within` steps and
+    `within_ms` milliseconds of run time after the fault was known (both, if both are given; by default 10 steps). Each new
+    fault restarts it, so nothing is due while faults go on. `rules` define what a fault is, as in `containment`.
 
-    `goal`: a predicate on a record, or a formula of the past. By default the system is back at work with a call of the port of
-    the last fault that has effect and carries neither error nor fault, or with a final response. `quiet`: contracts that the
-    run must not break any more once the goal is reached, until the next fault. What they say in the window itself is left to
-    them: arm them too. What only the end of the trace settles is left to them as well.
+    `goal`: a predicate on a record, or a formula of the past. By default the goal is reached with a final response, or with a
+    call of the last fault's port that takes effect and has neither an error nor a fault. `quiet`: contracts that the run must
+    not break between the goal and the next fault. To judge the window itself and the end of the trace by these contracts, arm
+    them too.
 
-    A budget that has run out is a violation that blames the step of the last fault; a relapse blames its own step. A window
-    that is still open where the trace is finished, by a safe abort too, is a violation (A4.2); on a prefix it is an open
-    obligation.
+    If the budget runs out, the violation blames the step of the last fault; a relapse blames its own step. A window that is
+    open at the end of the trace, even after a safe abort, is a violation (A4.2); on a prefix it is an open obligation.
 
     >>> from mat_contracts.traces import broken, record, trace
     >>> failed, again = record("tool_call", "track", error="timeout"), record("tool_call", "track", value="in transit")
@@ -139,13 +140,13 @@ def recovers(
     """
     budget = PastWindow.of(WITHIN if within is None and within_ms is None else within, within_ms)
     guards = (quiet,) if isinstance(quiet, Contract) else tuple(quiet)
-    predicate, formula = _reached_by(goal)
-    fold = _Recovery(rules, budget, predicate, formula, _checked(guards))
+    predicate, formula = _goal_test(goal)
+    fold = _Recovery(rules, budget, predicate, formula, _check_guards(guards))
 
     def finish(state: _State) -> Violated | None:
         if state.fault is None or state.recovered >= 0:
             return None
-        return _late(state.fault, fold.budget, "by the end of the trace", None)
+        return _not_recovered(state.fault, fold.budget, "by the end of the trace", None)
 
     def obligations(state: _State) -> tuple[Obligation, ...]:
         fault = state.fault
@@ -156,13 +157,13 @@ def recovers(
 
     return Contract(
         id="recovery.faults", step=fold, start=fold.start, finish=finish, obligations=obligations,
-        repair="once the other side answers again, take up the work where it was left: retry what failed, or end "
-        "with a final response that says what is missing",
-        text=f"after the last fault the system is back at work within {fold.budget}, and stays quiet",
+        repair="once the other side answers again, resume the work: retry the failed calls, or end with a final "
+        "response that says what is missing",
+        text=f"after the last fault the system is back at work within {fold.budget}, and breaks nothing more",
     )  # fmt: skip
 
 
-def _reached_by(goal: RecoveryGoal | None) -> tuple[Callable[[Record], bool] | None, Contract | None]:
+def _goal_test(goal: RecoveryGoal | None) -> tuple[Callable[[Record], bool] | None, Contract | None]:
     if goal is None or (callable(goal) and not isinstance(goal, Formula)):
         return goal, None
     if not isinstance(goal, Formula):
@@ -173,18 +174,18 @@ def _reached_by(goal: RecoveryGoal | None) -> tuple[Callable[[Record], bool] | N
     probe = contract("recovery.goal", always(~goal))
     if probe.formula.ahead:
         raise SpecError(
-            what="the goal looks ahead", why="whether it is reached must be known at the step itself", fix="use past operators"
+            what="the goal looks ahead", why="each step must show whether the goal is reached", fix="use past operators"
         )
     return None, probe
 
 
-def _checked(guards: tuple[Contract, ...]) -> tuple[Contract, ...]:
+def _check_guards(guards: tuple[Contract, ...]) -> tuple[Contract, ...]:
     wrong = [repr(item) for item in guards if not isinstance(item, Contract)]
     raw = [item.id for item in guards if isinstance(item, Contract) and item.raw]
     if wrong or raw:
-        problems = [f"no contract: {', '.join(wrong)}"] if wrong else []
+        problems = [f"not a contract: {', '.join(wrong)}"] if wrong else []
         problems += [f"reads values before redaction: {', '.join(raw)}"] if raw else []
-        raise SpecError(what=f"quiet= holds what cannot be judged here: {'; '.join(problems)}", fix="give mat.Contract values")
+        raise SpecError(what=f"quiet= cannot judge {'; '.join(problems)}", fix="give mat.Contract values")
     return guards
 
 
@@ -197,13 +198,13 @@ def _back_at_work(record: Record, fault: Fault) -> bool:
     return record.effected == "yes" and not record.observation.cancelled and not record.blocked
 
 
-def _late(fault: Fault, budget: PastWindow, when: str, step: int | None) -> Violated:
-    said = f"{fault.entered}, the last fault, and the system was not back at work within {budget} ({when})"
+def _not_recovered(fault: Fault, budget: PastWindow, when: str, step: int | None) -> Violated:
+    message = f"{fault.entered}, the last fault, and the system was not back at work within {budget} ({when})"
     witness = (fault.step,) if step is None else (fault.step, step)
-    return Violated(said, step=fault.step, witness=witness, instance=fault.site, wanted=f"the goal within {budget}")
+    return Violated(message, step=fault.step, witness=witness, instance=fault.site, wanted=f"the goal within {budget}")
 
 
-def _relapsed(fault: Fault, state: _State, record: Record, noise: tuple[tuple[str, str], ...]) -> Violated:
+def _relapse(fault: Fault, state: _State, record: Record, noise: tuple[tuple[str, str], ...]) -> Violated:
     broken = "; ".join(f"{contract}: {message}" for contract, message in noise)
-    said = f"{fault.entered}, the system was back at work at step {state.recovered}, and then broke {broken}"
-    return Violated(said, state=state, witness=(fault.step, state.recovered, record.step), instance=fault.site)
+    message = f"{fault.entered}, the system was back at work at step {state.recovered}, and then broke {broken}"
+    return Violated(message, state=state, witness=(fault.step, state.recovered, record.step), instance=fault.site)

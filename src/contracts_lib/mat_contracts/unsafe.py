@@ -1,4 +1,4 @@
-"""Unsafe actions (F4): U_unsafe as the caller declares it, each part with a label, attempted apart from effected."""
+"""Unsafe actions (F4): U_unsafe as the caller declares it, each part with a label."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from mat_contracts.catalogue import Options, template
 UnsafePart: TypeAlias = str | Mapping[str, Mapping[str, Allowed] | None] | Callable[[Record], bool] | Formula
 """A tool's name; tool -> parameter -> the values that make the call unsafe; a predicate on a record; a formula."""
 Unsafe: TypeAlias = Mapping[str, UnsafePart | Iterable[UnsafePart]]
-"""label -> what it covers. Usual labels: exfiltration, unauthorised use, irreversible action."""
+"""label -> the unsafe actions. Usual labels: exfiltration, unauthorized use, irreversible action."""
 _REMEMBERED: Final = 1_000
-"""Names of actions for which it is remembered which parts concern them."""
+"""The most (kind, name) pairs of actions for which the parts that concern them are remembered."""
 
 
 @template
@@ -30,13 +30,14 @@ def declared_unsafe(
     unsafe: Unsafe,
     **options: Unpack[Options],
 ) -> Contract:
-    """No action is in U_unsafe: each part of it is declared under a label, and a violation's instance is the label.
+    """No action is in U_unsafe.
 
-    Sec. III-B, F4, A2.F4. A part is a tool's name (every call of it), a mapping tool -> parameter -> allow-list (the call is
-    unsafe where every listed parameter is there with such a value; None: every call), a predicate on the record, or a formula
-    (the action at which it becomes true). Names match exactly. A call the mediator rewrote is judged as rewritten; one that
-    was blocked, or is known to have done nothing, was attempted, and any other counts as effected: the violation's stage says
-    which. Excessive agency, the rate of such actions, is `mat.measure.agency`.
+    Sec. III-B, F4, A2.F4. `unsafe` declares the parts of U_unsafe by label; the label is the violation's instance. A part is
+    the name of a tool (every call is unsafe), a mapping tool -> parameter -> values (a call is unsafe if every listed parameter
+    is present with such a value; None: every call), a predicate on the record, or a formula (the action at which it becomes
+    true is unsafe). Names match exactly. A call that the mediator rewrote is judged as rewritten. The violation's stage is
+    "attempted" if the action was blocked or is known to have done nothing, otherwise "effected". `mat.measure.agency` measures
+    excessive agency, the rate of such actions.
 
     >>> from mat_contracts.traces import broken, record, trace
     >>> never = declared_unsafe({"irreversible action": ["drop_table", {"delete": {"count": lambda count: count > 1}}]})
@@ -77,17 +78,17 @@ def declared_unsafe(
 
 
 def unsafe_parts(unsafe: Unsafe) -> tuple[Contract, ...]:
-    """Each declared part as a contract whose id is its label. SpecError for what declares nothing."""
+    """Each declared part as a contract whose id is the label. SpecError if nothing is declared."""
     if not isinstance(unsafe, Mapping) or not unsafe:
         raise SpecError(what=f"unsafe={unsafe!r} declares nothing", fix='write {"irreversible action": ["delete"]}')
-    parts = [_part(label, item) for label, given in unsafe.items() for item in _items(label, given)]
+    parts = [_part(label, item) for label, given in unsafe.items() for item in _part_list(label, given)]
     if not parts:
         raise SpecError(what="no label of unsafe= covers anything", fix='write {"irreversible action": ["delete"]}')
     return tuple(parts)
 
 
 def concerned_parts(parts: tuple[Contract, ...]) -> Callable[[Record], tuple[int, ...]]:
-    """record -> the places of the parts that may speak of it: those of its kind, but for declared calls of other tools."""
+    """A function that returns the indices of the parts that a record may concern: by its kind and, for calls, by its tool."""
     known: dict[tuple[str, str], tuple[int, ...]] = {}
 
     def concerned(record: Record) -> tuple[int, ...]:
@@ -110,16 +111,16 @@ def _concerns(part: Contract, kind: str, name: str) -> bool:
 def fold_parts(
     parts: tuple[Contract, ...], places: tuple[int, ...], state: tuple[Any, ...], record: Record
 ) -> tuple[tuple[Any, ...], list[Violated]]:
-    """The parts' states after a record that concerns those at `places`, and each label under which it is unsafe, once."""
+    """The states of all parts after a record that concerns the parts at `places`, and one violation for each label."""
     after = state
     found: dict[tuple[str, int], Violated] = {}
     for place in places:
         part, before = parts[place], state[place]
-        said = part.step(before, record)
-        new = said
-        if isinstance(said, Violated):
-            new = before if said.state is KEEP else said.state
-            for item in (said, *said.more):
+        stepped = part.step(before, record)
+        new = stepped
+        if isinstance(stepped, Violated):
+            new = before if stepped.state is KEEP else stepped.state
+            for item in (stepped, *stepped.more):
                 step = item.step if item.step is not None else record.step
                 found.setdefault((part.id, step), replace(_labelled(part, item), witness=item.witness or (step,)))
         if new is not before:
@@ -134,9 +135,9 @@ def _labelled(part: Contract, violated: Violated) -> Violated:
     )  # fmt: skip
 
 
-def _items(label: str, given: UnsafePart | Iterable[UnsafePart]) -> list[Any]:
+def _part_list(label: str, given: UnsafePart | Iterable[UnsafePart]) -> list[Any]:
     if not isinstance(label, str) or not label:
-        raise SpecError(what=f"{label!r} is no label", fix='name what is unsafe about it: "exfiltration"')
+        raise SpecError(what=f"{label!r} is not a label", fix='name what is unsafe about the action: "exfiltration"')
     several = isinstance(given, Iterable) and not isinstance(given, str | Mapping | Formula)
     return list(given) if several else [given]  # type: ignore[arg-type]
 
@@ -145,11 +146,11 @@ def _part(label: str, item: Any) -> Contract:
     if isinstance(item, Formula):
         return contract(label, always(~item))
     if isinstance(item, str) and item:
-        return _calls(label, {item: None})
+        return _tools_part(label, {item: None})
     if isinstance(item, Mapping):
-        return _calls(label, item)
+        return _tools_part(label, item)
     if callable(item):
-        return _where(label, item)
+        return _predicate_part(label, item)
     raise SpecError(
         what=f"{label!r} holds {item!r}, which declares no action",
         why="an unsafe action is a tool, a tool with arguments, a predicate or a formula",
@@ -157,9 +158,9 @@ def _part(label: str, item: Any) -> Contract:
     )
 
 
-def _calls(label: str, tools: Mapping[str, Mapping[str, Allowed] | None]) -> Contract:
+def _tools_part(label: str, tools: Mapping[str, Mapping[str, Allowed] | None]) -> Contract:
     problems = [
-        f"{tool}: {name}={allowed!r} is no list of values"
+        f"{tool}: {name}={allowed!r} is not a list of values"
         for tool, parameters in tools.items()
         for name, allowed in (parameters or {}).items()
         if not is_allow_list(allowed)
@@ -177,25 +178,25 @@ def _calls(label: str, tools: Mapping[str, Mapping[str, Allowed] | None]) -> Con
             return state
         arguments, filters = let_through(record), listed[record.action.name]
         if all(name in arguments and within(allowed, arguments[name]) for name, allowed in filters):
-            why = f" with {', '.join(_named(name, arguments[name], allowed) for name, allowed in filters)}"
+            why = f" with {', '.join(_unsafe_argument(name, arguments[name], allowed) for name, allowed in filters)}"
             return Violated(f"{record.agent} called {record.action.name}{why if filters else ''}")
         return state
 
-    step.tools = frozenset(listed)  # type: ignore[attr-defined]  # read by `concerned_parts`
+    step.tools = frozenset(listed)  # type: ignore[attr-defined]  # `concerned_parts` reads it
     return Contract(id=label, step=step, kinds=TOOL_CALLS)
 
 
-def _where(label: str, predicate: Callable[[Record], bool]) -> Contract:
-    said = getattr(predicate, "__name__", "the predicate")
+def _predicate_part(label: str, predicate: Callable[[Record], bool]) -> Contract:
+    name = getattr(predicate, "__name__", "the predicate")
 
     def step(state: None, record: Record) -> Violated | None:
-        return Violated(f"{record.action.kind} {record.action.name!r} is what {said} forbids") if predicate(record) else state
+        return Violated(f"{name} forbids {record.action.kind} {record.action.name!r}") if predicate(record) else state
 
     return Contract(id=label, step=step)
 
 
-def _named(name: str, value: object, declared: Allowed) -> str:
-    """An argument and what declares it unsafe."""
+def _unsafe_argument(name: str, value: object, declared: Allowed) -> str:
+    """An argument and the rule that declares it unsafe."""
     if callable(declared):
-        return f"{name}={value!r}, which {getattr(declared, '__name__', 'the predicate')} names"
+        return f"{name}={value!r}, which {getattr(declared, '__name__', 'the predicate')} forbids"
     return f"{name}={value!r} in {describe(declared)}"

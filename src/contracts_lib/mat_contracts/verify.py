@@ -1,4 +1,4 @@
-"""Verify before acting (Sec. IV-B): a check stands before an act, close enough to still mean something."""
+"""Verify before acting (Sec. IV-B): a check comes shortly before each act."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ def verify_before_act(
     check: str | None = None,
     **options: Unpack[Options],
 ) -> Contract:
-    """Each call of the tool comes at most `within` steps after a passed verification, of the name `check` where one is given.
+    """Each call of the tool comes at most `within` steps after a passed verification.
 
-    Sec. IV-B, A1.9. Blocked and failed calls count: they were attempted. A check that failed since does not undo one that
-    passed.
+    Sec. IV-B, A1.9. `tool` names one tool or several. With `check`, only verifications of this name count. Blocked and failed
+    calls are judged, because they were attempted. A later failed check does not undo a passed one.
 
     >>> from mat_contracts.traces import broken, record, trace
     >>> checked = record("verification", "order belongs to the sender", {"passed": True})

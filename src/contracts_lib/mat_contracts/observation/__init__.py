@@ -1,6 +1,6 @@
-"""Observation contracts: what a tool returned is used while it is valid, and byte by byte as it was returned (seed 003).
+"""Observation contracts: an agent uses what a tool returned while it is valid, and byte for byte as returned (seed 003).
 
-A violation of one of these bears a failure label of `LABELS`. `primary_label` gives the one of a whole run.
+Each violation has a failure label of `LABELS`. `primary_label` returns the label of a whole run.
 
 >>> from mat_contracts.observation import DAMAGE, FAILURES, INTEGRITY, LABELS, OTHER, SEVERITY, SUCCESS, VALIDITY
 >>> DAMAGE["reordered"] in INTEGRITY, len(VALIDITY), len(FAILURES), set(LABELS) == set(SEVERITY) == {*FAILURES, SUCCESS, OTHER}

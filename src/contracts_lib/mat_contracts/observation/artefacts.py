@@ -1,7 +1,8 @@
-"""Artefacts: used while they are valid, byte by byte as they were issued, there where they belong, in their latest version.
+"""Artifacts are used while they are valid, byte for byte as they were issued, where they belong, and in their latest version.
 
-All of these read facts that the recorder notes at ports with `issues=` and `consumes=`, and where mat.artifact.observed was
-called: see `mat.core.artefact`. None needs the artefact itself, so traces whose tokens were redacted can be judged.
+The contracts read facts that the recorder notes at ports with `issues=` and `consumes=`, and at calls of
+mat.artifact.observed: see `mat.core.artefact`. They do not need the artifact itself, so a trace with redacted tokens can be
+judged.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from mat_contracts.observation.labels import FAILURES, OTHER, SEVERITY
 
 ArtefactNames: TypeAlias = str | Iterable[str]
 Form: TypeAlias = Literal["asked", "reached"]
-"""Whose doing is judged: what the agent asked with, or what came through to the port after governance and faults."""
+"""Which form of a use is judged: as the agent asked, or as it reached the port after governance and faults."""
 DAMAGE: Final[Mapping[str, str]] = {
     "truncated": OTHER,
     "wrapped": "MUTATED_TOKEN",
@@ -31,7 +32,7 @@ DAMAGE: Final[Mapping[str, str]] = {
     "reordered": "SIGNATURE_MISMATCH",
     "other": "MUTATED_TOKEN",
 }
-"""The label of each damage (seed 003, appendix J): what was clipped is TOOL_INPUT_TOO_LONG there, which is counted as OTHER."""
+"""The label of each kind of damage (seed 003, appendix J). The seed's TOOL_INPUT_TOO_LONG (truncated) counts as OTHER."""
 _BECAME: Final = {
     "truncated": "was cut short",
     "wrapped": "has a line break in it",
@@ -51,10 +52,11 @@ def used_while_valid(
     label: str = "EXPIRED_BEFORE_USE",
     **options: Unpack[Options],
 ) -> Contract:
-    """An artefact is used in [issued, issued + ttl), and not once a newer one has ended it (seed 003, definition 2.3).
+    """An artifact is used in [issued, issued + ttl), and not after a newer one has superseded it (seed 003, definition 2.3).
 
-    artefact: names, `*` and `?` stand for any. on: the calls in which a use counts (ports or routes). A damaged one that is
-    late is late, too. The moment is when the call was asked.
+    artefact: names of artifacts; `*` and `?` are wildcards. on: the calls (ports or routes) whose uses count. form: judge the
+    use as "asked" by the agent, or as it "reached" the port. label: the failure label. The time of a use is the time at which
+    the call was asked. A damaged artifact can be late as well.
 
     >>> from mat_contracts.traces import broken, record, trace  # one record a second
     >>> listed, get = record("tool_call", "list", issues=[("url", 1500)]), record("tool_call", "get", uses=["url"])
@@ -76,11 +78,12 @@ def bytes_preserved(
     labels: Mapping[str, str] | None = None,
     **options: Unpack[Options],
 ) -> Contract:
-    """An artefact is passed on so that its integrity predicate holds: as it was issued, where nothing else was declared.
+    """An artifact is passed on so that its integrity predicate holds: by default, exactly as it was issued.
 
-    Inside a URL, a header or JSON it may be encoded as the format demands. labels: damage (truncated, wrapped, reencoded,
-    reordered, other) -> label, in place of those in `DAMAGE`. form="reached" judges what came through to the port, so that a
-    violation of it where "asked" is kept is the path's doing and not the agent's.
+    Inside a URL, a header or JSON it may be encoded as the format demands. artefact and on are as in `used_while_valid`.
+    labels: damage (truncated, wrapped, reencoded, reordered, other) -> label, to replace those in `DAMAGE`. form="reached"
+    judges the artifact as it reached the port. If that is violated and form="asked" is not, the path is to blame, not the
+    agent.
 
     >>> from mat_contracts.traces import record, trace, violations
     >>> listed = record("tool_call", "list", issues=[("url", None)])
@@ -103,9 +106,9 @@ def compliant(
     labels: Mapping[str, str] | None = None,
     **options: Unpack[Options],
 ) -> Contract:
-    """Every use of an artefact is valid and intact, and none is missing where it belongs (seed 003, definition 2.4).
+    """Every use of an artifact is valid and intact, and no artifact is missing where it belongs (seed 003, definition 2.4).
 
-    A use that is late and damaged is labelled as late: expiry comes before damage.
+    The parameters are as in `used_while_valid` and `bytes_preserved`. A use that is late and damaged is labeled as late.
 
     >>> from mat_contracts.traces import record, trace, violations  # one record a second
     >>> listed = record("tool_call", "list", issues=[("url", 1500)])
@@ -125,8 +128,10 @@ def compliant(
 
 @template
 def present(artefact: ArtefactNames = "*", *, on: On = None, **options: Unpack[Options]) -> Contract:
-    """An artefact stands where a port declares that it consumes one: MISSING_TOKEN where nothing stands there, WRONG_VALUE
-    where something else does.
+    """An artifact is present wherever a port declares that it consumes one.
+
+    If the place is empty, the label is MISSING_TOKEN; if it holds something else, WRONG_VALUE. artefact and on are as in
+    `used_while_valid`.
 
     >>> from mat_contracts.traces import record, trace, violations
     >>> listed, paid = record("tool_call", "list", issues=[("token", None)]), record("tool_call", "pay", uses=["token"])
@@ -147,9 +152,9 @@ def version_fresh(
     label: str = "VERSION_CONFLICT",
     **options: Unpack[Options],
 ) -> Contract:
-    """Of artefacts that end each other (`supersedes=True`: versions, entity tags, rotated keys), the latest one is used.
+    """Of artifacts that supersede each other (`supersedes=True`: versions, entity tags, rotated keys), the latest one is used.
 
-    The latest is the one that was issued last when the call was asked.
+    The latest artifact is the one issued last before the call was asked. The parameters are as in `used_while_valid`.
 
     >>> from mat_contracts.traces import broken, record, trace
     >>> read = record("tool_call", "read", issues=[("etag", None)], supersedes=True)
@@ -175,10 +180,11 @@ def no_stale_write(
     label: str = "VERSION_CONFLICT",
     **options: Unpack[Options],
 ) -> Contract:
-    """A write names the version that it changes, and that version is the latest known (If-Match, RFC 9110, 13.1.1).
+    """A write names the version that it changes, and this version is the latest known one (If-Match, RFC 9110, 13.1.1).
 
-    artefact: the entity tags or versions that reads issue. Writes are calls whose port has effect="write". A write without
-    one, where the port declares that it consumes one, is MISSING_CONSTRAINT.
+    artefact: the entity tags or versions that reads issue. on: the calls whose uses count. label: the failure label. Writes
+    are calls of a port with effect="write". A write without a version gets the label MISSING_CONSTRAINT if its port declares
+    that it consumes one.
 
     >>> from mat_contracts.traces import broken, record, trace
     >>> read = record("tool_call", "read", issues=[("etag", None)], supersedes=True)
@@ -221,7 +227,7 @@ def _damaged(item: Used, record: Record, *, labels: Mapping[str, str]) -> tuple[
 
 
 UseJudgement: TypeAlias = Callable[[Used, Record], tuple[str, str] | None]
-"""A use and its record -> (label, what is wrong), or None."""
+"""A use and its record -> (label, problem), or None."""
 
 
 def _judging(
@@ -237,7 +243,7 @@ def _judging(
     foreign: str = "WRONG_VALUE",
     where: Callable[[Record], bool] | None = None,
 ) -> Contract:
-    """A step contract on the uses of artefacts. Several broken ones at a step are one violation each, most severe first."""
+    """A step contract on the uses of artifacts. Each broken use at a step is one violation, the most severe first."""
     names, selected = names_of(artefact, "artefact"), SelectedCalls(on)
     one_of(form, "form", ("asked", "reached"))
     uses = used if form == "asked" else reached
@@ -268,7 +274,7 @@ def _judging(
 
 
 def _labels(given: Mapping[str, str] | None) -> dict[str, str]:
-    """Damage -> label, those given in place of the usual ones."""
+    """Damage -> label: `DAMAGE` with the given replacements."""
     unknown = sorted(set(given or ()) - set(DAMAGE))
     if unknown:
         raise SpecError(

@@ -1,6 +1,4 @@
-"""Calls as observation contracts select and read them: by port, or by HTTP method and path where a port makes HTTP requests.
-
-`CALLS`: the kinds of action that are calls. `On`: the type of `on=`.
+"""How observation contracts select and read calls: by port or, for ports that make HTTP requests, by method and path.
 
 >>> from mat_contracts.observation.calls import CALLS, On, SelectedCalls
 >>> on: On = "POST /orders/{id}"
@@ -34,10 +32,10 @@ _ROUTE: Final = re.compile(r"(?:(?P<method>[A-Z]+)\s+)?(?P<host>[a-z][a-z0-9+.\-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Exchange:
-    """A request and what came back, as far as a record tells.
+    """An HTTP request and its reply, as far as a record shows them.
 
-    fields: of the body, where it is JSON or a form. status: 0 where there was no answer. captured: what the route's `{names}`
-    matched. Header names are in lower case.
+    fields: the fields of the body, if it is JSON or a form. status: 0 if there was no answer. said: the body of the reply.
+    captured: what the route's `{names}` matched. Header names are in lower case.
 
     >>> from mat_contracts.observation import exchange
     >>> from mat_contracts.traces import record
@@ -63,7 +61,7 @@ class Exchange:
         return 200 <= self.status < 400
 
     def value(self, place: str) -> Any:
-        """What stands at a place of the request: "headers.x", "query.x", "body.x", "body", "path.x"; None without one."""
+        """The value at a place of the request ("headers.x", "query.x", "body.x", "body" or "path.x"), or None."""
         part, _, name = place.partition(".")
         if part == "headers":
             return self.headers.get(name.lower())
@@ -83,7 +81,7 @@ class Exchange:
 
 
 def exchange(record: Record, captured: Mapping[str, str] | None = None) -> Exchange | None:
-    """A record as an HTTP exchange: a call with a `url` among its arguments. None for any other.
+    """A record as an HTTP exchange, if it is a call with a `url` among its arguments; else None.
 
     >>> from mat_contracts.observation import exchange
     >>> from mat_contracts.traces import record
@@ -100,13 +98,13 @@ def exchange(record: Record, captured: Mapping[str, str] | None = None) -> Excha
         method=str(arguments.get("method", "GET")).upper(), url=url, path=split.path or "/",
         query=dict(parse_qsl(split.query, keep_blank_values=True)), headers=_headers(arguments.get("headers")),
         fields=_fields(body), body=body, status=status_of(record),
-        said=_said(value), said_headers=_headers(value.get("headers") if isinstance(value, Mapping) else None),
+        said=_reply_body(value), said_headers=_headers(value.get("headers") if isinstance(value, Mapping) else None),
         captured=captured or {},
     )  # fmt: skip
 
 
 def _url(record: Record) -> str | None:
-    """The URL that a call goes to; of one that was passed on by a handle, as much as the trace tells."""
+    """The URL that a call goes to. For a URL passed on by a handle, the part that the trace shows."""
     for name in _URLS:
         url = record.arguments.get(name)
         if isinstance(url, str):
@@ -116,7 +114,7 @@ def _url(record: Record) -> str | None:
 
 
 def _split(url: str) -> SplitResult:
-    """The parts of a URL; of a text that is none, as much as there is of a path."""
+    """The parts of a URL. A text that is not a URL becomes the path."""
     try:
         return urlsplit(url)
     except ValueError:  # an address in brackets that do not close
@@ -124,7 +122,7 @@ def _split(url: str) -> SplitResult:
 
 
 def status_of(record: Record) -> int:
-    """The HTTP status that a reply states, 0 where there is none.
+    """The HTTP status that a reply states, or 0.
 
     >>> from mat_contracts.observation.calls import status_of
     >>> from mat_contracts.traces import record
@@ -139,7 +137,7 @@ def status_of(record: Record) -> int:
     return 0
 
 
-def _said(value: Any) -> Any:
+def _reply_body(value: Any) -> Any:
     return value.get("body") if isinstance(value, Mapping) and "body" in value else value
 
 
@@ -160,7 +158,7 @@ def _fields(body: Any) -> Mapping[str, Any]:
 
 
 class SelectedCalls:
-    """Which records `on` selects, and what the `{names}` of its route captured.
+    """Selects records by `on`, and captures the `{names}` of its route.
 
     >>> from mat_contracts.observation.calls import SelectedCalls
     >>> from mat_contracts.traces import record
@@ -178,7 +176,7 @@ class SelectedCalls:
         self.said = ", ".join(names) or "a call"
 
     def __call__(self, record: Record) -> Mapping[str, str] | None:
-        """What was captured, where a record is selected; None where it is not."""
+        """The captured names of a selected record; None if the record is not selected."""
         if record.action.kind not in CALLS:
             return None
         if self._any or record.action.name in self._ports:
@@ -209,7 +207,7 @@ def _route(text: str) -> tuple[str, str, re.Pattern[str]]:
     if found is None:
         raise SpecError(
             what=f"{text!r} is neither the name of a port nor a route",
-            why="a route is an HTTP method, or none, and a path",
+            why="a route is an optional HTTP method and a path",
             fix='write "POST /orders/{id}" or "/orders/*"',
         )
     pattern = re.escape(found["path"]).replace(r"\*", ".*")

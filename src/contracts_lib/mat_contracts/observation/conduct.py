@@ -1,6 +1,6 @@
-"""How a service is treated: waits that it asked for, announced downtime, limits, sagas, idempotency, the canonical way.
+"""How an agent treats a service: requested waits, announced downtime, limits, sagas, idempotency, no shortcuts.
 
-These judge calls of any port, and read HTTP exchanges where a port makes HTTP requests (see `Exchange`).
+The contracts judge calls of any port, and read HTTP exchanges of ports that make HTTP requests (see `Exchange`).
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ Announced: TypeAlias = Callable[[Record], "tuple[int, int] | None"]
 _LIMITED: Final = (429,)
 _DOWN: Final = (503,)
 _REMEMBERED: Final = 256
-"""Keys and requests that are told apart; the oldest are let go."""
+"""How many of the latest keys and requests are remembered."""
 
 
 class _Quiet(NamedTuple):
-    """Until when a place asked to be left alone, at which step, and when that was known."""
+    """A requested wait: until when, at which step it was requested, and the seal of that step."""
 
     until_ms: int
     step: int
@@ -42,9 +42,9 @@ class _Quiet(NamedTuple):
 
 
 def stated_wait_ms(record: Record) -> int | None:
-    """The wait that a reply or an error asks for, in milliseconds; None where it names none.
+    """The wait that a reply or an error asks for, in milliseconds, or None.
 
-    Read are the error's own (see ErrorFact), and of a reply the header `Retry-After` in seconds, or `retry_after`.
+    It is read from the error (see ErrorFact), or from the reply's header `Retry-After` in seconds, or its `retry_after`.
 
     >>> from mat_contracts.observation import stated_wait_ms
     >>> from mat_contracts.traces import record
@@ -76,11 +76,11 @@ def backoff_respected(
     label: str = "BACKOFF_VIOLATION",
     **options: Unpack[Options],
 ) -> Contract:
-    """After a refusal that states a wait (Retry-After; RFC 9110, 10.2.3), nothing is asked there again before it is over.
+    """After a refusal that states a wait (Retry-After; RFC 9110, 10.2.3), no call goes to the same place until the wait is over.
 
-    A refusal is an error that names a wait, or a reply with one of the HTTP `statuses`. scope: what is left alone: the "path"
-    of a URL (the port, where there is none), or the whole "selection". For waits that nobody states, see
-    `mat_contracts.backoff_respected`.
+    on: the calls that are judged. A refusal is an error that states a wait, or a reply with one of the HTTP `statuses` that
+    does. scope: the place that must be left alone, the "path" of a URL (without a URL: the port) or the whole "selection".
+    For waits that no reply states, see `mat_contracts.backoff_respected`.
 
     >>> from mat_contracts.traces import broken, record, trace  # one record a second
     >>> refused = record("tool_call", "get", value={"status": 429, "headers": {"retry-after": "2"}})
@@ -126,7 +126,7 @@ def backoff_respected(
 
 @template
 def within_rate(on: On = None, *, calls: int, per_ms: int, label: str = "RATE_LIMITED", **options: Unpack[Options]) -> Contract:
-    """At most `calls` calls are made in any `per_ms` milliseconds of run time: a limit that the agent was told (RFC 6585, 4).
+    """At most `calls` calls are made in any `per_ms` milliseconds of run time: a limit that the agent knows (RFC 6585, 4).
 
     >>> from mat_contracts.traces import broken, record, trace  # one record a second
     >>> get = record("tool_call", "get")
@@ -159,9 +159,10 @@ def not_rate_limited(
     on: On = None, *, at_most: int = 0, statuses: Collection[int] = _LIMITED, label: str = "RATE_LIMITED",
     **options: Unpack[Options],
 ) -> Contract:  # fmt: skip
-    """A service refuses at most `at_most` calls because there were too many (HTTP 429, or an error of the kind rate_limit).
+    """A service refuses at most `at_most` calls because of its rate limit.
 
-    at_most=1 lets an agent learn of a limit by reaching it once.
+    Such a refusal is a reply with one of the `statuses` (HTTP 429), or an error of the kind rate_limit. at_most=1 lets an agent
+    discover a limit by reaching it once.
 
     >>> from mat_contracts.traces import broken, record, trace
     >>> refused = record("tool_call", "get", value={"status": 429})
@@ -200,10 +201,10 @@ def not_during_maintenance(
     label: str = "SCHEDULED_UNAVAILABLE",
     **options: Unpack[Options],
 ) -> Contract:
-    """Nothing is asked in a downtime that was known: given as `windows`, or announced by a reply of the run.
+    """No call is made during a known downtime: one of the `windows`, or one that a reply of the run announced.
 
-    windows: (first, last + 1) milliseconds of run time. announced: reads one out of a record; by default a reply with one of
-    the `statuses` that states a wait announces downtime for that long, there where it was asked.
+    on: the calls that are judged. windows: (first, last + 1) milliseconds of run time. announced: a function that reads such a
+    window from a record. By default a reply with one of the `statuses` that states a wait announces a downtime of that length.
 
     >>> from mat_contracts.traces import broken, record, trace  # one record a second
     >>> get = record("tool_call", "get")
@@ -244,7 +245,7 @@ def not_during_maintenance(
 
 @template
 def no_shortcut(forbidden: On, *, label: str = "SHORTCUT_TAKEN", **options: Unpack[Options]) -> Contract:
-    """The forbidden calls are never made, however easy they were offered: the canonical way is taken.
+    """The forbidden calls are never made, even if they are offered: the agent takes the canonical way.
 
     >>> from mat_contracts.traces import broken, record, trace
     >>> broken(no_shortcut("force_approve"), trace(record("tool_call", "approve")))
@@ -274,12 +275,12 @@ def compensated(
     label: str = "COMPENSATION_FAILURE",
     **options: Unpack[Options],
 ) -> Contract:
-    """Of a saga that does not complete, every step that was done is undone by the end (Garcia-Molina and Salem 1987).
+    """If a saga does not complete, every step that was done is undone by the end (Garcia-Molina and Salem 1987).
 
-    steps: call that does -> call that undoes it, both ports or routes. A step is done where its call succeeded; it is undone
-    where the other call succeeded for the same `key`: captured by the route, or a field of the request or the reply.
-    completed: the call whose success completes the saga, after which nothing needs to be undone. Without it, the saga has
-    failed once one of its steps was refused after others were done.
+    steps: the call that does a step -> the call that undoes it; both are ports or routes. A step is done when its call
+    succeeds, and undone when the other call succeeds for the same `key`. The key is captured by the route, or is a field of
+    the request or the reply. completed: the call whose success completes the saga; then no step needs to be undone. Without
+    `completed`, the saga has failed once one of its steps failed.
 
     >>> from mat_contracts.traces import record, trace, violations
     >>> saga = compensated({"book_flight": "cancel_flight", "book_hotel": "cancel_hotel"})
@@ -347,7 +348,7 @@ def _succeeded(record: Record) -> bool:
 
 
 def _key(selected: SelectedCalls, record: Record, key: str) -> str:
-    """What a call is about: captured by its route, else in its reply, else in its request."""
+    """The key of a call: captured by its route, else from its reply, else from its request."""
     captured = selected(record) or {}
     found = selected.exchange(record)
     value = record.observation.value
@@ -364,13 +365,13 @@ def _key(selected: SelectedCalls, record: Record, key: str) -> str:
 def idempotency_key_kept(
     on: On = None, *, key: str = "headers.idempotency-key", ignoring: Collection[str] = (), **options: Unpack[Options]
 ) -> Contract:
-    """Attempts at one request carry one idempotency key, and no two requests share one.
+    """All attempts at a request carry the same idempotency key, and no two requests share a key.
 
-    key: where it stands, a place of an HTTP exchange or the name of an argument. A call without one is MISSING_CONSTRAINT; a
-    key that was changed between attempts, or used for something else, is WRONG_VALUE. Requests are the same where method,
-    path and body are (of other ports, the arguments but for the key and those `ignoring`); once one succeeded, the same
-    request is a new one. An attempt that was refused for good (a status 4xx that no later one can mend) binds nobody.
-    The latest 256 keys and requests are told apart.
+    key: the place of the key, in an HTTP exchange or as the name of an argument. A call without a key gets the label
+    MISSING_CONSTRAINT. A key that changes between attempts, or that was used for another request, gets WRONG_VALUE. Requests
+    are equal if method, path and body are equal; for other ports, all arguments except the key and those in `ignoring`. After
+    a success, the same request counts as a new one. A permanent refusal (a status 4xx that no retry can change) is ignored.
+    The latest 256 keys and requests are remembered.
 
     >>> from mat_contracts.traces import record, trace, violations
     >>> def pay(key, **more): return record("tool_call", "pay", {"amount": 5, "key": key}, **more)
@@ -427,7 +428,7 @@ class _Keys(NamedTuple):
 
 @template
 def required(on: On, places: str | Iterable[str], *, label: str = "MISSING_CONSTRAINT", **options: Unpack[Options]) -> Contract:
-    """The request has something at each of the places (see Exchange.value; of other ports, the names of arguments).
+    """The request has a value at each of the `places` (see Exchange.value; for other ports, the names of arguments).
 
     >>> from mat_contracts.traces import broken, record, trace
     >>> broken(required("pay", ["amount"]), trace(record("tool_call", "pay", {"amount": 5})))
@@ -451,10 +452,10 @@ def required(on: On, places: str | Iterable[str], *, label: str = "MISSING_CONST
 def expected(
     on: On, values: Mapping[str, Allowed | str | int], *, label: str = "WRONG_VALUE", **options: Unpack[Options]
 ) -> Contract:
-    """What stands at a place of the request is the value wanted there: a text or number, or what an allow-list holds.
+    """The request has the expected value at each place.
 
-    values: place (see Exchange.value; of other ports, the name of an argument) -> the value, several, a (least, most) range, or
-    a predicate. What is missing is not judged: see `required`.
+    values: place (see Exchange.value; for other ports, the name of an argument) -> the value, several values, a (least, most)
+    range, or a predicate. A missing value is not judged: see `required`.
 
     >>> from mat_contracts.traces import broken, record, trace
     >>> broken(expected("pay", {"amount": 5}), trace(record("tool_call", "pay", {"amount": 5})))
@@ -490,10 +491,10 @@ def digest_correct(
     label: str = "WRONG_HASH",
     **options: Unpack[Options],
 ) -> Contract:
-    """What stands at a place of the request is the digest of what it should be made of (FIPS 180-4; RFC 9530).
+    """The value at a place of the request is the digest of the right content (FIPS 180-4; RFC 9530).
 
-    of: a record -> the content, None where it is not known. The digest may be written in hexadecimal or base64, alone or as
-    `sha-256=:...:`. One that is missing is not judged: see `required`.
+    of: a function that returns the content for a record, or None if it is not known. The digest may be written in hexadecimal
+    or base64, alone or as `sha-256=:...:`. A missing digest is not judged: see `required`.
 
     >>> from mat_contracts.traces import broken, record, trace
     >>> named = digest_correct("put", "digest", lambda record: record.arguments["text"])
@@ -514,14 +515,14 @@ def digest_correct(
         if not isinstance(given, str) or not given or content is None:
             return state
         real = hashlib.new(algorithm, content.encode() if isinstance(content, str) else content).digest()
-        return state if real in _written(given) else Violated(f"{place} is not the digest of the content", label=told)
+        return state if real in _possible_digests(given) else Violated(f"{place} is not the digest of the content", label=told)
 
     told = _known(label)
     return _contract("digest_correct", selected, step, None, told, text=f"{place} is the digest of the content")
 
 
-def _written(text: str) -> list[bytes]:
-    """The digests that a text may stand for."""
+def _possible_digests(text: str) -> list[bytes]:
+    """The digests that a text may represent."""
     bare = text.partition("=:")[2].partition(":")[0] if "=:" in text else text.rpartition("=sha")[0] or text
     bare = bare.removeprefix("sha256=").removeprefix("sha256:").strip()
     found = []
@@ -537,9 +538,9 @@ def _written(text: str) -> list[bytes]:
 def signature_verifies(
     on: On, verify: Callable[[Record], bool | None], *, label: str = "SIGNATURE_MISMATCH", **options: Unpack[Options]
 ) -> Contract:
-    """The signature of the request is the right one for it (RFC 9421; AWS SigV4).
+    """The signature of the request verifies (RFC 9421; AWS SigV4).
 
-    verify: a record -> whether it verifies, None where there is nothing to verify.
+    verify: a function that returns whether a record's signature verifies, or None if there is nothing to verify.
 
     >>> from mat_contracts.traces import broken, record, trace
     >>> signed = signature_verifies("send", lambda record: record.arguments["signature"] == record.arguments["text"][::-1])
@@ -560,7 +561,7 @@ def signature_verifies(
 
 
 def value_at(selected: SelectedCalls, record: Record, place: str) -> Any:
-    """What stands at a place of an HTTP exchange, or in the argument of that name where a call is none."""
+    """The value at a place of an HTTP exchange; for other calls, the argument of that name."""
     found = selected.exchange(record)
     return record.arguments.get(place) if found is None else found.value(place)
 

@@ -1,8 +1,8 @@
 """The failure labels of observation contracts, their groups and their order (seed 003, table 2 and appendix K).
 
-The order is total, so that an episode that broke several contracts has one primary label. The seed ranks seven labels; we keep
-its ranks and put the others beside their kin: what is over in time comes before what was damaged, damage before detours, those
-before wrong or missing parts, and impatience, after which the same request may still succeed, comes last.
+The order is total, so an episode that breaks several contracts has one primary label. The seed ranks seven labels. We keep
+its ranks and put the others next to similar ones: expiry comes before damage, damage before shortcuts, shortcuts before wrong
+or missing parts. Impatience comes last, because the same request may still succeed later.
 
 >>> from mat_contracts.observation.labels import FAILURES, INTEGRITY, LABELS, OTHER, SEVERITY, SUCCESS, VALIDITY
 >>> FAILURES == VALIDITY + INTEGRITY, set(LABELS) == {*FAILURES, SUCCESS, OTHER}, SEVERITY[0]
@@ -57,7 +57,7 @@ _RANK: Final = {label: rank for rank, label in enumerate(SEVERITY)}
 
 
 def most_severe(labels: Iterable[str]) -> str:
-    """The primary label of those given; SUCCESS for none, and what is no label counts as OTHER.
+    """The most severe of some labels; SUCCESS if there are none. An unknown label counts as OTHER.
 
     >>> from mat_contracts.observation import most_severe
     >>> most_severe(["RATE_LIMITED", "MUTATED_TOKEN"]), most_severe([])
@@ -82,7 +82,7 @@ def primary_label(violations: Iterable[Violation], success: bool | None = None) 
 
 
 def axis(label: str) -> str:
-    """The axis of a label: "validity", "integrity", or "meta" for SUCCESS, OTHER and what is no label.
+    """The group of a label: "validity", "integrity" or "meta".
 
     >>> from mat_contracts.observation import axis
     >>> axis("RATE_LIMITED"), axis("WRONG_HASH"), axis("OTHER")
