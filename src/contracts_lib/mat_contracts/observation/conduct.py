@@ -76,7 +76,7 @@ def backoff_respected(
     label: str = "BACKOFF_VIOLATION",
     **options: Unpack[Options],
 ) -> Contract:
-    """After a refusal that states a wait (Retry-After; RFC 9110, 10.2.3), no call goes to the same place until the wait is over.
+    """After a refusal that states a wait (Retry-After; RFC 9110, 10.2.3), no call goes to the same place until it is over.
 
     on: the calls that are judged. A refusal is an error that states a wait, or a reply with one of the HTTP `statuses` that
     does. scope: the place that must be left alone, the "path" of a URL (without a URL: the port) or the whole "selection".

@@ -1,8 +1,8 @@
 """Contracts on what agents consume (Agent Contracts, Sec. 4 to 6): budgets, conservation, lifecycle, delegation, deadlines.
 
-Those that audit a ledger read nothing but its entries in the trace (`mat.core.resources.entries_of`): the `contract` records,
-and what calls' own records say was reserved and settled. They share no code with the ledger that wrote them. `within_budget`
-and `deadline_met` also judge traces that know no resource contracts, such as imported ones.
+The contracts that audit a ledger read only its entries in the trace (`mat.core.resources.entries_of`): the `contract` records,
+and the reservations and settlements in the records of calls. They share no code with the ledger that wrote the entries.
+`within_budget` and `deadline_met` also judge traces without resource contracts, such as imported ones.
 """
 
 from mat_contracts.resource.audit import (

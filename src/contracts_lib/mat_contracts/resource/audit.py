@@ -19,19 +19,20 @@ from mat_contracts.resource.words import listed
 def conserved(
     **options: Unpack[Options],
 ) -> Contract:
-    """Of no resource more is spent, reserved and allocated than there is, and nothing is lost or counted twice.
+    """No more of any resource is spent, reserved and allocated than is available, and nothing is lost or counted twice.
 
     The conservation law (Sec. 6.1), audited from the entries of the ledger, at every entry and for every account:
 
-    - what is reserved, spent or allocated was free: own + held + out <= budget, but for what calls in flight overran; and
-      where nothing is free (c = b) nothing begins
-    - a reservation is settled once, releases what was reserved, and is settled or told as lost when the trace ends
-    - a charge stands in the nearest account above, and is what the record of the call shows was consumed
-    - an ended contract keeps what it has committed: what it has left comes back, at its end and at each late settlement,
-      what it overran is taken from above, and never more comes back than was allocated
-    - what is told to be consumed is what the entries add up to, and no entry is missing or told twice
+    - Every reserved, spent or allocated amount was free: own + held + out <= budget, except for overruns of calls in flight.
+      If nothing is free (c = b), nothing begins.
+    - A reservation is settled once, and the settlement releases the reserved amount. When the trace ends, every reservation is
+      settled or reported as lost.
+    - A charge goes to the nearest account above, and equals the consumption that the record of the call shows.
+    - An ended contract keeps what it has committed. What is left goes back at its end and at each late settlement, an overrun
+      is taken from above, and no more goes back than was allocated.
+    - A reported consumption equals the sum of the entries, and no entry is missing or duplicate.
 
-    A trace that begins in the midst of a run (a later episode) is judged for the contracts drafted in it. One without
+    A trace that begins in the middle of a run (a later episode) is judged for the contracts drafted in it. A trace without
     resource contracts passes.
 
     >>> from mat_contracts.traces import broken, record, trace
@@ -46,7 +47,7 @@ def conserved(
     return audit(
         "conservation", "resource.conserved",
         "reserve before a call, settle once after it, and change accounts in one place, one at a time",
-        "of no resource more is spent, reserved and allocated than there is, and nothing is lost or counted twice",
+        "no more of any resource is spent, reserved and allocated than is available, and nothing is lost or counted twice",
         obligations=_to_settle,
     )  # fmt: skip
 
@@ -55,11 +56,11 @@ def conserved(
 def exactly_one_terminal_state(
     **options: Unpack[Options],
 ) -> Contract:
-    """Every contract ends once: it has one terminal event by the end of the trace, and gets there by legal transitions.
+    """Every contract ends exactly once: it reaches one terminal state by the end of the trace, by legal transitions.
 
     The lifecycle (Sec. 4.3): DRAFTED -> ACTIVE -> one of FULFILLED, VIOLATED, EXPIRED, TERMINATED; a draft that is never
-    activated is TERMINATED. A second terminal event is a violation, and so are none at all, an activation of what is no draft,
-    spending under one, and a contract that is FULFILLED beyond its budgets.
+    activated is TERMINATED. Violations are: no terminal event, a second one, the activation of a contract that is not a draft,
+    spending under a draft, and a contract that is FULFILLED beyond its budgets.
 
     >>> from mat_contracts.traces import broken, record, trace
     >>> def entry(number, event, **facts):
@@ -74,7 +75,7 @@ def exactly_one_terminal_state(
     """
     return audit(
         "lifecycle", "resource.exactly_one_terminal_state",
-        "end a contract in one place, whatever happens to its agent, and look whether it has ended before",
+        "end a contract in one place, whatever happens to its agent, and check first whether it has already ended",
         "every contract reaches exactly one terminal state", also=_never_ended, obligations=_to_end,
     )  # fmt: skip
 
@@ -83,11 +84,11 @@ def exactly_one_terminal_state(
 def utilisation_monotone(
     **options: Unpack[Options],
 ) -> Contract:
-    """Consumption never decreases, and utilisation falls at a recorded reallocation only.
+    """Consumption never decreases, and utilization falls only at a recorded reallocation.
 
-    Monitor(C, t) (Sec. 5.2): c(t) is cumulative, so u = c / b never decreases while b stays. Nothing less than nothing is
-    consumed or allocated; what a contract is told to have consumed is never less than what its entries add up to, and the
-    budget that it is told of is never more than what it was allocated.
+    Monitor(C, t) (Sec. 5.2): c(t) is cumulative, so u = c / b never decreases while b is constant. No consumption or allocation
+    is negative. The reported consumption of a contract is never less than the sum of its entries, and its reported budget is
+    never more than its allocation.
 
     >>> from mat_contracts.traces import broken, record, trace
     >>> def entry(number, event, **facts):
@@ -101,8 +102,8 @@ def utilisation_monotone(
     """
     return audit(
         "monotone", "resource.utilisation_monotone",
-        "add up what was consumed and never take from it; record a reallocation where a budget grows",
-        "consumption never decreases, and utilisation falls at a recorded reallocation only",
+        "add up consumption and never subtract from it; record a reallocation when a budget grows",
+        "consumption never decreases, and utilization falls only at a recorded reallocation",
     )  # fmt: skip
 
 
@@ -110,10 +111,10 @@ def utilisation_monotone(
 def no_spend_after_terminal(
     **options: Unpack[Options],
 ) -> Contract:
-    """Nothing is reserved or spent under a contract that has ended, or below one that has.
+    """Nothing is reserved or spent under a contract that has ended, or below such a contract.
 
-    Sec. 4.3 and 4.2 (Psi ends a contract, whatever its success). The settlement of what was reserved before is no spending:
-    calls in flight are not called back.
+    Sec. 4.3 and 4.2 (Psi ends a contract, whatever its success). The settlement of an earlier reservation is not spending,
+    because calls in flight are not canceled.
 
     >>> from mat_contracts.traces import broken, record, trace
     >>> def entry(number, event, **facts):
@@ -128,8 +129,8 @@ def no_spend_after_terminal(
     """
     return audit(
         "after_end", "resource.no_spend_after_terminal",
-        "ask whether the contract, and all above it, are active before anything begins under it",
-        "nothing is reserved or spent under a contract that has ended, or below one that has",
+        "before anything begins under a contract, check that the contract and all above it are active",
+        "nothing is reserved or spent under a contract that has ended, or below such a contract",
     )  # fmt: skip
 
 
@@ -137,10 +138,10 @@ def no_spend_after_terminal(
 def reserve_kept(
     **options: Unpack[Options],
 ) -> Contract:
-    """Allocations to contracts below never eat into the reserve of the contract that gives.
+    """Allocations to contracts below never use the reserve of the allocating contract.
 
-    B_reserve (Sec. 6.1) is kept for a contract's own spending, which may use it up; a reallocation may take from it where it
-    says so (`from_reserve`).
+    B_reserve (Sec. 6.1) is kept for a contract's own spending, which may use it up. A reallocation may take from the reserve
+    if it says so (`from_reserve`).
 
     >>> from mat_contracts.traces import broken, record, trace
     >>> def entry(number, event, contract="work#1", **facts):
@@ -155,7 +156,7 @@ def reserve_kept(
     return audit(
         "reserve", "resource.reserve_kept",
         "allocate out of B - B_reserve, and take from the reserve by a reallocation that says so",
-        "allocations to contracts below never eat into the reserve",
+        "allocations to contracts below never use the reserve",
     )  # fmt: skip
 
 
@@ -163,11 +164,12 @@ def reserve_kept(
 def delegation_within_parent(
     **options: Unpack[Options],
 ) -> Contract:
-    """A sub-contract gets nothing that the contract above it has not: budget, skills, time, levels of delegation.
+    """A sub-contract gets nothing that the contract above it does not have: budget, skills, time, levels of delegation.
 
-    Sec. 6.1 and 6.2, sum of R_i <= R_parent. Every allocation and reallocation comes from a live contract above, the nearest
-    that has a budget of the resource, within what was free there at that moment; skills are some of those above; the deadline
-    is no later; no contract lies deeper than one above it allows. What nobody above limits may come from outside.
+    Sec. 6.1 and 6.2, sum of R_i <= R_parent. Every allocation and reallocation comes from the nearest contract above that has
+    a budget of the resource; that contract is live and has this amount free. Skills are a subset of those above. The deadline
+    is no later. No contract is deeper than a contract above it allows. A resource that no contract above limits may come from
+    outside.
 
     >>> from mat_contracts.traces import broken, record, trace
     >>> def entry(number, event, contract="work#1", **facts):
@@ -182,8 +184,8 @@ def delegation_within_parent(
     """
     return audit(
         "delegation", "resource.delegation_within_parent",
-        "draft a sub-contract out of what the contract above has free, with some of its skills and within its time",
-        "a sub-contract gets nothing that the contract above it has not",
+        "draft a sub-contract from the free budget of the contract above, with some of its skills and within its time",
+        "a sub-contract gets nothing that the contract above it does not have",
     )  # fmt: skip
 
 
@@ -201,7 +203,7 @@ def _never_ended(books: Books) -> list[Violated]:
 
 def _to_end(books: Books) -> tuple[Obligation, ...]:
     return tuple(
-        Obligation(text=f"{party.id} of {party.agent} has to end", since=party.step, instance=party.id)
+        Obligation(text=f"{party.id} of {party.agent} must end", since=party.step, instance=party.id)
         for party in books.in_order()
         if not party.has_ended
     )
@@ -209,7 +211,7 @@ def _to_end(books: Books) -> tuple[Obligation, ...]:
 
 def _to_settle(books: Books) -> tuple[Obligation, ...]:
     return tuple(
-        Obligation(text=f"{hold.agent} has to settle {listed(hold.amounts)}", since=hold.step, instance=hold.contract)
+        Obligation(text=f"{hold.agent} must settle {listed(hold.amounts)}", since=hold.step, instance=hold.contract)
         for hold in books.open_holds()
     )
 
@@ -224,8 +226,10 @@ def audit(
     also: Callable[[Books], list[Violated]] | None = None,
     obligations: Callable[[Books], tuple[Obligation, ...]] | None = None,
 ) -> Contract:
-    """A contract that reports the faults of one rule. `whose`: of these agents' contracts only; `also`: what a finished trace
-    lacks."""
+    """A contract that reports the faults of one rule.
+
+    `whose`: judge only the contracts of these agents. `also`: returns what a finished trace lacks.
+    """
 
     def reportable(faults: list[Discrepancy]) -> list[Violated]:
         return [fault.violated for fault in faults if rule in fault.rules and (not whose or fault.agent in whose)]

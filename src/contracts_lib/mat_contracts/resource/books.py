@@ -1,8 +1,8 @@
-"""A ledger of resource contracts, kept again from what a trace tells of it: every entry is posted, and checked on the way.
+"""Independent books of resource contracts, rebuilt from a trace: every ledger entry is posted and checked.
 
-Nothing here knows how the ledger came to its entries. An entry is taken as it is told, its amounts are put where it says, and
-what does not add up is a fault. Entries have numbers and are posted in their order; a trace tells them in ask order, so some
-wait for those before them. A fault breaks rules: a template of `mat_contracts.resource` reports those of its own.
+The code does not know how the ledger made its entries. An entry is taken as recorded, its amounts are posted where it says,
+and what does not add up is a fault. Entries are numbered and posted in this order. A trace holds them in ask order, so some
+must wait for earlier ones. A fault breaks rules; each template of `mat_contracts.resource` reports the faults of its rule.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _TOKENS: Final = ("tokens", "input_tokens", "reasoning_tokens", "output_tokens")
 
 
 class BookShare(NamedTuple):
-    """What of an account comes from that of a contract above, and how much of it was used."""
+    """The part of an account that comes from the account of a contract above, and how much of it was used."""
 
     above: str
     part: int
@@ -37,9 +37,9 @@ class BookShare(NamedTuple):
 
 
 class BookAccount(NamedTuple):
-    """What a contract has of a resource, in its smallest unit.
+    """A contract's account of a resource, in the smallest unit.
 
-    `budget` is what it has now, `allocated` what it was ever given: an ended contract gives back what it does not need.
+    `budget` is what it has now, `allocated` all that it ever got: an ended contract gives back what it does not need.
     `own`: settled, `held`: reserved, `out`: allocated to contracts below, `used`: consumed here and below.
     """
 
@@ -58,14 +58,15 @@ class BookAccount(NamedTuple):
 
     @property
     def kept(self) -> int:
-        """What its own spending has left of the reserve: no contract below gets it."""
+        """The part of the reserve that its own spending has not used. No contract below gets it."""
         return max(0, self.reserve - self.own - self.held)
 
 
 class Party(NamedTuple):
-    """A contract as the entries tell it. `state`: drafted, active, or the event that ended it.
+    """A contract as the entries describe it. `state`: drafted, active, or the event that ended it.
 
-    `ending`: the step at which it gave back, as one does whose end is told after the ends of those below it; -1 for none.
+    `ending`: the step at which it gave back its budget before its end was recorded, or -1. The end of a contract is recorded
+    after the ends of those below it.
     """
 
     id: str
@@ -84,7 +85,7 @@ class Party(NamedTuple):
 
     @property
     def is_over(self) -> bool:
-        """Ended, or about to be told as ended."""
+        """Whether it has ended, or is about to end."""
         return self.has_ended or self.ending >= 0
 
     @property
@@ -101,7 +102,7 @@ class Party(NamedTuple):
 
 
 class OpenReservation(NamedTuple):
-    """A reservation that is open. `amounts`: by account."""
+    """An open reservation. `amounts`: by account."""
 
     contract: str
     agent: str
@@ -110,10 +111,10 @@ class OpenReservation(NamedTuple):
 
 
 class Posted(NamedTuple):
-    """An entry with what its record tells beside it.
+    """An entry, and facts from its record.
 
-    `counts`, of a settled call: what it consumed as its record shows, where that is sure. Of a reservation for a call: the
-    resources that every such call needs, whether or not somebody knows how much.
+    `counts` of a settled call: the consumption that its record proves. `counts` of a reservation for a call: the resources that
+    every such call needs, whether or not the amount is known.
     """
 
     entry: LedgerEntry
@@ -122,7 +123,7 @@ class Posted(NamedTuple):
 
 
 class Discrepancy(NamedTuple):
-    """What does not add up, which rules it breaks, and whose contract it concerns."""
+    """A fault in the ledger: the rules that it breaks, its violation, and the agent whose contract it concerns."""
 
     rules: frozenset[BookRule]
     violated: Violated
@@ -131,11 +132,11 @@ class Discrepancy(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Books:
-    """All that was told so far. `number`: of the entry that is due.
+    """The books after the entries so far. `number`: the number of the next entry.
 
-    `waiting`: entries by number that were told before those ahead of them; all of them, where the trace begins in the midst
-    of a run and never tells the first. `begun`: the step of the first record. `said`: what was reported once and goes on, such
-    as an overrun.
+    `waiting`: entries, by number, that came before earlier ones; all entries, if the trace begins in the middle of a run and
+    lacks the first one. `begun`: the step of the first record. `said`: lasting faults that were reported once, such as an
+    overrun.
     """
 
     parties: PersistentTable = EMPTY_TABLE
@@ -147,7 +148,7 @@ class Books:
 
     @property
     def whole(self) -> bool:
-        """Whether the ledger is told from its beginning."""
+        """Whether the trace holds the ledger from its beginning."""
         return self.number > 1 or self.begun == 0
 
     def in_order(self) -> list[Party]:
@@ -173,13 +174,13 @@ def entries(record: Record) -> Sequence[Posted]:
 
 @lru_cache(maxsize=1024)
 def _needs(kind: str, name: str) -> tuple[frozenset[str], FrozenDict]:
-    """What a call is counted as, and what it needs a reservation of: the same, and what nobody may be able to foresee."""
+    """The resources that a call counts as, and those it needs a reservation of: the same, and those of unforeseeable amount."""
     surely = ("calls", _COUNTED[kind], f"{PER_PORT[kind]}:{name}")
     needed = (*surely, "seconds", *(_TOKENS if kind == "model_call" else ()))
     return frozenset(surely), FrozenDict(dict.fromkeys(needed, 0))
 
 
 def _shown_by(record: Record, surely: frozenset[str]) -> FrozenDict:
-    """What a record shows of its call's consumption: that it was made, and the tokens that its reply names."""
+    """The consumption that the record of a call proves: the call itself, and the tokens that its reply names."""
     sure = surely.union(_TOKENS) if record.observation.usage else surely
     return FrozenDict({name: value for name, value in consumed(record).items() if name in sure})

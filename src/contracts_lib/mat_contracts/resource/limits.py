@@ -22,12 +22,12 @@ from mat_contracts.resource.words import most, of
 Per: TypeAlias = Literal["run", "agent", "role"]
 _PER: Final = ("run", "agent", "role")
 _CLOSE: Final = 0.85
-"""How like a resource that is counted by itself a name may be before it is taken for a slip."""
+"""The similarity from which a name is taken for a misspelled resource."""
 _TOKENS: Final = ("tokens", "input_tokens", "reasoning_tokens", "output_tokens")
 
 
 class _Used(NamedTuple):
-    """What somebody consumed of a resource so far, and the step that took most of it."""
+    """The consumption of a resource so far, and the step that consumed most."""
 
     amount: int = 0
     most: int = 0
@@ -36,7 +36,7 @@ class _Used(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class _Spending:
-    """By who and resource. `over`: what was reported; `drafts`: contracts that become subcontracts when they are activated."""
+    """Consumption by owner and resource. `over`: reported overruns. `drafts`: contracts that count once they are activated."""
 
     used: FrozenDict = EMPTY
     over: frozenset[str] = frozenset()
@@ -52,17 +52,17 @@ def within_budget(
     per: Per = "run",
     **options: Unpack[Options],
 ) -> Contract:
-    """No more is consumed than there is a budget for: c_i <= b_i for every resource (Sec. 4.2).
+    """Consumption stays within the budget: c_i <= b_i for every resource (Sec. 4.2).
 
-    `budgets`: resource -> amount, as a resource contract has them: tokens by kind, calls, `tool:search`, seconds, money by
-    `prices`. Consumption is counted from the records of any trace, whoever made it: calls, the tokens that model replies name,
-    time spent in calls; what is no call (iterations, other spendings) from the entries of a ledger. A blocked call consumes
-    nothing. `agents` limits it to some agents, who share the budgets; with `per="agent"` or `"role"` each has them for itself.
-    The violation is the first step that goes beyond, for each resource. With `policy="block"` a call that would go beyond, or
-    that needs what is used up to the last unit (c = b), is not made.
+    `budgets` maps resources to amounts, as in a resource contract: tokens by kind, calls, `tool:search`, seconds, and money,
+    computed with `prices`. Consumption is counted from the records of any trace: calls, the tokens that model replies name, and
+    the time spent in calls. What is not a call (iterations, other spending) is counted from the entries of a ledger. A blocked
+    call consumes nothing. `agents` limits the contract to some agents, which share the budgets; with `per="agent"` or `"role"`
+    each has its own. The violation is the first step that exceeds a budget, for each resource. With `policy="block"`, a call
+    is blocked if it would exceed a budget, or if it needs a resource that is used up (c = b).
 
-    Without `budgets`: every contract that the trace itself tells of stays within what it was allocated, of `agents` or of
-    all; an overrun of a call in flight is one. It names the contract, who works under it and who allocated.
+    Without `budgets`, every resource contract in the trace (of `agents`, or all) stays within its allocation. The overrun of a
+    call in flight is a violation too. It names the contract, the agent that works under it, and the agents that allocated.
 
     >>> from dataclasses import replace
     >>> from mat.core.record import Observation
@@ -108,7 +108,7 @@ def within_budget(
     whom = f" of {', '.join(whose)}" if whose else ""
     return Contract(
         id=f"resource.within_budget{'.' + '+'.join(whose) if whose else ''}", step=step, start=_Spending(), kinds=KINDS,
-        repair="stop, or hand over what there is, once the budget is used up; look at what is left before each call",
+        repair="once the budget is used up, stop or hand over what there is; check what is left before each call",
         text=f"consumption{whom} stays within {said}{'' if per == 'run' else f' for each {per}'}",
     )  # fmt: skip
 
@@ -118,7 +118,7 @@ def _first(found: tuple[int, int]) -> tuple[int, int]:
 
 
 def _within_contracts(prices: Prices | None, agents: str | Iterable[str], per: str) -> Contract:
-    """The trace's own contracts, judged from the entries of their ledger."""
+    """Judges the resource contracts in the trace, from the entries of their ledger."""
     given = [name for name, is_given in (("prices", prices is not None), ("per", per != "run")) if is_given]
     if given:
         raise SpecError(
@@ -133,7 +133,7 @@ def _within_contracts(prices: Prices | None, agents: str | Iterable[str], per: s
 
 
 def _budgets(budgets: Mapping[str, AmountInput], prices: Prices | None) -> dict[str, int]:
-    """Budgets in smallest units; every problem in one SpecError."""
+    """Budgets in smallest units. One SpecError reports every problem."""
     problems = []
     if not isinstance(budgets, Mapping) or not budgets:
         raise SpecError(
@@ -165,7 +165,7 @@ def _budgets(budgets: Mapping[str, AmountInput], prices: Prices | None) -> dict[
 
 
 def _taken(state: _Spending, record: Record, prices: Prices) -> tuple[_Spending, dict[str, int]]:
-    """What a record consumed: as a call, or as an entry of a ledger that speaks of no call."""
+    """The next state, and what a record consumed: as a call, or as a ledger entry that does not concern a call."""
     action = record.action
     if action.kind != "contract":
         return state, consumed(record, prices)
@@ -184,7 +184,7 @@ def _taken(state: _Spending, record: Record, prices: Prices) -> tuple[_Spending,
 
 
 def _may_need(record: Record, resource: str, prices: Prices) -> bool:
-    """Whether a call that has not begun is going to consume some of a resource that nobody can count before."""
+    """Whether a call that has not begun will consume a resource whose amount cannot be known in advance."""
     kind = record.action.kind
     if kind == "contract":
         return False
@@ -207,7 +207,7 @@ def _beyond(record: Record, owner: str, per: Per, resource: str, budget: int, us
 
 
 def _not_left(record: Record, resource: str, budget: int, used: _Used, repair: str | None) -> Violated:
-    """A call that is not to begin."""
+    """The violation of a call that must not begin."""
     spent = f"{shown(resource, used.amount)} of the budget of {of(resource, budget)} are spent"
     return Violated(
         f"{record.agent} may not call {record.action.name}: {spent}", witness=tuple(sorted({used.at, record.step} - {-1})),
@@ -219,7 +219,7 @@ def _not_left(record: Record, resource: str, budget: int, used: _Used, repair: s
 
 
 class _Begun(NamedTuple):
-    """Who began when, and whether it was reported as late."""
+    """When a run or an agent began, and whether it was reported as late."""
 
     at_ms: int
     step: int
@@ -234,12 +234,12 @@ def deadline_met(
     per: Literal["run", "agent"] = "run",
     **options: Unpack[Options],
 ) -> Contract:
-    """Contracts end by the time that they have: t - t_start <= tau (Sec. 4.2, 4.3).
+    """Contracts end before their deadline: t - t_start <= tau (Sec. 4.2, 4.3).
 
-    A contract that EXPIRED violates it, and so does one whose end in any other state comes after its deadline. `agents`: of
-    these agents' contracts only. With `within_ms`, on a trace from any source: from the first record to the end of the last
-    one lie at most that many milliseconds of run time, of the run, of `agents` taken together, or with `per="agent"` of each
-    agent. The violation is the first step that ends too late.
+    A contract that EXPIRED is a violation, and so is a contract that ends in another state after its deadline. `agents` limits
+    this to the contracts of these agents. With `within_ms` the contract judges a trace from any source: its first record and
+    the end of its last record are at most that many milliseconds of run time apart. This applies to the run, to `agents`
+    together, or with `per="agent"` to each agent. The violation is the first step that ends too late.
 
     >>> from mat_contracts.traces import broken, record, trace
     >>> def entry(number, event, **facts):
@@ -258,8 +258,8 @@ def deadline_met(
             raise SpecError(what=f"per={per!r} without within_ms", fix="give within_ms=, or leave per= out")
         return audit(
             "deadline", "resource.deadline_met",
-            "look at the time that is left before each call, and deliver what there is before it is over",
-            "contracts end by the time that they have", whose=frozenset(whose),
+            "check the remaining time before each call, and deliver what there is before it is over",
+            "contracts end before their deadline", whose=frozenset(whose),
         )  # fmt: skip
     one_of(per, "per", ("run", "agent"))
     bound = milliseconds_of(within_ms, "within_ms")
