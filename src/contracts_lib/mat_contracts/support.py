@@ -1,11 +1,11 @@
-"""Support verifiers (F2): does the evidence say what the claim says? support(c_j, e_j) of Sec. III-B, as functions.
+"""Support verifiers (F2): does the evidence support the claim? support(c_j, e_j) of Sec. III-B, as functions.
 
-A verifier takes a claim and the evidence it rests on and says "supported", "unsupported" or "unknown"; a bool will do. Those
-that can only compare some claims (`number_match`, `row_match`, a judge that passes) say "unknown" to the others:
+A verifier takes a claim and its evidence and returns "supported", "unsupported" or "unknown", or a bool. A verifier that can
+judge only some claims (`number_match`, `row_match`, a judge that abstains) returns "unknown" for the others. Combinators:
 
-- `first_of(a, b, ...)` asks one after the other until one knows;
-- `any_of(...)` wants one that supports, `all_of(...)` wants all to, and unknown stands between (Kleene's three values);
-- `by_one(verifier)` wants one piece of evidence to support the claim alone; all others read the evidence together.
+- `first_of(a, b, ...)` asks one verifier after the other until one knows.
+- `any_of(...)` needs one that supports the claim, `all_of(...)` needs all; unknown lies in between (Kleene's three values).
+- `by_one(verifier)` needs one piece of evidence that supports the claim alone; other verifiers read all evidence together.
 
 >>> from mat_contracts.support import any_of, entailment, evidence, exact_match, first_of, number_match
 >>> model = entailment(lambda premise, hypothesis: "lost" in premise)
@@ -37,16 +37,16 @@ SupportStatus: TypeAlias = Literal["supported", "unsupported", "unknown"]
 SAID: Final = ("supported", "unsupported", "unknown")
 EvidenceSource: TypeAlias = Literal["world", "model", "agent", "user", "claim"]
 EVIDENCE_CHARS: Final = 10_000
-"""Characters of one artefact; a longer one is remembered without its texts, and only the link is judged."""
+"""The most characters of an artifact. A longer one is remembered without its texts, and only the link is judged."""
 
 
 class ArtefactContent(NamedTuple):
-    """What an artefact says.
+    """The content of an artifact.
 
-    `texts`: the scalars of its value as texts, None where they are not known (hashed, opaque, too long), empty where it says
-    nothing. `asked`: the scalars of the question it answers. `about`: the words its parts are called by, keys and the port's
-    name. `ids`: the values under keys that name a row. `source`: the world (tools, retrievers, memories read), a model, an
-    agent (its messages and memory writes), the user, or a claim.
+    `texts`: the scalars of its value as texts; None if they are not known (hashed, opaque, too long), empty if there are none.
+    `asked`: the scalars of the question that it answers. `about`: its keys and the name of its port. `ids`: the values under
+    keys that name a row. `source`: the world (tools, retrievers, memories read), a model, an agent (its messages and memory
+    writes), the user, or a claim.
     """
 
     artefact: str
@@ -63,7 +63,7 @@ Verifier: TypeAlias = Callable[[str, Sequence[ArtefactContent]], SupportStatus |
 
 
 def evidence(value: object, *, asked: object = None, artefact: str = "step#0") -> ArtefactContent:
-    """Evidence made from a value, for trying a verifier out and for labelled sets."""
+    """Evidence made from a value, to try a verifier and for labeled data."""
     said = snapshot(value, "evidence")
     names, ids = _named(said)
     return ArtefactContent(artefact, 0, 0, tuple(leaves(said)), tuple(leaves(snapshot(asked, "asked"))), names, ids)
@@ -73,21 +73,20 @@ def evidence(value: object, *, asked: object = None, artefact: str = "step#0") -
 
 
 Kept: TypeAlias = tuple[str, int, int, EvidenceSource, Any, str, str, "FrozenDict | None"]
-"""What is kept of an artefact until a claim cites it: its name, step, at_ms, source, value, mark, tool and arguments.
+"""What is kept of an artifact until a claim cites it: its name, step, at_ms, source, value, mark, tool and arguments.
 
-The name is "" where it is the step itself. The mark is "failed" where the reply says nothing, "hidden" where its text is not
-known. The arguments are None but for tool calls. Plain data of the record, so that a step that nobody cites costs no more
-than to keep it.
+The name is "" for the step itself. The mark is "failed" if there is no reply, and "hidden" if its text is not known. The
+arguments are None except for tool calls. This is plain data of the record, so a step that is never cited costs little.
 """
 
 
 def kept_of(record: Record, *, fresh: bool = False) -> Kept:
-    """What a record says, as the step itself.
+    """The content of a record, as an artifact named after its step.
 
-    With `fresh` it is what the port itself said, where a fault delivered something else.
+    With `fresh`, it is the port's own reply if a fault delivered a different one.
     """
     action = record.action
-    source, value, mark = _said(record, fresh)
+    source, value, mark = _content(record, fresh)
     name, arguments = (action.name, action.arguments) if action.kind == "tool_call" else ("", None)
     return bounded("", record, source, value, mark, name, arguments)
 
@@ -101,16 +100,16 @@ def bounded(
     name: str = "",
     arguments: FrozenDict | None = None,
 ) -> Kept:
-    """What is kept of an artefact: without its value where that holds a text too long to be judged."""
+    """What is kept of an artifact, without its value if that holds a text too long to judge."""
     if is_long(value):
         value, mark = None, mark or "hidden"
     return (artefact, record.step, record.at_ms, source, value, mark, name, arguments)
 
 
 def parts_of(record: Record, *, fresh: bool = False) -> list[Kept]:
-    """The passages and the memory cell that a record delivered besides the step itself."""
+    """The passages and the memory cell that a record delivered, in addition to the step itself."""
     action = record.action
-    source, value, mark = _said(record, fresh)
+    source, value, mark = _content(record, fresh)
     if action.kind == "retrieval" and isinstance(value, list):
         passages = [item for item in value if isinstance(item, dict) and item.get("id")]
         return [bounded(f"passage:{item['id']}", record, source, item, mark) for item in passages]
@@ -119,29 +118,29 @@ def parts_of(record: Record, *, fresh: bool = False) -> list[Kept]:
     return []
 
 
-def _said(record: Record, fresh: bool) -> tuple[EvidenceSource, Any, str]:
-    """Who says what in a record, and the mark of it."""
+def _content(record: Record, fresh: bool) -> tuple[EvidenceSource, Any, str]:
+    """The source, the value and the mark of a record's content."""
     action = record.action
     kind = action.kind
-    told = record.observation if not fresh or not record.faults else _told(record)
-    value = told.value
+    reply = record.observation if not fresh or not record.faults else _port_reply(record)
+    value = reply.value
     if kind == "model_call":
-        return "model", value, mark_of(told)
+        return "model", value, mark_of(reply)
     if kind == "message":
         return "user" if is_from_user(record) else "agent", action.arguments.get("text") if value is None else value, ""
     if kind == "memory_write":
-        return "agent", action.arguments.get("value"), "failed" if mark_of(told) == "failed" else ""
-    return "world", value, mark_of(told)
+        return "agent", action.arguments.get("value"), "failed" if mark_of(reply) == "failed" else ""
+    return "world", value, mark_of(reply)
 
 
-def mark_of(told: Observation) -> str:
-    if told.error is not None or told.cancelled:
+def mark_of(reply: Observation) -> str:
+    if reply.error is not None or reply.cancelled:
         return "failed"
-    return "hidden" if told.opaque else ""
+    return "hidden" if reply.opaque else ""
 
 
 def is_long(value: Any) -> bool:
-    """Whether a value holds a text too long to be judged."""
+    """Whether a value holds a text too long to judge."""
     if isinstance(value, dict):
         value = value.values()
     elif not isinstance(value, list):
@@ -156,14 +155,14 @@ _CONTAINERS: Final = (dict, list)
 
 
 def said_by(kept: Kept) -> ArtefactContent:
-    """Evidence with its texts and the question it answers, and without names and ids."""
+    """Evidence with its texts and the question that it answers, without names and ids."""
     artefact, step, at_ms, source, _, _, _, arguments = kept
     asked = () if arguments is None else tuple(leaves(arguments))
     return ArtefactContent(artefact or f"step#{step}", step, at_ms, texts_of(kept), asked, (), (), source)
 
 
 def evidence_by(kept: Kept) -> ArtefactContent:
-    """All that an artefact says."""
+    """The whole content of an artifact."""
     said = said_by(kept)
     _, _, _, source, value, _, name, arguments = kept
     if source == "claim":
@@ -172,8 +171,8 @@ def evidence_by(kept: Kept) -> ArtefactContent:
     return said._replace(about=names if arguments is None else (name, *arguments, *names), ids=ids)
 
 
-def _told(record: Record) -> Observation:
-    """The reply as the port gave it where a fault changed it; nothing where a fault made it up."""
+def _port_reply(record: Record) -> Observation:
+    """The reply as the port gave it, before a fault changed it; empty if a fault made it up."""
     if not any(note.changed for note in record.faults):
         return record.observation
     if record.raw is not None:
@@ -182,7 +181,7 @@ def _told(record: Record) -> Observation:
 
 
 def texts_of(kept: Kept) -> tuple[str, ...] | None:
-    """The scalars of what is kept; None where they are not known, empty where it failed."""
+    """The scalars of a kept artifact; None if they are not known, empty if the call failed."""
     _, _, _, source, value, mark, _, _ = kept
     if mark:
         return () if mark == "failed" else None
@@ -195,7 +194,7 @@ def texts_of(kept: Kept) -> tuple[str, ...] | None:
 
 
 def leaves(value: Any) -> list[str]:
-    """The scalars of a value as texts. A key counts where its value is true: {"delivered": true} says delivered."""
+    """The scalars of a value as texts. A key counts if its value is true: {"delivered": true} gives "delivered"."""
     found: list[str] = []
     _collect(value, found)
     return found
@@ -259,7 +258,7 @@ def _key_kind(key: str) -> tuple[bool, str]:
 
 
 def answer_of(said: object) -> SupportStatus:
-    """What a verifier said: its word, or a bool in its place. SpecError for anything else."""
+    """The answer of a verifier, which returns a status or a bool. SpecError for anything else."""
     if said is True or said is False:
         return "supported" if said else "unsupported"
     if said in SAID:
@@ -270,9 +269,9 @@ def answer_of(said: object) -> SupportStatus:
 
 
 def exact_match(claim: str, given: Sequence[ArtefactContent]) -> SupportStatus:
-    """Whether a text of the evidence, or one sentence in it, is the claim.
+    """Whether a text of the evidence, or one of its sentences, equals the claim.
 
-    Compared without case, white space, quotation marks, Markdown and final marks, in Unicode's compatibility form (NFKC).
+    The comparison ignores case, white space, quotation marks, Markdown and final punctuation, after NFKC normalization.
 
     >>> exact_match("Refunds take 5 days", [evidence("Opening hours are 9-5.  Refunds take **5 days**!")])
     'supported'
@@ -379,10 +378,10 @@ def stem(word: str) -> str:
 
 
 def row_match(claim: str, given: Sequence[ArtefactContent]) -> SupportStatus:
-    """Every id the claim names is one of a row in the evidence, or of the question it answers; one at least of a row.
+    """Every id in the claim names a row of the evidence or is in the question that it answers; at least one names a row.
 
-    Ids: e-mail addresses, #17, and words of digits and letters; a plain number where a row is called so. Rows are named by
-    values under keys such as id, order_id, orderId, code, number or sku, and by keys that look like ids.
+    Ids: e-mail addresses, #17, and words of digits and letters; a plain number if it is the id of a row. Values under keys such
+    as id, order_id, orderId, code, number or sku name rows, and so do keys that look like ids.
 
     Unknown for a claim that names no id.
 
@@ -399,10 +398,10 @@ def row_match(claim: str, given: Sequence[ArtefactContent]) -> SupportStatus:
 
 
 def entailment(entails: Callable[[str, str], bool | float], *, threshold: float = 0.5) -> Verifier:
-    """The caller's `entails(premise, hypothesis)`: a bool, or a probability that counts from `threshold` on.
+    """A verifier that asks the caller's `entails(premise, hypothesis)`: a bool, or a probability that is at least `threshold`.
 
-    The premise is the evidence as text, one scalar a line, the question it answers first. A score
-    that is not a number is unknown. What it raises makes the contract unknown.
+    The premise is the evidence as text, one scalar per line, after the question that it answers. A score of NaN means unknown.
+    An exception makes the contract's outcome unknown.
 
     >>> verifier = entailment(lambda premise, hypothesis: 0.9 if "Friday" in premise else 0.2, threshold=0.8)
     >>> verifier("It comes on Friday", [evidence("Friday")]), verifier("It comes on Friday", [evidence("Monday")])
@@ -425,10 +424,10 @@ def entailment(entails: Callable[[str, str], bool | float], *, threshold: float 
 
 
 def judged_by(judge: Callable[[str, Sequence[str]], object]) -> Verifier:
-    """A constrained judge: `judge(claim, texts)` says supported, unsupported or unknown, and nothing else.
+    """A constrained judge: `judge(claim, texts)` answers supported, unsupported or unknown.
 
-    Case and final marks do not count; whatever else it says is taken as unknown, never as support. What a judge says can
-    differ from one call to the next: let it answer from a tape, and report its agreement and variance
+    Case and final punctuation do not matter. Every other answer counts as unknown, never as support. A judge may answer
+    differently from one call to the next: record its answers on a tape, and report its agreement and variance
     (`mat.measure.claims`).
 
     >>> verifier = judged_by(lambda claim, texts: "Supported." if claim in texts else "I would say so")
@@ -461,12 +460,12 @@ def first_of(*verifiers: Verifier) -> Verifier:
 
 
 def any_of(*verifiers: Verifier) -> Verifier:
-    """Supported where one verifier says so; else unknown where one does not know."""
+    """Supported if one verifier says so; otherwise unknown if one does not know."""
     return _ordered(_given(verifiers), ("supported", "unknown", "unsupported"))
 
 
 def all_of(*verifiers: Verifier) -> Verifier:
-    """Unsupported where one verifier says so; else unknown where one does not know."""
+    """Unsupported if one verifier says so; otherwise unknown if one does not know."""
     return _ordered(_given(verifiers), ("unsupported", "unknown", "supported"))
 
 
@@ -481,7 +480,7 @@ def by_one(verifier: Verifier) -> Verifier:
 
 
 def _ordered(verifiers: tuple[Verifier, ...], order: tuple[SupportStatus, SupportStatus, SupportStatus]) -> Verifier:
-    """What comes first in `order` wins; once the first of it was said, nobody else is asked."""
+    """The answer that comes first in `order` wins. Once a verifier gives the first one, no other is asked."""
 
     def verify(claim: str, given: Sequence[ArtefactContent]) -> SupportStatus:
         worst = 2

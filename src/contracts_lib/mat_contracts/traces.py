@@ -1,4 +1,4 @@
-"""Small traces by hand, for the examples in docstrings and for tests of contracts."""
+"""Small handmade traces, for examples in docstrings and for tests of contracts."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from mat.monitor.contract import Contract
 from mat.monitor.judge import judge
 
 STEP_MS: Final = 1000
-"""Run time between two records of a trace made here."""
+"""Milliseconds of run time between two records of such a trace."""
 _BOUNDARIES: Final[Mapping[str, str]] = {
     "tool_call": "service",
     "retrieval": "retrieval",
@@ -63,13 +63,13 @@ def record(
     uses: Iterable[str | tuple[str, Damage]] = (),
     lacks: Iterable[tuple[str, str]] = (),
 ) -> Record:
-    """One record; `trace` gives it its step and times.
+    """One record; `trace` sets its step and times.
 
-    `error` is an error kind (timeout, connection, ...), `faults` are operator ids whose effect changed the call, `supports`
-    artefacts such as "step#0" that support it, `raw` what the port said where a fault delivered something else. `issues`:
-    (name, milliseconds it holds) of artefacts in the reply; with `supersedes` they end the earlier ones of their names. `uses`:
-    names of artefacts in the arguments ("url" for the latest, "url#1"), or (name, damage). `lacks`: (name, "absent" or
-    "foreign").
+    `error` is an error kind (timeout, connection, ...). `faults` are the operator ids whose effect changed the call. `supports`
+    names artifacts such as "step#0" that support it. `raw` is the port's own reply if a fault delivered a different one.
+    `issues`: (name, validity in milliseconds) of artifacts in the reply; with `supersedes` they end earlier ones of the same
+    name. `uses`: names of artifacts in the arguments ("url" for the latest, or "url#1"), or (name, damage). `lacks`: (name,
+    "absent" or "foreign").
     """
     crosses = _BOUNDARIES.get(kind, "") if boundary is None else boundary
     ran = (0 if blocked else 1) if invoked is None else invoked
@@ -95,7 +95,7 @@ def _artefacts(
     *,
     supersedes: bool,
 ) -> FrozenDict:
-    """Facts without numbers and times, which `trace` gives them."""
+    """Facts without numbers and times; `trace` adds these."""
     brought = [
         Issued(id="", name=name, at="", issued_ms=0, ttl_ms=ttl, integrity="sha256", delivered=True, supersedes=supersedes)
         for name, ttl in issues
@@ -134,7 +134,7 @@ def trace(*records: Record) -> tuple[Record, ...]:
 
 
 def _numbered(item: Record, known: dict[str, list[Issued]]) -> Record:
-    """Artefacts get their numbers and times; what is issued with several of its name ends none of them."""
+    """The record with the numbers and times of its artifacts."""
     if not item.artefacts:
         return item
     facts = dict(item.artefacts)
@@ -166,12 +166,12 @@ def _placed(item: Record, step: int) -> Record:
 
 
 def violations(contract: Contract, records: Iterable[Record]) -> tuple[Violation, ...]:
-    """What one contract says of a finished trace. AssertionError where it raised: an example has no unknown outcome."""
+    """The violations of one contract on a finished trace. AssertionError if the contract raised an error."""
     _, (outcome,) = judge(records, [contract])
     assert not outcome.error, outcome.error
     return outcome.violations
 
 
 def broken(contract: Contract, records: Iterable[Record]) -> tuple[int, ...]:
-    """The steps at which a finished trace breaks a contract, in the order they were found."""
+    """The steps at which a finished trace breaks a contract, in the order in which they were found."""
     return tuple(violation.step for violation in violations(contract, records))
