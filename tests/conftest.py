@@ -8,11 +8,13 @@ selected by node id or with `-m full` run in whatever tier they are, with all th
 from __future__ import annotations
 
 import gzip
+import importlib.util
 import itertools
 import json
 import os
 import random
 import re
+import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
@@ -42,11 +44,14 @@ settings.register_profile("full", _timeless, derandomize=False, print_blob=True)
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--full", action="store_true", help="Run all tests, with new random examples; not the fast tier alone.")
     parser.addoption("--case", help="Run only those cases of sweeps whose name holds this text.")
+    parser.addoption("--collect-messages", metavar="FILE", help="Write every text that the tests make the product show.")
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_configure(config: pytest.Config) -> None:
     """Loads the Hypothesis profile of the tier: before its plugin reads the seed, and before a test module is imported."""
+    if config.getoption("--collect-messages"):
+        _collect_messages(config)
     if not _full(config):
         settings.load_profile("fast")
         if hasattr(providers, "_get_local_constants"):  # else examples depend on which modules happen to be imported
@@ -56,6 +61,16 @@ def pytest_configure(config: pytest.Config) -> None:
     settings.load_profile("full")
     if getattr(config.option, "hypothesis_seed", "") is None:  # workers of xdist are given the controller's
         config.option.hypothesis_seed = str(random.SystemRandom().randrange(2**32))
+
+
+def _collect_messages(config: pytest.Config) -> None:
+    path = config.option.collect_messages = str(config.invocation_params.dir / config.option.collect_messages)
+    spec = importlib.util.spec_from_file_location("collected_messages", Path(__file__).with_name("messages.py"))
+    assert spec is not None
+    assert spec.loader is not None
+    module = sys.modules[spec.name] = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    module.collect(config, Path(path))
 
 
 def pytest_report_header(config: pytest.Config) -> list[str]:
