@@ -123,7 +123,7 @@ def export(
         if sends(readable_spans(run, service=service, began_ns=began_ns)) is not SpanExportResult.SUCCESS:
             raise MatError(
                 f"{type(target).__name__} could not export the run",
-                why="it reported a failure; its own log says more",
+                why="it reported a failure; see its own log",
                 fix="check that its endpoint can be reached, and that it was not shut down",
             )
         return trace_id_of(run)
