@@ -278,7 +278,7 @@ def _check_costs(seen: _Seen) -> None:
         if _no_less(one, other):
             seen.find("grid order", f"{dict(one)} goes further than {dict(other)}, which comes after it")
         if (_no_less(one, other) and cost < dearer) or (_no_less(other, one) and dearer < cost):
-            seen.find("grid order", f"of {dict(one)} and {dict(other)}, the one that goes further costs less")
+            seen.find("grid order", f"of {dict(one)} and {dict(other)}, the stronger one costs less")
 
 
 def _no_less(one: FrozenDict, other: FrozenDict) -> bool:
@@ -369,7 +369,7 @@ def _check_relevant(seen: _Seen, point: FrozenDict, sample: Sample, nominal: Run
 def _check_idle(seen: _Seen) -> None:
     if seen.changed and seen.idle and all(seen.idle):
         seen.find(
-            "says yes idly", f"relevant said yes to all {len(seen.idle)} runs in which nothing changed; give it relevant="
+            "says yes idly", f"relevant returned true for all {len(seen.idle)} runs in which nothing changed; give it relevant="
         )
 
 

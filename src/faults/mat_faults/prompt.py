@@ -166,7 +166,7 @@ def operators() -> tuple[Operator, ...]:
         _bounded(
             "prompt.paraphrase", _paraphrased,
             grid=[*({"rule": rule, "tokens": 8} for rule in RULES), {"rule": "all", "tokens": 24}],
-            plausible="the same wish comes in many wordings",
+            plausible="people word the same request in many ways",
         ),
         _bounded(
             "prompt.ambiguity", _ambiguous, grid=[{"what": what, "tokens": 8} for what in VAGUE],

@@ -238,7 +238,7 @@ def operators() -> tuple[Operator, ...]:
         ),
         operator(
             "retrieval.stale", _stale, grid=[{"age": 1, "magnitude": 1}], relevant=_older, bounds={"staleness": 1},
-            default=False, plausible="a search cache answers with what was found before",
+            default=False, plausible="a search cache answers with earlier results",
         ),
         poison(),
     )  # fmt: skip

@@ -168,7 +168,7 @@ def _failures() -> tuple[Operator, ...]:
             bounds={"count": 1, "latency_ms": _TIMEOUT_MS},
         ),
         operator(
-            "service.drop", _drop, default=False, plausible="a queue or a proxy swallows the request and nobody is told",
+            "service.drop", _drop, default=False, plausible="a queue or a proxy drops the request and reports nothing",
             bounds={"count": 1},
         ),
         operator(
@@ -215,7 +215,7 @@ def _replies() -> tuple[Operator, ...]:
     return (
         operator(
             "service.stale", _stale, grid=[{"age": 1, "magnitude": 1}, {"age": 2, "magnitude": 2}], relevant=_has_older,
-            plausible="a cache answers with what was true before", bounds={"count": 1, "staleness": 2},
+            plausible="a cache answers with an outdated value", bounds={"count": 1, "staleness": 2},
         ),
         operator(
             "service.corrupt_field", _corrupt, phase="after",
