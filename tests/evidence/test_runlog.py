@@ -482,7 +482,7 @@ def test_a_file_that_is_no_shard_is_said_to_be_none(tmp_path: Path) -> None:
 
 
 def test_a_folder_that_is_not_there_is_an_error(tmp_path: Path) -> None:
-    with pytest.raises(SpecError, match="there is no artefact log"):
+    with pytest.raises(SpecError, match="there is no artifact log"):
         read(tmp_path / "nothing")
 
 

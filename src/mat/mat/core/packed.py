@@ -42,7 +42,7 @@ def pack(run: Run, spec: RunSpec) -> str:
         if not text or '"$' in text:  # or a key that looks like a tag
             text = _text(_packed_run(run, spec, "plain(value)"))
     except (TypeError, ValueError, AttributeError) as error:
-        raise CodecError(what=f"the run cannot be packed: {error}", why="no recorded run can hold such a value") from None
+        raise CodecError(what=f"the run cannot be packed: {error}", why="recorded runs cannot contain such a value") from None
     return text
 
 

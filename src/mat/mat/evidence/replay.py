@@ -36,10 +36,10 @@ _CAUSES: Final[dict[str, str]] = {
     "invocation": "the port was run more or less often than recorded: a retry layer below the boundary, or the tape, changed",
     "reply": "the port gave another reply to the same request: state shared between runs (a module global, a file, a row in a "
     "database), changed data, or changed code of the tool",
-    "effect": "the record says something else about whether the effect happened: the port's code or the operator changed",
+    "effect": "the recording differs on whether the effect happened: the port's code or the operator changed",
     "order": "steps overlap in another order: threads, or tasks that the run does not schedule",
     "missing": "the run ended earlier than recorded: the agent changed, or it stopped on an error",
-    "extra": "the run goes on after the recorded end: the agent changed, or a task outlived its test",
+    "extra": "the run continues after the recorded end: the agent changed, or a task outlived its test",
     "end": "the steps are equal, but the end differs: the test body changed, or something slept after the last step",
     "spec": "the steps are the same, but the test, its contracts, its configuration or its schedule changed since",
 }

@@ -193,7 +193,7 @@ def shards(folder: str | Path) -> tuple[Path, ...]:
         return (folder,)
     if not folder.is_dir():
         raise SpecError(
-            what=f"there is no artefact log {folder}", why="a log is a folder of *.mat.log files, or one of them",
+            what=f"there is no artifact log {folder}", why="a log is a folder of *.mat.log files, or one of them",
             fix="record runs first, or name the folder they were recorded in", where=str(folder),
         )  # fmt: skip
     return tuple(sorted(path for path in folder.iterdir() if path.name.endswith(SUFFIX) and path.is_file()))
