@@ -696,7 +696,7 @@ def _check_allocations(node: ContractNode, allocations: Mapping[str, Amounts]) -
     if problems:
         raise SpecError(
             what=f"contract {node.id} cannot be activated: {'; '.join(problems)}",
-            why="a budget comes from a contract above, so that it cannot evade a limit",
+            why="a budget comes from a contract above, so that no limit can be bypassed",
             fix="allocate from the contracts that it was drafted under",
         )
 

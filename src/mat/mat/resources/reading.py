@@ -432,7 +432,7 @@ def _read_yaml(text: str, kind: str, where: str) -> tuple[Any, dict[Where, int]]
         yaml: Any = import_module("yaml")
     except ImportError:
         raise MatError(
-            f"a {kind} in YAML needs PyYAML", why="it is not installed; JSON needs nothing",
+            f"a {kind} in YAML needs PyYAML", why="it is not installed; JSON needs no extra package",
             fix="pip install 'pytest-mat[yaml]'", where=where,
         ) from None  # fmt: skip
     if len(text) > limits.FILE_BYTES:

@@ -124,7 +124,7 @@ def condition(text: str) -> StatusCondition:
     found = _CONDITION.fullmatch(text)
     if found is None:
         raise SpecError(
-            what=f"{text!r} is not a condition on the status", why="nothing in a file is evaluated",
+            what=f"{text!r} is not a condition on the status", why="expressions in files are not evaluated",
             fix="write a quantity, a comparison and a number, such as `utilization <= 80 %` or `left.tokens >= 500`",
         )  # fmt: skip
     quantity, resource, sign, number, percent = found.groups()
@@ -133,7 +133,7 @@ def condition(text: str) -> StatusCondition:
         of = "" if resource is None else " of a resource"
         raise SpecError(
             what=f"{text!r}: no quantity{of} is called {quantity!r}{did_you_mean(quantity, known)}",
-            why="nothing in a file is evaluated", fix=f"use one of {', '.join(known)}",
+            why="expressions in files are not evaluated", fix=f"use one of {', '.join(known)}",
         )  # fmt: skip
     if resource is not None and (problem := resource_problem(resource)):
         raise SpecError(what=f"{text!r}: {problem}", fix="name a resource")

@@ -1,11 +1,11 @@
 """The store: runs, steps, violations, perturbations, mediations and usage in DuckDB, made from artefact logs.
 
     with Store(".mat/store/store.duckdb") as store:
-        store.merge(".mat/store")                             # what the log has and the store has not
+        store.merge(".mat/store")                             # adds the runs that are only in the log
         store.query("SELECT category, avg(steps) FROM runs GROUP BY category").rows
 
 DuckDB lets one process write a file at a time, or several read it. So processes append to a log (`mat.evidence.runlog`), and
-one takes it into the store afterwards: losing a store loses nothing, `Store.rebuild` makes it again.
+one of them adds the log to the store afterwards. A lost store loses nothing: `Store.rebuild` makes it again.
 """
 
 from __future__ import annotations
@@ -32,16 +32,16 @@ from mat.measure.interval import CONFIDENCE
 from mat.measure.rows import RunCondition
 
 NAME: Final = "store.duckdb"
-"""Of the file, in the folder of the log that it is made from."""
+"""The name of the store's file, in the folder of its log."""
 STORE: Final = FOLDER / NAME
 BATCH: Final = 1_000
-"""Runs that are taken in by one transaction."""
+"""The number of runs added in one transaction."""
 AccessMode: TypeAlias = Literal["write", "read"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Taken:
-    """What was taken in: runs that were new, runs that the store knew, and what could not be read."""
+    """What an import did: the runs that were new, the runs that the store had already, and what could not be read."""
 
     new: int = 0
     known: int = 0
@@ -62,11 +62,11 @@ class QueryResult:
 
 
 class Store:
-    """A store in a file, or in memory where `path` is None. Close it, or use it in a `with`.
+    """A store in a file, or in memory if `path` is None. Close it, or use it in a `with`.
 
-    While it is open for writing nobody else can open it; `mode` "read" lets others read at the same time. A new file gets its
-    tables, one of an earlier version is migrated. MatError where the file is none of ours, is of a later version, or is open
-    elsewhere.
+    While it is open for writing, no other process can open it; `mode="read"` lets others read at the same time. A new file gets
+    its tables, and one of an earlier version is migrated. MatError if the file is not a store, has a later version, or is open
+    in another process.
     """
 
     def __init__(self, path: str | Path | None = STORE, *, mode: AccessMode = "write") -> None:
@@ -78,8 +78,8 @@ class Store:
                     fix="run pytest --mat-store, or mat import FILE", where=str(self.path),
                 )  # fmt: skip
             if self._version_of_file() != VERSION:
-                Store(self.path).close()  # migrates it, or says why not
-        self._connection = self._connected(mode)
+                Store(self.path).close()  # migrates it, or raises
+        self._connection = self._connect(mode)
         try:
             if mode == "write" or self.path is None:
                 self._prepare()
@@ -89,7 +89,7 @@ class Store:
 
     # -- open and close ---------------------------------------------------------------------------------------------------
 
-    def _connected(self, mode: AccessMode) -> Any:
+    def _connect(self, mode: AccessMode) -> Any:
         import duckdb
 
         if self.path is not None and mode == "write":
@@ -104,14 +104,14 @@ class Store:
         return connection
 
     def _version_of_file(self) -> int:
-        connection = self._connected("read")
+        connection = self._connect("read")
         try:
             return _version(connection, self.path)
         finally:
             connection.close()
 
     def _prepare(self) -> None:
-        """Make the tables, or bring them to this version."""
+        """Create the tables, or migrate them to this version."""
         with self._transaction():
             version = _version(self._connection, self.path)
             for statement in CREATE if version == 0 else ():
@@ -132,12 +132,12 @@ class Store:
 
     @contextmanager
     def _transaction(self) -> Iterator[None]:
-        """All of it or nothing, however the process ends."""
+        """Commit all changes of the block, or none, even if the process is killed."""
         self._connection.execute("BEGIN TRANSACTION")
         try:
             yield
         except BaseException:
-            with suppress(Exception):  # what failed is said, not that it cannot be undone as well
+            with suppress(Exception):  # report the first error, not the failed rollback
                 self._connection.execute("ROLLBACK")
             raise
         self._connection.execute("COMMIT")
@@ -145,14 +145,14 @@ class Store:
     # -- in ---------------------------------------------------------------------------------------------------------------
 
     def append(self, table: str, columns: Mapping[str, Any]) -> None:
-        """Append rows in bulk, given as columns (lists or NumPy arrays of one length); nothing is checked or told apart.
+        """Append rows in bulk, given as columns (lists or NumPy arrays of one length), without checks.
 
-        For data that has no runs to take apart, as in benchmarks; `ingest` is the way for runs.
+        This is for data without runs, as in benchmarks. Use `ingest` for runs.
         """
         append_columns(self._connection, table, TABLES[table], columns)
 
     def ingest(self, entries: Iterable[RunEntry]) -> Taken:
-        """Take in runs that the store does not have; the same run once, however often it is given."""
+        """Add the runs that the store does not have. A run that is given several times is added once."""
         taken = Taken()
         for part in _batches(entries):
             with self._transaction():
@@ -160,10 +160,10 @@ class Store:
         return taken
 
     def merge(self, log: str | Path) -> Taken:
-        """Take in what the shards of a log have more than when they were last merged.
+        """Add the runs that were appended to the shards of a log since the last merge.
 
-        What cannot be read of them is in the answer and in the table `findings`. A shard that is still being written is read
-        as far as it is whole, and the rest the next time.
+        What cannot be read is reported in the result and in the table `findings`. Of a shard that is still being written, the
+        complete lines are read now and the rest next time.
         """
         taken, marks = Taken(), self._marks()
         for path in shards(log):
@@ -174,12 +174,12 @@ class Store:
         return taken
 
     def behind(self, log: str | Path) -> bool:
-        """Whether a log may have something that the store has not taken in."""
+        """Whether a log may have runs that the store does not have."""
         marks = self._marks()
         return any(path.stat().st_size != marks.get(self._name_of(path), (0, START))[0] for path in shards(log))
 
     def missing(self, entries: Iterable[RunEntry]) -> Iterator[RunEntry]:
-        """Those of the entries whose runs the store does not have."""
+        """The entries whose runs the store does not have."""
         for part in _batches(entries):
             by_number = {run_number(entry.key): entry for entry in part}
             known = self._known(by_number)
@@ -204,31 +204,33 @@ class Store:
 
     @classmethod
     def rebuild(cls, path: str | Path, *logs: str | Path) -> Taken:
-        """Make a store anew from logs, in the place of what is there, readable or not; until it is done the old one stays.
+        """Make a new store from logs, and replace the old file with it, readable or not, when it is complete.
 
-        MatError where a log holds runs that this version cannot read: the old store may have them, the new one would not.
+        MatError if a log has runs that this version cannot read: the old store may have them, and the new one would lose them.
         """
         path = Path(path)
-        beside = path.with_name(f"{path.name}.{os.getpid()}.new")
+        draft = path.with_name(f"{path.name}.{os.getpid()}.new")
         try:
-            with cls(beside) as store:
+            with cls(draft) as store:
                 taken = sum((store.merge(log) for log in logs), Taken())
             foreign = [finding.message for finding in taken.findings if finding.code == "log-foreign"]
             if foreign:
                 raise MatError(
-                    f"a new store would be without the runs of {len(foreign)} files: {'; '.join(foreign)}",
-                    why="another version of pytest-mat wrote them", fix="move these files away to do without them",
+                    f"a new store would lack the runs of {len(foreign)} files: {'; '.join(foreign)}",
+                    why="another version of pytest-mat wrote them", fix="move these files away if you do not need them",
                     where=str(path),
                 )  # fmt: skip
-            path.with_name(f"{path.name}.wal").unlink(missing_ok=True)  # of the old file; it must never meet the new one
-            os.replace(beside, path)
+            path.with_name(f"{path.name}.wal").unlink(
+                missing_ok=True
+            )  # DuckDB must not apply the old file's WAL to the new one
+            os.replace(draft, path)
         finally:
-            for left in (beside, beside.with_name(f"{beside.name}.wal")):
+            for left in (draft, draft.with_name(f"{draft.name}.wal")):
                 left.unlink(missing_ok=True)
         return taken
 
     def _add(self, entries: list[RunEntry]) -> Taken:
-        """Take in a batch, within a transaction."""
+        """Add a batch, within a transaction."""
         by_key: dict[str, tuple[RunEntry, str]] = {}
         for entry in entries:
             head = entry.run.head
@@ -248,14 +250,14 @@ class Store:
         return Taken(new=len(rows["runs"]), known=len(entries) - len(rows["runs"]))
 
     def _known(self, numbers: Iterable[int]) -> dict[int, str]:
-        """Those of the run numbers that the store has, with their keys."""
+        """The run numbers that the store has -> their keys."""
         with registered(self._connection, {"run": as_array(list(numbers), "UBIGINT")}) as batch:
             return dict(
                 self._connection.execute(f"SELECT run, key FROM runs WHERE run IN (SELECT run FROM {batch})").fetchall()
             )
 
     def _marks(self) -> dict[str, tuple[int, Mark]]:
-        """By shard: the size it had when it was read to its end (0 where it was not), and how far it was whole."""
+        """shard -> (its size when it was read to its end, or 0; the end of its valid part)."""
         rows = self._connection.execute("SELECT shard, size, line, byte, last_byte, last_sum FROM shards").fetchall()
         return {
             name: (size, Mark(number=line, offset=byte, last=(last_byte, last_sum)))
@@ -269,11 +271,11 @@ class Store:
         )
 
     def _name_of(self, shard: Path) -> str:
-        """A shard's name from the store's folder, so that both can be moved together."""
+        """A shard's path relative to the store's folder, so that both can be moved together."""
         return Path(os.path.relpath(shard, self.path.parent)).as_posix() if self.path is not None else str(shard.resolve())
 
     def read_parquet(self, pattern: str | Path) -> Taken:
-        """Take in what `export` wrote on any number of machines, by a glob or a folder; a run that several have counts once."""
+        """Add what `export` wrote on any number of machines, from a glob or a folder. A run that several have counts once."""
         taken = Taken()
         for files in machines(pattern).values():
             with self._transaction():
@@ -284,14 +286,14 @@ class Store:
     # -- out --------------------------------------------------------------------------------------------------------------
 
     def seal(self) -> None:
-        """From now on SQL reaches the tables and nothing else: no file, no network, no extension. It cannot be undone."""
+        """Restrict SQL to the tables: no file, no network, no extension. This cannot be undone."""
         for statement in ("SET enable_external_access = false", "SET lock_configuration = true"):
             self._connection.execute(statement)
 
     def query(self, sql: str, *, limit: int | None = None) -> QueryResult:
-        """The rows of one SELECT (or DESCRIBE, SUMMARIZE, SHOW, EXPLAIN), the first `limit` of them; nothing is ever changed.
+        """The first `limit` rows of one SELECT (or DESCRIBE, SUMMARIZE, SHOW, EXPLAIN). It never changes the store.
 
-        SpecError for anything else and for what DuckDB does not understand. Call `seal` first where the SQL is not your own.
+        SpecError for any other statement and for invalid SQL. Call `seal` first if the SQL is not your own.
         """
         import duckdb
 
@@ -317,15 +319,15 @@ class Store:
     def metrics(
         self, by: Sequence[str] = BY, *, condition: RunCondition | None = None, confidence: float = CONFIDENCE
     ) -> tuple[GroupMetrics, ...]:
-        """Every metric of METRICS for each group of runs, with intervals; see `mat.evidence.store.metrics`."""
+        """Every metric in METRICS for each group of runs, with intervals. See `mat.evidence.store.metrics`."""
         return metrics(self._connection, by, condition=condition, confidence=confidence)
 
     def rollup(self, by: Sequence[str] = ("agent", "kind")) -> QueryResult:
-        """Steps, tokens, errors and blocked steps by columns of the table `steps` ("run" among them), in their order."""
+        """Steps, tokens, errors and blocked steps, grouped by columns of the table `steps` (such as "run")."""
         wrong = [name for name in by if name not in TABLES["steps"]]
         if wrong or not by:
             raise SpecError(
-                what="; ".join(f"steps have no column {name!r}" for name in wrong) or "nothing to roll up by",
+                what="; ".join(f"steps have no column {name!r}" for name in wrong) or "no column to group by",
                 fix=f"use some of {', '.join(TABLES['steps'])}",
             )
         names = ", ".join(f'"{name}"' for name in by)
@@ -340,7 +342,7 @@ class Store:
         return write_files(self._connection, Path(folder), machine=machine, file_format=file_format)
 
     def _check(self, sql: str) -> None:
-        """SpecError where a text is not one statement that reads."""
+        """SpecError unless a text is one statement that only reads."""
         import duckdb
 
         try:
@@ -350,7 +352,7 @@ class Store:
         if len(kinds) != 1 or kinds[0] not in _READING:
             what = f"a {kinds[0]} statement" if len(kinds) == 1 else f"{len(kinds)} statements"
             raise SpecError(
-                what=f"{what} where one SELECT is wanted", why="queries read the store, they do not change it",
+                what=f"{what} instead of one SELECT", why="queries only read the store",
                 fix="write one SELECT; runs are added by pytest --mat-store and mat import",
             )  # fmt: skip
 
@@ -359,7 +361,7 @@ _READING: Final = ("SELECT", "EXPLAIN")
 
 
 def _batches(entries: Iterable[RunEntry]) -> Iterator[list[RunEntry]]:
-    """As many as go into a transaction; where reading ends in an error, what was read before it comes first."""
+    """Batches of up to BATCH entries. If reading raises an error, the entries before it come first."""
     part: list[RunEntry] = []
     try:
         for entry in entries:
@@ -376,10 +378,9 @@ def _batches(entries: Iterable[RunEntry]) -> Iterator[list[RunEntry]]:
 
 
 def bring_up_to_date(path: str | Path, log: str | Path) -> tuple[Finding, ...]:
-    """Take into the store in a file what its log has more; says what could not be read.
+    """Add the new runs of a log to the store in a file. Returns what could not be read.
 
-    Where another process reads the store nothing can be taken in: then a finding `store-behind` says so, and the store can
-    still be read as it is.
+    If another process has the store open, nothing is added, and the result is a finding `store-behind`.
     """
     path, log = Path(path), Path(log)
     if not log.is_dir():
@@ -392,7 +393,7 @@ def bring_up_to_date(path: str | Path, log: str | Path) -> tuple[Finding, ...]:
         with Store(path) as store:
             return store.merge(log).findings
     except StoreInUse as error:
-        return (Finding(code="store-behind", message=f"the newest runs are not in it yet: {error.what}"),)
+        return (Finding(code="store-behind", message=f"the newest runs are not in the store yet: {error.what}"),)
 
 
 class StoreInUse(MatError):  # noqa: N818  (named after what happened)
@@ -407,14 +408,14 @@ def _wrong(error: Exception) -> SpecError:
 
 
 def _version(connection: Any, path: Path | None) -> int:
-    """The schema's version, 0 where there is no table yet. MatError where it is not ours, or of a later version."""
+    """The schema's version, 0 if there is no table yet. SpecError if it is not a store, or has a later version."""
     names = {name for (name,) in connection.execute("SELECT table_name FROM duckdb_tables()").fetchall()}
     if not names:
         return 0
     found = connection.execute("SELECT value FROM meta WHERE name = 'schema'").fetchone() if "meta" in names else None
     if found is None or not str(found[0]).isdecimal() or int(found[0]) < 1:
         raise SpecError(
-            what=f"{path} is no store of pytest-mat", why="it is a DuckDB file that holds other tables",
+            what=f"{path} is not a store of pytest-mat", why="it is a DuckDB file with other tables",
             fix="give another file", where=str(path),
         )  # fmt: skip
     if int(found[0]) > VERSION:
@@ -426,12 +427,12 @@ def _version(connection: Any, path: Path | None) -> int:
 
 
 def _unusable(path: Path | None, error: Exception) -> MatError:
-    said = str(error).strip().split("\n")[0]
-    if re.search(r"\block\b", said.lower()):  # a word: damage is told of a "block"
+    reason = str(error).strip().split("\n")[0]
+    if re.search(r"\block\b", reason.lower()):  # the whole word, because damage is reported for a "block"
         return StoreInUse(
-            what=f"the store {path} is open in another process", why=said,
-            fix="wait until it has ended; runs recorded meanwhile stay in the log and are imported later", where=str(path),
+            what=f"the store {path} is open in another process", why=reason,
+            fix="wait until it ends; new runs stay in the log and are imported later", where=str(path),
         )  # fmt: skip
     return MatError(
-        f"cannot open the store {path}", why=said, fix="rebuild it from its log: mat import --rebuild", where=str(path)
+        f"cannot open the store {path}", why=reason, fix="rebuild it from its log: mat import --rebuild", where=str(path)
     )
