@@ -91,9 +91,9 @@ def test_a_lost_success_fails_the_gate_after_all_its_seeds_and_no_test_by_itself
     assert session.code == 1
     assert "The gate fails. Lost: success." in session.text
     assert line(session, "success ")[:1] == ["LOST"]
-    assert "Lost: success (a test is worse by itself)" in session.text
+    assert "Lost: success (a single test is worse)" in session.text
     assert line(session, "compliance")[0] == "kept"
-    assert "test_shop.py::test_look: 20 of 20 runs, worse by itself; first: seed 0: the task fails" in session.text
+    assert "test_shop.py::test_look: 20 of 20 runs, worse on its own; first: seed 0: the task fails" in session.text
     assert session.outcomes == {"test_shop.py::test_refund": "passed", "test_shop.py::test_look": "xfailed"}
 
 

@@ -18,7 +18,7 @@ _COLUMNS: Final = ("aspect", "verdict", "pairs", "lost", "gained", "new - old", 
 _WHY: Final = {
     "unrun": "A test of the suite did not run.",
     "removed": "Tests or replays of the baseline are missing.",
-    "empty": "Nothing was judged: the two share no replay, and no test that passed undisturbed in the baseline "
+    "empty": "Nothing was judged: the two reports share no replay and no test that passed undisturbed in the baseline "
     "(try --smoke all).",
 }
 _SHOWN: Final = 10
@@ -143,7 +143,7 @@ def sections(found: Gate) -> list[Listing]:
 
 
 def _alone(line: GateLine) -> str:
-    return " (a test is worse by itself)" if any(item.alone for item in line.items) else ""
+    return " (a single test is worse)" if any(item.alone for item in line.items) else ""
 
 
 def _losses(line: GateLine) -> list[str]:
@@ -152,7 +152,7 @@ def _losses(line: GateLine) -> list[str]:
         return [_pair(line, pair) for pair in line.lost]
     return [
         f"{item.item}: {item.lost} of {words.plural(item.pairs, 'run')}{f', {item.gained} gained' if item.gained else ''}"
-        f"{', worse by itself' if item.alone else ''}; first: {_first(line, item.item)}"
+        f"{', worse on its own' if item.alone else ''}; first: {_first(line, item.item)}"
         for item in line.items
     ]
 
