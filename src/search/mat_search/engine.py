@@ -237,7 +237,9 @@ class _Search:
         strategy, executions, begun = self._strategy, self._executions, False
         while (edge := strategy.ask(self._most())) is not None:
             if self._searched >= self._campaign.max_runs:
-                raise SearchStopped(f"{self._campaign.max_runs} executions do not cover the budget of {self._campaign.budget}")
+                limit = self._campaign.max_runs
+                counted = "1 execution does" if limit == 1 else f"{limit} executions do"
+                raise SearchStopped(f"{counted} not cover the budget of {self._campaign.budget}")
             if executions.lookahead:
                 executions.begin([edge.schedule, *(item.schedule for item in strategy.ahead(executions.lookahead))])
             run = self._execute(edge)
