@@ -144,7 +144,7 @@ def _add_how_far(add: Callable[..., None]) -> None:
         metavar="N",
         help="search each item with N processes, or 'auto' for one per CPU (default 1: this process)",
     )
-    add("--mat-fresh", action="store_true", help="start every search anew instead of resuming an interrupted one")
+    add("--mat-fresh", action="store_true", help="start every search from the beginning instead of resuming an interrupted one")
     add(
         "--mat-timeout",
         ini="float",
@@ -246,7 +246,7 @@ def _workers(text: str) -> int:
     count = (os.cpu_count() or 1) if text == "auto" else _least(1)(text)
     if count > 1 and not hasattr(os, "fork"):
         raise argparse.ArgumentTypeError(
-            "this platform cannot fork processes, as workers must; "
+            "workers are forked processes, which this platform does not support; "
             "omit --mat-workers (pytest -n searches several items at once)"
         )
     return count

@@ -200,7 +200,7 @@ def test_where_there_is_no_fork_more_than_one_is_refused_with_the_reason(monkeyp
 
     monkeypatch.delattr(os, "fork")
     assert _workers("1") == 1
-    with pytest.raises(argparse.ArgumentTypeError, match="cannot fork processes"):
+    with pytest.raises(argparse.ArgumentTypeError, match="workers are forked processes"):
         _workers("2")
     with pytest.raises(MatError, match="is not available on this platform"):
         Forked(2)
