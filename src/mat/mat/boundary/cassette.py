@@ -100,7 +100,7 @@ class Cassette:
             raise LiveCallsSpent(
                 f"no recorded reply of {port} for this request",
                 why="this process only serves recorded replies; the searching process makes the live calls",
-                fix="nothing, if the search continues; its process makes the call",
+                fix="no action is needed if the search continues: its process makes the call",
                 where=where,
             )
         if self.spent >= self.live:

@@ -39,7 +39,7 @@ class Formula:
 
     def __bool__(self) -> bool:
         raise SpecError(
-            what="a formula has no truth value by itself",
+            what="a formula alone has no truth value",
             why="Python's `and`, `or` and `not` would drop part of it",
             fix="write &, | and ~, or .implies(...)",
         )
