@@ -36,9 +36,7 @@ FIELDS = {
     "mat.core.verdict": {"Violation": ("message", "repair"), "Obligation": ("text",)},
     "mat.core.run": {"Finding": ("message",)},
     "mat.core.record": {"Mediation": ("reason",)},
-    "mat.govern.mediator": {
-        name: ("reason",) for name in ("Block", "NeedsApproval", "Rewrite", "ConvertToApproval", "Sandbox")
-    },
+    "mat.govern.mediator": dict.fromkeys(("Block", "NeedsApproval", "Rewrite", "ConvertToApproval", "Sandbox"), ("reason",)),
     "mat.report.table": {"Table": ("title", "note"), "Column": ("heading",), "Listing": ("title", "rest")},
 }
 """Values whose fields are texts for users, by module and class."""

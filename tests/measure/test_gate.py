@@ -594,6 +594,6 @@ def test_markdown_from_a_run_cannot_break_out_of_the_summary():
 def test_many_losses_are_told_by_test_with_the_first_of_each():
     found = judge(OLD, PLAN, PLANTED["success"], RULES)
     assert len(found.line("success").lost) > 10
-    assert "test_a.py::test_one: 34 of 100 runs, worse by itself; first: seed 0: the task fails" in gate_text(
+    assert "test_a.py::test_one: 34 of 100 runs, worse on its own; first: seed 0: the task fails" in gate_text(
         found, baseline="old.json"
     )
