@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import mat
-from mat.core.artefact import reached
+from mat.core.artifact import reached
 
 from .careful import repeatable
 

@@ -18,7 +18,7 @@ from contractbench.episode import persona, play
 from contractbench.task import ids, task
 from contractbench.tasks.presigned_url_download.server import DOWNLOAD_S
 
-from mat.core.artefact import issued, reached, used
+from mat.core.artifact import issued, reached, used
 from mat.harness.execute import installed_operators
 from mat_contracts.observation import bytes_preserved, primary_label, used_while_valid
 from mat_faults.path import LABELS, REPORTED

@@ -14,7 +14,7 @@ from urllib.parse import quote, urlencode
 import pytest
 
 import mat
-from mat.core.artefact import issued, lacking, used
+from mat.core.artifact import issued, lacking, used
 
 LETTERS = "ABCDEFGHJKLMNPQRSTUVWXYZabcdefghijkmnopqrstuvwxyz23456789"
 HEX = "0123456789abcdef"

@@ -20,7 +20,7 @@ from mat.boundary.effect import Replace, Rewrite
 from mat.boundary.integrity import Integrity, sha256
 from mat.boundary.port import Port
 from mat.core import limits
-from mat.core.artefact import issued, lacking, reached, used
+from mat.core.artifact import issued, lacking, reached, used
 from mat.core.value import snapshot_arguments
 from mat.harness.artifact_index import ArtifactIndex
 

@@ -17,7 +17,7 @@ import pytest
 import mat
 from mat.boundary.effect import Rewrite
 from mat.boundary.tape import Tape
-from mat.core.artefact import issued, lacking, reached, used
+from mat.core.artifact import issued, lacking, reached, used
 from mat.core.campaign import Certificate, Counterexample, Stability
 from mat.core.run import Run
 from mat.evidence import artifact, jsonl
@@ -191,7 +191,7 @@ def test_facts_of_a_place_that_older_files_do_not_name_are_read(kept: Run) -> No
         for record in kept.records
         for fact in record.artefacts.get("used", ())
     ]
-    from mat.core.artefact import Used
+    from mat.core.artifact import Used
 
     assert [Used(**item).place for item in old] == [""] * len(old)
 

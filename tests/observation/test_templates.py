@@ -582,7 +582,7 @@ def test_the_label_of_a_run_is_its_most_severe_violation_and_then_its_success() 
 
 
 def test_traces_by_hand_number_artefacts_and_give_them_times() -> None:
-    from mat.core.artefact import issued, used
+    from mat.core.artifact import issued, used
 
     records = trace(call("list", issues=[("url", 500), ("url", None)]), call(uses=["url#1", "url", ("url#1", "other")]))
     assert [(item.id, item.issued_ms, item.ttl_ms) for item in issued(records[0])] == [("url#1", 0, 500), ("url#2", 0, None)]

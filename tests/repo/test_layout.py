@@ -70,7 +70,7 @@ def test_every_name_and_path_that_the_docs_name_exists():
 
 
 def _named(text: str) -> Iterator[str]:
-    """Names of ours and paths that stand alone in backquotes; ".damage" after `mat.core.artefact` is `mat.core.damage`."""
+    """Names of ours and paths that stand alone in backquotes; ".damage" after `mat.core.artifact` is `mat.core.damage`."""
     for line in text.splitlines():
         folder = place = ""
         for said in re.findall(r"`([^`]+)`", line):

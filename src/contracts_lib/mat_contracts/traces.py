@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Final
 
-from mat.core.artefact import Issued, Lacking, Used, as_facts, issued, used
+from mat.core.artifact import Issued, Lacking, Used, as_facts, issued, used
 from mat.core.damage import Damage
 from mat.core.record import (
     NOTHING,

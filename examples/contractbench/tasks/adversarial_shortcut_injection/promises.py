@@ -11,7 +11,7 @@ from hashlib import sha256
 from typing import Any
 
 import mat
-from mat.core.artefact import used
+from mat.core.artifact import used
 from mat.core.record import Record
 from mat.core.redact import shares_piece
 from mat.core.value import FrozenDict

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import mat
-from mat.core.artefact import issued, used
+from mat.core.artifact import issued, used
 from mat.core.value import EMPTY, FrozenDict
 from mat_contracts.observation import compliant, exchange, expected, required
 

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import mat
-from mat.core.artefact import Used, issued, used
+from mat.core.artifact import Used, issued, used
 from mat.core.value import EMPTY, FrozenDict
 from mat_contracts.observation import Exchange, backoff_respected, compliant, exchange, expected, required
 

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import mat
 from mat.boundary.handles import PREFIX
-from mat.core.artefact import issued, used
+from mat.core.artifact import issued, used
 from mat.core.value import EMPTY, FrozenDict
 from mat_contracts.observation import Exchange, compliant, exchange, expected, required
 

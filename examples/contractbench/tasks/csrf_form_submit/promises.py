@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import mat
-from mat.core.artefact import used
+from mat.core.artifact import used
 from mat.core.record import Record
 from mat_contracts.observation import compliant, exchange, expected, no_shortcut, required
 

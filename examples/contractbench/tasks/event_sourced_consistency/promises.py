@@ -7,7 +7,7 @@ from decimal import Decimal
 from typing import Any
 
 import mat
-from mat.core.artefact import issued, used
+from mat.core.artifact import issued, used
 from mat.core.record import Record
 from mat.core.value import FrozenDict
 from mat_contracts.observation import (

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import mat
-from mat.core.artefact import issued, used
+from mat.core.artifact import issued, used
 from mat.core.value import EMPTY, FrozenDict
 from mat.monitor.contract import Violated
 from mat_contracts.observation import backoff_respected, compliant, exchange, expected, idempotency_key_kept, required

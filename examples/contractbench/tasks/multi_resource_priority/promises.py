@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import mat
-from mat.core.artefact import used
+from mat.core.artifact import used
 from mat.monitor.contract import Violated
 from mat_contracts.observation import compliant, exchange, required
 

@@ -10,7 +10,7 @@ from hashlib import sha256
 from typing import Any, NamedTuple
 
 import mat
-from mat.core.artefact import Used, issued, used
+from mat.core.artifact import Used, issued, used
 from mat.core.value import EMPTY, FrozenDict
 from mat_contracts.observation import Exchange, compliant, exchange, expected, required
 

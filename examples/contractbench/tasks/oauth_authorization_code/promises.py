@@ -11,7 +11,7 @@ from urllib.parse import parse_qs, unquote_plus, urlsplit
 
 import mat
 from mat.boundary.handles import PREFIX
-from mat.core.artefact import issued, used
+from mat.core.artifact import issued, used
 from mat.core.damage import SHORTEST, damage
 from mat.core.value import EMPTY, FrozenDict
 from mat_contracts.observation import compliant, exchange, expected, no_shortcut, required, used_while_valid

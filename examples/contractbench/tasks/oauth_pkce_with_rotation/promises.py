@@ -11,7 +11,7 @@ from typing import Any
 
 import mat
 from mat.boundary.handles import PREFIX
-from mat.core.artefact import issued, used
+from mat.core.artifact import issued, used
 from mat.core.value import EMPTY, FrozenDict
 from mat_contracts.observation import backoff_respected, compliant, exchange, expected, required
 

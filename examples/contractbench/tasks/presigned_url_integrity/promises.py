@@ -8,7 +8,7 @@ from hashlib import sha256
 from typing import Any
 
 import mat
-from mat.core.artefact import used
+from mat.core.artifact import used
 from mat.core.record import Record
 from mat.core.value import FrozenDict
 from mat_contracts.observation import backoff_respected, compliant, exchange, expected, required

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import mat
 from mat.boundary.handles import PREFIX
-from mat.core.artefact import FOREIGN, lacking
+from mat.core.artifact import FOREIGN, lacking
 from mat.core.damage import SHORTEST, damage
 from mat_contracts.observation import bytes_preserved, exchange, expected, required, used_while_valid
 

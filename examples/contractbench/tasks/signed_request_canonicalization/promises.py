@@ -15,7 +15,7 @@ from typing import Any
 from urllib.parse import quote, urlsplit
 
 import mat
-from mat.core.artefact import Used, used
+from mat.core.artifact import Used, used
 from mat.core.record import Record
 from mat.core.value import FrozenDict
 from mat_contracts.observation import DAMAGE, Exchange, exchange

@@ -1,7 +1,7 @@
 """Artifacts are used while they are valid, byte for byte as they were issued, where they belong, and in their latest version.
 
 The contracts read facts that the recorder notes at ports with `issues=` and `consumes=`, and at calls of
-mat.artifact.observed: see `mat.core.artefact`. They do not need the artifact itself, so a trace with redacted tokens can be
+mat.artifact.observed: see `mat.core.artifact`. They do not need the artifact itself, so a trace with redacted tokens can be
 judged.
 """
 
@@ -12,7 +12,7 @@ from fnmatch import fnmatchcase
 from functools import partial
 from typing import Final, Literal, TypeAlias, Unpack
 
-from mat.core.artefact import ABSENT, Used, lacking, reached, used
+from mat.core.artifact import ABSENT, Used, lacking, reached, used
 from mat.core.errors import SpecError, did_you_mean
 from mat.core.record import Record
 from mat.monitor.contract import Contract, Violated

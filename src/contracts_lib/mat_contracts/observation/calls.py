@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
 
-from mat.core.artefact import used
+from mat.core.artifact import used
 from mat.core.errors import SpecError
 from mat.core.record import ActionKind, Record
 from mat_contracts._shared import names_of

@@ -137,19 +137,10 @@ class FaultNote:
 class Record:
     """One step of a run: who acted, what was asked, what came back. Only facts; verdicts are kept separately.
 
-    - `step`: its number, from 0, in the order in which steps were asked. `at_ms` and `sealed_ms`: run time when it was asked
-      and when it ended. `asked_seq` and `sealed_seq` order both phases of all steps.
-    - `agent`, `role`: who acted. `state`: the state projection (`mat.state`). `site`: `agent/boundary:name#n`.
-    - `action`: `kind`, `name`, `arguments` (as asked), `effect`, `impact`, `boundary`. `observation`: `value`, `error` (None,
-      or its `type`, `message` and `kind`), `cancelled`, `chunks` of a stream, `usage` in tokens.
-    - `effected`: whether the call had its effect: "yes", "no" (the port was not called), or "unknown" (the port raised).
-    - `mediation`: the decision of governance, None without one. `arguments`: those that governance let through. `executed`:
-      those that the port got, if they differ from those asked. `blocked`: whether governance blocked the action.
-    - `faults`: what the schedule changed here. `raw`: what the port said, if something else was delivered. `invoked`: how
-      often the port ran. `taped`: whether the reply came from a tape.
-    - `links`: provenance. `artefacts`: which artifacts were issued and used here. `artefact`: this step's own name in links.
-
-    `happened_before(other)`: whether this step ended before `other` was asked.
+    `step` counts from 0 in ask order. `at_ms` and `sealed_ms` are run time. `asked_seq` and `sealed_seq` order the two
+    phases of all crossings: a happened before b iff a.sealed_seq < b.asked_seq. `executed` holds the arguments the port
+    got where they differ from those asked, `raw` what the port said where it differs from what was delivered, `invoked`
+    how often the port ran. `artefacts`: what was issued and used here (mat.core.artifact).
 
     >>> @mat.tool
     ... def track(parcel): return {"eta": "Friday"}

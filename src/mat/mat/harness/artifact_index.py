@@ -14,7 +14,7 @@ from mat.boundary.integrity import Integrity
 from mat.boundary.issue import Consume, Issue, applies, places
 from mat.boundary.port import Port
 from mat.core import limits
-from mat.core.artefact import ABSENT, FOREIGN, Issued, Lacking, Used, as_facts
+from mat.core.artifact import ABSENT, FOREIGN, Issued, Lacking, Used, as_facts
 from mat.core.damage import SHORTEST, Damage, TextReading, Wanted, holds, lesion
 from mat.core.value import FrozenDict
 

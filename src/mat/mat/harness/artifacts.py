@@ -7,7 +7,7 @@ from typing import Any, cast
 
 from mat.boundary.integrity import Integrity
 from mat.boundary.port import Port
-from mat.core.artefact import Issued, as_facts
+from mat.core.artifact import Issued, as_facts
 from mat.core.record import Link
 from mat.core.redact import Redactor
 from mat.core.value import FrozenDict, FrozenList
