@@ -539,7 +539,7 @@ def test_records_of_runs_without_artefacts_say_nothing_of_them(shop: SimpleNames
 def crowd() -> ArtifactIndex:
     """As many artefacts as a run follows, of three kinds."""
     known = ArtifactIndex(lambda kind, text: None)
-    for number in range(limits.ARTEFACTS):
+    for number in range(limits.ARTIFACTS):
         text = (
             f"https://h.test/f{number}?sig={number:032x}{number * 7919:032x}" if number % 2 else f"tok_{number * 104729:024x}"
         )
@@ -572,7 +572,7 @@ def _counting(call: Callable[..., Any], looked: list[str]) -> Callable[..., Any]
 def test_of_more_artefacts_than_are_followed_the_oldest_are_let_go_and_it_is_said() -> None:
     notes: list[str] = []
     known = ArtifactIndex(lambda kind, text: notes.append(kind))
-    texts = [f"tok_{number * 104729:024x}" for number in range(limits.ARTEFACTS + 2)]
+    texts = [f"tok_{number * 104729:024x}" for number in range(limits.ARTIFACTS + 2)]
     for step, text in enumerate(texts):
         known.issue("t", text, at="", step=step, at_ms=0, ttl_ms=None, integrity=sha256(), supersedes=False)
     port = Port(name="send", kind="tool_call", boundary="service", effect="none")

@@ -36,9 +36,9 @@ TOKENS = ("token", "signed url", "cursor", "base64", "jwt", "cookie", "8 kB url"
 CARRYING = ("nothing", "query", "form", "authorization", "json", "html", "sentence")
 
 
-def found(artefact: str, text: str) -> str | None:
+def found(artifact: str, text: str) -> str | None:
     """ "whole", the name of the damage, or None."""
-    return "whole" if whole(artefact, text) else damage(artefact, text)
+    return "whole" if whole(artifact, text) else damage(artifact, text)
 
 
 def sorted_query(url: str) -> str:
@@ -51,11 +51,11 @@ def sorted_query(url: str) -> str:
 @pytest.mark.sweep("kind", KINDS)
 @random
 @given(seed=seeds)
-def test_whole_artefacts_are_found_whole_in_every_format(
+def test_whole_artifacts_are_found_whole_in_every_format(
     made: Made, carriers: Carriers, kind: str, carrier: str, seed: int
 ) -> None:
-    artefact = made[kind](Random(seed))
-    assert found(artefact, carriers[carrier](artefact)) == "whole"
+    artifact = made[kind](Random(seed))
+    assert found(artifact, carriers[carrier](artifact)) == "whole"
 
 
 CUT = {
@@ -75,8 +75,8 @@ CUT = {
 def test_what_breaks_off_or_begins_in_the_middle_is_truncated(
     made: Made, carriers: Carriers, kind: str, cut: str, carrier: str, seed: int
 ) -> None:
-    artefact = made[kind](Random(seed))
-    assert found(artefact, carriers[carrier](CUT[cut](artefact))) == "truncated"
+    artifact = made[kind](Random(seed))
+    assert found(artifact, carriers[carrier](CUT[cut](artifact))) == "truncated"
 
 
 KINDS_OF_CHARACTERS = (string.digits, string.ascii_lowercase, string.ascii_uppercase)
@@ -86,9 +86,9 @@ DENSE = "P/xc+F4+9tQ/+Ep6zZVIi83EjnA="
 
 @pytest.mark.parametrize("signs", ["+/", "-_", ".~"])
 def test_a_code_whose_signs_leave_no_run_of_letters_and_digits_is_truncated_wherever_it_breaks_off(signs: str) -> None:
-    artefact = DENSE.translate(str.maketrans("+/", signs))
-    cuts = [artefact[:length] for length in range(len(artefact) * 6 // 10, len(artefact))]
-    assert [cut for cut in cuts if found(artefact, cut) != "truncated"] == []
+    artifact = DENSE.translate(str.maketrans("+/", signs))
+    cuts = [artifact[:length] for length in range(len(artifact) * 6 // 10, len(artifact))]
+    assert [cut for cut in cuts if found(artifact, cut) != "truncated"] == []
 
 
 @random
@@ -96,9 +96,9 @@ def test_a_code_whose_signs_leave_no_run_of_letters_and_digits_is_truncated_wher
 def test_so_is_any_code_that_signs_part_into_threes(seed: int, signs: str, parted: int) -> None:
     rng = Random(seed)
     threes = ["".join(rng.sample([rng.choice(kind) for kind in KINDS_OF_CHARACTERS], 3)) for _ in range(parted + 3)]
-    artefact = "".join(three + rng.choice(signs) for three in threes[:parted]) + "".join(threes[parted:])
-    cuts = [artefact[:length] for length in range(len(artefact) * 6 // 10, len(artefact))]
-    assert [cut for cut in cuts if found(artefact, cut) != "truncated"] == []
+    artifact = "".join(three + rng.choice(signs) for three in threes[:parted]) + "".join(threes[parted:])
+    cuts = [artifact[:length] for length in range(len(artifact) * 6 // 10, len(artifact))]
+    assert [cut for cut in cuts if found(artifact, cut) != "truncated"] == []
 
 
 PLUS = "+Zk3/pQ9xL0vB7nT2cWmR5aJ8dHs+"
@@ -130,9 +130,9 @@ def test_a_plus_sign_that_was_lost_is_none_that_was_read_as_a_blank(
 def test_a_line_break_or_blank_inside_is_wrapped(
     made: Made, carriers: Carriers, kind: str, carrier: str, seed: int, at: float, blank: str
 ) -> None:
-    artefact = made[kind](Random(seed))
-    middle = int(len(artefact) * at)
-    assert found(artefact, carriers[carrier](artefact[:middle] + blank + artefact[middle:])) == "wrapped"
+    artifact = made[kind](Random(seed))
+    middle = int(len(artifact) * at)
+    assert found(artifact, carriers[carrier](artifact[:middle] + blank + artifact[middle:])) == "wrapped"
 
 
 ENCODED = {
@@ -153,8 +153,8 @@ ENCODED = {
 @random
 @given(seed=seeds)
 def test_the_same_text_in_another_encoding_is_reencoded(made: Made, how: str, kind: str, seed: int) -> None:
-    artefact = made[kind](Random(seed))
-    assert found(artefact, ENCODED[how][1](artefact)) == "reencoded"
+    artifact = made[kind](Random(seed))
+    assert found(artifact, ENCODED[how][1](artifact)) == "reencoded"
 
 
 @given(raw=st.binary(min_size=24, max_size=60))
@@ -170,8 +170,8 @@ def test_base64_in_the_alphabet_of_urls_is_reencoded(raw: bytes) -> None:
 @random
 @given(seed=seeds)
 def test_a_query_in_another_order_is_reordered(made: Made, carriers: Carriers, kind: str, carrier: str, seed: int) -> None:
-    artefact = made[kind](Random(seed))
-    assert found(artefact, carriers[carrier](sorted_query(artefact))) == "reordered"
+    artifact = made[kind](Random(seed))
+    assert found(artifact, carriers[carrier](sorted_query(artifact))) == "reordered"
 
 
 def test_a_sorted_query_with_bare_values_is_reordered_and_one_with_more_or_fewer_is_not() -> None:
@@ -200,8 +200,8 @@ def test_a_sorted_query_with_bare_values_is_reordered_and_one_with_more_or_fewer
 def test_the_mutations_of_the_path_are_called_by_their_names(
     made: Made, kind: str, mutate: path.Mutate, parameters: dict[str, object], name: str, seed: int
 ) -> None:
-    artefact = made[kind](Random(seed))
-    assert found(artefact, mutate(artefact, FrozenDict(parameters))) == name
+    artifact = made[kind](Random(seed))
+    assert found(artifact, mutate(artifact, FrozenDict(parameters))) == name
 
 
 def test_the_reordering_of_the_path_is_called_by_its_name() -> None:
@@ -227,17 +227,17 @@ CHANGED = {
 @random
 @given(seed=seeds)
 def test_what_nothing_explains_is_other(made: Made, kind: str, how: str, seed: int) -> None:
-    artefact = made[kind](Random(seed))
-    assert found(artefact, CHANGED[how](artefact)) == "other"
+    artifact = made[kind](Random(seed))
+    assert found(artifact, CHANGED[how](artifact)) == "other"
 
 
 @pytest.mark.parametrize("kind", ["signed url", "jwt"])
 @random
 @given(seed=seeds, back=st.integers(1, 24))
 def test_one_character_that_is_another_is_other(made: Made, kind: str, seed: int, back: int) -> None:
-    artefact = made[kind](Random(seed))
-    char = "w" if artefact[-back] != "w" else "q"
-    assert found(artefact, artefact[:-back] + char + artefact[len(artefact) - back + 1 :]) == "other"
+    artifact = made[kind](Random(seed))
+    char = "w" if artifact[-back] != "w" else "q"
+    assert found(artifact, artifact[:-back] + char + artifact[len(artifact) - back + 1 :]) == "other"
 
 
 @pytest.mark.full
@@ -261,16 +261,16 @@ def test_tokens_of_one_issuer_whose_claims_begin_alike_are_no_damage_of_each_oth
 @given(seed=seeds)
 def test_the_same_address_signed_anew_is_no_damage(made: Made, seed: int) -> None:
     rng = Random(seed)
-    artefact, other = made["signed url"](rng), made["signed url"](rng)
-    again = artefact.partition("X-Amz-Date")[0] + "X-Amz-Date" + other.partition("X-Amz-Date")[2]
-    assert found(artefact, again) is None
+    artifact, other = made["signed url"](rng), made["signed url"](rng)
+    again = artifact.partition("X-Amz-Date")[0] + "X-Amz-Date" + other.partition("X-Amz-Date")[2]
+    assert found(artifact, again) is None
 
 
 CLAIMS = "eyJzdWIiOiJhbm4iLCJleHAiOjE3MDAwMDAwMDB9.Kx9v2LQ7wT4mZ8pR1nB6yH3cF5dJ0sGaUeWqXoViNtM"
 
 
 @pytest.mark.sweep(
-    ("artefact", "text"),
+    ("artifact", "text"),
     [
         ("https://a.test/items?limit=10&cursor=eyJvIjoxMH0abc12", "https://a.test/items?limit=10"),
         ("https://a.test/items?limit=10&cursor=eyJvIjoxMH0abc12", "https://a.test/items?limit=1"),
@@ -297,12 +297,12 @@ CLAIMS = "eyJzdWIiOiJhbm4iLCJleHAiOjE3MDAwMDAwMDB9.Kx9v2LQ7wT4mZ8pR1nB6yH3cF5dJ0
         (f"eyJhbGciOiJIUzI1NiIsInR5cCI6IkpXVCJ9.{CLAIMS}", "eyJhbGciOiJIUzI1NiIsInR5cCI6IkpXVCJ9"),
     ],
 )
-def test_texts_that_share_what_many_share_are_no_damage(artefact: str, text: str) -> None:
-    assert found(artefact, text) is None
+def test_texts_that_share_what_many_share_are_no_damage(artifact: str, text: str) -> None:
+    assert found(artifact, text) is None
 
 
 @pytest.mark.parametrize(
-    ("artefact", "text"),
+    ("artifact", "text"),
     [
         ("https://a.test/f?scope=a/b&sig=4f3a9b2c1d8e", "https://a.test/f?scope=a%2Fb&sig=4f3a9b2c1d8e"),
         ("ab/cd+12EF/gh78IJ==", "Bearer ab%2Fcd%2B12EF%2Fgh78IJ%3D%3D"),
@@ -310,8 +310,8 @@ def test_texts_that_share_what_many_share_are_no_damage(artefact: str, text: str
         ("ab/cd+12EF/gh78IJ==", '{"token": "ab%2Fcd%2B12EF%2Fgh78IJ%3D%3D"}'),
     ],
 )
-def test_an_encoding_that_the_format_around_it_does_not_ask_for_is_damage(artefact: str, text: str) -> None:
-    assert found(artefact, text) == "reencoded"
+def test_an_encoding_that_the_format_around_it_does_not_ask_for_is_damage(artifact: str, text: str) -> None:
+    assert found(artifact, text) == "reencoded"
 
 
 def test_quotes_of_json_are_no_part_of_a_value() -> None:
@@ -321,12 +321,12 @@ def test_quotes_of_json_are_no_part_of_a_value() -> None:
     assert found(tag, json.dumps({"tag": tag[1:]})) == "truncated"
 
 
-def test_short_artefacts_are_not_looked_for_in_other_texts() -> None:
+def test_short_artifacts_are_not_looked_for_in_other_texts() -> None:
     assert [damage("abc1234", text) for text in ("abc123", "abc 1234", "ABC1234", "")] == [None] * 4
     assert damage("abc1234", "abc1235", sure=True) == "other"
 
 
-def test_an_artefact_of_signs_alone_is_in_no_other_text() -> None:
+def test_an_artifact_of_signs_alone_is_in_no_other_text() -> None:
     assert [damage("=" * 12, text) for text in ("an answer", "state=1", "=")] == [None] * 3
     assert found("=" * 12, "a " + "=" * 12 + " b") == "whole"
 
@@ -341,7 +341,7 @@ URL = f"https://h.test/f?a=1&sig={'4f3a9b2c1d8e7f60' * 4}"
 
 
 @pytest.mark.parametrize(
-    ("artefact", "text", "wanted"),
+    ("artifact", "text", "wanted"),
     [
         ("AbCdEfGh12345678Zy", "AbCdEfGh12345678Zy x", "other"),
         ("AbCdEfGh12345678Zy", '"AbCdEfGh12345678Zy"', "other"),
@@ -358,12 +358,12 @@ URL = f"https://h.test/f?a=1&sig={'4f3a9b2c1d8e7f60' * 4}"
         (URL, "https://h.test/g?b=2", None),
     ],
 )
-def test_where_an_artefact_belongs_nothing_may_touch_it_and_a_little_of_it_tells(
-    artefact: str, text: str, wanted: str | None
+def test_where_an_artifact_belongs_nothing_may_touch_it_and_a_little_of_it_tells(
+    artifact: str, text: str, wanted: str | None
 ) -> None:
     reading = TextReading(text)
-    assert not holds(Wanted(artefact), reading, exact=True)
-    assert lesion(Wanted(artefact), reading, sure=True) == wanted
+    assert not holds(Wanted(artifact), reading, exact=True)
+    assert lesion(Wanted(artifact), reading, sure=True) == wanted
 
 
 @pytest.mark.parametrize(
@@ -378,7 +378,7 @@ def test_where_an_artefact_belongs_nothing_may_touch_it_and_a_little_of_it_tells
         '{"t": "AbCdEfGh12345678Zy"}',
     ],
 )
-def test_where_an_artefact_belongs_a_scheme_and_separators_may_be_around_it(text: str) -> None:
+def test_where_an_artifact_belongs_a_scheme_and_separators_may_be_around_it(text: str) -> None:
     assert holds(Wanted("AbCdEfGh12345678Zy"), TextReading(text), exact=True)
 
 
@@ -414,8 +414,8 @@ HARD = {
 def test_a_megabyte_of_any_text_is_read_in_time_that_grows_with_its_length(text: str) -> None:
     """Quadratic time would be hours here; a whole minute is room for any machine."""
     began = time.process_time()
-    for artefact in ("a" * 2000, 'x"' * 50, "https://h/?" + "a=1&" * 300, "%41" * 200):
-        reading, wanted = TextReading(text), Wanted(artefact)
+    for artifact in ("a" * 2000, 'x"' * 50, "https://h/?" + "a=1&" * 300, "%41" * 200):
+        reading, wanted = TextReading(text), Wanted(artifact)
         holds(wanted, reading)
         lesion(wanted, TextReading(text[:65_536]), sure=True)
     assert time.process_time() - began < 60

@@ -1,8 +1,8 @@
 """The artifacts of a record: which ones its reply issued, and which ones its arguments carry, whole or damaged.
 
-Names, places and times are facts of the trace; the artifacts themselves are not, because tokens and
-signed URLs are usually secrets. Contracts read them through `issued`, `used`, `reached` and `lacking`. They are here because
-the recorder writes what contract templates read, and neither imports the other.
+Names, places and times are facts of the trace; the artifacts themselves are not, because tokens and signed URLs are usually
+secrets. Contracts read these facts by `issued`, `used`, `reached` and `lacking`. This module is in core because the recorder
+writes the facts and contract templates read them, and neither imports the other.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ FOREIGN: Final = "foreign"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Issued:
-    """An artifact that came with a reply, or was declared with mat.artifact.observed.
+    """An artifact that came with a reply, or that mat.artifact.observed declared.
 
-    id: `name#n`, n counting those of the name in the run. at: where it stood in the reply. issued_ms: run time; ttl_ms: None
-    where it never ends. integrity: the predicate's kind. delivered: whether the agent got it as it was issued. supersedes: it
-    ends the artifacts of its name that came before.
+    id: `name#n`, where n counts the artifacts of that name in the run. at: its path in the reply. issued_ms: run time.
+    ttl_ms: how long it is valid, None for ever. integrity: the predicate's kind. delivered: whether the agent got it as it was
+    issued. supersedes: it ends the validity of earlier artifacts of its name.
     """
 
     id: str
@@ -39,11 +39,11 @@ class Issued:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Used:
-    """An artifact in the arguments of a call. at: where. intact: the integrity predicate holds of what stands there.
+    """An artifact in the arguments of a call. at: its path there. intact: whether its integrity predicate holds.
 
-    damage: what became of it, "" where it is whole. handle: it was passed on by a handle. issued_ms, ttl_ms: as when it was
-    issued. superseded: a newer one had ended it when the call was asked. place: where a URL that was passed on by a handle
-    leads, without its query.
+    damage: the kind of damage, "" if it is whole. handle: the agent passed its handle. issued_ms, ttl_ms: as in `Issued`.
+    superseded: a newer artifact had ended its validity when the call was asked. place: of a URL passed by its handle, the URL
+    without its query.
     """
 
     id: str
@@ -58,7 +58,7 @@ class Used:
     place: str = ""
 
     def late_ms(self, at_ms: int) -> int | None:
-        """How many milliseconds after its expiry a moment is: 0 at the expiry itself, None while the artifact is valid."""
+        """Milliseconds between its expiry and `at_ms`: 0 at the expiry itself, None while the artifact is valid."""
         if self.ttl_ms is None or at_ms < self.issued_ms + self.ttl_ms:
             return None
         return at_ms - self.issued_ms - self.ttl_ms
@@ -87,12 +87,12 @@ def used(record: Record) -> tuple[Used, ...]:
 
 
 def reached(record: Record) -> tuple[Used, ...]:
-    """The artifacts in the arguments that the port got: the requested ones, unless governance or a fault changed them."""
+    """The artifacts in the arguments that the port got, after changes by governance and faults."""
     return _read(record, "reached", Used) if "reached" in record.artefacts else used(record)
 
 
 def lacking(record: Record) -> tuple[Lacking, ...]:
-    """The artifacts that the port consumes and the agent did not ask with."""
+    """The artifacts that the port consumes and that the agent's arguments lack."""
     return _read(record, "lacking", Lacking)
 
 
@@ -102,5 +102,5 @@ def _read(record: Record, part: str, kind: type[T]) -> tuple[T, ...]:
 
 
 def as_facts(items: tuple[Any, ...]) -> FrozenList:
-    """Facts in recorded form, for Record.artifacts."""
+    """Facts in recorded form, for Record.artefacts."""
     return FrozenList(FrozenDict({name: getattr(item, name) for name in type(item).__slots__}) for item in items)

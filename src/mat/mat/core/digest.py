@@ -17,16 +17,16 @@ _HUGE = 10**4000
 _encoder = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
 
 
-def _made_once() -> Callable[[Any], str]:
-    """`_encoder.encode` with a C encoder made in advance instead of one for every text: 1.8 instead of 3.1 us."""
-    made = getattr(json.encoder, "c_make_encoder", None)
-    if made is None:  # an interpreter without it
+def _fast_encode() -> Callable[[Any], str]:
+    """`_encoder.encode` with one C encoder for all texts, instead of a new one for each: 1.8 us instead of 3.1 us."""
+    c_encoder = getattr(json.encoder, "c_make_encoder", None)
+    if c_encoder is None:  # an interpreter without C encoders
         return _encoder.encode
-    iterate = made(None, _encoder.default, json.encoder.encode_basestring, None, ":", ",", True, False, False)
+    iterate = c_encoder(None, _encoder.default, json.encoder.encode_basestring, None, ":", ",", True, False, False)
     return lambda value: "".join(iterate(value, 0))
 
 
-_encode = _made_once()
+_encode = _fast_encode()
 
 
 def plain(value: Any) -> Any:
@@ -73,10 +73,10 @@ def _instance(value: Any) -> Any:
 
 
 def as_base(value: Any) -> int | float | str | bytes | None:
-    """An instance of a subclass of int, float, str or bytes as the plain value it is, whatever its own `__str__` says.
+    """The plain value of an instance of a subclass of int, float, str or bytes; its own `__str__` is ignored. None for others.
 
-    So is a number that stands in for a plain one and wants to know when it is read (mat.boundary.concolic): it has the method
-    `__mat_plain__`, since this room knows no other, and answers isinstance as the plain number would.
+    Concolic values (mat.boundary.concolic) answer isinstance like plain numbers and note each read. Their method
+    `__mat_plain__` returns the plain number.
     """
     plain_number = getattr(type(value), "__mat_plain__", None)
     if plain_number is not None:
@@ -93,11 +93,11 @@ def as_base(value: Any) -> int | float | str | bytes | None:
 
 
 def canonical(value: Any) -> str:
-    """Canonical JSON text: sorted keys, no spaces, typed. Keys are text; a state with other keys goes through `plain` first."""
+    """Canonical JSON text: sorted keys, no spaces, typed. Keys must be text; pass a state with other keys through `plain`."""
     kind = type(value)
     if kind is str or value is None:
         return _encode(value)
-    try:  # one pass in C where the value is plain JSON without tag-like keys
+    try:  # plain JSON without keys that look like tags: one pass in C
         text = _encode(value)
     except (TypeError, ValueError):
         return _encode(plain(value))

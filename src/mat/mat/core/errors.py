@@ -123,7 +123,7 @@ class RateLimited(ConnectionError):  # noqa: N818
 
 
 class RunStopped(BaseException):
-    """Unwinds the system under test once the horizon is reached; not an Exception, so agents do not swallow it."""
+    """Raised in the system under test when the run reaches its horizon. Not an Exception, so that agents do not catch it."""
 
     def __init__(self, reason: str) -> None:
         self.reason = reason
@@ -131,7 +131,7 @@ class RunStopped(BaseException):
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:
-    """The end of a message about an unknown name: it suggests the nearest known one, or is empty."""
+    """The end of a message about an unknown name: a suggestion of the nearest known name, or ""."""
     import difflib
 
     close = difflib.get_close_matches(word, list(known), n=1)

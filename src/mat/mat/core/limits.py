@@ -25,27 +25,27 @@ REPORT_INTEGER: Final = 2**63 - 1
 HISTORY: Final = 16
 """Earlier raw replies kept per port for operators that serve stale ones."""
 THREAD_GRACE_S: Final = 5.0
-"""When all threads of a run wait: real seconds in which threads outside it may wake it, before that is a deadlock."""
+"""Real seconds that threads outside a run have to wake it when all its threads wait; after that it is a deadlock."""
 FOREIGN_S: Final = 0.5
-"""Real seconds that a wait with a time-out gives threads outside a run, whose time is real, before it times out in run time."""
+"""Real seconds that a wait with a timeout gives to threads outside the run, before it times out in run time."""
 BLOCKED_S: Final = 1.0
-"""Real seconds in which the thread that has the turn must make progress; otherwise the run goes on without it and is marked."""
+"""Real seconds in which the thread with the turn must make progress; otherwise the run continues without it and is marked."""
 SPIN_S: Final = 5.0
-"""Seconds of processor time in which a thread that has the turn may compute while others could go on; then they do, and the run
-is marked."""
+"""Seconds of processor time that the thread with the turn may compute while others are ready; then one of them gets the turn,
+and the run is marked."""
 POLLS: Final = 100_000
-"""Looks (at the clock, an event, a future, `sleep(0)`) without waiting, after which each lets run time pass; a pass of an event
-loop counts as ten."""
+"""Polls (of the clock, an event, a future; `sleep(0)`) without a wait in between, after which each poll lets run time pass. A
+pass of an event loop counts as ten."""
 REGION: Final = 5
 """Steps shown before a violation in the failure section."""
 SKIP_SAMPLE_PERCENT: Final = 5
 SKIP_SAMPLE_LEAST: Final = 8
 """Share and least number of skipped edges that are executed and compared (DESIGN decision 9)."""
 VOUCHED_SAMPLE_LEAST: Final = 32
-"""The least number of edges that are executed of those skipped because the user vouches that states are equal, if the search
-itself has executed as many."""
+"""How many edges, of those skipped because the user vouches that states are equal, are executed at least, if the search itself
+has executed as many."""
 AUDITS: Final = 8
-"""How many of these are extended at random, to see whether the claim also holds for longer schedules."""
+"""How many of these edges are extended at random, to check whether the claim also holds for longer schedules."""
 SHRINK_LEAST: Final = 200
 """Executions that shrinking one counterexample may take, however many the search has left."""
 STABILITY_RUNS: Final = 3
@@ -64,7 +64,7 @@ JOURNALS_KEPT: Final = 100
 """Journals kept of searches that were never resumed; the oldest are removed first."""
 RUNS_KEPT: Final = 500
 """Whole runs that a search keeps in memory for reuse; the oldest is dropped first."""
-ARTEFACTS: Final = 1_024
-"""Artifacts of a run that are recognised in later arguments; the oldest are dropped first."""
-ARTEFACT_CHARS: Final = 65_536
-"""Characters of an artifact, and of a text, in which damage is looked for; whole ones are found at any length."""
+ARTIFACTS: Final = 1_024
+"""Artifacts of a run that are recognized in later arguments; the oldest are dropped first."""
+ARTIFACT_CHARS: Final = 65_536
+"""Characters of an artifact, and of a text, that are searched for damage; an undamaged artifact is found at any length."""

@@ -57,9 +57,9 @@ class Action:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ErrorFact:
-    """An exception that the agent met: its class, text and, if a port or an operator raised it, its kind (timeout, ...).
+    """An exception that reached the agent: class, text and, if a port or an operator raised it, its kind (timeout, ...).
 
-    `retry_after_ms`: the wait that the other side asked for, None without one.
+    `retry_after_ms`: the wait that the service asked for, or None.
     """
 
     __pydantic_config__ = EXACT_FIELDS
@@ -73,7 +73,8 @@ class ErrorFact:
 class Observation:
     """What came back from an action. `opaque`: the reply has no canonical form and `value` names its class.
 
-    `chunks`: of a stream. `usage`: tokens, by a model's reply. `charged`: what the resource ledger settled for the call.
+    `chunks`: their number, if the reply was a stream. `usage`: tokens, as a model's reply reports them. `charged`: what the
+    resource ledger settled for the call.
     """
 
     __pydantic_config__ = EXACT_FIELDS
@@ -101,12 +102,12 @@ class Link:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mediation:
-    """The mediator's decision on a proposed action, with the rule that took it and the arguments it put in place.
+    """The mediator's decision on a proposed action, with the rule that made it and the arguments of a rewrite.
 
-    If a rewrite was refused, `arguments` are the ones that were not let through. The digests, of a tool's name and arguments in
-    recorded form, are set if a rewrite or an approval was involved. `approval` and `grant` name the record of the approval
-    asked for and of the grant used, `under` the delegations under which the agent acted, outermost first. `reserved`: what
-    the ledger of resource contracts holds for the call.
+    If a rewrite was refused, `arguments` are the refused ones. The digests, of a tool's name and arguments in recorded
+    form, are set if a rewrite or an approval was involved. `approval` and `grant` name the records of the requested approval
+    and of the grant used, `under` the delegations under which the agent acted, outermost first. `reserved`: what the ledger of
+    resource contracts holds for the call.
     """
 
     __pydantic_config__ = EXACT_FIELDS
@@ -124,7 +125,7 @@ class Mediation:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FaultNote:
-    """An effect that really happened at this crossing. `effect` names its kind; `changed` says whether the reply did."""
+    """A fault effect that took place at this crossing. `effect` names its kind; `changed`: whether it changed the reply."""
 
     __pydantic_config__ = EXACT_FIELDS
     operator: str
@@ -207,7 +208,7 @@ new_record = fast_constructor(Record)
 def facts(record: Record) -> list[Any]:
     """The facts that are hashed into `head`."""
     return [
-        *_seen(record),
+        *_view_facts(record),
         record.agent,
         record.role,
         record.state,
@@ -220,17 +221,17 @@ def facts(record: Record) -> list[Any]:
 
 def view(record: Record) -> list[Any]:
     """What agents and the world got, without fault labels; hashed into `view`."""
-    return _seen(record)
+    return _view_facts(record)
 
 
 def history(record: Record) -> list[Any]:
-    """One earlier crossing as the search keys it (DESIGN decision 8): asked, executed, invoked, raw, delivered, when.
+    """The facts of an earlier crossing that are part of the search's state key (DESIGN decision 8).
 
-    Includes the projection, role and links, because contracts read them; leaves out the fault labels, which reach
-    contracts only through monitor states, and those are part of the key.
+    They include state, role and links, because contracts read them. Fault labels are left out: they reach contracts only
+    through monitor states, which are part of the key themselves.
     """
     return [
-        *_seen(record),
+        *_view_facts(record),
         record.role,
         record.state,
         [[link.src, link.rel, link.dst] for link in record.links],
@@ -240,6 +241,7 @@ def history(record: Record) -> list[Any]:
 
 
 def observed(observation: Observation) -> list[Any]:
+    """The facts of an observation for hashing."""
     found = [
         observation.value,
         None if observation.error is None else error_facts(observation.error),
@@ -259,14 +261,14 @@ def error_facts(error: ErrorFact) -> list[Any]:
 def mediation_facts(mediation: Mediation) -> list[Any]:
     """The facts of a decision for hashing; fields that later versions added are left out if they are empty."""
     found: list[Any] = [mediation.decision, mediation.rule, mediation.reason, mediation.arguments]
-    more = {name: getattr(mediation, name) for name in _MEDIATED if getattr(mediation, name)}
+    more = {name: getattr(mediation, name) for name in _LATER_MEDIATION_FIELDS if getattr(mediation, name)}
     return [*found, more] if more else found
 
 
-_MEDIATED: Final = ("asked_digest", "allowed_digest", "approval", "grant", "under", "reserved")
+_LATER_MEDIATION_FIELDS: Final = ("asked_digest", "allowed_digest", "approval", "grant", "under", "reserved")
 
 
-def _seen(record: Record) -> list[Any]:
+def _view_facts(record: Record) -> list[Any]:
     action, mediation = record.action, record.mediation
     found = [
         record.site,

@@ -1,4 +1,7 @@
-"""Run specifications: task x, configuration kappa, seed z and schedule delta. The id of a run is their digest."""
+"""Run specifications: task, configuration, seed and schedule. The id of a run is their digest.
+
+Source: the run parameters x, kappa, z and delta of the paper.
+"""
 
 from __future__ import annotations
 

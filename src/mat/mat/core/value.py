@@ -29,7 +29,7 @@ class FrozenDict(dict[str, Any]):
     __setitem__ = __delitem__ = clear = pop = popitem = setdefault = update = __ior__ = _read_only
 
     def __hash__(self) -> int:  # type: ignore[override]
-        return hash(frozenset(self.items()))  # as dict equality: 1, 1.0 and True are one; digests keep them apart
+        return hash(frozenset(self.items()))  # like dict equality: 1, 1.0 and True are equal; only digests distinguish them
 
     def __reduce__(self) -> tuple[object, ...]:
         return (FrozenDict, (dict(self),))
@@ -77,7 +77,7 @@ def _schema(*expected: type[object]) -> Any:
 
 
 class _AnyValue:
-    """Tells pydantic to read a Value as a whole."""
+    """Makes pydantic validate a Value in one piece."""
 
     @classmethod
     def __get_pydantic_core_schema__(cls, source: object, handler: object) -> Any:
@@ -99,8 +99,8 @@ _PLAIN: frozenset[type[object]] = frozenset({type(None), bool, int, float, str, 
 def snapshot(value: object, where: str = "value") -> Value:
     """Copy a value into its recorded form, or raise CodecError.
 
-    Dataclasses, pydantic models, enums, dates, Decimal, UUID, paths and sets have one; a set is sorted. Anything else
-    raises a CodecError that names `where`.
+    Dataclasses, pydantic models, enums, dates, Decimal, UUID, paths and sets have a recorded form; sets are sorted. The error
+    for any other class names `where`.
     """
     if type(value) in _PLAIN:
         return cast(Value, value)
@@ -108,7 +108,7 @@ def snapshot(value: object, where: str = "value") -> Value:
 
 
 def snapshot_arguments(arguments: Mapping[str, object], where: str) -> FrozenDict:
-    """The recorded form of a call's arguments; an error names the parameter."""
+    """The recorded form of a call's arguments; a CodecError names the parameter."""
     for name, value in arguments.items():
         if type(value) not in _PLAIN or type(name) is not str:
             break
@@ -163,7 +163,7 @@ def _as_plain(value: object, where: str, depth: int) -> tuple[Value] | None:
     """The recorded form of an instance of a known class, in a one-tuple because None is a value."""
     if isinstance(value, enum.Enum):
         return (_copy(value.value, where, depth + 1),)
-    based = as_base(value)  # subclasses, such as numpy.float64 or a text with markup
+    based = as_base(value)  # subclasses, such as numpy.float64 or a str with markup
     if based is not None:
         return (based,)
     if type(value).__module__ == "numpy" and hasattr(value, "tolist"):
@@ -249,8 +249,8 @@ T = TypeVar("T")
 def draft_of(kind: type) -> Callable[[], Any]:
     """A class for values of `kind` under construction: their fields can be set until `__class__ = kind` freezes them.
 
-    CPython allows it because the slots are the same. It is five times cheaper than the `__init__` of a frozen dataclass, which
-    goes through `object.__setattr__` for each field.
+    CPython allows the assignment because the slots are the same. A draft is five times cheaper than the `__init__` of a frozen
+    dataclass, which calls `object.__setattr__` for each field.
     """
     names = ("__init__", "__setattr__", "__delattr__")
     return type(f"{kind.__name__}Draft", (kind,), {"__slots__": (), **{name: getattr(object, name) for name in names}})

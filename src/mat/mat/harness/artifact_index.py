@@ -52,7 +52,7 @@ class Carried:
 
 
 class ArtifactIndex:
-    """All artifacts issued so far, the latest `limits.ARTEFACTS` of them in the clear. `note` reports problems."""
+    """All artifacts issued so far, the latest `limits.ARTIFACTS` of them in the clear. `note` reports problems."""
 
     __slots__ = ("_counts", "_ended", "_live", "_note")
 
@@ -88,10 +88,10 @@ class ArtifactIndex:
                 "broken-artefact", f"{name} was issued with an integrity predicate ({integrity.kind}) that it does not keep"
             )
         self._live.append(Live(fact=fact, text=text, step=step, order=number, integrity=integrity, wanted=Wanted(text)))
-        if len(self._live) > limits.ARTEFACTS:
+        if len(self._live) > limits.ARTIFACTS:
             del self._live[0]
             self._note(
-                "many-artefacts", f"more than {limits.ARTEFACTS} artefacts were issued: the oldest are not followed any more"
+                "many-artefacts", f"more than {limits.ARTIFACTS} artefacts were issued: the oldest are not followed any more"
             )
         return fact
 
@@ -218,8 +218,8 @@ def _nearest(named: list[Live], reading: TextReading) -> tuple[Live, Damage] | N
         long = len(live.text) >= SHORTEST
         if text == live.text or (holds(live.wanted, reading, exact=True) if long else live.text in _words(text)):
             return live, ""
-    if len(text) > limits.ARTEFACT_CHARS:
-        reading = TextReading(text[: limits.ARTEFACT_CHARS], header=reading.header, address=reading.address)
+    if len(text) > limits.ARTIFACT_CHARS:
+        reading = TextReading(text[: limits.ARTIFACT_CHARS], header=reading.header, address=reading.address)
     found = [(live, lesion(live.wanted, reading, sure=True)) for live in named]
     return _likest([(live, live.wanted, what) for live, what in found if what is not None], reading)
 
@@ -229,8 +229,8 @@ def _damaged(lives: list[Live], reading: TextReading, seen: list[str]) -> tuple[
 
     seen: what was cut out of the text; it is also cut out of artifacts that contain it.
     """
-    if seen or len(reading.text) > limits.ARTEFACT_CHARS:
-        text = _without(reading.text, seen)[: limits.ARTEFACT_CHARS]
+    if seen or len(reading.text) > limits.ARTIFACT_CHARS:
+        text = _without(reading.text, seen)[: limits.ARTIFACT_CHARS]
         reading = TextReading(text, header=reading.header, address=reading.address)
     if len(reading.text) < SHORTEST:
         return None
@@ -239,8 +239,8 @@ def _damaged(lives: list[Live], reading: TextReading, seen: list[str]) -> tuple[
         wanted = live.wanted
         if live.text in seen:
             continue
-        if len(live.text) > limits.ARTEFACT_CHARS or any(item in live.text for item in seen):
-            wanted = Wanted(_without(live.text, seen)[: limits.ARTEFACT_CHARS])
+        if len(live.text) > limits.ARTIFACT_CHARS or any(item in live.text for item in seen):
+            wanted = Wanted(_without(live.text, seen)[: limits.ARTIFACT_CHARS])
         what = lesion(wanted, reading) if wanted.perhaps(reading) else None
         if what is not None:
             found.append((live, wanted, what))
@@ -263,7 +263,7 @@ def _without(text: str, found: list[str]) -> str:
 
 def _came(artefact: str, text: TextReading) -> bool:
     """Whether a text of a reply contains an artifact: as it is, or after decoding."""
-    return artefact in text.text or any(artefact in item for item in text.read)
+    return artefact in text.text or any(artefact in item for item in text.decoded)
 
 
 def _reading(at: str, text: str) -> TextReading:
