@@ -28,8 +28,8 @@ _FIX: Final = "answer None, or one of Seen.operators at Seen.site (or a range th
 class Chooser:
     """Asks a Choose at each free call. `schedule` holds the given and the chosen perturbations, `seen` what it was shown.
 
-    `failed` is the first invalid answer, or what the Choose raised: it is not asked again, and the end of the run raises
-    it, even if the agent swallowed the exception.
+    `failed` is the error for the first invalid answer or exception of the Choose. The Choose is then not asked again, and the
+    end of the run raises the error, even if the agent swallowed it.
     """
 
     __slots__ = (
@@ -68,7 +68,7 @@ class Chooser:
         self._episodes = len(episodes)
 
     def about(self, opened: OpenStep, port: Port, judge: Judge, *, order: bool) -> Perturbation | None:
-        """The answer about one call, or about who goes first there; None also if there is nothing to choose."""
+        """The perturbation that the adversary chooses for a call, or for its order; None if it passes or has no choice."""
         if self.failed is not None:
             return None
         boundary = "order" if order else port.boundary
@@ -84,10 +84,10 @@ class Chooser:
             step=opened.step, kind=port.kind, boundary=boundary, name=order_name(port.boundary, name) if order else name,
             agent=opened.agent, role=opened.role, site=text, impact=port.impact, effect=port.effect, rest=self._rest,
             operators=operators, injected=tuple(self._injected), errors=self._failing[port.boundary, name],
-            open=_waiting(judge), broken=tuple(self._broken),
+            open=_open_obligations(judge), broken=tuple(self._broken),
         )  # fmt: skip
         self.seen.append(seen)
-        return self._checked(seen, here, port)
+        return self._checked_answer(seen, here, port)
 
     def operator(self, item: Perturbation) -> Operator:
         return self._catalog[item.operator]
@@ -107,26 +107,30 @@ class Chooser:
             )
         return found
 
-    def _checked(self, seen: Seen, here: Site, port: Port) -> Perturbation | None:
+    def _checked_answer(self, seen: Seen, here: Site, port: Port) -> Perturbation | None:
         try:
             answer = self._choose(seen)
         except Exception as error:
-            raise self._refused(seen, [f"the adversary raised {type(error).__name__}: {error}"]) from error
+            raise self._failure(seen, [f"the adversary raised {type(error).__name__}: {error}"]) from error
         if answer is None:
             return None
         if not isinstance(answer, Perturbation):
-            raise self._refused(seen, [f"it is a {type(answer).__name__}, not a Perturbation"])
-        problems = [*self._of_operator(answer, seen, port), *_of_site(answer.site, here), *_of_cost(answer.cost, seen.rest)]
+            raise self._failure(seen, [f"it is a {type(answer).__name__}, not a Perturbation"])
+        problems = [
+            *self._operator_problems(answer, seen, port),
+            *_site_problems(answer.site, here),
+            *_cost_problems(answer.cost, seen.rest),
+        ]
         problems += [
             f"it overlaps with {item.operator} at {item.site}" for item in self.schedule if item.site.overlaps(answer.site)
         ]
         if problems:
-            raise self._refused(seen, problems)
+            raise self._failure(seen, problems)
         self.schedule = self.schedule.add(answer)
         self._injected.append(answer.operator)
         return answer
 
-    def _of_operator(self, answer: Perturbation, seen: Seen, port: Port) -> list[str]:
+    def _operator_problems(self, answer: Perturbation, seen: Seen, port: Port) -> list[str]:
         if answer.operator not in self._catalog:
             try:
                 self._catalog[answer.operator]
@@ -141,26 +145,26 @@ class Chooser:
             return [f"{operator.id} does not act on a {port.kind}"]
         return [f"the port does not allow {operator.id} (perturb=)"]
 
-    def _refused(self, seen: Seen, problems: Sequence[str]) -> SpecError:
+    def _failure(self, seen: Seen, problems: Sequence[str]) -> SpecError:
         self.failed = SpecError(
             what=f"an adversary's answer at {seen.site}: {'; '.join(problems)}", why=_WHY, fix=_FIX, where=seen.site
         )
         return self.failed
 
 
-def _of_site(site: Site, here: Site) -> list[str]:
+def _site_problems(site: Site, here: Site) -> list[str]:
     if site.port == here.port and site.nth == here.nth and site.last >= site.nth:
         return []
     return [f"its site {site} does not begin at this call"]
 
 
-def _of_cost(cost: int, rest: int) -> list[str]:
+def _cost_problems(cost: int, rest: int) -> list[str]:
     if not isinstance(cost, int) or isinstance(cost, bool) or cost < 1:
         return [f"its cost {cost!r} is not an integer >= 1"]
     return [f"it costs {cost}, but only {rest} of the budget is left"] if cost > rest else []
 
 
-def _waiting(judge: Judge) -> int:
+def _open_obligations(judge: Judge) -> int:
     """The number of obligations that would be violations if nothing more happened; a contract that lists none counts as one."""
     count = 0
     for outcome in judge.standing(None):

@@ -96,12 +96,12 @@ class ArtifactIndex:
         return fact
 
     def issued_by(self, port: Port, reply: Any, arguments: Mapping[str, Any], *, step: int, at_ms: int) -> tuple[Issued, ...]:
-        """The artifacts of a reply, as the port's declarations say."""
+        """The artifacts that a reply issues, by the port's declarations."""
         found = []
         for declared in port.issues:
             if not applies(declared.when, arguments):
                 continue
-            for at, text, ttl_ms in self._brought(declared, reply):
+            for at, text, ttl_ms in self._found_in(declared, reply):
                 fact = self.issue(
                     declared.name, text, at=at, step=step, at_ms=at_ms, ttl_ms=ttl_ms, integrity=declared.integrity,
                     supersedes=declared.supersedes,
@@ -109,7 +109,7 @@ class ArtifactIndex:
                 found.append(fact)
         return tuple(found)
 
-    def _brought(self, declared: Issue, reply: Any) -> list[tuple[str, str, int | None]]:
+    def _found_in(self, declared: Issue, reply: Any) -> list[tuple[str, str, int | None]]:
         """The artifacts in a reply; an error in a user's function becomes a finding and does not disturb the agent."""
         try:
             found = [(at, text, None if ttl is None else round(ttl)) for at, text, ttl in declared.found(reply)]
@@ -119,11 +119,11 @@ class ArtifactIndex:
         return [(at, text, ttl) for at, text, ttl in found if isinstance(text, str) and text]
 
     def delivered(self, issued: tuple[Issued, ...], reply: Any) -> tuple[Issued, ...]:
-        """Like `issued_by`, if a fault may have changed the reply on its way to the agent."""
-        texts = [TextReading(text) for _, text in _leaves(reply, 1)]
+        """The same facts, with `delivered` computed from the reply that reached the agent, which a fault may have changed."""
+        texts = [TextReading(text) for _, text in _texts_by_path(reply, 1)]
         live = {item.fact.id: item.text for item in self._live}
         return tuple(
-            replace(fact, delivered=any(_came(live[fact.id], text) for text in texts)) if fact.id in live else fact
+            replace(fact, delivered=any(_is_in(live[fact.id], text) for text in texts)) if fact.id in live else fact
             for fact in issued
         )
 
@@ -136,12 +136,12 @@ class ArtifactIndex:
         for wanted in port.consumes:
             if applies(wanted.when, arguments):
                 declared |= self._consumed(port, wanted, arguments, used, lacking, sources)
-        for at, text in _leaves(arguments):
-            read, handle = _resolved(port, text)
+        for at, text in _texts_by_path(arguments):
+            read, handle = _without_handles(port, text)
             for live, what in self._within(_reading(at, read), taken=at in declared):
                 if not any(item.id == live.fact.id and item.at == at for item in used):
                     sources.add(live.step)
-                    used.append(self._use(live, at, read, what, handle=handle))
+                    used.append(self._use_fact(live, at, read, what, handle=handle))
         return Carried(used=tuple(used), lacking=tuple(lacking), sources=tuple(sorted(sources)))
 
     def _consumed(
@@ -160,13 +160,13 @@ class ArtifactIndex:
             if value is None or isinstance(value, bool) or (isinstance(value, str) and _BARE.fullmatch(value)):
                 continue
             looked.add(at)
-            text, handle = _resolved(port, value if isinstance(value, str) else str(value))
-            found = _nearest(named, _reading(at, text))
+            text, handle = _without_handles(port, value if isinstance(value, str) else str(value))
+            found = _match_in_place(named, _reading(at, text))
             if found is None:
                 lacking.append(Lacking(name=wanted.name, at=at, what=FOREIGN))
             else:
                 sources.add(found[0].step)
-                used.append(self._use(found[0], at, text, found[1], handle=handle))
+                used.append(self._use_fact(found[0], at, text, found[1], handle=handle))
         if not looked and wanted.required:
             lacking.append(Lacking(name=wanted.name, at=wanted.at, what=ABSENT))
         return looked
@@ -184,12 +184,12 @@ class ArtifactIndex:
         texts = sorted({text for text, _ in seen}, key=lambda text: (-len(text), text))
         if taken or any(text not in reading.text for text in texts):
             return
-        found = _damaged(self._live, reading, texts)
+        found = _damaged_match(self._live, reading, texts)
         if found is not None:
             yield found
 
-    def _use(self, live: Live, at: str, text: str, what: Damage, *, handle: bool) -> Used:
-        """The fact to record of a use. An entity tag can be in a list, so the whole text is judged."""
+    def _use_fact(self, live: Live, at: str, text: str, what: Damage, *, handle: bool) -> Used:
+        """The recorded fact of a use. For an entity tag the whole text is checked, because it may be a list of tags."""
         tags = live.integrity.kind == "etag" and _TAGS.fullmatch(text) is not None
         submitted = text if what or tags else live.text
         scheme = _SCHEME.match(submitted) if what and " " not in live.text else None
@@ -200,7 +200,7 @@ class ArtifactIndex:
         return Used(
             id=fact.id, name=fact.name, at=at, damage=what, intact=intact, handle=handle, issued_ms=fact.issued_ms,
             ttl_ms=fact.ttl_ms, superseded=live.order < self._ended.get(fact.name, 0),
-            place=_place(live.text) if handle else "",
+            place=_url_path(live.text) if handle else "",
         )  # fmt: skip
 
     def _keeps(self, integrity: Integrity, issued: str, submitted: str) -> bool:
@@ -211,23 +211,23 @@ class ArtifactIndex:
             return False
 
 
-def _nearest(named: list[Live], reading: TextReading) -> tuple[Live, Damage] | None:
-    """The artifact that a text replaces, in a place where one of these belongs; the latest first."""
+def _match_in_place(named: list[Live], reading: TextReading) -> tuple[Live, Damage] | None:
+    """The best match for a text in a place where one of these artifacts belongs, and its damage; the latest one first."""
     text = reading.text
     for live in named:
         long = len(live.text) >= SHORTEST
-        if text == live.text or (holds(live.wanted, reading, exact=True) if long else live.text in _words(text)):
+        if text == live.text or (holds(live.wanted, reading, exact=True) if long else live.text in _short_candidates(text)):
             return live, ""
     if len(text) > limits.ARTIFACT_CHARS:
         reading = TextReading(text[: limits.ARTIFACT_CHARS], header=reading.header, address=reading.address)
     found = [(live, lesion(live.wanted, reading, sure=True)) for live in named]
-    return _likest([(live, live.wanted, what) for live, what in found if what is not None], reading)
+    return _best_match([(live, live.wanted, what) for live, what in found if what is not None], reading)
 
 
-def _damaged(lives: list[Live], reading: TextReading, seen: list[str]) -> tuple[Live, Damage] | None:
-    """The artifact that a text contains damaged.
+def _damaged_match(lives: list[Live], reading: TextReading, seen: list[str]) -> tuple[Live, Damage] | None:
+    """The artifact that a text contains damaged, and the damage.
 
-    seen: what was cut out of the text; it is also cut out of artifacts that contain it.
+    seen: artifacts that the text contains whole. They are cut out of the text, and out of artifacts that contain them.
     """
     if seen or len(reading.text) > limits.ARTIFACT_CHARS:
         text = _without(reading.text, seen)[: limits.ARTIFACT_CHARS]
@@ -244,10 +244,10 @@ def _damaged(lives: list[Live], reading: TextReading, seen: list[str]) -> tuple[
         what = lesion(wanted, reading) if wanted.perhaps(reading) else None
         if what is not None:
             found.append((live, wanted, what))
-    return _likest(found, reading)
+    return _best_match(found, reading)
 
 
-def _likest(found: list[tuple[Live, Wanted, Damage]], reading: TextReading) -> tuple[Live, Damage] | None:
+def _best_match(found: list[tuple[Live, Wanted, Damage]], reading: TextReading) -> tuple[Live, Damage] | None:
     """Prefer an explained damage to an unexplained one, then the most similar artifact, then the first."""
     if not found:
         return None
@@ -261,9 +261,9 @@ def _without(text: str, found: list[str]) -> str:
     return text
 
 
-def _came(artefact: str, text: TextReading) -> bool:
+def _is_in(artifact: str, text: TextReading) -> bool:
     """Whether a text of a reply contains an artifact: as it is, or after decoding."""
-    return artefact in text.text or any(artefact in item for item in text.decoded)
+    return artifact in text.text or any(artifact in item for item in text.decoded)
 
 
 def _reading(at: str, text: str) -> TextReading:
@@ -271,14 +271,14 @@ def _reading(at: str, text: str) -> TextReading:
     return TextReading(text, header=name.startswith("headers."), address=name.rpartition(".")[2] in _ADDRESSES)
 
 
-def _words(text: str) -> list[str]:
+def _short_candidates(text: str) -> list[str]:
     """The parts of a text that can be a short artifact: between blanks, commas, semicolons and equals signs."""
     for mark in ",;=":
         text = text.replace(mark, " ")
     return [*text.split(), *(word.strip('"') for word in text.split())]
 
 
-def _resolved(port: Port, text: str) -> tuple[str, bool]:
+def _without_handles(port: Port, text: str) -> tuple[str, bool]:
     """A text as the port gets it, and whether it contained a handle."""
     if port.handles is None or PREFIX not in text:
         return text, False
@@ -287,20 +287,20 @@ def _resolved(port: Port, text: str) -> tuple[str, bool]:
     return text, False
 
 
-def _place(artefact: str) -> str:
+def _url_path(artifact: str) -> str:
     """A URL without its query: contracts select calls by route, which a handle hides."""
-    found = re.match(r"[A-Za-z][A-Za-z0-9+.\-]*://[^?#\s]*", artefact)
+    found = re.match(r"[A-Za-z][A-Za-z0-9+.\-]*://[^?#\s]*", artifact)
     return found[0] if found else ""
 
 
-def _leaves(value: Any, least: int = SHORTEST, path: str = "") -> Iterator[tuple[str, str]]:
+def _texts_by_path(value: Any, least: int = SHORTEST, path: str = "") -> Iterator[tuple[str, str]]:
     """(path, text) of all texts in a value with at least this many characters."""
     if isinstance(value, str):
         if len(value) >= least:
             yield path, value
     elif isinstance(value, Mapping):
         for key, item in value.items():
-            yield from _leaves(item, least, f"{path}.{key}" if path else str(key))
+            yield from _texts_by_path(item, least, f"{path}.{key}" if path else str(key))
     elif isinstance(value, list | tuple):
         for index, item in enumerate(value):
-            yield from _leaves(item, least, f"{path}.{index}" if path else str(index))
+            yield from _texts_by_path(item, least, f"{path}.{index}" if path else str(index))

@@ -46,8 +46,8 @@ class ArtifactTracking:
         found = self._known.issued_by(port, whole, opened.given, step=opened.step, at_ms=at_ms)
         if found:
             before = cast("tuple[Any, ...]", opened.artefacts.get("issued", ()))
-            told = self._redactor.value(FrozenList([*before, *as_facts(found)]))
-            opened.artefacts = FrozenDict({**opened.artefacts, "issued": told})
+            facts = self._redactor.value(FrozenList([*before, *as_facts(found)]))
+            opened.artefacts = FrozenDict({**opened.artefacts, "issued": facts})
 
     def arrived(self, opened: OpenStep, port: Port, reply: Any) -> None:
         """Note whether the artifacts issued at a step reached the agent as they were issued."""

@@ -11,7 +11,7 @@ from mat.monitor.judge import Judge, attribute, merged, speaks
 
 
 class Episodes:
-    """Closes the monitors of a trace at the end of each episode. `outcomes`: of the episodes that have ended."""
+    """Closes the monitors of a trace at the end of each episode. `outcomes`: the outcomes of the finished episodes."""
 
     __slots__ = ("_began", "_count", "_mediator", "_trace", "outcomes")
 
@@ -41,7 +41,7 @@ class Episodes:
         return merged(self.outcomes)
 
     def _end(self) -> None:
-        """Close the monitors, and show the mediator the violations that this adds to those of the episode's steps."""
+        """Close the monitors, and report the violations that appear only at the end of the episode to the mediator."""
         records = self._trace.sealed()
         self.outcomes.append(attribute(self._trace.judge.finish(records[-1] if records else None), records))
         if self._mediator is None:

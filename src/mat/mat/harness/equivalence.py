@@ -55,14 +55,14 @@ from mat.monitor.judge import Judge
 
 
 class Looked(Call):
-    """A call that notes whether its operator looked at anything that an equal call of the port may not have."""
+    """A call that notes whether its operator read anything that can differ between equal calls of the port."""
 
     __slots__ = ("beyond",)
 
     beyond: bool
 
 
-def _noted(name: str) -> Any:
+def _noting_property(name: str) -> Any:
     slot = vars(Call)[name]
 
     def read(self: Looked) -> Any:
@@ -75,7 +75,7 @@ def _noted(name: str) -> Any:
 _BEYOND: Final = ("site", "at_ms", "past")
 """`history` and `asked` derive from `past`. `index` is left out: the search's keys hold what is left of a range."""
 for _name in _BEYOND:
-    setattr(Looked, _name, _noted(_name))
+    setattr(Looked, _name, _noting_property(_name))
 _SLOTS: Final = tuple((item.name, vars(Call)[item.name]) for item in fields(Call))
 
 
@@ -89,7 +89,7 @@ def looked(call: Call, parameters: FrozenDict) -> Looked:
 
 
 @dataclass(slots=True, kw_only=True)
-class _Shown:
+class _PerturbedRecord:
     """A perturbed record before it is folded: the contracts' states, and the reply at other points."""
 
     exchange: _Exchange
@@ -132,16 +132,16 @@ class Equivalences:
 
     def __init__(self, *, world: World, trace: Trace, given: StateDigest | None, vary: bool) -> None:
         self._world, self._trace = world, trace
-        trace.sinks.append(self._see)
+        trace.sinks.append(self._on_judged)
         vouched = given is not None and given.complete
         self._vary = vary and vouched and given is not None and given.concolic and world.clock.virtual
         self._timeless = vouched and given is not None and not given.clock
         self._exchanges: dict[tuple[Any, ...], _Exchange] = {}
-        self._shown: dict[int, list[_Shown]] = {}
+        self._shown: dict[int, list[_PerturbedRecord]] = {}
         self._windows: list[_Window] = []
         self._cited: list[tuple[Family, list[frozenset[str]]]] = []
-        self._lent = ExitStack()
-        self._standing = False
+        self._concolic_stack = ExitStack()
+        self._has_concolic = False
 
     def forget(self) -> None:
         """Drop all other grid points: from now on calls are metered, so their costs and times matter, too."""
@@ -162,21 +162,21 @@ class Equivalences:
     ) -> tuple[Effect, Decisions]:
         """The operator's decision, and what it would have decided at the other points."""
         if reply is not None:
-            reply = Reply(plain_of(reply.value)) if self._standing else reply
-        exchange = self._of(item, operator)
+            reply = Reply(plain_of(reply.value)) if self._has_concolic else reply
+        exchange = self._exchange_of(item, operator)
         before = stream.getstate()
         mine = looked(call, item.parameters)
         effect = ask(operator, mine, reply, stream)
         exchange.local = exchange.local and not mine.beyond and stream.getstate() == before
         others: dict[int, Effect] = {}
-        outside = random.getstate()  # an operator should not draw there, and must not draw more often because of us
+        outside = random.getstate()  # an operator should not draw from it; asking it more often must not change it
         for index in exchange.family.alive:
             own = random.Random(0)
             own.setstate(before)
             theirs = looked(call, exchange.points[index])
             try:
                 others[index] = operator.decide(theirs, reply, own)
-            except Exception:  # a point at which it crashes makes another run
+            except Exception:  # if the operator crashes at a point, that point makes another run
                 continue
             if theirs.beyond or own.getstate() != before:
                 exchange.strangers.add(index)
@@ -184,7 +184,7 @@ class Equivalences:
             random.setstate(outside)
         return effect, Decisions(exchange=exchange, effect=effect, others=others)
 
-    def _of(self, item: Perturbation, operator: Operator) -> _Exchange:
+    def _exchange_of(self, item: Perturbation, operator: Operator) -> _Exchange:
         found = self._exchanges.get(item.key)
         if found is None:
             span, own = item.site.last - item.site.nth + 1, canonical(item.parameters)
@@ -219,16 +219,16 @@ class Equivalences:
             exchange.later_ms[index] = exchange.later_ms.get(index, 0) + longer
         if late:
             self._windows.append(_Window(exchange=exchange, looks=self._world.looks, points=tuple(late)))
-        shown = _Shown(exchange=exchange, label=label)
+        shown = _PerturbedRecord(exchange=exchange, label=label)
         if differing and isinstance(effect, Replace):
             effect = self._varied(effect, differing, decisions, shown)
         if family.alive:
             self._shown.setdefault(step, []).append(shown)
-            self._seen_before(shown)  # and once more where steps before this one are judged meanwhile
+            self._keep_states(shown)  # and once more where steps before this one are judged meanwhile
         return effect
 
     def _varied(
-        self, effect: Replace, differing: dict[int, dict[PathCondition, Any]], decisions: Decisions, shown: _Shown
+        self, effect: Replace, differing: dict[int, dict[PathCondition, Any]], decisions: Decisions, shown: _PerturbedRecord
     ) -> Replace:
         exchange, family = decisions.exchange, decisions.exchange.family
         columns: dict[PathCondition, list[Any]] = {}
@@ -241,9 +241,9 @@ class Equivalences:
             for index in differing:
                 family.drop(index)
             return effect
-        if not self._standing:
-            self._standing = True
-            self._lent.enter_context(understood())
+        if not self._has_concolic:
+            self._has_concolic = True
+            self._concolic_stack.enter_context(understood())
         exchange.varied.update(differing)
         shown.delivered, shown.value = value, effect.value
         for index in family.alive:
@@ -275,29 +275,29 @@ class Equivalences:
         for shown in self._shown.get(step, ()):
             if shown.delivered is value and value is not None:
                 return shown.value
-        return plain_of(value) if self._standing else value
+        return plain_of(value) if self._has_concolic else value
 
     def recorded(self, arguments: FrozenDict) -> FrozenDict:
         """Arguments that were recorded without a snapshot, with plain numbers."""
-        if not self._standing:
+        if not self._has_concolic:
             return arguments
         before = dict(arguments)
         made = plain_of(before)
         return arguments if made is before else FrozenDict(made)
 
-    def _see(self, record: Record, found: Verdict | tuple[str, ...]) -> None:
-        """The monitors have judged a record, in ask order."""
+    def _on_judged(self, record: Record, found: Verdict | tuple[str, ...]) -> None:
+        """Compare the other points of a perturbed record once the monitors have judged it. Called in ask order."""
         for shown in self._shown.pop(record.step, ()):
-            self._judged(shown, record)
+            self._drop_disagreeing(shown, record)
         for following in self._shown.get(record.step + 1, ()):
-            self._seen_before(following)
+            self._keep_states(following)
 
-    def _seen_before(self, shown: _Shown) -> None:
+    def _keep_states(self, shown: _PerturbedRecord) -> None:
         shown.judge = self._trace.judge
         shown.states = shown.judge.states()
 
-    def _judged(self, shown: _Shown, record: Record) -> None:
-        """Drop the points at which a contract would have gone on differently, and those for which that is unknown."""
+    def _drop_disagreeing(self, shown: _PerturbedRecord, record: Record) -> None:
+        """Drop the points at which a contract's result or next state differs or is unknown."""
         exchange, family = shown.exchange, shown.exchange.family
         values = _observed(shown, record)
         if shown.states is None or shown.judge is not self._trace.judge or values is None:
@@ -308,19 +308,19 @@ class Equivalences:
             for index, contract in enumerate(shown.judge.contracts)
             if index in shown.states and (contract.kinds is None or record.action.kind in contract.kinds)
         ]
-        said = [_result_text(contract, state, record) for contract, state in judging]
+        results = [_result_text(contract, state, record) for contract, state in judging]
 
         def agree(index: int) -> bool:
             other = _record_of(record, shown.label, exchange.points[index], values.get(index))
             return all(
                 mine is not None and _result_text(contract, state, other) == mine
-                for (contract, state), mine in zip(judging, said, strict=True)
+                for (contract, state), mine in zip(judging, results, strict=True)
             )
 
         family.keep(agree)
         if values and family.alive:
-            chosen = _cites(record.observation)
-            cites = [_cites(values[index]) if index in values else chosen for index in range(len(exchange.points))]
+            chosen = _citable(record.observation)
+            cites = [_citable(values[index]) if index in values else chosen for index in range(len(exchange.points))]
             if len(set(cites)) > 1:
                 self._cited.append((family, cites))
 
@@ -339,7 +339,7 @@ class Equivalences:
 
     def finish(self, *, termination: Termination, elapsed_ms: int, horizon_ms: int) -> tuple[Alike, ...]:
         """The perturbations that acted, in order, with their equivalent grid points."""
-        self._lent.close()
+        self._concolic_stack.close()
         for shown in chain.from_iterable(self._shown.values()):  # never judged
             shown.exchange.family.alive = []
         found = []
@@ -392,7 +392,7 @@ def _at(value: Any, path: PathCondition) -> Any:
     return value
 
 
-def _observed(shown: _Shown, record: Record) -> dict[int, Observation] | None:
+def _observed(shown: _PerturbedRecord, record: Record) -> dict[int, Observation] | None:
     """The observations at other points; empty if the value is the same, None if they are unknown."""
     observation = record.observation
     if not shown.others:
@@ -429,17 +429,17 @@ def _result_text(contract: Contract, state: Any, record: Record) -> str | None:
         return f"{type(error).__name__}: {error}"
     try:
         if isinstance(new, Violated):
-            return canonical(["violated", _words(new), plain(state if new.state is KEEP else new.state)])
+            return canonical(["violated", _violation_data(new), plain(state if new.state is KEEP else new.state)])
         return canonical(["state", plain(new)])
     except Exception:
         return None
 
 
-def _words(violated: Violated) -> list[Any]:
+def _violation_data(violated: Violated) -> list[Any]:
     said = [getattr(violated, item.name) for item in fields(violated) if item.name not in ("state", "more")]
-    return [plain(said), *[_words(item) for item in violated.more]]
+    return [plain(said), *[_violation_data(item) for item in violated.more]]
 
 
-def _cites(observation: Observation) -> frozenset[str]:
+def _citable(observation: Observation) -> frozenset[str]:
     """The parts of a reply that can be cited."""
     return frozenset(canonical(part) for part in parts(observation.value))

@@ -1,4 +1,7 @@
-"""Execute one run from its specification, under contracts and governance: Exec(x, kappa, z, delta)."""
+"""Execute one run from its specification, under contracts and governance.
+
+Source: Exec(x, kappa, z, delta) of the paper.
+"""
 
 from __future__ import annotations
 

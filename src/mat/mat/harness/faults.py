@@ -29,8 +29,8 @@ from mat.kernel.world import World
 class FaultLayer:
     """Applies the perturbations of the schedule, and those that an adversary chooses, to their calls.
 
-    `interleaves`: the order of concurrent calls is noted, or decided. `schedule` holds the given
-    and the chosen perturbations.
+    `interleaves`: whether the order of concurrent calls is recorded or controlled. `schedule` holds the given and the chosen
+    perturbations.
     """
 
     __slots__ = (
@@ -69,7 +69,10 @@ class FaultLayer:
         )
 
     def turns(self, opened: OpenStep, *, suspends: bool) -> int:
-        """Ask the operator of the order boundary that is bound to this call; note where others could have gone first."""
+        """How many turns other calls get before this one, by the order perturbation bound to it.
+
+        Also notes the step as contended if another call could go first.
+        """
         search, adversary, port = self._search, self._adversary, opened.port
         if (search is not None or adversary is not None) and self._world.others_can_run(suspends=suspends):
             if search is not None:
@@ -112,7 +115,7 @@ class FaultLayer:
                 Past(kind=port.kind, agent=opened.agent, arguments=arguments, value=_copy(value), at_ms=opened.at_ms)
             )
         if opened.raw is None and self._perturbation(opened) is not None:
-            # of a call that is delivered twice, the first reply is the one that counts
+            # if a call is delivered twice, its first reply counts
             opened.raw = self._form.heard(opened, value, error)
 
     def unreached(self) -> tuple[Perturbation, ...]:
@@ -120,7 +123,7 @@ class FaultLayer:
         return tuple(item for item in self.schedule if item.key not in self._reached)
 
     def close(self) -> tuple[Seen, ...]:
-        """Return what the adversary was shown; raise its first invalid answer."""
+        """The facts that the adversary was shown. Raises SpecError if one of its answers was invalid."""
         if self._adversary is None:
             return ()
         if self._adversary.failed is not None:

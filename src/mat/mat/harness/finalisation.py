@@ -41,12 +41,12 @@ def restricted(ports: Iterable[Port]) -> FrozenDict:
 
 def opaque_replies(records: Iterable[Record]) -> tuple[Finding, ...]:
     names = sorted({record.action.name for record in records if record.observation.opaque})
-    said = "have no canonical form: they can be neither compared nor taped"
-    return tuple(Finding(code="opaque-reply", message=f"replies of {name} {said}") for name in names)
+    problem = "have no canonical form: they can be neither compared nor taped"
+    return tuple(Finding(code="opaque-reply", message=f"replies of {name} {problem}") for name in names)
 
 
 def tape_entries(records: Sequence[Record], ports: Sequence[Port]) -> tuple[TapeEntry, ...]:
-    """The replies of the ports, to be served again. ports: those of the records; the harness's last record may have none."""
+    """The ports' replies as tape entries. ports: one per record; the last record, which the harness writes, may have none."""
     found = []
     for record, port in zip(records, ports, strict=False):
         if port.boundary and (record.invoked or record.taped):

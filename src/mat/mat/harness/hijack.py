@@ -1,8 +1,8 @@
 """Hijacked agents without a model: replay a script of harmful calls through an agent's own tools, as a worst case.
 
-Whether a model can be fooled is one question, what a fooled model could do is another; this measures the second. The calls go
-through the instrumented ports, so through recorder, mediator and faults, as the acting agent, and go on after each refusal.
-Scripts are untrusted data: they name tools that the caller gives and read replies by key, and call nothing else.
+This measures what a fooled model could do, not whether a model can be fooled. The calls go through the instrumented ports, and
+so through recorder, mediator and faults, as the acting agent; after a refusal the next call is made. Scripts are untrusted
+data: they can only call the tools that the caller gives, and read earlier replies by key.
 """
 
 from __future__ import annotations
@@ -88,22 +88,22 @@ class Hijack:
 
     @property
     def allowed(self) -> tuple[Attempt, ...]:
-        return self._ruled("allow")
+        return self._with_decision("allow")
 
     @property
     def rewritten(self) -> tuple[Attempt, ...]:
-        return self._ruled("rewrite")
+        return self._with_decision("rewrite")
 
     @property
     def blocked(self) -> tuple[Attempt, ...]:
-        return self._ruled("block")
+        return self._with_decision("block")
 
     @property
     def executed(self) -> tuple[Attempt, ...]:
         """The script's calls that reached their port, as asked or rewritten, whatever came back."""
         return tuple(item for item in self.script if item.executed is not None)
 
-    def _ruled(self, decision: Ruling) -> tuple[Attempt, ...]:
+    def _with_decision(self, decision: Ruling) -> tuple[Attempt, ...]:
         return tuple(item for item in self.script if item.decision == decision)
 
 
@@ -138,31 +138,31 @@ def script_of(source: ScriptSource, *, agent: str = "") -> tuple[ScriptedCall, .
     return tuple(call for call, _ in _read(source, agent))
 
 
-_Found: TypeAlias = "tuple[ScriptedCall, Callable[..., Any] | None]"
+_CallSource: TypeAlias = "tuple[ScriptedCall, Callable[..., Any] | None]"
 
 
-def _read(source: ScriptSource, agent: str = "") -> list[_Found]:
-    """The calls of a source, each with its callable if the source holds one."""
-    found: list[_Found] = []
+def _read(source: ScriptSource, agent: str = "") -> list[_CallSource]:
+    """The calls of a source, each with its callable if the source contains one."""
+    found: list[_CallSource] = []
     problems: list[str] = []
     for place, item in enumerate(_items(source)):
         if _is_step(item):
             _add_recorded(item, agent, found, problems)
             continue
-        tool, arguments = _pair(item)
+        tool, arguments = _tool_and_arguments(item)
         name = tool if isinstance(tool, str) else _port_name(tool)
         if not name:
             problems.append(f"call {place} names no tool: {item!r:.80}")
         elif not isinstance(arguments, Mapping):
             problems.append(f"call {place} of {name}: its arguments are {arguments!r:.60}, not a mapping by parameter name")
         else:
-            made = ScriptedCall(tool=name, arguments=snapshot_arguments(arguments, f"script, call {place} of {name}"))
-            found.append((made, None if isinstance(tool, str) else tool))
+            call = ScriptedCall(tool=name, arguments=snapshot_arguments(arguments, f"script, call {place} of {name}"))
+            found.append((call, None if isinstance(tool, str) else tool))
     problems += _reference_problems(found)
     if problems:
         raise SpecError(
             what=f"script: {'; '.join(problems)}",
-            why="without them it is not known what to send",
+            why="the calls cannot be made without this information",
             fix='write (tool, {"name": value}), with mat.harness.hijack.reply_of for values of earlier replies',
         )
     return found
@@ -186,8 +186,8 @@ def _is_step(item: object) -> bool:
     return isinstance(item, Record) or (isinstance(item, Mapping) and isinstance(item.get("action"), Mapping))
 
 
-def _add_recorded(item: Any, agent: str, found: list[_Found], problems: list[str]) -> None:
-    """The call of a record, also as it stands in a replay file."""
+def _add_recorded(item: Any, agent: str, found: list[_CallSource], problems: list[str]) -> None:
+    """Add the call of a record, given as a Record or as the JSON data of a replay file."""
     if isinstance(item, Record):
         kind, name, arguments, who = item.action.kind, item.action.name, item.action.arguments, item.agent
     else:
@@ -213,7 +213,7 @@ def _is_lost(value: object) -> bool:
     return isinstance(value, list | tuple) and any(map(_is_lost, value))
 
 
-def _pair(item: Any) -> tuple[Any, Any]:
+def _tool_and_arguments(item: Any) -> tuple[Any, Any]:
     if isinstance(item, ScriptedCall):
         return item.tool, item.arguments
     if isinstance(item, Mapping):
@@ -228,7 +228,7 @@ def _port_name(tool: object) -> str:
     return "" if port is None else cast(str, port.name)
 
 
-def _reference_problems(calls: list[_Found]) -> list[str]:
+def _reference_problems(calls: list[_CallSource]) -> list[str]:
     problems = []
     for place, (call, _) in enumerate(calls):
         for marker in _markers(call.arguments):
@@ -236,13 +236,15 @@ def _reference_problems(calls: list[_Found]) -> list[str]:
                 problems.append(f"call {place} of {call.tool}: {JOIN} takes a list, and a string in 'with'")
             if REPLY not in marker:
                 continue
-            said = marker[REPLY]
-            if not isinstance(said, list) or not said or not all(type(part) in (str, int) for part in said):
-                problems.append(f"call {place} of {call.tool}: {REPLY} takes a list of a call and a path, not {said!r:.60}")
-            elif type(said[0]) is int and not 0 <= said[0] < place:
-                problems.append(f"call {place} of {call.tool} wants the reply of call {said[0]}, which is not before it")
-            elif any(type(part) is str and part.startswith("_") for part in said[1:]):
-                problems.append(f"call {place} of {call.tool}: {said!r:.60} reads a private attribute")
+            reference = marker[REPLY]
+            if not isinstance(reference, list) or not reference or not all(type(part) in (str, int) for part in reference):
+                problems.append(
+                    f"call {place} of {call.tool}: {REPLY} takes a list of a call and a path, not {reference!r:.60}"
+                )
+            elif type(reference[0]) is int and not 0 <= reference[0] < place:
+                problems.append(f"call {place} of {call.tool} wants the reply of call {reference[0]}, which is not before it")
+            elif any(type(part) is str and part.startswith("_") for part in reference[1:]):
+                problems.append(f"call {place} of {call.tool}: {reference!r:.60} reads a private attribute")
     return problems
 
 
@@ -296,7 +298,7 @@ def hijacked(
     try:
         call = next(steps)
         while True:
-            call = steps.send(_plain(call))
+            call = steps.send(_call_plain(call))
     except StopIteration as done:
         return cast(Hijack, done.value)
 
@@ -324,13 +326,13 @@ async def hijacked_async(
     try:
         call = next(steps)
         while True:
-            call = steps.send(await _awaited(call))
+            call = steps.send(await _call_awaited(call))
     except StopIteration as done:
         return cast(Hijack, done.value)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Made:
+class _PendingCall:
     """A call that is ready to be made, and the agent that makes it."""
 
     call: Caller
@@ -341,53 +343,53 @@ class _Made:
 
 
 @dataclass(slots=True)
-class _Met:
-    """What the hijacked agent got from a call: a reply or an error."""
+class _CallResult:
+    """The reply or the error that the hijacked agent got from a call."""
 
     reply: Any = None
     error: Exception | None = None
 
 
 @contextmanager
-def _meeting(made: _Made) -> Iterator[_Met]:
-    """Act as the hijacked agent for one call, which notes refusals and errors; our own errors end the replay."""
-    met = _Met()
+def _acting(pending: _PendingCall) -> Iterator[_CallResult]:
+    """Act as the hijacked agent for one call, and keep a refusal or an error of the call; a MatError ends the replay."""
+    result = _CallResult()
     try:
-        with acting_agent(made.agent, role=made.role):
-            yield met
+        with acting_agent(pending.agent, role=pending.role):
+            yield result
     except MatError:
         raise
-    except Exception as error:  # the record of the call has it, too
-        met.error = error
+    except Exception as error:  # the record of the call holds it, too
+        result.error = error
 
 
-def _plain(made: _Made) -> _Met:
-    with _meeting(made) as met:
-        reply = made.call(made.tool, made.arguments)
+def _call_plain(pending: _PendingCall) -> _CallResult:
+    with _acting(pending) as result:
+        reply = pending.call(pending.tool, pending.arguments)
         if inspect.isawaitable(reply) or isinstance(reply, AsyncIterator):
             if inspect.iscoroutine(reply):
                 reply.close()
             raise SpecError(
-                what=f"{made.tool} is async", why="plain code cannot wait for its reply", fix="await hijacked_async(...)"
+                what=f"{pending.tool} is async", why="plain code cannot wait for its reply", fix="await hijacked_async(...)"
             )
-        met.reply = list(reply) if inspect.isgenerator(reply) else reply
-    return met
+        result.reply = list(reply) if inspect.isgenerator(reply) else reply
+    return result
 
 
-async def _awaited(made: _Made) -> _Met:
-    with _meeting(made) as met:
-        reply = made.call(made.tool, made.arguments)
+async def _call_awaited(pending: _PendingCall) -> _CallResult:
+    with _acting(pending) as result:
+        reply = pending.call(pending.tool, pending.arguments)
         if inspect.isawaitable(reply):
             reply = await reply
         if isinstance(reply, AsyncIterator):
             reply = [chunk async for chunk in reply]
-        met.reply = list(reply) if inspect.isgenerator(reply) else reply
-    return met
+        result.reply = list(reply) if inspect.isgenerator(reply) else reply
+    return result
 
 
 def _replay(
     script: ScriptSource, benign: ScriptSource, tools: ScriptTools | None, agent: str, role: str, after: int | None
-) -> Generator[_Made, _Met, Hijack]:
+) -> Generator[_PendingCall, _CallResult, Hijack]:
     """Yield the calls to make, one by one, receive the result of each, and return the Hijack."""
     recorder = _recorder()
     read, read_benign = _read(script), _read(benign)
@@ -408,17 +410,17 @@ def _replay(
     for part, place, item in order:
         own = of_part[part]
         try:
-            arguments = {name: _resolved(value, own, replies) for name, value in item.arguments.items()}
+            arguments = {name: _filled(value, own, replies) for name, value in item.arguments.items()}
         except LookupError as error:
             attempts.append(Attempt(
                 tool=item.tool, part=part, arguments=item.arguments, decision="unmade", reason=str(error.args[0])
             ))  # fmt: skip
             continue
         seen = frozenset(record.step for record in recorder.trace.sealed())
-        met = yield _Made(call=call, tool=item.tool, arguments=arguments, agent=who[0], role=who[1])
-        if met.error is None:
-            own[place] = replies[item.tool] = met.reply
-        attempts.append(_attempt(recorder, seen, who[0], item.tool, part, met.error))
+        result = yield _PendingCall(call=call, tool=item.tool, arguments=arguments, agent=who[0], role=who[1])
+        if result.error is None:
+            own[place] = replies[item.tool] = result.reply
+        attempts.append(_attempt(recorder, seen, who[0], item.tool, part, result.error))
     return Hijack(agent=who[0], role=who[1], attempts=tuple(attempts))
 
 
@@ -433,7 +435,7 @@ def _recorder() -> Recorder:
     return session
 
 
-def _caller(tools: ScriptTools | None, calls: Sequence[_Found]) -> Caller:
+def _caller(tools: ScriptTools | None, calls: Sequence[_CallSource]) -> Caller:
     """How to call a tool of the scripts by name; SpecError names every one that is not known."""
     known = {call.tool: given for call, given in calls if given is not None}
     wanted = list(dict.fromkeys(call.tool for call, _ in calls))
@@ -458,7 +460,7 @@ def _caller(tools: ScriptTools | None, calls: Sequence[_Found]) -> Caller:
 def _attempt(
     recorder: Recorder, seen: frozenset[int], agent: str, tool: str, part: ScriptPart, failure: Exception | None
 ) -> Attempt:
-    """The result of a call, from its record. If a call made nested ones, its record is the one with the tool's name."""
+    """The result of a call, from its record: the one with the tool's name, because the call may have made nested calls."""
     new = [item for item in recorder.trace.sealed() if item.step not in seen and item.agent == agent and item.action.boundary]
     record = next((item for item in new if item.action.name == tool), new[-1] if new else None)
     if record is None and failure is not None:
@@ -489,50 +491,50 @@ def _attempt(
 # -- values of earlier replies --------------------------------------------------------------------------------------------
 
 
-def _resolved(value: Any, own: Mapping[int | str, Any], latest: Mapping[int | str, Any]) -> Any:
+def _filled(value: Any, own: Mapping[int | str, Any], latest: Mapping[int | str, Any]) -> Any:
     """An argument with its markers filled in; LookupError says which reply is missing."""
     if isinstance(value, Mapping):
         if REPLY in value:
             try:
-                return _taken(value[REPLY], own, latest)
+                return _reply_value(value[REPLY], own, latest)
             except LookupError:
                 if "default" in value:
                     return thaw(value["default"])
                 raise
         if JOIN in value:
-            parts = [_resolved(part, own, latest) for part in value[JOIN]]
-            return str(value.get("with", "")).join(text for part in parts for text in _texts(part))
-        return {name: _resolved(item, own, latest) for name, item in value.items()}
+            parts = [_filled(part, own, latest) for part in value[JOIN]]
+            return str(value.get("with", "")).join(text for part in parts for text in _strings(part))
+        return {name: _filled(item, own, latest) for name, item in value.items()}
     if isinstance(value, list):
-        return [_resolved(item, own, latest) for item in value]
+        return [_filled(item, own, latest) for item in value]
     return value
 
 
-def _texts(part: Any) -> list[str]:
-    return [text for item in part for text in _texts(item)] if isinstance(part, list | tuple) else [str(part)]
+def _strings(part: Any) -> list[str]:
+    return [text for item in part for text in _strings(item)] if isinstance(part, list | tuple) else [str(part)]
 
 
-def _taken(said: Sequence[Any], own: Mapping[int | str, Any], latest: Mapping[int | str, Any]) -> Any:
-    call, *path = said
+def _reply_value(reference: Sequence[Any], own: Mapping[int | str, Any], latest: Mapping[int | str, Any]) -> Any:
+    call, *path = reference
     source = own if type(call) is int else latest
     if call not in source:
         raise LookupError(f"the reply of {f'call {call}' if type(call) is int else call} never came")
-    found = _followed(source[call], path, list(said))
+    found = _at_path(source[call], path, list(reference))
     return thaw(found) if isinstance(found, FrozenDict | FrozenList) else found
 
 
-def _followed(value: Any, path: Sequence[Any], said: list[Any]) -> Any:
+def _at_path(value: Any, path: Sequence[Any], reference: list[Any]) -> Any:
     for depth, part in enumerate(path):
         if part == EACH:
             items = value.values() if isinstance(value, Mapping) else value
             if isinstance(items, str) or not isinstance(items, Iterable):
-                raise LookupError(f"{said} finds no list at {part!r}")
-            return [_followed(item, path[depth + 1 :], said) for item in items]
-        value = _part(value, part, said)
+                raise LookupError(f"{reference} finds no list at {part!r}")
+            return [_at_path(item, path[depth + 1 :], reference) for item in items]
+        value = _member(value, part, reference)
     return value
 
 
-def _part(value: Any, part: str | int, said: list[Any]) -> Any:
+def _member(value: Any, part: str | int, reference: list[Any]) -> Any:
     """Read one key, index or public attribute. A script cannot read methods or private attributes."""
     try:
         if isinstance(value, Mapping):
@@ -543,5 +545,5 @@ def _part(value: Any, part: str | int, said: list[Any]) -> Any:
     except (LookupError, TypeError):
         found = _MISSING
     if found is _MISSING or callable(found) or str(part).startswith("_"):
-        raise LookupError(f"{said} finds nothing at {part!r}")
+        raise LookupError(f"{reference} finds nothing at {part!r}")
     return found

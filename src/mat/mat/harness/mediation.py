@@ -23,11 +23,11 @@ class MediationLayer:
         self.mediator, self._trace, self._form = mediator, trace, form
 
     def mediate(self, opened: OpenStep) -> MediationOutcome | None:
-        """The decision on a step; None if nothing objects and there is nothing to note."""
+        """The decision on a step; None if it is allowed and there is nothing to record."""
         decided = self.mediator.mediate(opened.proposed(), self._trace)
         if decided is None or (type(decided) is Mediation and decided.arguments is None):
             return decided
-        return _live(opened, decided)
+        return _on_real_arguments(opened, decided)
 
     def confirm(self, opened: OpenStep) -> Mediation | None:
         """Check an approved step again before it runs; None if the approval still holds."""
@@ -39,23 +39,23 @@ class MediationLayer:
         return None if refused is None else replace(refused, arguments=opened.mediation.arguments)
 
 
-def _live(opened: OpenStep, decided: MediationOutcome) -> MediationOutcome:
+def _on_real_arguments(opened: OpenStep, decided: MediationOutcome) -> MediationOutcome:
     """Convert a decision on the recorded form to one on the real arguments."""
     if isinstance(decided, Mediation):
-        return _unsealed(opened, decided)
+        return _with_real_arguments(opened, decided)
     if isinstance(decided, StandIn):
-        return replace(decided, mediation=_unsealed(opened, decided.mediation))
+        return replace(decided, mediation=_with_real_arguments(opened, decided.mediation))
     settle = decided.settle
 
-    def settled(answer: Any, artefact: str) -> Settled:
-        found = settle(answer, artefact)
-        return replace(found, decision=_live(opened, found.decision))
+    def settled(answer: Any, artifact: str) -> Settled:
+        found = settle(answer, artifact)
+        return replace(found, decision=_on_real_arguments(opened, found.decision))
 
     return replace(decided, settle=settled)
 
 
-def _unsealed(opened: OpenStep, mediation: Mediation) -> Mediation:
-    """A rewrite works on the recorded form; for parameters that it left alone, the port gets the real values."""
+def _with_real_arguments(opened: OpenStep, mediation: Mediation) -> Mediation:
+    """A rewrite changes the recorded form; parameters that it leaves unchanged get their real values back."""
     if mediation.arguments is None or opened.arguments is opened.asked:
         return mediation
     sealed = opened.arguments

@@ -40,10 +40,10 @@ def _no_step() -> None:
 
 
 class Metering:
-    """The ledger of a run and the contracts that governance gives to agents. `active`: some agent may work under one.
+    """The ledger of a run, and the contracts that governance gives to agents. `active`: some agent may work under one.
 
-    `write` takes records of what the ledger tells; `take_step` raises where the horizon allows no further step. Both belong to
-    the recorder, which has this: `close` lets go of them, so that a finished run is freed at once.
+    `write` records ledger entries; `take_step` raises if the horizon allows no further step. Both are methods of the
+    recorder, which owns this object; `close` drops the references, so that a finished run is freed at once.
     """
 
     __slots__ = (
@@ -93,7 +93,7 @@ class Metering:
                 self.write_entries()
 
     def standing(self, agent: str) -> Work | None:
-        """The contract that governance gives to an agent, which begins on first use; None without one."""
+        """The contract that governance gives to an agent, activated on first use; None if there is none."""
         name = agent if agent in self._contracts else "*"
         if name not in self._contracts:
             return None
@@ -108,7 +108,7 @@ class Metering:
         return work
 
     def begin(self, port: Port) -> None:
-        """Begin the contracts of a step before it is asked, so that they precede it in the trace."""
+        """Activate the contracts of a step before it is asked, so that their records precede it in the trace."""
         if self._contracts and port.kind in PER_PORT:
             with suppress(BudgetSpent):
                 self.standing(acting.get()[0])
@@ -149,7 +149,7 @@ class Metering:
         work = self._metered.pop(opened.step, None)
         if work is None or self.ledger is None:
             return observation
-        blocked = opened.mediation is not None and opened.mediation.decision == "block"  # after all: what was approved changed
+        blocked = opened.mediation is not None and opened.mediation.decision == "block"  # the approved call had changed
         actual = {} if blocked else work.consumption(
             opened.action.kind, opened.action.name, invoked=opened.invoked, elapsed_ms=self.elapsed_ms - opened.at_ms,
             usage=observation.usage, needs=self.ledger.holds[str(opened.step)].needs,
@@ -158,10 +158,10 @@ class Metering:
         return new_observation(seen.value, seen.error, seen.cancelled, seen.chunks, seen.opaque, seen.usage, facts)
 
     def write_entries(self) -> None:
-        """Records of what the ledger tells: facts about the run, and no steps of anybody. The horizon lets them pass."""
-        for told in () if self.ledger is None else self.ledger.told():
-            facts = self._redactor.mapping(snapshot_arguments(told.facts, f"contract {told.event}"))
-            self._write("contract", told.event, told.agent, facts)
+        """Record the ledger's new entries. They are facts about the run and no agent's steps, so the horizon ignores them."""
+        for entry in () if self.ledger is None else self.ledger.told():
+            facts = self._redactor.mapping(snapshot_arguments(entry.facts, f"contract {entry.event}"))
+            self._write("contract", entry.event, entry.agent, facts)
 
     def close(self) -> None:
         """End the run: contracts that require no output are fulfilled."""

@@ -23,12 +23,12 @@ new_draft: Final = draft_of(Record)
 
 
 class OpenStep:
-    """A step that was asked and is not sealed; the layers note on it what they do.
+    """A step that was asked and is not sealed; each layer notes on it what it does.
 
-    `record` is its record in the making, with what was settled when it was asked; the seal adds what is noted here. `asked`
-    holds the arguments as they came, `action.arguments` their recorded form. `mediation` and `executed` hold unredacted
-    arguments, `raw` is what the port said, `passed` the chunks of a stream that the agent has got. `error_kind` names the kind
-    of error that a layer raises here.
+    `record` is the record under construction, with the facts known at the ask; sealing adds the other fields. `asked` holds the
+    arguments as the agent passed them, `action.arguments` their recorded form. `mediation` and `executed` hold unredacted
+    arguments, `raw` is the port's reply, `passed` the chunks of a stream that the agent has got. `error_kind` is the kind of
+    error that a layer raises here.
     """
 
     __slots__ = (
@@ -81,7 +81,7 @@ class OpenStep:
 
     @property
     def given(self) -> FrozenDict:
-        """The arguments that the port would get now: those asked, or those that governance replaced them with."""
+        """The arguments that the port would get now: the asked ones, or their replacement by governance or a fault."""
         return self.asked if self.executed is None else self.executed
 
     @property
@@ -97,7 +97,7 @@ class OpenStep:
         return "yes" if self.raw is not None and self.raw.error is None else "unknown"
 
     def proposed(self) -> Record:
-        """The proposed record, for peeks: asked, nothing observed, effect unknown."""
+        """The proposed record, to be judged before the call: without an observation, effect unknown."""
         asked = self.record
         return new_record(
             asked.step, asked.at_ms, asked.at_ms, asked.asked_seq, asked.asked_seq, asked.agent, asked.role, asked.state,

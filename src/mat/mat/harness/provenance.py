@@ -58,7 +58,7 @@ class Provenance:
         return tuple(Link(src=f"step#{source}", rel="derived_from", dst=f"step#{step}") for source in sorted(found))
 
     def remember(self, value: Value, step: int) -> None:
-        """Texts of a reply, so that arguments made of them link back."""
+        """Remember the texts of a reply, so that later arguments with such a text link back to its step."""
         origins = self.origins
         if type(value) is FrozenDict and len(value) <= ORIGIN_TEXTS:
             for item in value.values():
@@ -75,7 +75,7 @@ class Provenance:
             origins[value] = step
 
     def source(self, thing: object) -> str:
-        """The artifact a result, passage or row came from: the latest step that delivered it, whole or as a part."""
+        """The latest step that delivered a result, passage or row, whole or as a part, as `step#n`; "" if it is unknown."""
         self._index()
         if isinstance(thing, str) and thing.startswith(("step#", "claim#", "passage:", "memory:")):
             return thing
@@ -88,7 +88,7 @@ class Provenance:
         return self._sources.get(wanted, "")
 
     def _index(self) -> None:
-        """The parts of all replies that have come since; of steps in flight, later."""
+        """Index the parts of all new replies; steps that are still open are indexed later."""
         records = self._trace.records
         steps = [*self._waiting, *range(self._indexed, len(records))]
         self._indexed, self._waiting = len(records), []
@@ -102,7 +102,7 @@ class Provenance:
 
 
 def parts(value: Value, depth: int = 3) -> Iterator[Value]:
-    """A reply and the parts of it that somebody may cite, down to rows in a table in a reply."""
+    """A reply and the parts of it that a claim can cite, down to the rows of a table in the reply."""
     kind = type(value)
     if kind is str:
         if len(value) >= ORIGIN_CHARS:  # type: ignore[arg-type]

@@ -17,7 +17,7 @@ from mat.harness.reply import retry_after_ms
 
 
 class RecordedForm:
-    """Makes the recorded form of values in a run. `redactor`: what it cuts out."""
+    """Makes the recorded form of values in a run. `redactor` removes secrets from it."""
 
     __slots__ = ("redactor",)
 
@@ -30,7 +30,7 @@ class RecordedForm:
         return FrozenDict({field: self.redactor.apply(port.policy(field), item) for field, item in arguments.items()})
 
     def executed(self, opened: OpenStep, arguments: FrozenDict) -> FrozenDict:
-        """Arguments that replaced those asked; unchanged fields keep their recorded form."""
+        """The recorded form of arguments that replaced the asked ones; unchanged fields keep the form they have."""
         asked, sealed = opened.asked, opened.arguments
         same = {
             field for field, item in arguments.items() if field in asked and (item is asked[field] or item is sealed[field])
@@ -54,7 +54,7 @@ class RecordedForm:
             return None, False
         try:
             sealed = snapshot(value, f"reply of {port.name}")
-        except Exception:  # without a canonical form, or a property of the user's raised: the reply is opaque, not lost
+        except Exception:  # no canonical form, or a property of the user's class raised: the reply is opaque, not lost
             return f"{type(value).__module__}.{type(value).__qualname__}", True
         policy = port.policy("reply")
         return (self.redactor.value(sealed) if policy == "keep" else self.redactor.apply(policy, sealed)), False
@@ -73,11 +73,11 @@ class RecordedForm:
         return Observation(value=sealed, opaque=opaque)
 
     def cut_damaged(self, effect: Effect, source: Any) -> None:
-        """A damaged secret is still a secret: cut out texts that a fault derived from one with a secret (L16)."""
+        """A damaged secret is still a secret: declare texts that a fault derived from a text with a secret as secrets (L16)."""
         made = effect.arguments if isinstance(effect, Rewrite) else effect.value if isinstance(effect, Replace) else None
         if made is None or not self.redactor.knows_secrets:
             return
-        with suppress(Exception):  # without a recorded form the reply is opaque, and in no artifact
+        with suppress(Exception):  # a reply without a recorded form is opaque, so it is not written anywhere
             before, after = set(texts(snapshot(source, "reply"))), texts(snapshot(made, "reply"))
             held = [text for text in sorted(before.difference(after)) if self.redactor.text(text) != text]
             for text in after:

@@ -59,7 +59,7 @@ from mat.resources.contract import ResourceContract
 
 
 class Recorder:
-    """Records one run. Records are kept in ask order; `closed` when the run is over.
+    """Records one run, in ask order. `closed`: whether the run is over.
 
     `mediation`, `faults` and `tape` are None without governance, faults and a tape.
     """
@@ -129,13 +129,13 @@ class Recorder:
     # -- the two phases ---------------------------------------------------------------------------------------------
 
     def ask(self, port: Port, arguments: dict[str, Any]) -> OpenStep:
-        """Phase one: number, site, snapshot. Raises RunStopped at the horizon, CodecError for a value without recorded form."""
+        """Phase one: number, site, snapshot. RunStopped at the horizon, CodecError for a value without a recorded form."""
         if self.metering.active:
             self.metering.begin(port)
         clean = self._redactor.clean(arguments)
         if type(arguments) is not FrozenDict:
             arguments = FrozenDict(arguments) if clean else snapshot_arguments(arguments, f"call of {port.name}")
-        self._lock.acquire()  # at half the price of a with statement, twice in every step
+        self._lock.acquire()  # half the cost of a with statement, and twice in every step
         try:
             time = self._time
             if time.clock.at_ns != time.seen_ns:
@@ -153,15 +153,15 @@ class Recorder:
             counter.nth = nth = counter.nth + 1
             sealed, links = arguments, NO_LINKS
             if not (clean and slot.plain):
-                sealed, links = self._slowly(port, arguments, step)
+                sealed, links = self._sealed_with_links(port, arguments, step)
             elif origins := self._origins:
                 for item in arguments.values():
                     if item in origins:
                         links = self._provenance.derived(arguments, step)
                         break
-            artefacts = EMPTY
+            artifacts = EMPTY
             if self._artifacts is not None:
-                artefacts, links = self._artifacts.carried(port, arguments, step, links)
+                artifacts, links = self._artifacts.carried(port, arguments, step, links)
             draft = new_draft()
             draft.step, draft.at_ms, draft.asked_seq = step, time.at_ms, self._seq
             draft.agent, draft.role, draft.state = agent, role, self._state
@@ -169,7 +169,7 @@ class Recorder:
             draft.action = new_action(port.kind, counter.name, sealed, port.effect, port.impact, port.boundary)
             opened = OpenStep()
             opened.record, opened.port, opened.asked = draft, port, arguments
-            opened.links, opened.artefacts = links, artefacts
+            opened.links, opened.artefacts = links, artifacts
             opened.mediation = opened.executed = opened.raw = opened.passed = None
             opened.invoked, opened.faults, opened.taped, opened.error_kind = 0, (), False, ""
             self._seq += 1
@@ -196,15 +196,15 @@ class Recorder:
             self._track()
         return self._sites.slot(agent, port)
 
-    def _slowly(self, port: Port, arguments: FrozenDict, step: int) -> tuple[FrozenDict, tuple[Link, ...]]:
-        """The recorded form of arguments and their links, if they are nested or long, or the port has its own policy."""
+    def _sealed_with_links(self, port: Port, arguments: FrozenDict, step: int) -> tuple[FrozenDict, tuple[Link, ...]]:
+        """The recorded form of arguments and their links: the slow path, for nested or long ones and ports with a policy."""
         if self._search is not None:
             arguments = self._search.plain_arguments(arguments)
         sealed = self._form.arguments(port, arguments)
         return sealed, self._provenance.links(port, arguments, sealed, step)
 
     def heard(self, opened: OpenStep, value: Any, error: BaseException | None) -> None:
-        """Take the reply of the port, or of the tape; faults act on it afterwards."""
+        """Take the reply of the port or of the tape, before faults act on it."""
         if error is None and opened.port.issues:
             with self._lock:
                 self._track().issued(opened, opened.port, value, at_ms=self._time.now_ms())
@@ -233,7 +233,7 @@ class Recorder:
                 return
             effected: Effected = "yes" if opened.invoked or opened.taped or not port.boundary else "no"
             self._seal(opened, new_observation(sealed, None, False, chunks, opaque, usage, EMPTY), effected)
-            if flat:  # what `remember` would do, without asking again what kind of value this is
+            if flat:  # like `Provenance.remember`, without checking the type of the value again
                 origins, step = self._origins, opened.record.step
                 for item in value.values():
                     if type(item) is str and len(item) >= ORIGIN_CHARS:
@@ -244,11 +244,11 @@ class Recorder:
             self._lock.release()
 
     def seal_error(self, opened: OpenStep, error: BaseException) -> None:
-        """Phase two, with an error, a cancellation or a stop: nothing leaves a crossing without a record (L10)."""
+        """Phase two, with an error, a cancellation or a stop: every crossing that is left has a record (L10)."""
         import asyncio
 
         cancelled = isinstance(error, asyncio.CancelledError | GeneratorExit | KeyboardInterrupt | RunStopped)
-        passed = opened.passed  # of a stream, what the agent had got when it ended
+        passed = opened.passed  # the chunks of a stream that the agent got before it ended
         value, opaque = (None, False) if passed is None else self._form.reply(opened.port, passed)
         chunks = None if passed is None else len(passed)
         if self._artifacts is not None:
@@ -259,7 +259,7 @@ class Recorder:
                 self._seal(opened, new_observation(value, fact, cancelled, chunks, opaque, EMPTY, EMPTY), opened.effected)
 
     def _seal(self, opened: OpenStep, observation: Observation, effected: Effected) -> None:
-        """Make the record of an open step, and fold it once all asked before it are sealed."""
+        """Make the record of an open step, and fold it once all steps asked before it are sealed."""
         faults, time = self.faults, self._time
         executed, mediation, raw = opened.executed, opened.mediation, opened.raw
         if self.metering.active:
@@ -286,19 +286,19 @@ class Recorder:
         record, step, trace = opened.record, draft.step, self.trace
         self._records[step] = record
         self._seq += 1
-        if step == len(trace.verdicts):  # nearly always the last one asked: judged without a loop
+        if step == len(trace.verdicts):  # nearly always the last step asked: judge it without a loop
             found = trace.judge.fold(record)
             trace.verdicts.append(found)
             if trace.sinks:
-                for tell in trace.sinks:
-                    tell(record, found)
+                for sink in trace.sinks:
+                    sink(record, found)
             if step + 1 < len(self._records):
                 self._fold()
         if self.metering.active:
             self.metering.write_entries()
 
     def _fold(self) -> None:
-        """Judge the records that have none before them unsealed, and tell the sinks."""
+        """Judge the records up to the first unsealed step, and pass them to the sinks."""
         trace, records = self.trace, self._records
         verdicts, sinks = trace.verdicts, trace.sinks
         while len(verdicts) < len(records):
@@ -307,11 +307,11 @@ class Recorder:
                 return
             found = trace.judge.fold(record)
             verdicts.append(found)
-            for tell in sinks:
-                tell(record, found)
+            for sink in sinks:
+                sink(record, found)
 
     def write(self, kind: ActionKind, name: str, agent: str, arguments: FrozenDict) -> None:
-        """Write a record that is sealed from the start and is not an agent's step, so the horizon does not stop it."""
+        """Write a record that is sealed at once. It is not an agent's step, so the horizon does not stop it."""
         if self.closed:
             return
         port = self._sites.inner_port(kind, name)
@@ -328,14 +328,14 @@ class Recorder:
             self._search.read()
         self._fold()
 
-    # -- what agents say --------------------------------------------------------------------------------------------
+    # -- statements of agents ---------------------------------------------------------------------------------------
 
     def emit(self, kind: ActionKind, name: str, arguments: FrozenDict, supports: Iterable[object] = ()) -> None:
         """Record an action that crosses no boundary."""
         opened = self.ask(self._sites.inner_port(kind, name), arguments)
-        artefact = f"claim#{opened.step}" if kind == "claim" else f"step#{opened.step}"
+        artifact = f"claim#{opened.step}" if kind == "claim" else f"step#{opened.step}"
         found = [self._provenance.source(item) for item in supports]
-        opened.links = (*opened.links, *(Link(src=source, rel="supports", dst=artefact) for source in found if source))
+        opened.links = (*opened.links, *(Link(src=source, rel="supports", dst=artifact) for source in found if source))
         self.seal(opened, None)
 
     def observe(self, name: str, text: str, *, ttl_ms: int | None, integrity: Integrity, supersedes: bool) -> None:
@@ -349,7 +349,7 @@ class Recorder:
         self.seal(opened, None)
 
     def _track(self) -> ArtifactTracking:
-        """Track artifacts from now on; they depend on arguments that equal decisions do not determine."""
+        """Track artifacts from now on, without equivalence classes: artifacts depend on arguments, which may differ in them."""
         if self._artifacts is None:
             self._artifacts = ArtifactTracking(self.note, self._redactor)
             if self._search is not None:
@@ -362,7 +362,7 @@ class Recorder:
         self._state = FrozenDict({**self._state, **new})  # type: ignore[dict-item]
 
     def secret(self, text: str) -> None:
-        """Cut this text out from now on, and out of what is already recorded."""
+        """Redact this text from now on, and in the records made so far."""
         with self._lock:
             self._redactor.add_secret(text)
             self._sites.redact()
@@ -388,9 +388,9 @@ class Recorder:
 
     @contextmanager
     def episode(self, name: str) -> Iterator[None]:
-        """An episode: contracts start anew, and their obligations close at its end; everything else is carried on.
+        """Begin an episode: contracts start anew, and their obligations close at its end. All other state is kept.
 
-        The projection carries the episode's number and name, so that judging offline begins anew at the same steps. A run
+        The state projection holds the episode's number and name, so that offline judging starts anew at the same steps. A run
         that is stopped ends inside its episode.
         """
         self._episodes.next()
@@ -416,7 +416,7 @@ class Recorder:
 
     def close(self, *, success: bool | None, error: str = "", raised: bool = False) -> Run:
         """Seal open steps as cancelled, add a termination record if there is none, and judge the end."""
-        with self._lock:  # code with an open step finds the run closed
+        with self._lock:  # code that still has an open step finds the run closed
             for opened in list(self._records):
                 if isinstance(opened, OpenStep):
                     self._seal(opened, Observation(cancelled=True), opened.effected)

@@ -7,7 +7,7 @@ from mat.kernel.clock import Clock
 
 
 class RunTime:
-    """The time of a run. `at_ms`, in milliseconds since it began, is worked out anew only when the clock has moved.
+    """The time of a run. `at_ms`, in milliseconds since its start, is computed only when the clock has moved.
 
     `end_step`: the horizon in steps; 0 when no further step may be taken.
     """

@@ -17,11 +17,11 @@ from mat.kernel.world import World
 
 
 class SearchState:
-    """Digests of what decides how a run goes on, one at each ask; and which perturbations would have made the same run.
+    """Digests of the state that decides how a run continues, one per ask, and the equivalence classes of perturbations.
 
-    `governed` and `metered`: state of the mediator and the ledger. `given`: the user's addition. `vary`: numbers in replies may
-    stand for those of other grid points. `states` has a digest for each record and, when the run is closed, one for the end;
-    `contended` the steps at whose ask somebody else could have gone first.
+    `governed` and `metered` return the states of the mediator and the ledger. `given`: the user's state digest. `vary`: replies
+    may carry concolic numbers, which stand for all grid points. `states` holds a digest per record and, once the run is closed,
+    one for its end; `contended` the steps where another call could have gone first.
     """
 
     __slots__ = (
@@ -49,7 +49,7 @@ class SearchState:
         self.contended: list[int] = []
 
     def read(self) -> None:
-        """Add the state as it is now."""
+        """Add the digest of the current state."""
         if self.equivalences is not None:
             self.equivalences.read()
         state = self._trace.judge.digest()
@@ -64,14 +64,14 @@ class SearchState:
         self.states.append(state)
 
     def compare(self) -> Equivalences | None:
-        """Where a perturbation acts, find its equivalent grid points; None where that is not possible."""
+        """The equivalence classes, to be extended when a perturbation acts; None if this run has none."""
         if self.equivalences is None and self._exchangeable:
             self.equivalences = Equivalences(world=self._world, trace=self._trace, given=self._given, vary=self._vary)
             self._provenance.on_cited = self.equivalences.cited
         return self.equivalences if self._exchangeable else None
 
     def forgo_equivalence(self) -> None:
-        """Treat nothing as equivalent in this run, because more than the monitors now reads the calls."""
+        """Treat nothing as equivalent in this run, because a ledger or artifact tracking now reads the calls, too."""
         self._exchangeable = False
         if self.equivalences is not None:
             self.equivalences.forget()
@@ -85,6 +85,6 @@ class SearchState:
         return value if self.equivalences is None else self.equivalences.plain(step, value)
 
     def classes(self, *, termination: Termination, elapsed_ms: int, horizon_ms: int) -> tuple[Alike, ...]:
-        """The perturbations that acted, in order, with their equivalent grid points. At the end of the run."""
+        """The perturbations that acted, in order, with their equivalent grid points. Call it at the end of the run."""
         found = self.equivalences
         return () if found is None else found.finish(termination=termination, elapsed_ms=elapsed_ms, horizon_ms=horizon_ms)

@@ -10,7 +10,7 @@ from mat.harness.redaction import clean_site
 
 
 class Counter:
-    """Asks of one site so far, its text up to the number, and the name as it is recorded."""
+    """The number of asks at one site so far, the site's text up to its number, and the port's recorded name."""
 
     __slots__ = ("name", "nth", "prefix")
 
@@ -19,7 +19,7 @@ class Counter:
 
 
 class SiteSlot:
-    """One agent at one port: the site's counter, and whether clean arguments are recorded as they are, without links."""
+    """One agent at one port: the site's counter, and whether clean arguments are recorded unchanged and without links."""
 
     __slots__ = ("agent", "counter", "plain")
 
@@ -40,7 +40,7 @@ class Sites:
         self.latest: dict[Port, SiteSlot] = {}
 
     def slot(self, agent: str, port: Port) -> SiteSlot:
-        """The agent's slot at a port, which from now on is the port's latest."""
+        """The agent's slot at a port; it becomes the port's latest slot."""
         slot = self._slots.get((agent, port))
         if slot is None:
             plain = port.record == "keep" and port.boundary != "memory"
@@ -49,7 +49,7 @@ class Sites:
         return slot
 
     def _counter(self, agent: str, port: Port) -> Counter:
-        """The asks of one site so far; ports of one name share it. What a message goes to or a check is called is free text."""
+        """The counter of a site, shared by ports of one name. Names can be free text (a message's recipient): redact them."""
         key = (agent, port.boundary or port.kind, port.name)
         counter = self._counters.get(key)
         if counter is None:
