@@ -399,8 +399,8 @@ class TestCoverage:
     def test_a_run_shows_nothing_new_the_second_time(self, stage):
         lab, coverage = stage(0), Coverage()
         first, second = (coverage.add(self.run(lab)) for _ in range(2))
-        assert first.behaviour > 0
-        assert (second.behaviour, second.states, second.worth) == (0, 0, 0)
+        assert first.behavior > 0
+        assert (second.behavior, second.states, second.worth) == (0, 0, 0)
 
     def test_a_failing_interface_is_new_once_wherever_it_fails(self, stage):
         lab, coverage, tally = stage(3), Coverage(), CoverageTally()
@@ -414,9 +414,9 @@ class TestCoverage:
         news = [coverage.add(run) for run in runs][1:]
         tally.note(runs[0])
         assert (tally.covered.interfaces, tally.covered.failing) == (("service:read",), ())
-        assert news[0].behaviour > 0
-        assert news[1].behaviour == 0
-        assert news[2].behaviour > 0  # the agent says that it is shaken
+        assert news[0].behavior > 0
+        assert news[1].behavior == 0
+        assert news[2].behavior > 0  # the agent says that it is shaken
         for run in runs:
             tally.note(run)
         assert tally.covered == Covered(

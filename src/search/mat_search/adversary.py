@@ -1,12 +1,12 @@
-"""An adaptive adversary that learns to break contracts during the run, call by call (A3.3, Eq. 9 of the paper).
+"""An adaptive adversary: it learns to break contracts and decides during the run, call by call (A3.3, Eq. 9 of the paper).
 
     max  E[ sum_t gamma^t (Vio(r_t) - beta cost(delta_t)) ] - lambda E[Instab],   sum_t cost(delta_t) <= B
 
 One execution is one episode. At each call the policy of the episode sees h_t = Obs(r_t) (mat.core.adversary.Seen) and injects
 one grid point of one operator, or lets the call pass. Between episodes it learns; all figures are integers.
 
-Learning. A state is an abstraction of what is seen: the place (the port, the kind, the role, the number of the port's call,
-and in buckets how many of its calls have failed, how many obligations are open and how many contracts are broken), the
+Learning. A state is an abstraction of what the policy sees: the place (the port, the kind, the role, the number of the port's
+call, and in buckets how many of its calls have failed, how many obligations are open and how many contracts are broken), the
 families of operators injected before, and what the rest of the budget can pay. Episodes explore until an injection has paid
 off; from then on each is drawn to explore or to exploit.
 
@@ -60,7 +60,7 @@ UNIT: Final = 1_000_000
 """Values are integers, in millionths of the weight alpha of Eq. 6."""
 PROMISE: Final = 10 * UNIT
 """What an untried action may pay: the default weight of a hard contract."""
-HOOKS: Final = 3
+INJECTIONS_LEFT: Final = 3
 """States distinguish the rest of the budget up to this many of the cheapest injections."""
 WANDER: Final = 40
 PASS: Final = ""
@@ -100,14 +100,14 @@ class Objective:
         return value * self.gamma[0] ** steps // self.gamma[1] ** steps if steps and value else value
 
     def instability(self, share: Fraction, step: int) -> int:
-        """lambda Instab, which Eq. 9 does not discount, as it is charged at a step: the discount up to there is undone."""
+        """lambda Instab as charged at a step. Eq. 9 does not discount it, so the discount up to that step is undone."""
         if not share or not self.gamma[0]:
             return 0
         charged = share * Fraction(*self.lam) * UNIT * Fraction(self.gamma[1], self.gamma[0]) ** step
         return charged.numerator // charged.denominator
 
     def value(self, run: Run, *, instability: Fraction = Fraction(0), known: Set[str] = frozenset()) -> Fraction:
-        """Eq. 9 of one run: violations (but of contracts in `known`) and costs at their steps, less lambda Instab.
+        """Eq. 9 of one run: violations (except of contracts in `known`) and costs at their steps, less lambda Instab.
 
         The step of a cost is that of the first call that its perturbation covers; an unreached perturbation costs nothing.
         """
@@ -124,11 +124,11 @@ class Objective:
 
 
 def first_ask(site: Site) -> str:
-    """The first call that a perturbation at a site covers, as records name it; an order site stands for another site."""
-    return f"{ordered_port(site.agent, site.name)}#{site.nth}" if site.boundary == "order" else _begins(site)
+    """The first call that a perturbation at a site covers, as records name it; an order site represents another site."""
+    return f"{ordered_port(site.agent, site.name)}#{site.nth}" if site.boundary == "order" else _call_text(site)
 
 
-def _begins(site: Site) -> str:
+def _call_text(site: Site) -> str:
     return site_text(site.agent, site.boundary, site.name, site.nth)
 
 
@@ -141,7 +141,7 @@ def _violations(run: Run, known: Set[str]) -> dict[int, int]:
     return paid
 
 
-# -- what is known ----------------------------------------------------------------------------------------------------
+# -- knowledge --------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -154,7 +154,7 @@ class Move:
 
 
 @dataclass(slots=True)
-class _Tried:
+class _Trials:
     """The results of one action in one state, summed over `count` trials.
 
     `returned`: Eq. 9 from there to the end. `spent`: costs up to the next state. `then` counts (next state or None for the end,
@@ -177,7 +177,7 @@ class Knowledge:
         for option in grid.options:
             move = Move(operator=option.operator.id, choice=option.choice, text=option.text)
             self.moves[option.operator.boundary] = (*self.moves.get(option.operator.boundary, ()), move)
-        self._model: dict[AdversaryState, dict[str, _Tried]] = {}
+        self._model: dict[AdversaryState, dict[str, _Trials]] = {}
         self._counts: dict[tuple[Place, str], int] = {}
         self._leads: dict[tuple[Place, str], tuple[Place | None, int]] = {}
         self._ahead: dict[tuple[Place, int], int] = {}
@@ -196,7 +196,7 @@ class Knowledge:
             seen.boundary, port, seen.kind, seen.role, min(2, seen.errors), min(2, seen.open), min(2, len(seen.broken)),
             int(nth),
         )  # fmt: skip
-        return place, injected, min(HOOKS, seen.rest // self.least)
+        return place, injected, min(INJECTIONS_LEFT, seen.rest // self.least)
 
     def affordable(self, seen: Seen) -> list[Move]:
         return [
@@ -212,51 +212,52 @@ class Knowledge:
             known = [tried.get(text) for text in (PASS, *(move.text for move in moves))]
             costs = [0, *(self.objective.cost(move.choice.cost) for move in moves)]
             return [-cost if item is None else item.returned // item.count for item, cost in zip(known, costs, strict=True)]
-        found = [self._tried(tried[PASS]) if PASS in tried else self._onwards(state[0], state[2])]
+        found = [self._model_value(tried[PASS]) if PASS in tried else self._pass_promise(state[0], state[2])]
         for move in moves:
             promise, item = self._promise(state[0], state[2], move), tried.get(move.text)
-            found.append(promise if item is None else max(promise, self._tried(item)))
+            found.append(promise if item is None else max(promise, self._model_value(item)))
         return found
 
-    def _promise(self, place: Place, hooks: int, move: Move) -> int:
-        """What an action may pay: less the more often similar actions were tried, where more similar trials count more.
+    def _promise(self, place: Place, left: int, move: Move) -> int:
+        """What an action may pay. It falls with every trial of a similar action: the more similar, the more a trial counts.
 
-        It promises as much as the place that it led to with another history, if the budget still pays for an injection there.
+        It is at least the promise of the place that the action led to after another history, if the budget still pays for an
+        injection there.
         """
         count, cost, anywhere = 1, move.choice.cost, (*place[:-1], 0)
         for text, weight in ((move.operator, 1), (move.text, 8)):
             count += self._counts.get((anywhere, text), 0).bit_length() + weight * self._counts.get((place, text), 0)
-        value, left = PROMISE // count, hooks - -(-cost // self.least)
-        if left > 0 and (place, move.text) in self._leads:
-            value = max(value, self._led(place, move.text, left))
+        value, rest = PROMISE // count, left - -(-cost // self.least)
+        if rest > 0 and (place, move.text) in self._leads:
+            value = max(value, self._lead_promise(place, move.text, rest))
         return value - self.objective.cost(cost)
 
-    def _onwards(self, place: Place, hooks: int) -> int:
-        """The promise of letting a call pass: that of the places ahead, as far as they were seen with another history."""
-        return self._led(place, PASS, hooks) if (place, PASS) in self._leads else self.objective.later(PROMISE, 1)
+    def _pass_promise(self, place: Place, left: int) -> int:
+        """The promise of letting a call pass: that of the next place, if it was seen after another history."""
+        return self._lead_promise(place, PASS, left) if (place, PASS) in self._leads else self.objective.later(PROMISE, 1)
 
-    def _led(self, place: Place, text: str, hooks: int) -> int:
+    def _lead_promise(self, place: Place, text: str, left: int) -> int:
         lead, steps = self._leads[place, text]
-        return 0 if lead is None else self.objective.later(self._ahead[lead, hooks], steps)
+        return 0 if lead is None else self.objective.later(self._ahead[lead, left], steps)
 
     def _look_ahead(self, place: Place) -> None:
         """The largest promise at a place or ahead of it, for each size of what is left of the budget."""
         moves = self.moves.get(str(place[0]), ())
-        for hooks in range(HOOKS + 1):
-            promises = (self._promise(place, hooks, move) for move in moves if self._pays(hooks, move))
-            self._ahead[place, hooks] = max(promises, default=0) if hooks else 0
-            if hooks:
-                self._ahead[place, hooks] = max(self._ahead[place, hooks], self._onwards(place, hooks))
+        for left in range(INJECTIONS_LEFT + 1):
+            promises = (self._promise(place, left, move) for move in moves if self._can_pay(left, move))
+            self._ahead[place, left] = max(promises, default=0) if left else 0
+            if left:
+                self._ahead[place, left] = max(self._ahead[place, left], self._pass_promise(place, left))
 
-    def _pays(self, hooks: int, move: Move) -> bool:
-        return move.choice.cost <= hooks * self.least
+    def _can_pay(self, left: int, move: Move) -> bool:
+        return move.choice.cost <= left * self.least
 
-    def _tried(self, known: _Tried) -> int:
-        total = -known.spent
-        for (state, steps), count in known.then.items():
+    def _model_value(self, trials: _Trials) -> int:
+        total = -trials.spent
+        for (state, steps), count in trials.then.items():
             if state is not None:
                 total += count * self.objective.later(self._values[state], steps)
-        return total // known.count
+        return total // trials.count
 
     # -- learning ---------------------------------------------------------------------------------------------------
 
@@ -269,11 +270,11 @@ class Knowledge:
         shown = sorted(run.seen, key=lambda seen: seen.step)
         paid = _violations(run, known)
         self.paid = self.paid or any(step >= seen.step for seen in shown[:1] for step in paid)
-        chosen = {_begins(item.site): item for item in run.spec.schedule}
+        chosen = {_call_text(item.site): item for item in run.spec.schedule}
         after, returned = None, 0
         for seen in reversed(shown):
             returned = self._note(seen, after, chosen.get(seen.site), paid, instability, returned)
-            self._value(seen)
+            self._revalue(seen)
             after = seen
 
     def _note(
@@ -282,9 +283,9 @@ class Knowledge:
     ) -> int:  # fmt: skip
         """Note one choice; `returned` is Eq. 9 from the next choice on, the result is Eq. 9 from this choice on."""
         state, objective = self.state(seen), self.objective
-        move = None if item is None else self._move(seen, item)
+        move = None if item is None else self._find_move(seen, item)
         text = PASS if move is None else move.text
-        known = self._model.setdefault(state, {}).setdefault(text, _Tried())
+        known = self._model.setdefault(state, {}).setdefault(text, _Trials())
         if move is not None:
             for place in (state[0], (*state[0][:-1], 0)):
                 for what in (move.operator, move.text):
@@ -309,14 +310,14 @@ class Knowledge:
         known.returned += returned
         return returned
 
-    def _move(self, seen: Seen, item: Perturbation) -> Move | None:
+    def _find_move(self, seen: Seen, item: Perturbation) -> Move | None:
         span = item.site.last - item.site.nth + 1
         for move in self.moves.get(seen.boundary, ()):
             if (move.operator, move.choice.parameters, move.choice.span) == (item.operator, item.parameters, span):
                 return move
         return None
 
-    def _value(self, seen: Seen) -> None:
+    def _revalue(self, seen: Seen) -> None:
         state, moves = self.state(seen), self.affordable(seen)
         self._look_ahead(state[0])
         self._values[state] = max(self.scores(state, moves, "explore"))
@@ -359,7 +360,7 @@ class Episode:
 
 
 class Learner:
-    """What learns across the episodes of a campaign."""
+    """Learns across the episodes of a campaign."""
 
     def __init__(self, operators: Sequence[OperatorSpec], objective: Objective | None = None) -> None:
         self.knowledge = Knowledge(operators, objective or Objective())
@@ -381,11 +382,11 @@ class Learner:
 
 
 class AdversarySearch:
-    """The learner as a Strategy. Its episodes are executed with `policy`; it proves nothing.
+    """The learner as a Strategy. Each episode is executed under its `policy`. The search proves nothing.
 
-    The nominal run comes first: the contracts that it breaks pay nothing. The schedule of an episode that hit is executed once
-    more as a plain run before the learner uses it: Instab is estimated from whether the runs are equal. The strategy ends after
-    `attempts` exploring episodes in a row that led to known schedules.
+    The nominal run comes first; violations of the contracts that it breaks pay nothing. The schedule of an episode that hit is
+    executed once more as a plain run before the learner uses it: Instab is estimated from whether the runs are equal. The
+    strategy ends after `attempts` exploring episodes in a row that led to known schedules.
     """
 
     proves = False
@@ -393,25 +394,25 @@ class AdversarySearch:
     def __init__(self, plan: SearchPlan, *, objective: Objective | None = None, attempts: int = 50) -> None:
         self._budget, self._stream, self._attempts = plan.budget, plan.stream, attempts
         self.learner = Learner(plan.operators, objective)
-        self._begun = False
+        self._started = False
         self._stale = 0
         self._policy: tuple[Edge, Adaptive] | None = None
         self._mode: AdversaryMode = "explore"
         self._known: frozenset[str] = frozenset()
         self._tried: set[Schedule] = {NO_SCHEDULE}
-        self._doubted: list[Run] = []
-        self._repeated: dict[Schedule, tuple[int, int]] = {}
+        self._to_repeat: list[Run] = []
+        self._repetitions: dict[Schedule, tuple[int, int]] = {}
         self.seen: set[GridKey] = set()
         self.skipped = Skips()
 
     def ask(self, most: int | None = None) -> Edge | None:
         """The nominal run, a hit to repeat, or an episode that spends at most `most`."""
         self._policy = None
-        if not self._begun:
-            self._begun = True
+        if not self._started:
+            self._started = True
             return ROOT
-        if self._doubted:
-            return free(self._doubted[-1].spec.schedule)
+        if self._to_repeat:
+            return free(self._to_repeat[-1].spec.schedule)
         budget = self._budget if most is None else min(self._budget, most)
         if budget < self.learner.knowledge.least or self._stale >= self._attempts:
             return None
@@ -422,17 +423,17 @@ class AdversarySearch:
     def tell(self, edge: Edge, outcome: EdgeOutcome) -> None:
         run = outcome.run
         if self._policy is None or self._policy[0] is not edge:
-            self._learn_repeated(run) if self._doubted else self._learn_nominal(run)
+            self._learn_repeated(run) if self._to_repeat else self._learn_nominal(run)
             return
         schedule = run.spec.schedule
-        self.seen.update(_keys(run, outcome.states))
+        self.seen.update(_grid_keys(run, outcome.states))
         if schedule in self._tried:
             self._stale += self._mode == "explore"
         else:
             self._stale = 0
             self._tried.add(schedule)
-        if outcome.hit and schedule not in self._repeated:
-            self._doubted.append(run)
+        if outcome.hit and schedule not in self._repetitions:
+            self._to_repeat.append(run)
         else:
             self._learn(run)
 
@@ -440,17 +441,17 @@ class AdversarySearch:
         self._known = frozenset(violation.contract for violation in run.violations)
 
     def _learn_repeated(self, run: Run) -> None:
-        episode = self._doubted.pop()
-        runs, differed = self._repeated.get(episode.spec.schedule, (0, 0))
-        self._repeated[episode.spec.schedule] = runs + 1, differed + (run.head != episode.head)
+        episode = self._to_repeat.pop()
+        runs, differed = self._repetitions.get(episode.spec.schedule, (0, 0))
+        self._repetitions[episode.spec.schedule] = runs + 1, differed + (run.head != episode.head)
         self._learn(episode)
 
     def _learn(self, run: Run) -> None:
-        runs, differed = self._repeated.get(run.spec.schedule, (1, 0))
+        runs, differed = self._repetitions.get(run.spec.schedule, (1, 0))
         self.learner.learn(run, instability=Fraction(differed, runs), known=self._known)
 
     def ahead(self, count: int) -> Sequence[Edge]:
-        """Nothing: the next episode depends on what the learner gets from the last one."""
+        """Nothing: the next episode depends on what the learner learns from the last one."""
         return ()
 
     def policy(self, edge: Edge) -> Choose | None:
@@ -461,8 +462,8 @@ class AdversarySearch:
         return 0
 
 
-def _keys(run: Run, states: Sequence[str]) -> Iterable[GridKey]:
-    """Each injection with D at its call."""
+def _grid_keys(run: Run, states: Sequence[str]) -> Iterable[GridKey]:
+    """A key for each injection: D at its call, and the injection."""
     asked = {record.site: record.step for record in run.records}
     for item in run.spec.schedule:
         step = asked.get(first_ask(item.site))

@@ -32,7 +32,7 @@ class WithdrawnError(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Ending:
-    """The end of a run, equal for equal edges: D, the state that was read, and the verdicts from the injected step on.
+    """The end of a run: D, the user's state digest, and the violations from the injected step on. Equal edges have equal ends.
 
     `before`: the contracts broken earlier. If states are equal only by the user's digest, histories may differ, and a
     contract can be blamed on a step that one of them has before the injection.
@@ -52,7 +52,7 @@ class _Ending:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SearchClaim:
-    """The claim of a search: the `cheapest` counterexample by contract, and that nothing was missed up to `bound`.
+    """The claim of a search: `cheapest`, the least cost found by contract, and that nothing was missed up to `bound`.
 
     `nominal`: the contracts that break without faults, which are not searched for.
     """
@@ -84,53 +84,53 @@ class Checks:
 
     def begin(self, run: Run) -> None:
         """Check that the search begins with the run that was reported."""
-        _refuse_uncontrolled(run)
-        self._same(self.nominal, run, "the nominal run, repeated before the search,")
+        _require_control(run)
+        self._compare(self.nominal, run, "the nominal run, repeated before the search,")
         self.nominal = run
 
     def explored(self, edge: Edge, run: Run, states: Sequence[str]) -> None:
         """Check that the child equals its parent up to the injected site, and meets the injection there."""
-        _refuse_uncontrolled(run)
+        _require_control(run)
         if edge.key is not None:
-            self._prefix(edge, run, states)
-            ending = self._ending(edge, run, states)
+            self._check_prefix(edge, run, states)
+            ending = self._run_ending(edge, run, states)
             for key in (edge.key, edge.loose):
                 if key is not None:
                     self._endings.setdefault(key, ending)
         if len(run.spec.schedule):
             self._executed.append((run.spec.schedule, states[-1]))
 
-    def _prefix(self, edge: Edge, run: Run, states: Sequence[str]) -> None:
+    def _check_prefix(self, edge: Edge, run: Run, states: Sequence[str]) -> None:
         self.counts["prefix"] += 1
         if len(states) > edge.step + 1 and states[edge.step] == edge.state and not _wrong_site(edge, run):
             return
         differing = first_difference(edge.lineage, states)
         if differing is not None and differing <= edge.step:
-            where = _at(run, max(0, differing - 1))
+            where = _step_text(run, max(0, differing - 1))
             raise WithdrawnError(f"{where} differs from the previous run, before any fault was injected; {_CAUSES}")
         raise WithdrawnError(f"step {edge.step} ({edge.site}) was not reached again under the same schedule; {_CAUSES}")
 
     def again(self, when: str) -> None:
-        """Repeat the nominal run."""
+        """Repeat the nominal run; it must not differ."""
         self.counts["nominal"] += 1
-        self._same(self.nominal, self._executions.again(NO_SCHEDULE), f"the nominal run, repeated {when},")
+        self._compare(self.nominal, self._executions.again(NO_SCHEDULE), f"the nominal run, repeated {when},")
 
-    def _same(self, one: Run, other: Run, what: str) -> None:
-        """Compare facts, because the reported run may have no monitor states."""
+    def _compare(self, one: Run, other: Run, what: str) -> None:
+        """Raise WithdrawnError if two runs differ. Only facts are compared: the reported run may have no monitor states."""
         if one.head == other.head:
             return
         before, after = prefixes(replace(one, states=())), prefixes(replace(other, states=()))
         differing = first_difference(lineage(before), after)
-        where = "its fault labels" if differing is None else _at(other, max(0, differing - 1))
-        raise WithdrawnError(f"{what} differs at {where}{self._broke(one, other)}; {_CAUSES}", other)
+        where = "its fault labels" if differing is None else _step_text(other, max(0, differing - 1))
+        raise WithdrawnError(f"{what} differs at {where}{self._newly_broken(one, other)}; {_CAUSES}", other)
 
-    def _broke(self, one: Run, other: Run) -> str:
-        """The contracts that a repetition broke and the first run kept, to report failures that come and go."""
+    def _newly_broken(self, one: Run, other: Run) -> str:
+        """The contracts that a repetition broke and the first run kept, as text: it reports failures that come and go."""
         names = sorted({item.contract for item in self._judge(other)} - {item.contract for item in self._judge(one)})
         return f", and broke {', '.join(names)}" if names else ""
 
-    def _ending(self, edge: Edge, run: Run, states: Sequence[str]) -> _Ending:
-        """The end of a run from the injection on: what came before was judged in the parents' runs."""
+    def _run_ending(self, edge: Edge, run: Run, states: Sequence[str]) -> _Ending:
+        """The end of a run from the injection on; what came before was judged in the parents' runs."""
         found = self._judge(run)
         return _Ending(
             history=states[-1],
@@ -149,28 +149,28 @@ class Checks:
         that one schedule sets and its neighbour clears.
         """
         known = [(edge, of) for edge, _, of in skipped if of in self._endings]
-        exact = [(edge, of) for edge, of in known if _exactly(edge, of)]
-        vouched = [(edge, of) for edge, of in known if not _exactly(edge, of)]
+        exact = [(edge, of) for edge, of in known if _by_history(edge, of)]
+        vouched = [(edge, of) for edge, of in known if not _by_history(edge, of)]
         fair = max(limits.SKIP_SAMPLE_LEAST, min(limits.VOUCHED_SAMPLE_LEAST, len(self._executed)))
         sampled = self._sample(exact, "skipped"), self._sample(vouched, "vouched", least=fair)
         for edge, of in chain(*sampled):
-            self._skipped(edge, of)
+            self._check_skipped(edge, of)
         for edge, _ in self._sample(vouched, "audit", most=limits.AUDITS):
             self._audit(edge.schedule, edge.step, claim)
         early, late = self._executed[: limits.SKIP_SAMPLE_LEAST], self._executed[limits.SKIP_SAMPLE_LEAST :]
         for schedule, ending in reversed([*early, *self._sample(late, "repeated")]):
-            self._repeated(schedule, ending)
+            self._check_repeated(schedule, ending)
         self.again("at the end")
 
-    def _skipped(self, edge: Edge, of: GridKey) -> None:
-        """An edge equal to one that was executed must end as that one did."""
+    def _check_skipped(self, edge: Edge, of: GridKey) -> None:
+        """Execute a skipped edge: its run must end like that of the executed edge that it equals."""
         assert edge.key is not None
         self.counts["skipped"] += 1
         run = self._executions.again(edge.schedule)
         states = prefixes(run)
-        self._prefix(edge, run, states)
-        exactly = _exactly(edge, of) and not run.complete
-        if not self._ending(edge, run, states).equals(self._endings[of], exactly=exactly):
+        self._check_prefix(edge, run, states)
+        exactly = _by_history(edge, of) and not run.complete
+        if not self._run_ending(edge, run, states).equals(self._endings[of], exactly=exactly):
             raise WithdrawnError(
                 f"a skipped schedule ({words(edge.schedule)}) ended differently from the schedule it was equal to; "
                 "it depends on state that the trace does not show (write a mat_state_digest fixture that shows it)",
@@ -178,7 +178,7 @@ class Checks:
             )
 
     def _audit(self, schedule: Schedule, step: int, claim: SearchClaim) -> None:
-        """Grow a skipped schedule at random within the claim: the search must have found what it breaks at no greater cost.
+        """Grow a skipped schedule at random within the claim; the search must have found what it breaks at no greater cost.
 
         With an incomplete state digest, runs may end equally after one injection but not after three.
         """
@@ -199,17 +199,17 @@ class Checks:
             drawn = offers[stream.randrange(len(offers))]
             schedule, step = drawn.schedule, drawn.step
 
-    def _repeated(self, schedule: Schedule, ending: str) -> None:
+    def _check_repeated(self, schedule: Schedule, ending: str) -> None:
         self.counts["repeated"] += 1
         run = self._executions.again(schedule)
         if prefixes(run)[-1] != ending:
-            said = f"the same schedule ({words(schedule)}) gave a different run at the end of the search"
-            raise WithdrawnError(f"{said}{self._broke(self.nominal, run)}; {_CAUSES}", run)
+            what = f"the same schedule ({words(schedule)}) gave a different run at the end of the search"
+            raise WithdrawnError(f"{what}{self._newly_broken(self.nominal, run)}; {_CAUSES}", run)
 
     def _sample(
         self, population: Sequence[T], name: str, *, least: int = limits.SKIP_SAMPLE_LEAST, most: int | None = None
     ) -> list[T]:
-        """SKIP_SAMPLE_PERCENT of a population, at least so many, and otherwise never more than the search executed."""
+        """SKIP_SAMPLE_PERCENT of a population, between `least` and what the search executed; or `most`, if it is given."""
         share = min(len(population) * limits.SKIP_SAMPLE_PERCENT // 100, len(self._executed))
         size = max(least, share) if most is None else most
         if len(population) <= size:
@@ -220,44 +220,44 @@ class Checks:
     # -- in a fresh process -----------------------------------------------------------------------------------------
 
     def fresh(self, nominal: Run | None, schedules: int) -> str:
-        """How runs of a fresh process differ; "" if they are equal."""
+        """How the nominal run of a fresh process differs; "" if it is equal. `schedules`: how many others ran there."""
         self.counts["fresh"] += schedules + 1
         try:
             if nominal is None:
                 raise WithdrawnError("the nominal run could not be executed in a fresh process")
-            self._same(self.nominal, nominal, "the nominal run in a fresh process, under another hash seed,")
+            self._compare(self.nominal, nominal, "the nominal run in a fresh process, under another hash seed,")
         except WithdrawnError as withdrawn:
             return str(withdrawn)
         self.fresh_nominal = 1
         return ""
 
 
-def _exactly(edge: Edge, of: GridKey) -> bool:
-    """Whether an edge equals the other by its history, not only by the user's state digest."""
+def _by_history(edge: Edge, of: GridKey) -> bool:
+    """Whether an edge equals another by its history, not only by the user's state digest."""
     return edge.key is not None and edge.key[0] == of[0]
 
 
-def _refuse_uncontrolled(run: Run) -> None:
+def _require_control(run: Run) -> None:
     if run.uncontrolled:
         finding = run.uncontrolled[0]
         raise WithdrawnError(f"the run is not controlled ({finding.code}): {finding.message}")
 
 
 def _wrong_site(edge: Edge, run: Run) -> bool:
-    """Whether the step to inject into is now another one, or did not meet the injection.
+    """Whether another call is now at the edge's step, or the injection was not reached there.
 
-    A range may begin at a call that governance blocks, and then meet no other call.
+    A range may begin at a call that governance blocks, and then reach no other call.
     """
     record = run.records[edge.step]
     missed = edge.added in run.unreached and not record.blocked
     return edge.site not in (record.site, order_site(record.site)) or missed
 
 
-def _at(run: Run, step: int) -> str:
+def _step_text(run: Run, step: int) -> str:
     record = next((item for item in run.records if item.step == step), None)
     return f"step {step}" if record is None else f"step {step} ({record.site})"
 
 
 def words(schedule: Schedule) -> str:
-    """A schedule in a sentence."""
+    """A schedule as text: "operator at site, ..."."""
     return ", ".join(f"{item.operator} at {item.site}" for item in schedule) or "empty"

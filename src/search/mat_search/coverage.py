@@ -20,9 +20,9 @@ Feature: TypeAlias = tuple[str, ...]
 """The kind of feature (contract, interface, action, transition, risk, signal, state), then its values."""
 
 _STATE: Final = 16
-"""How many characters of a state digest distinguish states; this orders a search, and no proof depends on it."""
+"""How many characters of a state digest distinguish states. Collisions are harmless: no proof depends on them."""
 _SIGNAL: Final = 32
-"""Characters of a projected text that count."""
+"""How many characters of a projected text distinguish signals."""
 _HUGE: Final = 1 << 62
 
 
@@ -30,13 +30,13 @@ _HUGE: Final = 1 << 62
 class News:
     """How many features of a run are new: those of actions and verdicts, and states at calls."""
 
-    behaviour: int
+    behavior: int
     states: int
 
     @property
     def worth(self) -> int:
         """States count by their order of magnitude: a system that remembers one thing keeps having new states."""
-        return self.behaviour + self.states.bit_length()
+        return self.behavior + self.states.bit_length()
 
 
 class Coverage:
@@ -50,7 +50,7 @@ class Coverage:
         new = set(features(run)) - self._known
         self._known |= new
         states = sum(feature[0] == "state" for feature in new)
-        return News(behaviour=len(new) - states, states=states)
+        return News(behavior=len(new) - states, states=states)
 
     def __len__(self) -> int:
         return len(self._known)
@@ -95,7 +95,7 @@ class CoverageTally:
 
 def features(run: Run) -> Iterator[Feature]:
     """The features of a run, possibly with repetitions."""
-    yield from _judged(run)
+    yield from _verdict_features(run)
     last: dict[str, Feature] = {}
     last_state: FrozenDict = EMPTY
     for record in run.records:
@@ -111,14 +111,14 @@ def features(run: Run) -> Iterator[Feature]:
         if record.state is not last_state:
             last_state = record.state
             for signal, value in last_state.items():
-                yield ("signal", signal, _rough(value))
+                yield ("signal", signal, _signal_text(value))
     for state in run.states:
         yield ("state", state[:_STATE])
     yield ("transition", "", run.termination)
 
 
-def _judged(run: Run) -> Iterator[Feature]:
-    """Features of the verdicts. Violations count as none, one or many, margins by their order of magnitude."""
+def _verdict_features(run: Run) -> Iterator[Feature]:
+    """Features of the verdicts. Violations are counted as none, one or many, margins by their order of magnitude."""
     for outcome in run.outcomes:
         broken = sorted({f"{item.severity} {item.stage}" for item in outcome.violations})
         many = "many" if len(outcome.violations) > 1 else ""
@@ -131,8 +131,8 @@ def _judged(run: Run) -> Iterator[Feature]:
         yield ("contract", contract, "margin", str(magnitude(margin)))
 
 
-def _rough(value: Value) -> str:
-    """A projected signal, numbers by their order of magnitude."""
+def _signal_text(value: Value) -> str:
+    """A projected signal as text; a number as its order of magnitude."""
     if isinstance(value, bool | str) or value is None:
         return str(value)[:_SIGNAL]
     return str(magnitude(int(value))) if isinstance(value, int | float) and abs(value) < _HUGE else type(value).__name__
@@ -146,7 +146,7 @@ def met_error(record: Record) -> str:
     return "cancelled" if record.observation.cancelled else ""
 
 
-_WHOLE: Final = 1000
+_NO_MARGIN: Final = 1000
 
 
 def magnitude(margin: int) -> int:
@@ -163,4 +163,4 @@ class Nearness:
     def least(self, run: Run) -> int:
         """The least margin in thousandths, 0 or less if broken; a contract without a margin counts as 1000."""
         hard = [item.contract for item in run.outcomes if item.severity == "hard" and item.contract not in self._broken]
-        return min((int(run.margins[contract]) for contract in hard if contract in run.margins), default=_WHOLE)
+        return min((int(run.margins[contract]) for contract in hard if contract in run.margins), default=_NO_MARGIN)

@@ -37,7 +37,7 @@ from mat_search.space import Grid, edges, sites
 
 Execute: TypeAlias = Callable[[Schedule], Run]
 Offered: TypeAlias = tuple[tuple[tuple[Perturbation, ...], ...], ...]
-"""What may be injected into a run: by ask, by operator, by grid point."""
+"""What may be injected into a run: by call, by operator, by grid point."""
 
 
 # -- chains -----------------------------------------------------------------------------------------------------------
@@ -58,10 +58,10 @@ class Chains:
     """
 
     def __init__(self, operators: Sequence[OperatorSpec], *, budget: int, count: int, seed: int | str = 0) -> None:
-        _check(budget=budget, count=count)
+        _check_limits(budget=budget, count=count)
         self._grid, self._budget = Grid(operators), budget
-        self._chains = [_Growing(Random(stream_seed(seed, f"search/chain/{index}"))) for index in range(count)]
-        self._waiting: dict[Schedule, list[_Growing]] = {NO_SCHEDULE: list(self._chains)} if count else {}
+        self._chains = [_GrowingChain(Random(stream_seed(seed, f"search/chain/{index}"))) for index in range(count)]
+        self._waiting: dict[Schedule, list[_GrowingChain]] = {NO_SCHEDULE: list(self._chains)} if count else {}
         self._known: dict[Schedule, tuple[Lived, Offered]] = {}
         self.executions = 0
 
@@ -72,7 +72,7 @@ class Chains:
     def finish(self, run: Execute) -> tuple[Chain, ...]:
         """All chains, complete; executes missing runs, chain by chain. An exception of `run` leaves the chains unchanged."""
         for chain in self._chains:
-            while not chain.whole:
+            while not chain.complete:
                 schedule = chain.wanted
                 self.executions += 1
                 self._note(schedule, run(schedule))
@@ -86,7 +86,7 @@ class Chains:
         """
         found: list[Chain] = []
         for chain in self._chains:
-            if not chain.whole:
+            if not chain.complete:
                 break
             found.append(tuple(chain.links))
         return tuple(found)
@@ -100,30 +100,30 @@ class Chains:
         for chain in waiting:
             self._grow(chain)
 
-    def _grow(self, chain: _Growing) -> None:
+    def _grow(self, chain: _GrowingChain) -> None:
         """Grow a chain as far as possible without executing anything."""
         while (known := self._known.get(chain.wanted)) is not None:
             life, offered = known
             chain.links.append(life)
             if not offered:
-                chain.whole = True
+                chain.complete = True
                 return
             chain.wanted = chain.wanted.add(drawn_from(offered, chain.stream))
         self._waiting.setdefault(chain.wanted, []).append(chain)
 
 
-class _Growing:
+class _GrowingChain:
     """A chain so far, and the schedule whose run it waits for."""
 
-    __slots__ = ("links", "stream", "wanted", "whole")
+    __slots__ = ("complete", "links", "stream", "wanted")
 
     def __init__(self, stream: Random) -> None:
-        self.stream, self.wanted, self.whole = stream, NO_SCHEDULE, False
+        self.stream, self.wanted, self.complete = stream, NO_SCHEDULE, False
         self.links: list[Lived] = []
 
 
 def offered_by(run: Run, schedule: Schedule, grid: Grid, budget: int) -> Offered:
-    """What may be added anywhere in the run of a schedule: what the tree offers for a run without injections."""
+    """What may be added anywhere in the run of a schedule, before or after its injections."""
     rest = budget - schedule.cost
     if rest < grid.least:
         return ()
@@ -142,7 +142,7 @@ def drawn_from(offered: Offered, stream: Random) -> Perturbation:
     return points[stream.randrange(len(points))]
 
 
-def _check(*, budget: int, count: int = 0) -> None:
+def _check_limits(*, budget: int, count: int = 0) -> None:
     wrong = [f"{name}={value!r}" for name, value in (("budget", budget), ("count", count)) if value < 0]
     if wrong:
         raise SpecError(what=f"{' and '.join(wrong)}: below 0", fix="use 0 or more")
@@ -203,7 +203,7 @@ def random_policy(
     it injects in budget / (n c) of the cases: budget / c times in all, if nothing cuts the run short. If that is 1 or more, it
     injects at every call.
     """
-    _check(budget=budget)
+    _check_limits(budget=budget)
     affordable = [
         (operator, choices)
         for operator in sorted(operators, key=lambda item: item.id)
@@ -212,7 +212,7 @@ def random_policy(
     means = {operator.id: _mean([choice.cost for choice in choices]) for operator, choices in affordable}
     costs = [
         _mean([means[operator.id] for operator in here])
-        for here in _acting(nominal, [operator for operator, _ in affordable])
+        for here in _operators_by_site(nominal, [operator for operator, _ in affordable])
         if here
     ]
     odds = min(Fraction(1), budget / sum(costs, Fraction(0))) if costs else Fraction(0)
@@ -221,7 +221,7 @@ def random_policy(
     return Adaptive(choose=policy, budget=budget)
 
 
-def _acting(run: Run, operators: Sequence[OperatorSpec]) -> Iterator[list[OperatorSpec]]:
+def _operators_by_site(run: Run, operators: Sequence[OperatorSpec]) -> Iterator[list[OperatorSpec]]:
     """At each site of a run, the operators that can act there."""
     contended = frozenset(run.contended)
     for record in run.records:

@@ -36,7 +36,7 @@ from mat_search.curve import Chains
 from mat_search.evolve import Evolutionary
 from mat_search.executions import Adapt, Evaluate, Executions, RunJournal
 from mat_search.exhaust import Exhaustive
-from mat_search.hits import Hit, Hits, again, distinct, same_failure
+from mat_search.hits import Hit, Hits, distinct, matching_violation, same_failure
 from mat_search.sample import RandomSearch
 from mat_search.shrink import Shows, ShrinkStopped, shrink
 from mat_search.space import Edge, Grid
@@ -96,7 +96,7 @@ def search(
     """
     spec = nominal.spec.under(NO_SCHEDULE)
     vary = vary if nominal.concolic else None
-    lives = _Lives(campaign, nominal, note)
+    lives = _ExecutionNotes(campaign, nominal, note)
     executions = Executions(spec, evaluate, vary=vary, adapt=adapt, executor=executor, journal=journal, note=lives.note)
     try:
         if campaign.strategy == "statistical":
@@ -123,8 +123,8 @@ def _strategy(campaign: Campaign, entropy: Entropy) -> Strategy:
     return STRATEGIES[campaign.strategy](plan)
 
 
-class _Lives:
-    """The outcomes of all executions of a search, and the random chains that grow along with them."""
+class _ExecutionNotes:
+    """What all executions of a search add up to: coverage, the frontier of lives, and the random chains that grow along."""
 
     def __init__(self, campaign: Campaign, nominal: Run, note: Callable[[Run], None] | None) -> None:
         self._chains = Chains(campaign.operators, budget=campaign.budget, count=campaign.curve, seed=nominal.spec.base)
@@ -144,7 +144,7 @@ class _Lives:
             self._note(run)
 
     def completed(self, result: CampaignResult, executions: Executions) -> CampaignResult:
-        """The result with the outcomes and the chains, after executing what the chains still need if possible."""
+        """The result with the notes of all executions, after executing what the chains still need."""
         interrupted = result.interrupted
         if not interrupted:
             try:
@@ -177,8 +177,8 @@ class _Search:
         self._unfaithful = ""
 
     def run(self) -> CampaignResult:
-        reason, proven = self._explored()
-        seen, unconfirmed, fresh = self._confirmed(self._shrunk(), nominal_too=proven)
+        reason, proven = self._explore_and_check()
+        seen, unconfirmed, fresh = self._confirm_found(self._shrink_all(), nominal_too=proven)
         if proven and self._unfaithful:
             reason, proven = self._unfaithful, False
         unasked = self._confirm is not None and not (self._checks.fresh_nominal or fresh)
@@ -205,8 +205,8 @@ class _Search:
 
     # -- exploring --------------------------------------------------------------------------------------------------
 
-    def _explored(self) -> tuple[str, bool]:
-        """Explore and check; returns the reason for stopping early, and whether the rest is proven."""
+    def _explore_and_check(self) -> tuple[str, bool]:
+        """Explore, then verify the assumptions; returns why the search stopped early, and whether what it covered is proven."""
         reason = ""
         try:
             try:
@@ -235,7 +235,7 @@ class _Search:
 
     def _explore(self) -> None:
         strategy, executions, begun = self._strategy, self._executions, False
-        while (edge := strategy.ask(self._most())) is not None:
+        while (edge := strategy.ask(self._cost_limit())) is not None:
             if self._searched >= self._campaign.max_runs:
                 limit = self._campaign.max_runs
                 counted = "1 execution does" if limit == 1 else f"{limit} executions do"
@@ -251,26 +251,26 @@ class _Search:
             hits = self._hits.note(edge, run)
             strategy.tell(edge, EdgeOutcome(run=run, states=states, broken=self._hits.broken(run)))
             if hits:
-                self._met(edge, hits)
+                self._note_hits(edge, hits)
             if self._progress is not None:
                 self._progress(executions.count, self._hits.cost, max(0, strategy.bound))
 
     def _execute(self, edge: Edge) -> Run:
-        """The run of an edge; a known run was counted before."""
+        """The run of an edge; a run that is known already does not count again."""
         before = self._executions.count
         policy = self._strategy.policy(edge)
         run = self._executions.explore(edge.schedule) if policy is None else self._executions.adapted(policy)
         self._searched += self._executions.count - before
         return run
 
-    def _most(self) -> int | None:
+    def _cost_limit(self) -> int | None:
         """The largest cost still of interest after something was found."""
         cost = self._hits.cost
         if cost is None or self._campaign.stop == "budget":
             return None
         return cost if self._campaign.stop == "cheapest" else cost - 1
 
-    def _met(self, edge: Edge, hits: Sequence[Hit]) -> None:
+    def _note_hits(self, edge: Edge, hits: Sequence[Hit]) -> None:
         """Repeat the nominal run after each contract's first hit; shrink a hit found out of cost order at once."""
         self._first = self._first or self._searched
         new = {hit.violation.contract for hit in hits} - self._checked
@@ -279,48 +279,53 @@ class _Search:
             self._checks.again("after a counterexample")
         if self._campaign.stop != "budget" and self._strategy.bound < hits[0].schedule.cost - 1:
             for hit in hits:
-                self._simplest(hit)
+                self._shrink_hit(hit)
 
     # -- shrinking --------------------------------------------------------------------------------------------------
 
-    def _simplest(self, hit: Hit) -> Hit | None:
+    def _shrink_hit(self, hit: Hit) -> Hit | None:
         """Replace a hit by its simplest form; None if the plain run does not show it."""
-        if not self._faithful(hit):
+        if not self._plain_run_shows(hit):
             self._hits.drop(hit)
             return None
         most = self._campaign.shrink_runs
         if most is None:
             most = max(limits.SHRINK_LEAST, self._campaign.max_runs - self._searched)
         result = shrink(
-            hit.schedule, hit.run, self._kept(hit), operators=self._campaign.operators, execute=self._judged, most=most
+            hit.schedule,
+            hit.run,
+            self._shows_same(hit),
+            operators=self._campaign.operators,
+            execute=self._execute_and_judge,
+            most=most,
         )
         if not result.finished:
             self._unfinished = f"shrinking {hit.violation.contract} stopped before its counterexample was minimal"
-        verdict = again(result.run, self._campaign.judge(result.run), hit.counterexample)
+        verdict = matching_violation(result.run, self._campaign.judge(result.run), hit.counterexample)
         assert verdict is not None
         simplest = Hit(schedule=result.schedule, run=result.run, violation=verdict)
         self._hits.replace(hit, simplest)
         return simplest
 
-    def _kept(self, hit: Hit) -> Shows:
+    def _shows_same(self, hit: Hit) -> Shows:
         """What shrinking preserves: the failure signature, or just the broken contract if only the cheapest is wanted."""
         if self._campaign.stop == "budget":
             return lambda run, judged: same_failure(run, judged, hit.counterexample)
         return lambda run, judged: any(same_violation(hit.violation, found) for found in judged)
 
-    def _faithful(self, hit: Hit) -> bool:
+    def _plain_run_shows(self, hit: Hit) -> bool:
         """Whether the plain run shows the hit of a run with concolic values."""
         if hit.plain or self._executions.same_as_plain:
             return True
         try:
-            shows = any(same_violation(item, hit.violation) for item in self._judged(hit.schedule)[1])
-        except (ShrinkStopped, KeyboardInterrupt):  # it will be seen when the counterexample is confirmed
+            shows = any(same_violation(item, hit.violation) for item in self._execute_and_judge(hit.schedule)[1])
+        except (ShrinkStopped, KeyboardInterrupt):  # confirmation will show it
             return True
         if not shows:
             self._unfaithful = f"concolic values changed a run ({words(hit.schedule)}): its values leave Python code"
         return shows
 
-    def _judged(self, schedule: Schedule) -> tuple[Run, tuple[Violation, ...]]:
+    def _execute_and_judge(self, schedule: Schedule) -> tuple[Run, tuple[Violation, ...]]:
         before = self._executions.count
         try:
             run = self._executions.plain(schedule)
@@ -332,43 +337,43 @@ class _Search:
         self._shrinking += self._executions.count - before
         return run, self._campaign.judge(run)
 
-    def _shrunk(self) -> tuple[Counterexample, ...]:
+    def _shrink_all(self) -> tuple[Counterexample, ...]:
         """The simplest counterexample of each signature; schedules that shrink to one signature are one counterexample."""
-        simplest = [self._simplest(hit) for hit in self._hits.ranked()]
+        simplest = [self._shrink_hit(hit) for hit in self._hits.ranked()]
         return distinct([hit.counterexample for hit in simplest if hit is not None])
 
     # -- confirmation -----------------------------------------------------------------------------------------------
 
-    def _confirmed(
+    def _confirm_found(
         self, found: Sequence[Counterexample], *, nominal_too: bool
     ) -> tuple[tuple[Counterexample, ...], tuple[Counterexample, ...], str]:
-        """The counterexamples that showed again, those that showed in this process only, and how a fresh process differs.
+        """The counterexamples that were reproduced, those that were not, and how a fresh process differs.
 
-        They are executed first in a fresh process, then again here. The first run that shows a counterexample is kept: best the
-        fresh one, which no earlier run can have influenced.
+        They are executed first in a fresh process, then here. Reproduced in this process only counts as not reproduced. The
+        first run that shows a counterexample is kept: the fresh one if possible, which no earlier run can have influenced.
         """
         seen: list[Counterexample] = []
         never: list[Counterexample] = []
-        outside, differs = self._fresh([item.run.spec.schedule for item in found], nominal_too=nominal_too)
+        outside, differs = self._execute_fresh([item.run.spec.schedule for item in found], nominal_too=nominal_too)
         for index, item in enumerate(found):
             runs: list[Run | None] = [outside[index]] if outside else []
             if outside or self._confirm is None:
-                runs += self._repeated(item, self._campaign.stability_runs - len(runs))
+                runs += self._repeat(item, self._campaign.stability_runs - len(runs))
             showing = [run for run in runs if run is not None and self._shows(run, item.verdict)]
             kept = replace(item, stability=Stability(runs=len(runs), reproduced=len(showing)))
             if not runs:  # the search ended before a repetition: report it as it is
                 seen.append(kept)
                 continue
-            if not showing or (outside and showing == runs[1:]):  # never again, or in this process only, and always there
+            if not showing or (outside and showing == runs[1:]):  # not at all, or in this process only
                 never.append(kept)
                 continue
-            verdict = again(showing[0], self._campaign.judge(showing[0]), item)
+            verdict = matching_violation(showing[0], self._campaign.judge(showing[0]), item)
             assert verdict is not None
             seen.append(replace(kept, run=showing[0], verdict=verdict))
         return distinct(seen), tuple(never), differs
 
-    def _fresh(self, schedules: Sequence[Schedule], *, nominal_too: bool) -> tuple[list[Run | None], str]:
-        """One run each from a fresh process; none if there is no such process or it was interrupted.
+    def _execute_fresh(self, schedules: Sequence[Schedule], *, nominal_too: bool) -> tuple[list[Run | None], str]:
+        """The runs of a fresh process, and how its nominal run differs; no runs without `confirm` or after an interrupt.
 
         The nominal run is included, because a certificate is worthless if runs of another process differ.
         """
@@ -382,12 +387,12 @@ class _Search:
         return runs, self._checks.fresh(nominal, len(schedules))
 
     def _nominal_stability(self, *, differs: bool) -> Stability:
-        """How often the nominal run was repeated. All but perhaps the fresh run are equal: a difference ends the search."""
+        """How often the nominal run was repeated. Only the fresh one may differ: any other difference ends the search."""
         fresh, repeated = self._checks.fresh_nominal, self._checks.counts["nominal"]
         return Stability(runs=repeated + (1 if fresh or differs else 0), reproduced=repeated + fresh)
 
-    def _repeated(self, item: Counterexample, times: int) -> list[Run | None]:
-        """Up to `times` executions in this process."""
+    def _repeat(self, item: Counterexample, times: int) -> list[Run | None]:
+        """The runs of up to `times` executions in this process."""
         runs: list[Run | None] = []
         while len(runs) < times and not self._interrupted:
             try:

@@ -1,4 +1,4 @@
-"""Evolutionary search: schedules are added to, cut, changed, moved and crossed, and the fitter ones have more offspring.
+"""Evolutionary search: schedules mutate (gain, lose, change, move perturbations) and cross; the fitter have more offspring.
 
 It does not walk the tree: a schedule may have perturbations at any calls, in any number within the budget. Calls are taken from
 executed runs, and what a run never reached is cut from its schedule before it has offspring. It proves nothing.
@@ -24,44 +24,46 @@ POPULATION: Final = 20
 OFFSPRING: Final = 40
 """Schedules executed in a generation."""
 TOURNAMENT: Final = 3
-"""Tournament size: the fittest of so many drawn becomes a parent."""
-_CROSSED: Final = 40
+"""How many are drawn for a tournament; the fittest of them becomes a parent."""
+_CROSSOVER_PERCENT: Final = 40
 """Percent of the offspring with two parents."""
-_AGAIN: Final = 30
+_SECOND_MUTATION_PERCENT: Final = 30
 """Percent of the offspring that mutate once more."""
 _ATTEMPTS: Final = 20
 """Draws for each schedule of a generation, until enough of them are new."""
 
 
 class Evolutionary(Rounds):
-    """A steady population under tournament selection. Fitter is of better rank."""
+    """A population of constant size under tournament selection; a fitter schedule has a better rank."""
 
     def __init__(self, plan: SearchPlan, *, population: int = POPULATION, offspring: int = OFFSPRING) -> None:
         super().__init__(plan)
         self._size, self._offspring = population, offspring
-        self._alive: list[_Individual] = []
-        self._born: list[_Individual] = []
+        self._population: list[_Individual] = []
+        self._children: list[_Individual] = []
         self._tried.add(NO_SCHEDULE)
         self._nominal: _Individual | None = None
 
-    def _learned(self, rank: Rank, edge: Edge, outcome: EdgeOutcome) -> None:
+    def _learn(self, rank: Rank, edge: Edge, outcome: EdgeOutcome) -> None:
         run = outcome.run
         reached = Schedule(tuple(item for item in run.spec.schedule if item not in run.unreached))
         self._tried.add(reached)  # its run is this one
         individual = _Individual(rank, reached, outcome, self._grid, self._budget)
-        self._born.append(individual)
+        self._children.append(individual)
         self._nominal = self._nominal or individual
 
     # -- generations ------------------------------------------------------------------------------------------------
 
-    def _drawn(self) -> list[Edge]:
-        """The next generation; schedules of one effect count once in the population."""
-        distinct = {item.schedule: item for item in sorted((*self._alive, *self._born), key=_Individual.order, reverse=True)}
-        self._alive = sorted(distinct.values(), key=_Individual.order)[: self._size]
-        self._born = []
+    def _draw_round(self) -> list[Edge]:
+        """The next generation; schedules with the same effect count once in the population."""
+        distinct = {
+            item.schedule: item for item in sorted((*self._population, *self._children), key=_Individual.order, reverse=True)
+        }
+        self._population = sorted(distinct.values(), key=_Individual.order)[: self._size]
+        self._children = []
         found: list[Edge] = []
         for _ in range(_ATTEMPTS * self._offspring):
-            schedule = self._child() if self._alive else NO_SCHEDULE
+            schedule = self._child() if self._population else NO_SCHEDULE
             if schedule not in self._tried:
                 self._tried.add(schedule)
                 found.append(free(schedule))
@@ -70,49 +72,49 @@ class Evolutionary(Rounds):
         return found
 
     def _child(self) -> Schedule:
-        stream, parent = self._stream, self._selected()
+        stream, parent = self._stream, self._select()
         items = list(parent.schedule)
-        if stream.randrange(100) < _CROSSED:
-            items = self._crossed(items, list(self._selected().schedule))
-        items = self._mutated(items, parent)
-        if stream.randrange(100) < _AGAIN:
-            items = self._mutated(items, parent)
-        return self._within(items)
+        if stream.randrange(100) < _CROSSOVER_PERCENT:
+            items = self._cross(items, list(self._select().schedule))
+        items = self._mutate(items, parent)
+        if stream.randrange(100) < _SECOND_MUTATION_PERCENT:
+            items = self._mutate(items, parent)
+        return self._cut_to_budget(items)
 
-    def _selected(self) -> _Individual:
+    def _select(self) -> _Individual:
         """The fittest of a few; sometimes the nominal run, from which everything can be reached."""
-        drawn = [self._stream.randrange(len(self._alive) + 1) for _ in range(TOURNAMENT)]
+        drawn = [self._stream.randrange(len(self._population) + 1) for _ in range(TOURNAMENT)]
         fittest = min(drawn)  # the population is in order of fitness
-        if fittest == len(self._alive):
+        if fittest == len(self._population):
             assert self._nominal is not None
             return self._nominal
-        return self._alive[fittest]
+        return self._population[fittest]
 
     # -- variation --------------------------------------------------------------------------------------------------
 
-    def _crossed(self, one: list[Perturbation], other: list[Perturbation]) -> list[Perturbation]:
-        """Each perturbation of either parent, with even odds."""
-        return _apart(item for item in (*one, *other) if self._stream.randrange(2))
+    def _cross(self, one: list[Perturbation], other: list[Perturbation]) -> list[Perturbation]:
+        """A random half of the perturbations of both parents."""
+        return _without_overlaps(item for item in (*one, *other) if self._stream.randrange(2))
 
-    def _mutated(self, items: list[Perturbation], parent: _Individual) -> list[Perturbation]:
+    def _mutate(self, items: list[Perturbation], parent: _Individual) -> list[Perturbation]:
         stream = self._stream
-        ways = (self._added, self._added, self._removed, self._changed, self._moved) if items else (self._added,)
+        ways = (self._add, self._add, self._remove, self._change, self._move) if items else (self._add,)
         return ways[stream.randrange(len(ways))](items, parent)
 
-    def _added(self, items: list[Perturbation], parent: _Individual) -> list[Perturbation]:
+    def _add(self, items: list[Perturbation], parent: _Individual) -> list[Perturbation]:
         """Add a perturbation that the run of the parent offers, or the nominal run, which also offers earlier calls."""
         assert self._nominal is not None
         offers = (parent if self._stream.randrange(2) else self._nominal).offers
         if not offers:
             return items
-        return _apart([drawn_from(offers, self._stream), *items])
+        return _without_overlaps([drawn_from(offers, self._stream), *items])
 
-    def _removed(self, items: list[Perturbation], parent: _Individual) -> list[Perturbation]:
+    def _remove(self, items: list[Perturbation], parent: _Individual) -> list[Perturbation]:
         gone = self._stream.randrange(len(items))
         return [item for index, item in enumerate(items) if index != gone]
 
-    def _changed(self, items: list[Perturbation], parent: _Individual) -> list[Perturbation]:
-        """Change one to another grid point of its operator, with the same span."""
+    def _change(self, items: list[Perturbation], parent: _Individual) -> list[Perturbation]:
+        """Change one perturbation to another grid point of its operator, with the same span."""
         index = self._stream.randrange(len(items))
         item = items[index]
         span = item.site.last - item.site.nth + 1
@@ -124,12 +126,12 @@ class Evolutionary(Rounds):
             and option.choice.parameters != item.parameters
         ]
         if not points:
-            return self._moved(items, parent)
+            return self._move(items, parent)
         point = points[self._stream.randrange(len(points))]
         return [*items[:index], replace(item, parameters=point.parameters, cost=point.cost), *items[index + 1 :]]
 
-    def _moved(self, items: list[Perturbation], parent: _Individual) -> list[Perturbation]:
-        """Move one of them to a nearby call, or to any call of its port."""
+    def _move(self, items: list[Perturbation], parent: _Individual) -> list[Perturbation]:
+        """Move one perturbation to a nearby call, or to any call of its port."""
         index = self._stream.randrange(len(items))
         item = items[index]
         span, asks = item.site.last - item.site.nth + 1, parent.asks(item.site)
@@ -138,17 +140,17 @@ class Evolutionary(Rounds):
         steps = (-2, -1, 1, 2, self._stream.randrange(asks) + 1 - item.site.nth)
         nth = min(max(1, item.site.nth + steps[self._stream.randrange(len(steps))]), asks)
         moved = replace(item, site=replace(item.site, nth=nth, last=nth + span - 1))
-        return _apart([moved, *items[:index], *items[index + 1 :]])
+        return _without_overlaps([moved, *items[:index], *items[index + 1 :]])
 
-    def _within(self, items: list[Perturbation]) -> Schedule:
-        """Cut at random down to the budget."""
+    def _cut_to_budget(self, items: list[Perturbation]) -> Schedule:
+        """Remove perturbations at random until the rest fits the budget."""
         while sum(item.cost for item in items) > self._budget:
             items.pop(self._stream.randrange(len(items)))
         return Schedule(tuple(items))
 
 
 class _Individual:
-    """A schedule as far as its run reached it, and what that run offers."""
+    """The part of a schedule that its run reached, and what that run offers."""
 
     def __init__(self, rank: Rank, schedule: Schedule, outcome: EdgeOutcome, grid: Grid, budget: int) -> None:
         self.rank, self.schedule = rank, schedule
@@ -163,7 +165,7 @@ class _Individual:
 
     @cached_property
     def offers(self) -> Offered:
-        """What could be added, at any of its calls; computed once it is a parent."""
+        """What could be added at any call of its run; computed when the schedule first becomes a parent."""
         return offered_by(self.run, self.schedule, self._grid, self._budget)
 
     def asks(self, site: Site) -> int:
@@ -180,8 +182,8 @@ class _Individual:
         return found
 
 
-def _apart(items: Iterable[Perturbation]) -> list[Perturbation]:
-    """The perturbations that cover no call of an earlier one: a call carries one effect."""
+def _without_overlaps(items: Iterable[Perturbation]) -> list[Perturbation]:
+    """The perturbations without those that overlap an earlier one: a call carries one effect."""
     found: list[Perturbation] = []
     for item in items:
         if not any(item.site.overlaps(other.site) for other in found):

@@ -1,4 +1,4 @@
-"""The one place where a schedule becomes a Run: known already, recalled from a journal, begun by a worker, or executed now.
+"""The only place where a schedule becomes a Run: it is known already, kept in a journal, executed by a worker, or executed now.
 
 A search requests runs in one order, whoever executes them. Workers only start probable requests early; their runs are used when
 the search requests them, and discarded if it never does. So neither workers nor a resumed journal change a result: the counts
@@ -6,8 +6,8 @@ are those of a search that executed everything itself, in its own order. If a wo
 executed in this process, where an error shows as it would without workers.
 
 `explore` serves strategies; `plain` and `again` serve checks, shrinking and confirmation; `adapted` is for runs in which a
-policy chooses. A journal separates these kinds and returns executions in their recorded order: a schedule that a check repeats
-was executed equally often before.
+policy chooses. A journal separates these kinds and returns executions in their recorded order: the n-th execution
+of a schedule is recalled as the n-th.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ Adapt: TypeAlias = Callable[[RunSpec, Choose], Run]
 Note: TypeAlias = Callable[[Run], None]
 """Called with every execution that a search takes, once and in order, whoever executed it."""
 
-_AHEAD: Final = 2
+_PER_WORKER: Final = 2
 """Schedules begun per worker: the current one and the next."""
 _FAILURES: Final = 3
-"""Workers are given up after they failed on this many schedules that this process could execute."""
+"""The search goes on without workers after they failed on this many schedules that this process could execute."""
 _PATIENCE_S: Final = 60.0
 """The least real seconds to wait for a worker. A cluster may lose a task silently."""
 _PATIENCE: Final = 10
-"""How many times the longest wait so far to wait for a worker."""
+"""A worker may take this many times as long as the slowest one so far."""
 
 
 class RunJournal(Protocol):
@@ -81,12 +81,12 @@ class Executions:
         self._spec, self._evaluate = spec, evaluate
         self._vary, self._adapt = vary or evaluate, adapt
         self._executor, self._journal, self._note = executor, journal, note
-        self._begun: OrderedDict[Schedule, _Begun] = OrderedDict()
-        self._asked: OrderedDict[Schedule, Run] = OrderedDict()
-        self._plain: OrderedDict[Schedule, Run] = OrderedDict() if vary is not None else self._asked
+        self._worker_runs: OrderedDict[Schedule, _WorkerRun] = OrderedDict()
+        self._explored: OrderedDict[Schedule, Run] = OrderedDict()
+        self._plain: OrderedDict[Schedule, Run] = OrderedDict() if vary is not None else self._explored
         self._failures = 0
         self._longest_s = 0.0
-        self.lookahead = 0 if executor is None else _AHEAD * _workers(executor)
+        self.lookahead = 0 if executor is None else _PER_WORKER * _worker_count(executor)
         self.same_as_plain = vary is None
         self.count = 0
         self.recalled = 0
@@ -96,52 +96,52 @@ class Executions:
 
     def explore(self, schedule: Schedule) -> Run:
         """The run that a strategy asks for, which may report equivalence classes of perturbations."""
-        known = self._asked.get(schedule)
+        known = self._explored.get(schedule)
         if known is not None:
             return known
-        run = self._recalled("explore", schedule)
+        run = self._recall("explore", schedule)
         if run is None:
-            run = self._worked(schedule)
-        return self._taken(self._asked, schedule, run)
+            run = self._from_worker(schedule)
+        return self._store(self._explored, schedule, run)
 
     def adapted(self, policy: Choose) -> Run:
         """A run in which `policy` chooses perturbations."""
         assert self._adapt is not None
-        run = self._recalled("adapted", NO_SCHEDULE)
+        run = self._recall("adapted", NO_SCHEDULE)
         if run is None:
             run = self._adapt(self._spec, policy)
             self._keep("adapted", NO_SCHEDULE, run)
-        return self._counted(run)
+        return self._count_run(run)
 
     def plain(self, schedule: Schedule) -> Run:
-        """A plain run, as a person would execute it; executed once."""
+        """A plain run, without concolic values; each schedule is executed once."""
         known = self._plain.get(schedule)
         return self.again(schedule) if known is None else known
 
     def again(self, schedule: Schedule) -> Run:
-        """A plain run executed now even if the schedule is known: for repetitions."""
-        run = self._recalled("plain", schedule)
+        """A plain run executed now, even if the schedule is known: for repetitions."""
+        run = self._recall("plain", schedule)
         if run is None:
             run = self._evaluate(self._spec.under(schedule))
             self._keep("plain", schedule, run)
-        return self._taken(self._plain, schedule, run)
+        return self._store(self._plain, schedule, run)
 
-    def _taken(self, runs: OrderedDict[Schedule, Run], schedule: Schedule, run: Run) -> Run:
+    def _store(self, runs: OrderedDict[Schedule, Run], schedule: Schedule, run: Run) -> Run:
         """Keep a run as long as there is room; the oldest is dropped first."""
         runs[schedule] = run
         if len(runs) > limits.RUNS_KEPT:
             runs.popitem(last=False)
-        return self._counted(run)
+        return self._count_run(run)
 
-    def _counted(self, run: Run) -> Run:
+    def _count_run(self, run: Run) -> Run:
         self.count += 1
         if self._note is not None:
             self._note(run)
         return run
 
-    # -- what outlives the process ----------------------------------------------------------------------------------
+    # -- the journal ------------------------------------------------------------------------------------------------
 
-    def _recalled(self, kind: str, schedule: Schedule) -> Run | None:
+    def _recall(self, kind: str, schedule: Schedule) -> Run | None:
         run = None if self._journal is None else self._journal.recall(kind, schedule)
         self.recalled += run is not None
         return run
@@ -154,47 +154,47 @@ class Executions:
 
     def begin(self, schedules: Iterable[Schedule]) -> None:
         """Let workers start schedules that will probably be explored. Runs they finish are kept at once."""
-        waiting = sum(not begun.future.done() for begun in self._begun.values())
+        waiting = sum(not begun.future.done() for begun in self._worker_runs.values())
         for schedule in schedules:
             if self._executor is None or waiting >= self.lookahead:
                 break
-            if schedule in self._begun or schedule in self._asked or self._held(schedule):
+            if schedule in self._worker_runs or schedule in self._explored or self._in_journal(schedule):
                 continue
             try:
                 future = self._executor.submit(work, self._vary, self._spec.under(schedule), _this_process())
             except RuntimeError as error:  # broken, or shut down by its owner
                 self._give_up(f"no work could be sent to them: {_error_text(error)}")
                 break
-            self._begun[schedule] = begun = _Begun(future, partial(self._keep, "explore", schedule))
+            self._worker_runs[schedule] = begun = _WorkerRun(future, partial(self._keep, "explore", schedule))
             future.add_done_callback(begun.finished)
             waiting += 1
-            if len(self._begun) > limits.RUNS_KEPT:
-                self._begun.popitem(last=False)
+            if len(self._worker_runs) > limits.RUNS_KEPT:
+                self._worker_runs.popitem(last=False)
 
-    def _held(self, schedule: Schedule) -> bool:
+    def _in_journal(self, schedule: Schedule) -> bool:
         return self._journal is not None and self._journal.holds("explore", schedule)
 
-    def _worked(self, schedule: Schedule) -> Run:
+    def _from_worker(self, schedule: Schedule) -> Run:
         """A worker's run of a schedule; executed here if no worker began or finished it."""
-        begun = self._begun.pop(schedule, None)
-        failure = None if begun is None else self._waited(begun)
+        begun = self._worker_runs.pop(schedule, None)
+        failure = None if begun is None else self._wait_for(begun)
         if begun is not None and begun.run is not None:
             return begun.run
         run = self._vary(self._spec.under(schedule))
         if failure is not None:
-            self._failed(failure)
+            self._note_failure(failure)
         self._keep("explore", schedule, run)
         return run
 
-    def _waited(self, begun: _Begun) -> BaseException | None:
-        """Wait for a worker, much longer than any took so far; returns what went wrong, or None."""
+    def _wait_for(self, begun: _WorkerRun) -> BaseException | None:
+        """Wait for a worker, much longer than for any other so far; returns its failure, or None."""
         began_s = real_monotonic()
-        failure = begun.waited(max(_PATIENCE_S, _PATIENCE * self._longest_s))
+        failure = begun.wait(max(_PATIENCE_S, _PATIENCE * self._longest_s))
         if failure is None:
             self._longest_s = max(self._longest_s, real_monotonic() - began_s)
         return failure
 
-    def _failed(self, error: BaseException) -> None:
+    def _note_failure(self, error: BaseException) -> None:
         """Note that a worker failed on a schedule that this process could execute."""
         if self._executor is None or isinstance(error, Declined):
             return
@@ -211,12 +211,12 @@ class Executions:
 
     def close(self) -> None:
         """Cancel what was begun but never requested."""
-        for begun in self._begun.values():
+        for begun in self._worker_runs.values():
             begun.future.cancel()
-        self._begun.clear()
+        self._worker_runs.clear()
 
 
-class _Begun:
+class _WorkerRun:
     """A run requested from a worker. `keep` is called with it once, as soon as it is finished."""
 
     def __init__(self, future: Future[Run], keep: Callable[[Run], None]) -> None:
@@ -227,15 +227,15 @@ class _Begun:
 
     def finished(self, future: Future[Run]) -> None:
         """Called when the future is done, perhaps in another thread."""
-        with self._lock:  # the second caller finds it kept
+        with self._lock:  # a second caller finds `_keep` cleared
             if self._keep is None or future.cancelled() or future.exception() is not None:
                 return
             keep, self._keep = self._keep, None
             self.run = future.result()
             keep(self.run)
 
-    def waited(self, most_s: float) -> BaseException | None:
-        """Wait for the run, at most so many real seconds; returns what went wrong, or None."""
+    def wait(self, most_s: float) -> BaseException | None:
+        """Wait for the run, at most `most_s` real seconds; returns the failure, or None."""
         if self.future.cancelled():
             return None
         try:
@@ -287,7 +287,7 @@ def _this_process() -> tuple[str, int]:
     return platform.node(), os.getpid()
 
 
-def _workers(executor: Executor) -> int:
+def _worker_count(executor: Executor) -> int:
     """How many tasks an executor runs at once, as far as it reports that."""
     count = getattr(executor, "_max_workers", None)
     client: Any = getattr(executor, "_client", None)  # of dask.distributed

@@ -14,14 +14,13 @@ over the cost left, every contract that some schedule breaks is broken by an exe
 If the user declares a state digest complete, that state replaces D: the key then ignores how the state was reached, and
 therefore holds only for injections that were seen to decide by the call alone (`Alike.local`); the others keep D.
 
-Later operators must not distinguish the two edges either: an operator that looks at earlier replies, at the time, at the
-occurrence number or at its random stream has another future in each. So nothing is skipped by the state alone while such an
-operator can still act. Which operators these are shows only when they are called: edges skipped before that are then executed
-after all.
+Later operators must not distinguish the two edges either: an operator that reads earlier replies, the time, the occurrence
+number or its random stream may decide differently after each. So nothing is skipped by the state alone while such an operator
+can still act. Which operators these are shows only when they are called; edges that were skipped before that are executed then.
 
 Skipping an equal effect is sound: two grid points of one operator at one call in one state for which the operator decides the
-same effect make the same run. They still do if everything that the injection covers was decided in that run and no later
-injection can come in between (or be paid for); otherwise they are not exchanged. Equal decisions: with a complete state, every
+same effect make the same run. They stay equal if that run made every call that the injection covers and no later injection
+can come between them (or be paid for); otherwise neither replaces the other. Equal decisions: with a complete state, every
 number that the agent keeps is read, and so compared, at the next call; if all decisions on the injected numbers are equal until
 then, and the state at each call is equal, both points have the same future. In both cases the first one executed costs no
 more, because the queue is ordered.
@@ -43,25 +42,25 @@ from mat_search.space import ROOT, Edge, Grid, GridKey, Offers, undisturbed
 from mat_search.strategy import EdgeOutcome, SearchPlan, Skips, Why
 
 _Entry: TypeAlias = tuple[Why, GridKey, int]
-"""Why edges of a key are skipped, the key of the executed one, and what that cost: cheaper ones are not skipped for it."""
-NOBODY: Final[frozenset[str]] = frozenset()
+"""Why edges of a key are skipped, and the key and cost of the executed one; a cheaper edge is not skipped for it."""
+NO_OPERATORS: Final[frozenset[str]] = frozenset()
 
 
 class SeenEdges:
     """The keys of executed edges, and of edges equivalent to them.
 
-    Entries that depend on the user's state digest alone are separate: equal states may have another history and time. An
-    operator that looks at these (`strangers`) distinguishes them, so such entries hold only if none can act later.
+    Entries that depend on the user's state digest alone are separate: equal states may have different histories and times. An
+    operator that reads these (one of `history_readers`) distinguishes them, so such entries hold only if none can act later.
     """
 
     def __init__(self) -> None:
         self._exact: dict[GridKey, _Entry] = {}
         self._vouched: dict[GridKey, _Entry] = {}
-        self.strangers: set[str] = set()
+        self.history_readers: set[str] = set()
 
     def add(self, edge: Edge, run: Run, grid: Grid, *, last: bool = False) -> None:
-        """The run of an edge. `last`: no other injection can follow it."""
-        self.strangers.update(item.operator for item in run.alike if not item.local)
+        """Add an edge with its run. `last`: no other injection can follow it."""
+        self.history_readers.update(item.operator for item in run.alike if not item.local)
         if edge.key is None:
             return
         equivalent = _equivalence(edge, run)
@@ -69,7 +68,7 @@ class SeenEdges:
         _enter(self._exact, edge.key, "equal state", edge.key, edge.cost)
         if loose is not None:
             _enter(self._vouched, loose, "equal state", loose, edge.cost)
-        if equivalent is None or not (last or _settled(edge, run)):
+        if equivalent is None or not (last or _is_undisturbed(edge, run)):
             return
         exchangeable: list[tuple[Why, tuple[str, ...], bool]] = [
             ("equal effect", grid.texts(equivalent.operator, equivalent.effect), _may_take_longer(edge, run)),
@@ -81,7 +80,7 @@ class SeenEdges:
                 if loose is not None:
                     _enter(self._vouched, (loose[0], text), why, loose, edge.cost)
 
-    def why(self, edge: Edge, later: Set[str] = NOBODY) -> tuple[Why, GridKey] | None:
+    def why(self, edge: Edge, later: Set[str] = NO_OPERATORS) -> tuple[Why, GridKey] | None:
         """The reason why an edge can be skipped, and the key of the executed edge that it equals.
 
         `later`: the operators that can act after it.
@@ -89,14 +88,14 @@ class SeenEdges:
         entry, _ = self.entry(edge, later)
         return None if entry is None else entry[:2]
 
-    def entry(self, edge: Edge, later: Set[str] = NOBODY) -> tuple[_Entry | None, bool]:
+    def entry(self, edge: Edge, later: Set[str] = NO_OPERATORS) -> tuple[_Entry | None, bool]:
         """The entry by which an edge can be skipped, and whether it depends on the user's state digest."""
         exact = None if edge.key is None else self._exact.get(edge.key)
         if exact is not None and exact[2] <= edge.cost:
             return exact, False
         for key in (edge.key, edge.loose):
             found = None if key is None else self._vouched.get(key)
-            if found is not None and found[2] <= edge.cost and self.strangers.isdisjoint(later):
+            if found is not None and found[2] <= edge.cost and self.history_readers.isdisjoint(later):
                 return found, True
         return None, False
 
@@ -120,8 +119,8 @@ def _may_take_longer(edge: Edge, run: Run) -> bool:
     return any(note.operator == operator and note.effect in ("Delay", "Raise") for note in notes)
 
 
-def _settled(edge: Edge, run: Run) -> bool:
-    """Whether every call that the edge's injection covers was made, and no later injection can come in between."""
+def _is_undisturbed(edge: Edge, run: Run) -> bool:
+    """Whether every call that the edge's injection covers was made, and no later injection can come between them."""
     if edge.option is None:
         return True
     span = edge.option.choice.span
@@ -131,7 +130,7 @@ def _settled(edge: Edge, run: Run) -> bool:
 
 
 def _ranges_local(run: Run) -> bool:
-    """Whether no operator of a range looked at more than its calls: a range may be active, and no state covers what it saw."""
+    """Whether no operator of a range read more than its calls: no state digest covers what an active range has read."""
     ranges = {(item.operator, str(item.site)) for item in run.spec.schedule if item.site.last > item.site.nth}
     return all(item.local for item in run.alike if (item.operator, item.site) in ranges)
 
@@ -157,8 +156,8 @@ class Exhaustive:
         self._open: Edge | None = None
         self._seen = SeenEdges()
         self.skipped = Skips()
-        self._doubtful: list[Edge] = []
-        self._later: dict[int, frozenset[str]] = {}
+        self._skipped_by_state: list[Edge] = []
+        self._affordable_ids: dict[int, frozenset[str]] = {}
 
     def ask(self, most: int | None = None) -> Edge | None:
         """The cheapest edge that need not be skipped; ties by number of perturbations, then in order of discovery."""
@@ -169,7 +168,7 @@ class Exhaustive:
             heapq.heappop(self._queue)
             if isinstance(found, Offers):
                 self._offer(found.at(cost - found.cost))
-                self._meet(found.strangers)
+                self._add_history_readers(found.history_readers)
             elif not self._skip(found):
                 self._open = found
                 return found
@@ -178,7 +177,7 @@ class Exhaustive:
     def tell(self, edge: Edge, outcome: EdgeOutcome) -> None:
         self._open = None
         run = outcome.run
-        last, before = edge.cost + self._grid.least > self._budget, len(self._seen.strangers)
+        last, before = edge.cost + self._grid.least > self._budget, len(self._seen.history_readers)
         self._seen.add(edge, run, self._grid, last=last)
         self._reconsider(before)
         if last:
@@ -196,37 +195,39 @@ class Exhaustive:
         """Whether an edge need not be executed."""
         if not self._prune:
             return False
-        entry, vouched = self._seen.entry(edge, self._after(edge) if self._seen.strangers else NOBODY)
+        entry, vouched = self._seen.entry(edge, self._operators_after(edge) if self._seen.history_readers else NO_OPERATORS)
         if entry is None:
             return False
         self.skipped.add(edge, *entry[:2])
         if vouched and edge.cost + self._grid.least <= self._budget:
-            self._doubtful.append(edge)
+            self._skipped_by_state.append(edge)
         return True
 
-    def _after(self, edge: Edge) -> Set[str]:
+    def _operators_after(self, edge: Edge) -> Set[str]:
         """The operators that can act after an edge's injection: the affordable ones, and active ranges."""
         if edge.option is None or edge.cost + self._grid.least > self._budget:
-            return NOBODY
+            return NO_OPERATORS
         rest = self._budget - edge.cost
-        if rest not in self._later:
+        if rest not in self._affordable_ids:
             found = {option.operator.id for options in self._grid.affordable(rest).values() for option in options}
-            self._later[rest] = frozenset(found)
+            self._affordable_ids[rest] = frozenset(found)
         under_way = {item.operator for item in edge.parent if item.site.last > item.site.nth}
-        return self._later[rest] | under_way | {edge.option.operator.id}
+        return self._affordable_ids[rest] | under_way | {edge.option.operator.id}
 
-    def _meet(self, strangers: Set[str]) -> None:
-        before = len(self._seen.strangers)
-        self._seen.strangers.update(strangers)
+    def _add_history_readers(self, history_readers: Set[str]) -> None:
+        before = len(self._seen.history_readers)
+        self._seen.history_readers.update(history_readers)
         self._reconsider(before)
 
     def _reconsider(self, before: int) -> None:
-        """Queue again the edges that were skipped before an operator turned out to look at more than its calls."""
-        if len(self._seen.strangers) == before:
+        """Queue again the edges that were skipped by the state alone, if a new history reader can act after them."""
+        if len(self._seen.history_readers) == before:
             return
-        again = [edge for edge in self._doubtful if not self._seen.strangers.isdisjoint(self._after(edge))]
+        again = [
+            edge for edge in self._skipped_by_state if not self._seen.history_readers.isdisjoint(self._operators_after(edge))
+        ]
         numbers = {id(edge) for edge in again}
-        self._doubtful = [edge for edge in self._doubtful if id(edge) not in numbers]
+        self._skipped_by_state = [edge for edge in self._skipped_by_state if id(edge) not in numbers]
         self.skipped.edges = [item for item in self.skipped.edges if id(item[0]) not in numbers]
         for edge in again:
             self._push(edge.cost, edge.size, edge)
@@ -239,7 +240,9 @@ class Exhaustive:
         """The first edges of the queue that cannot be skipped, by current knowledge."""
         near = (item[-1] for item in heapq.nsmallest(2 * count, self._queue))
         edges = (
-            item for item in near if isinstance(item, Edge) and not (self._prune and self._seen.why(item, self._after(item)))
+            item
+            for item in near
+            if isinstance(item, Edge) and not (self._prune and self._seen.why(item, self._operators_after(item)))
         )
         return list(islice(edges, count))
 

@@ -19,7 +19,7 @@ _RANK: Final = {"hard": 0, "soft": 1}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hit:
-    """A run with a violation that none of its parent schedules shows. `plain`: it had no concolic values."""
+    """A run with a violation that none of its parent schedules shows. `plain`: the run had no concolic values."""
 
     schedule: Schedule
     run: Run
@@ -36,7 +36,7 @@ class Hit:
 
 
 class Hits:
-    """The cheapest run of each failure signature.
+    """The cheapest hit of each failure signature.
 
     A schedule that contains a failing one usually fails in the same way, though its operators' families would give another
     signature. So a failure that a run's parents show in the same way is not new.
@@ -53,7 +53,7 @@ class Hits:
         schedule = run.spec.schedule
         if not len(schedule):
             return ()
-        inherited = self._inherited(edge, schedule)
+        inherited = self._parent_ways(edge, schedule)
         found: list[Hit] = []
         ways = set(inherited)
         for violation in self._judge(run):
@@ -64,7 +64,7 @@ class Hits:
             way = _Way(violation.contract, violation.stage, signature.action_kind, signature.interface, signature.risk)
             if way in ways:
                 continue
-            ways |= {way, replace(way, stage="attempted")}  # what was done and is only tried now is the same, and less of it
+            ways |= {way, replace(way, stage="attempted")}  # attempting what was effected before is no new failure
             known = self._best.get(signature)
             if known is None or schedule.cost < known.schedule.cost:
                 self._best[signature] = hit
@@ -74,14 +74,14 @@ class Hits:
         return tuple(found)
 
     def repeated(self, run: Run) -> None:
-        """Note a repeated plain run with a failure not found at its cost: by chance, or by an incomplete state digest."""
+        """Note the failures of a repeated plain run that the search missed: by chance, or by an incomplete state digest."""
         for violation in self._judge(run):
             hit = Hit(schedule=run.spec.schedule, run=run, violation=violation, plain=True)
             known = self._best.get(hit.signature)
             if violation.contract not in self.nominal and (known is None or hit.schedule.cost < known.schedule.cost):
                 self._best[hit.signature] = hit
 
-    def _inherited(self, edge: Edge, schedule: Schedule) -> frozenset[_Way]:
+    def _parent_ways(self, edge: Edge, schedule: Schedule) -> frozenset[_Way]:
         if edge.added is not None:
             return self._ways.get(edge.parent, frozenset())
         parts = (schedule.without(item) for item in schedule)
@@ -141,8 +141,8 @@ def _rank(violation: Violation, schedule: Schedule) -> tuple[int, int, int, str,
     return (_RANK[violation.severity], schedule.cost, len(schedule), violation.contract, keys)
 
 
-def again(run: Run, judged: Sequence[Violation], wanted: Counterexample) -> Violation | None:
-    """The violation by which another run shows a counterexample: contract and stage decide (L7).
+def matching_violation(run: Run, judged: Sequence[Violation], wanted: Counterexample) -> Violation | None:
+    """The violation by which another run shows a counterexample, None if it does not: contract and stage decide (L7).
 
     A run may break one contract at several interfaces. Each is a failure signature of its own, so among several this
     returns that of the counterexample, regardless of the operators it needs now.

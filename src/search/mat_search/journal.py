@@ -7,7 +7,7 @@ a source that executions depend on, with its digest:
     {"kind":"explore","of":"4f53...","more":null,"run":[...]}
 
 If the key differs or a source has changed, the whole file is set aside, with the reason: edited code never uses old executions.
-Of a damaged file, the executions before the damage are used. Only the search that wrote a journal reads it. One process at a
+If a file is damaged, the executions before the damage are used. Only the search that wrote a journal reads it. One process at a
 time owns it; a second one runs without a journal.
 """
 
@@ -46,7 +46,7 @@ def no_digest(source: str) -> str:
 class SearchJournal:
     """One search's finished executions; made by `open_journal`. `found` counts those in the file, `recalled` those used.
 
-    `said` is why an existing file is not used, or why nothing more is kept; "" without a problem.
+    `said`: why an existing file is not used, or why nothing more is kept; "" without a problem.
     """
 
     def __init__(
@@ -67,14 +67,14 @@ class SearchJournal:
         if not self._kept:
             return None
         with self._lock:
-            waiting = self._kept.get((kind, _of(schedule)))
+            waiting = self._kept.get((kind, _schedule_digest(schedule)))
             if not waiting or self._log is None:
                 return None
             data = json.loads(self._log.content(waiting.popleft()))
         try:
             run = unpack(data["run"], self._spec)
         except CodecError:
-            return None  # the line is undamaged, so other code wrote it; execute it again
+            return None  # the line is undamaged, so other code wrote it: execute the schedule again
         if self._restore is not None:
             self._restore(run, data["more"])
         self.recalled += 1
@@ -82,7 +82,7 @@ class SearchJournal:
 
     def holds(self, kind: str, schedule: Schedule) -> bool:
         """Whether `recall` would return a run."""
-        return bool(self._kept and self._kept.get((kind, _of(schedule))))
+        return bool(self._kept and self._kept.get((kind, _schedule_digest(schedule))))
 
     def keep(self, kind: str, schedule: Schedule, run: Run) -> None:
         """Write one finished execution, which then survives the end of the process."""
@@ -90,10 +90,10 @@ class SearchJournal:
             return
         try:
             text = pack(run, self._spec)
-        except CodecError:  # it will be executed again
+        except CodecError:  # a resumed search will execute it again
             return
         more = "null" if self._more is None else json.dumps(self._more(run))
-        self._write(f'{{"kind":"{kind}","of":"{_of(schedule)}","more":{more},"run":{text}}}')
+        self._write(f'{{"kind":"{kind}","of":"{_schedule_digest(schedule)}","more":{more},"run":{text}}}')
 
     def learn(self, sources: Mapping[str, str]) -> None:
         """Note the sources that executions depend on, with their digests. Call it before those executions."""
@@ -105,7 +105,7 @@ class SearchJournal:
     def confirming(self, confirm: ConfirmInOrder) -> Callable[[Sequence[Schedule]], Sequence[Run | None]]:
         """Wrap `confirm` so that it executes only what is not kept yet; each run is kept as soon as it is ready."""
 
-        def through(schedules: Sequence[Schedule]) -> Sequence[Run | None]:
+        def confirm_missing(schedules: Sequence[Schedule]) -> Sequence[Run | None]:
             runs = [self.recall("fresh", schedule) for schedule in schedules]
             missing = [index for index, run in enumerate(runs) if run is None]
             answers = confirm([schedules[index] for index in missing]) if missing else ()
@@ -115,10 +115,10 @@ class SearchJournal:
                     self.keep("fresh", schedules[index], run)
             return runs
 
-        return through
+        return confirm_missing
 
     def once(self, kind: str, schedule: Schedule, execute: Callable[[], Run]) -> Run:
-        """The kept run, or else the result of `execute`: for executions in addition to the search's own."""
+        """The kept run, else that of `execute`, which is then kept: for executions that are not part of the search itself."""
         run = self.recall(kind, schedule)
         if run is None:
             run = execute()
@@ -209,5 +209,5 @@ def _load(journal: SearchJournal, log: Log, source_digest: Callable[[str], str])
     return f"{', '.join(changed[:3])}{more} changed since"
 
 
-def _of(schedule: Schedule) -> str:
+def _schedule_digest(schedule: Schedule) -> str:
     return digest([item.key for item in schedule])[:32]

@@ -1,4 +1,4 @@
-"""Searches in rounds: a level or a generation is drawn from the runs of those before it. They prove nothing."""
+"""Searches in rounds: each round (a level, a generation) is drawn from the runs of earlier ones. They prove nothing."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from mat_search.space import ROOT, Edge, Grid, GridKey
 from mat_search.strategy import EdgeOutcome, SearchPlan, Skips
 
 Rank: TypeAlias = tuple[int, int, int]
-"""(margin, minus what was new, cost): better is nearer to breaking a contract, then more that was new, then cheaper."""
+"""(margin, minus new coverage, cost); less is better: nearer to breaking a contract, then more new coverage, then cheaper."""
 
 
 class Rounds(ABC):
@@ -36,7 +36,7 @@ class Rounds(ABC):
         if most is not None:
             return None
         if not self._queue:
-            self._queue = self._drawn()
+            self._queue = self._draw_round()
         return self._queue.pop(0) if self._queue else None
 
     def tell(self, edge: Edge, outcome: EdgeOutcome) -> None:
@@ -47,7 +47,7 @@ class Rounds(ABC):
             self.seen.add(edge.key)
         rank = (self._nearness.least(outcome.run), -self._coverage.add(outcome.run).worth, edge.cost)
         if not outcome.hit:
-            self._learned(rank, edge, outcome)
+            self._learn(rank, edge, outcome)
 
     def ahead(self, count: int) -> Sequence[Edge]:
         """The rest of the round."""
@@ -57,9 +57,9 @@ class Rounds(ABC):
         return None
 
     @abstractmethod
-    def _drawn(self) -> list[Edge]:
-        """The next round."""
+    def _draw_round(self) -> list[Edge]:
+        """The edges of the next round, none if nothing new can be drawn."""
 
     @abstractmethod
-    def _learned(self, rank: Rank, edge: Edge, outcome: EdgeOutcome) -> None:
-        """Take what later rounds build on from a run that is not a hit."""
+    def _learn(self, rank: Rank, edge: Edge, outcome: EdgeOutcome) -> None:
+        """Keep what later rounds need of a run that is not a hit."""

@@ -2,8 +2,8 @@
 
 A draw has one injection, and one more in every second case, up to six. Each is drawn from what the run under the schedule so
 far offers, if that run is known, else from what the nominal run offers: uniformly one of the calls, then one of the operators
-that can act there, then one of its grid points. So operators with many grid points are not favoured, and calls that exist only
-after a fault are drawn once such a run was seen.
+that can act there, then one of its grid points. So operators with many grid points are not favored, and calls that exist only
+after a fault are drawn once a run with that fault was executed.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _LARGEST: Final = 6
 
 
 class RandomSearch:
-    """Draws schedules within the budget; each is executed once, and a hit ends the search unless more are wanted."""
+    """Draws schedules within the budget; each is executed once. A hit ends the search unless its `stop` is "budget"."""
 
     proves = False
 
@@ -34,18 +34,18 @@ class RandomSearch:
         self._runs: OrderedDict[Schedule, Run] = OrderedDict()
         self._offers: dict[Schedule, Offered] = {}
         self._tried: set[Schedule] = {NO_SCHEDULE}
-        self._begun = False
+        self._started = False
         self.seen: set[GridKey] = set()
         self.skipped = Skips()
 
     def ask(self, most: int | None = None) -> Edge | None:
         """The next schedule; None after a hit, and after many draws in a row gave only known schedules."""
-        if not self._begun:
-            self._begun = True
+        if not self._started:
+            self._started = True
             return ROOT
         if most is not None:
             return None
-        schedule = self._fresh(self._stream, self._tried)
+        schedule = self._draw_untried(self._stream, self._tried)
         if schedule is None:
             return None
         self._tried.add(schedule)
@@ -59,41 +59,41 @@ class RandomSearch:
 
     def ahead(self, count: int) -> Sequence[Edge]:
         """The next draws without further results."""
-        if not self._begun or NO_SCHEDULE not in self._runs:
+        if not self._started or NO_SCHEDULE not in self._runs:
             return ()
         stream, tried, found = Random(), set(self._tried), list[Edge]()
         stream.setstate(self._stream.getstate())
-        while len(found) < count and (schedule := self._fresh(stream, tried)) is not None:
+        while len(found) < count and (schedule := self._draw_untried(stream, tried)) is not None:
             tried.add(schedule)
             found.append(free(schedule))
         return found
 
-    def _fresh(self, stream: Random, tried: set[Schedule]) -> Schedule | None:
+    def _draw_untried(self, stream: Random, tried: set[Schedule]) -> Schedule | None:
         for _ in range(self._attempts):
-            schedule = self._drawn(stream)
+            schedule = self._draw(stream)
             if schedule not in tried:
                 return schedule
         return None
 
-    def _drawn(self, stream: Random) -> Schedule:
+    def _draw(self, stream: Random) -> Schedule:
         size = 1
         while size < _LARGEST and stream.randrange(2):
             size += 1
         schedule = NO_SCHEDULE
         for _ in range(size):
-            offered = self._offered(schedule)
+            offered = self._offers_under(schedule)
             if not offered:
                 break
             schedule = schedule.add(drawn_from(offered, stream))
         return schedule
 
-    def _offered(self, schedule: Schedule) -> Offered:
+    def _offers_under(self, schedule: Schedule) -> Offered:
         """What the run under a schedule offers, if it is known; otherwise what remains of the nominal run's offers."""
         known = self._offers.get(schedule)
         if known is None:
             run = self._runs.get(schedule)
             if run is None:
-                return _left(self._offered(NO_SCHEDULE), schedule, self._budget - schedule.cost)
+                return _affordable_part(self._offers_under(NO_SCHEDULE), schedule, self._budget - schedule.cost)
             known = self._offers[schedule] = offered_by(run, schedule, self._grid, self._budget)
         return known
 
@@ -105,8 +105,8 @@ class RandomSearch:
         return 0
 
 
-def _left(offered: Offered, schedule: Schedule, rest: int) -> Offered:
-    """The part that can be added to a schedule for what is left of the budget."""
+def _affordable_part(offered: Offered, schedule: Schedule, rest: int) -> Offered:
+    """The part of an offer that can be added to a schedule at a cost of at most `rest`."""
     calls = []
     for operators in offered:
         left = []

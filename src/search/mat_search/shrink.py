@@ -1,10 +1,10 @@
 """Shrinking (L7): remove perturbations, then lower parameters, until nothing more can be taken away.
 
-Total order of "simpler", first difference decides: cost, number of perturbations, asks covered, places in the operators'
-grids, then the schedule's canonical text. Every accepted step is simpler in that order and keeps (contract, stage) at least, so
-shrinking ends, never costs more, is 1-minimal (no single removal and no single simpler grid point keeps the violation) and
-idempotent. A perturbation that a candidate did not reach is removed and the rest executed again, so that everything in the
-final schedule acted.
+The total order of "simpler"; the first difference decides: cost, number of perturbations, calls covered, positions in the
+operators' grids, then the schedule's canonical text. Every accepted step is simpler in that order and keeps (contract, stage)
+at least, so shrinking ends, never costs more, is 1-minimal (no single removal and no single simpler grid point keeps the
+violation) and idempotent. A perturbation that a candidate did not reach is removed and the rest executed again, so that
+everything in the final schedule acted.
 """
 
 from __future__ import annotations
@@ -50,12 +50,12 @@ def shrink(
 ) -> Shrunk:
     """The simplest schedule reachable by single steps for which `shows` is true, in at most `most` executions.
 
-    An interrupt or ShrinkStopped from `execute` keeps the simplest so far.
+    If `execute` raises ShrinkStopped or is interrupted, the simplest schedule so far is returned.
     """
     tried: dict[Schedule, Run | None] = {schedule: run}
     executions = 0
 
-    def kept(candidate: Schedule) -> Run | None:
+    def run_if_shown(candidate: Schedule) -> Run | None:
         """The candidate's run if it shows the violation; each candidate is executed once."""
         nonlocal executions
         if candidate not in tried:
@@ -68,14 +68,14 @@ def shrink(
 
     finished = True
     try:
-        while (better := _better(schedule, operators, kept)) is not None:
+        while (better := _simpler_that_shows(schedule, operators, run_if_shown)) is not None:
             schedule, run = better
     except (ShrinkStopped, KeyboardInterrupt):
         finished = False
     return Shrunk(schedule=schedule, run=run, executions=executions, finished=finished)
 
 
-def _better(
+def _simpler_that_shows(
     schedule: Schedule, operators: Sequence[OperatorSpec], shows: Callable[[Schedule], Run | None]
 ) -> tuple[Schedule, Run] | None:
     for candidate in simpler(schedule, operators):
@@ -90,20 +90,20 @@ def _better(
 
 
 def order(schedule: Schedule, operators: Sequence[OperatorSpec]) -> Order:
-    """The total order of simpler. A grid point that is not in the grid comes after all that are."""
+    """The key of the total order. A perturbation whose parameters are not in the grid comes after all that are."""
     by_id = {operator.id: operator for operator in operators}
     covered = sum(item.site.last - item.site.nth + 1 for item in schedule)
-    places = tuple(_place(item, by_id.get(item.operator)) for item in schedule)
+    places = tuple(_grid_index(item, by_id.get(item.operator)) for item in schedule)
     return (schedule.cost, len(schedule), covered, places, tuple(item.key for item in schedule))
 
 
-def _place(item: Perturbation, operator: OperatorSpec | None) -> int:
+def _grid_index(item: Perturbation, operator: OperatorSpec | None) -> int:
     points: list[FrozenDict] = [] if operator is None else [choice.parameters for choice in operator.choices]
     return points.index(item.parameters) if item.parameters in points else len(points)
 
 
 def simpler(schedule: Schedule, operators: Sequence[OperatorSpec]) -> Iterator[Schedule]:
-    """Single steps, most gain first: each removal (most expensive first), then each simpler grid point."""
+    """The schedules one step simpler: first each removal (the most expensive first), then each simpler grid point."""
     by_id = {operator.id: operator for operator in operators}
     for item in sorted(schedule, key=lambda found: (-found.cost, found.key)):
         yield schedule.without(item)

@@ -1,7 +1,7 @@
 """The dynamic tree: which injections a finished run offers, and the key by which equal ones are skipped.
 
 A child injects one perturbation at a site that its parent's run reached, called after every site injected so far. So
-sites that exist only after a fault (a retry, a fallback) appear by themselves, and every schedule whose perturbations are
+sites that exist only after a fault (a retry, a fallback) need no special case, and every schedule whose perturbations are
 all reached has exactly one path: its perturbations in the order in which their sites are asked in its own run. That holds
 with concurrency too, because a perturbation acts after its site is asked and cannot change what was asked before.
 
@@ -12,9 +12,9 @@ What the tree leaves out of the grid, and why each cut is sound:
 - Grid points for which the operator says, from the unperturbed record, that nothing would change. A range is left out only
   where that holds for each ask it covers: until the first that matters, the run is the parent's own. If calls of one
   port overlap, what the operator would have seen is uncertain, so it is not called. The same holds if another affordable
-  injection could come in between: into a call inside this one, or between the calls of a range.
+  injection could come between: into a call inside this one, or between the calls of a range.
 - Injections that cost more than the rest of the budget.
-- Who goes first, if nothing else could run when the call was asked: holding it would change nothing. A site of the order
+- Who goes first, if nothing else could run when the call was asked: holding the call would change nothing. A site of the order
   boundary represents a call of another boundary, and its perturbation, too, acts after the call was asked.
 """
 
@@ -48,7 +48,7 @@ class Option:
 
 
 class Grid:
-    """The operators' grid by boundary, in an order that does not depend on how the operators were given."""
+    """The operators' grid, in an order that does not depend on the order of the operators."""
 
     def __init__(self, operators: Sequence[OperatorSpec]) -> None:
         options: dict[str, Option] = {}
@@ -83,7 +83,7 @@ class Edge:
     `key`: two edges with one key lead to the same run from there on; None for the root, the empty schedule. `loose` is the key
     with the user's complete state digest (mat.spec.StateDigest with complete=True) instead of the history; it holds for
     injections that decide by the call alone. `lineage` holds eight bytes of D for each step of the parent, to name the first
-    step that differs. The edges of a run share everything but the numbers, so that a queue of them stays small.
+    step that differs. The edges of one run share their large fields, so that a queue of them stays small.
     """
 
     parent: Schedule
@@ -127,7 +127,7 @@ _DIGITS: Final = 16
 
 
 def lineage(states: Sequence[str]) -> bytes:
-    """D of each step of a run, in short."""
+    """The first digits of D of each step of a run, as bytes."""
     return bytes.fromhex("".join([state[:_DIGITS] for state in states]))
 
 
@@ -152,8 +152,8 @@ class Offers:
         self.cost = schedule.cost
         self._options = grid.affordable(budget - self.cost)
         self._spare = budget - self.cost - grid.least
-        self._held = _held(run, schedule, step)
-        crossed = {record.action.boundary for record in run.records if record.step > step or record.step in self._held}
+        self._held_steps = _held_steps(run, schedule, step)
+        crossed = {record.action.boundary for record in run.records if record.step > step or record.step in self._held_steps}
         if run.contended:
             crossed.add("order")
         reached = (self._options.get(boundary, ()) for boundary in crossed)
@@ -162,11 +162,11 @@ class Offers:
 
     def __iter__(self) -> Iterator[Edge]:
         """All edges, in the order of their calls."""
-        return self._made(self._options)
+        return self._edges(self._options)
 
     def at(self, cost: int) -> Iterator[Edge]:
         """The edges whose injection costs this much, in the order of their calls."""
-        return self._made(
+        return self._edges(
             {
                 boundary: [option for option in options if option.choice.cost == cost]
                 for boundary, options in self._options.items()
@@ -174,15 +174,15 @@ class Offers:
         )
 
     @cached_property
-    def _gathered(self) -> tuple[_Trace, list[_Pending], bytes, frozenset[int]]:
+    def _context(self) -> tuple[_Trace, list[_Pending], bytes, frozenset[int]]:
         trace = _Trace(self._run)
-        alone = _alone(self._run) if self._run.complete else frozenset()
+        alone = _quiet_steps(self._run) if self._run.complete else frozenset()
         return trace, trace.pending(self._schedule), lineage(self._states), alone
 
     @property
-    def strangers(self) -> Set[str]:
-        """Operators whose decision was seen to depend on earlier calls."""
-        return self._gathered[0].strangers
+    def history_readers(self) -> Set[str]:
+        """Operators whose decision was seen to read earlier calls."""
+        return self._context[0].history_readers
 
     @cached_property
     def _bases(self) -> dict[int, tuple[str, str]]:
@@ -192,19 +192,19 @@ class Offers:
         """The common parts of the keys at a call: by the history, and by the user's complete state digest ("" without one)."""
         found = self._bases.get(record.step)
         if found is None:
-            _, pending, _, alone = self._gathered
-            vouched = _vouched(self._run, record, pending) if record.step in alone else ""
+            _, pending, _, alone = self._context
+            vouched = _digest_base(self._run, record, pending) if record.step in alone else ""
             found = self._bases[record.step] = _base(record, self._states[record.step], pending), vouched
         return found
 
-    def _made(self, offered: Mapping[str, Sequence[Option]]) -> Iterator[Edge]:
+    def _edges(self, offered: Mapping[str, Sequence[Option]]) -> Iterator[Edge]:
         run, schedule, states = self._run, self._schedule, self._states
         if not any(offered.values()):
             return
-        trace, pending, short, _ = self._gathered
+        trace, pending, short, _ = self._context
         contended = frozenset(run.contended) if offered.get("order") else frozenset()
         for record in run.records:
-            held = record.step in self._held
+            held = record.step in self._held_steps
             if (record.step <= self._step and not held) or not record.action.boundary:
                 continue
             for site, boundary in sites(record, contended):
@@ -246,8 +246,8 @@ def _base(record: Record, state: str, pending: Sequence[_Pending]) -> str:
     return digest([state, record.site, record.action.arguments, record.at_ms, going_on])
 
 
-def _vouched(run: Run, record: Record, pending: Sequence[_Pending]) -> str:
-    """The same with the user's complete state digest, read at the call, instead of the history.
+def _digest_base(run: Run, record: Record, pending: Sequence[_Pending]) -> str:
+    """Like _base, but with the user's complete state digest at the call instead of the history.
 
     The occurrence number is left out: runs that differ only in these numbers continue equally, under renumbered sites. For the
     same reason pending effects are counted from this call. Time is left out if nothing looks at it.
@@ -258,8 +258,8 @@ def _vouched(run: Run, record: Record, pending: Sequence[_Pending]) -> str:
     return digest([run.states[record.step], port, record.action.arguments, at_ms, left])
 
 
-def _held(run: Run, schedule: Schedule, step: int) -> frozenset[int]:
-    """The step of the last injection if it held the call: the call itself is served later and can be perturbed too."""
+def _held_steps(run: Run, schedule: Schedule, step: int) -> frozenset[int]:
+    """The step of the last injection if that held the call: the call itself runs later and can be perturbed too."""
     if not 0 <= step < len(run.records):
         return frozenset()
     site = run.records[step].site
@@ -285,8 +285,8 @@ def undisturbed(run: Run, asks: Sequence[Record]) -> bool:
     return True
 
 
-def _alone(run: Run) -> frozenset[int]:
-    """Steps at which nothing else was in flight or runnable: no state digest covers what such code is about to do."""
+def _quiet_steps(run: Run) -> frozenset[int]:
+    """The steps at which nothing else was in flight or runnable; no state digest covers what other code is about to do."""
     found, until_seq, contended = set(), -1, frozenset(run.contended)
     for record in run.records:
         if until_seq < record.asked_seq and record.step not in contended:
@@ -312,11 +312,11 @@ class _Pending:
     steps: Sequence[int]
 
     def acts_after(self, record: Record) -> bool:
-        """Whether it may still change something after this record is asked."""
+        """Whether the perturbation may still change something after this record is asked."""
         return self.orders or self.until_seq is None or self.until_seq > record.asked_seq
 
     def ahead(self, record: Record) -> str:
-        """Its rest at a call, counted from there: how many calls it has covered, and how many are to come."""
+        """The rest of the perturbation as text, counted from a call: how many calls it has covered, and how many are left."""
         if self.orders:
             return self.text
         asked = bisect_left(self.steps, record.step)
@@ -329,9 +329,9 @@ class _Trace:
     def __init__(self, run: Run) -> None:
         self._run = run
         self._asks: dict[str, list[Record]] = {}
-        self._ended: list[Record] | None = None
+        self._by_seal: list[Record] | None = None
         self._known: dict[tuple[int, int], bool] = {}
-        self.strangers: set[str] = set()
+        self.history_readers: set[str] = set()
         overlapping: dict[tuple[str, str], int] = {}
         self._overlaps: set[tuple[str, str]] = set()
         for record in run.records:
@@ -367,11 +367,11 @@ class _Trace:
         span = option.choice.span
         port, _, nth = record.site.rpartition("#")
         covered = self._asks[port][int(nth) - 1 : int(nth) - 1 + span]
-        if more and not self._settled(covered, span):
+        if more and not self._is_undisturbed(covered, span):
             return self._allowed(option.operator, record) and (span > 1 or record.action.kind in option.operator.kinds)
         return any(self._matters_at(option, item) for item in covered)
 
-    def _settled(self, covered: Sequence[Record], span: int) -> bool:
+    def _is_undisturbed(self, covered: Sequence[Record], span: int) -> bool:
         """Whether later injections cannot change the calls that an injection covers."""
         key = (covered[0].step, span)
         if key not in self._known:
@@ -384,10 +384,10 @@ class _Trace:
             return False
         if operator.relevant is always_relevant or (record.action.boundary, record.action.name) in self._overlaps:
             return True
-        before = _Before(self._before, record)
+        before = _EarlierRecords(self._earlier_records, record)
         matters = operator.relevant(record, option.choice.parameters, before)
         if before.looked:
-            self.strangers.add(operator.id)
+            self.history_readers.add(operator.id)
         return matters
 
     def _allowed(self, operator: OperatorSpec, record: Record) -> bool:
@@ -396,15 +396,15 @@ class _Trace:
         allowed = self._run.restricted.get(f"{record.action.boundary}:{record.action.name}")
         return allowed is None or operator.id in allowed or operator.boundary in allowed
 
-    def _before(self, record: Record) -> Sequence[Record]:
+    def _earlier_records(self, record: Record) -> Sequence[Record]:
         """The records that had ended when this one was asked, in the order of their ends."""
-        if self._ended is None:
-            self._ended = sorted(self._run.records, key=_sealed_seq)
-        return self._ended[: bisect_left(self._ended, record.asked_seq, key=_sealed_seq)]
+        if self._by_seal is None:
+            self._by_seal = sorted(self._run.records, key=_sealed_seq)
+        return self._by_seal[: bisect_left(self._by_seal, record.asked_seq, key=_sealed_seq)]
 
 
-class _Before(Sequence[Record]):
-    """The records before one; notes whether an operator looks at them."""
+class _EarlierRecords(Sequence[Record]):
+    """The records that ended before one was asked; `looked` is True once an operator has read any of them."""
 
     __slots__ = ("_found", "_record", "looked")
 

@@ -6,7 +6,7 @@ it draws and executes episodes, one after another and without reuse, until the i
 above the target. The interval is valid at every look, so stopping by it does not bias it.
 
 A counterexample is an episode that broke a contract, under its realised schedule. It is executed again unchanged; its stability
-is how often it shows. It is not shrunk: one execution says too little about a simpler schedule.
+is how often the contract breaks again. It is not shrunk: one execution says too little about a simpler schedule.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from mat.core.run import Run, same_violation
 from mat_search.campaign import Campaign, CampaignResult, Progress, SearchStopped
 from mat_search.curve import chains, random_policy
 from mat_search.executions import Executions
-from mat_search.hits import Hit, Hits, again, distinct
+from mat_search.hits import Hit, Hits, distinct, matching_violation
 from mat_search.space import free
 
 
@@ -37,10 +37,10 @@ def sample(nominal: Run, executions: Executions, campaign: Campaign, progress: P
             why="mat_search has no statistics of its own",
             fix="pass Campaign(interval=, decided=), as in mat.measure.sequential",
         )
-    hits, lives = Hits(campaign.judge, nominal), _Shares()
+    hits, lives = Hits(campaign.judge, nominal), _EpisodeCounts()
     reason, interrupted = "", False
     try:
-        reason = _sampled(nominal, executions, campaign, hits, lives, decided, progress)
+        reason = _run_episodes(nominal, executions, campaign, hits, lives, decided, progress)
     except SearchStopped as stopped:
         reason = str(stopped)
     except KeyboardInterrupt:
@@ -48,12 +48,12 @@ def sample(nominal: Run, executions: Executions, campaign: Campaign, progress: P
             raise
         reason, interrupted = "interrupted", True
     searched = executions.count
-    found: tuple[Counterexample, ...] = _seen(hits.ranked())
+    found: tuple[Counterexample, ...] = _counterexamples(hits.ranked())
     grown: tuple[Chain, ...] = ()
     if not interrupted:
-        found, interrupted = _repeated(found, executions, campaign)
+        found, interrupted = _repeat(found, executions, campaign)
     if not interrupted:
-        grown, interrupted = _chains(nominal, executions, campaign)
+        grown, interrupted = _grow_chains(nominal, executions, campaign)
     return CampaignResult(
         nominal=nominal,
         nominal_stability=Stability(),
@@ -78,7 +78,7 @@ def sample(nominal: Run, executions: Executions, campaign: Campaign, progress: P
     )
 
 
-class _Shares:
+class _EpisodeCounts:
     """The number of episodes, and how many of them broke a contract."""
 
     def __init__(self) -> None:
@@ -94,16 +94,16 @@ class _Shares:
         self.frontier = frontier([*self.frontier, lived(run)])
 
 
-def _sampled(
+def _run_episodes(
     nominal: Run,
     executions: Executions,
     campaign: Campaign,
     hits: Hits,
-    lives: _Shares,
+    lives: _EpisodeCounts,
     decided: Callable[[int, int], str],
     progress: Progress | None,
 ) -> str:
-    """Why no more episodes were executed."""
+    """Execute episodes; returns why no more of them were executed."""
     while lives.runs < campaign.max_runs:
         policy = random_policy(nominal, campaign.operators, budget=campaign.budget, seed=nominal.spec.base, episode=lives.runs)
         run = executions.adapted(policy)
@@ -111,18 +111,18 @@ def _sampled(
         lives.note(run, broke=bool(hits.broken(run)))
         if progress is not None:
             progress(executions.count, hits.cost, 0)
-        said = decided(lives.failures, lives.runs)
-        if said:
-            return f"decided: {said} the target"
+        side = decided(lives.failures, lives.runs)
+        if side:
+            return f"decided: {side} the target"
     return f"max_runs={campaign.max_runs} is not enough to decide"
 
 
-def _seen(hits: Sequence[Hit]) -> tuple[Counterexample, ...]:
+def _counterexamples(hits: Sequence[Hit]) -> tuple[Counterexample, ...]:
     return distinct([hit.counterexample for hit in hits])
 
 
-def _chains(nominal: Run, executions: Executions, campaign: Campaign) -> tuple[tuple[Chain, ...], bool]:
-    """Chains (none if they could not all be grown), and whether an interrupt ended their growth."""
+def _grow_chains(nominal: Run, executions: Executions, campaign: Campaign) -> tuple[tuple[Chain, ...], bool]:
+    """The chains (none if they could not all be grown), and whether an interrupt ended their growth."""
     try:
         return chains(
             campaign.operators, executions.again, budget=campaign.budget, count=campaign.curve, seed=nominal.spec.base
@@ -133,10 +133,10 @@ def _chains(nominal: Run, executions: Executions, campaign: Campaign) -> tuple[t
         return (), True
 
 
-def _repeated(
+def _repeat(
     counterexamples: Sequence[Counterexample], executions: Executions, campaign: Campaign
 ) -> tuple[tuple[Counterexample, ...], bool]:
-    """The counterexamples with how often their schedules showed them again, and whether an interrupt ended the repetitions."""
+    """The counterexamples with their stability under repetition, and whether an interrupt ended the repetitions."""
     found, interrupted = [], False
     for item in counterexamples:
         runs: list[Run] = []
@@ -152,7 +152,7 @@ def _repeated(
         if not showing:
             found.append(Counterexample(verdict=item.verdict, run=item.run, stability=stability))
             continue
-        verdict = again(showing[0], campaign.judge(showing[0]), item)
+        verdict = matching_violation(showing[0], campaign.judge(showing[0]), item)
         assert verdict is not None
         found.append(Counterexample(verdict=verdict, run=showing[0], stability=stability))
     return distinct(found), interrupted

@@ -77,7 +77,7 @@ def schedules(
     True
     """
     specs = _specs(run, operators, budget=budget, max_size=max_size)
-    offered = _Static(run, specs, budget) if evaluate is None else _Tree(run, specs, budget, evaluate)
+    offered = _NominalOffers(run, specs, budget) if evaluate is None else _TreeOffers(run, specs, budget, evaluate)
     most = offered.most if max_size is None else min(max_size, offered.most)
     from hypothesis import strategies
 
@@ -90,7 +90,7 @@ def schedules(
             asks = offered.after(drawn)
             here = asks[draw(strategies.sampled_from(range(len(asks))))]  # Hypothesis hashes what it samples from, at each draw
             if here and len(drawn) < most:
-                drawn = _added(drawn, here[draw(strategies.sampled_from(range(len(here))))], budget)
+                drawn = _add_if_it_fits(drawn, here[draw(strategies.sampled_from(range(len(here))))], budget)
         return drawn
 
     return schedule()
@@ -108,7 +108,7 @@ def perturbations(run: Run, operators: Operators, *, budget: int = limits.BUDGET
     >>> perturbations(run.result, mat_faults.operators(), budget=4) is not None
     True
     """
-    offered = _Static(run, _specs(run, operators, budget=budget, max_size=None), budget)
+    offered = _NominalOffers(run, _specs(run, operators, budget=budget, max_size=None), budget)
     asks = [here for here in offered.after(NO_SCHEDULE) if here]
     if not asks:
         raise SpecError(
@@ -121,58 +121,58 @@ def perturbations(run: Run, operators: Operators, *, budget: int = limits.BUDGET
     return strategies.sampled_from(asks).flatmap(strategies.sampled_from)
 
 
-def _added(schedule: Schedule, item: Perturbation, budget: int) -> Schedule:
+def _add_if_it_fits(schedule: Schedule, item: Perturbation, budget: int) -> Schedule:
     """The schedule with one more perturbation if it fits, else unchanged, so that draws keep their meaning."""
     if schedule.cost + item.cost > budget or any(item.site.overlaps(other.site) for other in schedule):
         return schedule
     return schedule.add(item)
 
 
-class _Static:
+class _NominalOffers:
     """Offers the calls of the nominal run, regardless of earlier draws."""
 
     def __init__(self, run: Run, specs: tuple[OperatorSpec, ...], budget: int) -> None:
         grid = Grid(specs)
-        self._asks = _asks(run, NO_SCHEDULE, grid, specs, budget)
-        self.most = budget // grid.least if any(self._asks) else 0
+        self._by_call = _offers_by_call(run, NO_SCHEDULE, grid, specs, budget)
+        self.most = budget // grid.least if any(self._by_call) else 0
 
     def after(self, schedule: Schedule) -> Asks:
-        return self._asks
+        return self._by_call
 
 
-class _Tree:
+class _TreeOffers:
     """Offers the calls after the last perturbation in the run under the previous draws."""
 
     def __init__(self, run: Run, specs: tuple[OperatorSpec, ...], budget: int, evaluate: EvaluateSchedule) -> None:
         self._grid, self._specs, self._budget, self._evaluate = Grid(specs), specs, budget, evaluate
         self.most = budget // self._grid.least
         self._known: OrderedDict[Schedule, Asks] = OrderedDict()
-        self._known[NO_SCHEDULE] = _asks(run, NO_SCHEDULE, self._grid, specs, budget)
+        self._known[NO_SCHEDULE] = _offers_by_call(run, NO_SCHEDULE, self._grid, specs, budget)
 
     def after(self, schedule: Schedule) -> Asks:
         found = self._known.get(schedule)
         if found is None:
             run = self._evaluate(schedule)
-            found = self._known[schedule] = _asks(run, schedule, self._grid, self._specs, self._budget)
+            found = self._known[schedule] = _offers_by_call(run, schedule, self._grid, self._specs, self._budget)
             if len(self._known) > limits.RUNS_KEPT:
                 self._known.popitem(last=False)
         return found
 
 
-def _asks(run: Run, schedule: Schedule, grid: Grid, specs: Sequence[OperatorSpec], budget: int) -> Asks:
+def _offers_by_call(run: Run, schedule: Schedule, grid: Grid, specs: Sequence[OperatorSpec], budget: int) -> Asks:
     """What the dynamic tree offers after the last perturbation of a run (mat_search.space), by call.
 
     Earlier calls keep their places, so that removing a perturbation does not move later ones to other calls.
     """
     by_site: dict[str, list[Perturbation]] = {record.site: [] for record in run.records if record.action.boundary}
-    last = _last(run, schedule)
+    last = _last_injection_step(run, schedule)
     for edge in edges(run, schedule, last, grid, prefixes(run), budget=budget):
         if edge.added is not None:
             by_site.setdefault(edge.site, []).append(edge.added)
     return tuple(tuple(sorted(found, key=lambda item: order(Schedule((item,)), specs))) for found in by_site.values())
 
 
-def _last(run: Run, schedule: Schedule) -> int:
+def _last_injection_step(run: Run, schedule: Schedule) -> int:
     """The step at which the last reached perturbation began; -1 without one."""
     begun = {first_ask(item.site) for item in schedule}
     return max((record.step for record in run.records if record.site in begun), default=-1)

@@ -40,7 +40,7 @@ class Skips:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EdgeOutcome:
-    """The outcome of an edge. `states` is D by step (mat.core.run.prefixes); `broken` the searched contracts that it broke."""
+    """The outcome of an edge. `states` is D by step (mat.core.run.prefixes), `broken` the searched contracts that broke."""
 
     run: Run
     states: Sequence[str]
@@ -52,20 +52,20 @@ class EdgeOutcome:
 
 
 class Strategy(Protocol):
-    """Chooses edges by ask and tell. An edge that was asked for but never told counts as open."""
+    """Chooses edges. An edge that `ask` returned and `tell` has not received counts as open."""
 
     skipped: Skips
     proves: bool
-    """Whether its open edges are all that is left, so that its bound is meaningful."""
+    """Whether its bound is a proof: only its open edges are left to execute."""
 
     def ask(self, most: int | None = None) -> Edge | None:
         """The next edge, or None if nothing is left. `most`: a hit of this cost is known, so no edge may cost more."""
 
     def tell(self, edge: Edge, outcome: EdgeOutcome) -> None:
-        """The run of an edge."""
+        """Take the outcome of an edge that `ask` returned."""
 
     def ahead(self, count: int) -> Sequence[Edge]:
-        """Up to `count` edges that will probably be asked for next, so that workers can start; changes nothing."""
+        """Up to `count` edges that `ask` will probably return next, so that workers can start; changes nothing."""
 
     def policy(self, edge: Edge) -> Choose | None:
         """The policy that chooses further perturbations while the edge is executed; None for fixed schedules."""
