@@ -91,7 +91,7 @@ def nominal(cell: EvaluationCell, *, draw: bool) -> Evaluated | None:
 
 def fault(cell: EvaluationCell, schedules: Sequence[Schedule] | None) -> None:
     """Execute each schedule of the matrix, which is None if there was no nominal run to draw it from."""
-    if cell.task.uncontrolled:  # under faults such a run may even wait for ever
+    if cell.task.uncontrolled:  # under faults such a run may wait forever
         cell.lost(cell.task.uncontrolled)
     elif schedules is None:
         cell.lost("no nominal run to draw faults from")
@@ -100,10 +100,10 @@ def fault(cell: EvaluationCell, schedules: Sequence[Schedule] | None) -> None:
             cell.execute(schedule)
 
 
-def adversarial(cell: EvaluationCell, undisturbed: Evaluated | None) -> None:
+def adversarial(cell: EvaluationCell, nominal_run: Evaluated | None) -> None:
     """Search under this seed and variant; only the item's own variant enters the robustness curves.
 
-    `undisturbed`: the nominal run of the seed; without it, the nominal run is executed again.
+    `nominal_run`: the nominal run of the seed; if None, the search executes it again.
     """
     task, part = cell.task, cell.part
     if task.uncontrolled:
@@ -112,20 +112,20 @@ def adversarial(cell: EvaluationCell, undisturbed: Evaluated | None) -> None:
     subject = task.subject
     own = cell.variant == task.first.variants[0]
     evaluate = SearchEvaluator(
-        task.means.evaluate, _under(task.first, cell.variant), timeout_s=subject.settings.timeout_s, stopped=_stopped
+        task.means.evaluate, _with_variant(task.first, cell.variant), timeout_s=subject.settings.timeout_s, stopped=_stop_reason
     )
     try:
-        run = undisturbed.run if undisturbed is not None else evaluate.execute(cell.seed, NO_SCHEDULE)
+        run = nominal_run.run if nominal_run is not None else evaluate.execute(cell.seed, NO_SCHEDULE)
         worst = _Worst(run)
         result = search(
             run, evaluate, _campaign(task, own), vary=partial(evaluate, vary=True), note=worst.note, adapt=evaluate.adapt
         )
-    except EvaluationLost as given:
-        cell.lost(given.lost.why)
+    except EvaluationLost as ended:
+        cell.lost(ended.lost.why)
         return
     finally:
         part.notes += evaluate.reasons
-    if result.interrupted:  # an interrupted search returns what it found; the next session finds that again, and the rest
+    if result.interrupted:  # an interrupted search returns what it found; the next session finds that again
         raise KeyboardInterrupt
     part.executions += result.executions
     first = min(result.counterexamples, key=lambda found: found.cost, default=None)
@@ -141,7 +141,7 @@ def _conclude(cell: EvaluationCell, result: CampaignResult, first: Counterexampl
     """Set the item's own result, from its own variant on the first seed."""
     part = cell.part
     broken = next(iter(result.nominal.failures), None)
-    if broken is not None:  # it needs no fault, and nothing is cheaper
+    if broken is not None:  # no counterexample is cheaper than the nominal run
         first = Counterexample(verdict=broken, run=result.nominal, stability=result.nominal_stability)
     part.found += [] if first is None else [first]
     part.undisturbed += [result.nominal] if first is not None and len(first.run.spec.schedule) else []
@@ -159,11 +159,11 @@ def _campaign(task: MeasuredTask, own: bool) -> Campaign:
     )  # fmt: skip
 
 
-def _under(first: Evaluated, variant: str) -> Evaluated:
+def _with_variant(first: Evaluated, variant: str) -> Evaluated:
     return replace(first, plan=replace(first.plan, variant=variant))
 
 
-def _stopped(given: Lost, disturbed: bool) -> str:
+def _stop_reason(given: Lost, disturbed: bool) -> str:
     return f"a search ended early: {given.why}" if disturbed else ""
 
 

@@ -48,8 +48,8 @@ class Plan:
 class Evaluated:
     """An execution that gave a run, and everything known about it.
 
-    `outcome` is the test's. `judged` is the workload's judgement of the run, `contracts` were armed, `variants` are those to
-    run the item under, its own first.
+    `outcome` is the test's. `judged` is the workload's judgment of the run. `contracts` were armed. `variants` are the
+    governance variants to run the item under, its own first.
     """
 
     plan: Plan
@@ -77,9 +77,9 @@ class Evaluated:
 class Lost:
     """An execution without a run that counts: the test was skipped, or its setup or teardown failed.
 
-    `why` gives the reason in the same words each time, `outcome` is the test's. `refused`: the test asks for something that is
-    not available, a mistake of its author. `unanswered`: a live call was not allowed, with the fix. `task` and `variants` hold
-    what was known by then.
+    `why` is the reason, in the same words for the same cause; `outcome` is the test's. `refused`: the test requests something
+    that is not available, a mistake of its author. `unanswered`: why a live call was not allowed, and the fix. `task` and
+    `variants` hold what was known by then.
     """
 
     plan: Plan

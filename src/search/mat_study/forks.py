@@ -39,7 +39,7 @@ class WorkerDied(BrokenExecutor):
 
 
 class WorkerFailed(Exception):  # noqa: N818  (named after what happened)
-    """The text of an exception that a task raised in a worker; repeating the task here raises the exception itself."""
+    """A task raised an exception in a worker, with its text; repeating the task here raises the exception itself."""
 
 
 class Forked(Executor):
@@ -70,9 +70,9 @@ class Forked(Executor):
     def submit(self, function: Callable[..., T], /, *arguments: Any, **named: Any) -> Future[T]:
         if self._closed:
             raise RuntimeError("the workers have exited")
-        task = _pickled((function, arguments, named), self._inherited)
+        task = _pickle((function, arguments, named), self._inherited)
         while len(self._workers) < self._max_workers:
-            self._workers.append(self._forked())
+            self._workers.append(self._fork())
         answer: _Answer = _Answer(self)
         self._waiting.append((answer, task))
         self.take()
@@ -111,7 +111,7 @@ class Forked(Executor):
         try:
             good, value, sidecar = pickle.loads(worker.pipe.recv_bytes())
         except (EOFError, OSError):
-            answer.set_exception(WorkerDied(f"worker {worker.process} {worker.ended()}"))
+            answer.set_exception(WorkerDied(f"worker {worker.process} {worker.wait()}"))
             return
         except Exception as error:  # an answer that cannot be unpickled here
             answer.set_exception(WorkerFailed(f"{type(error).__name__}: {error}"))
@@ -127,7 +127,7 @@ class Forked(Executor):
         answer.set_result(value)
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
-        """End the workers and give up their current tasks: whoever wants a result has waited for it."""
+        """End the workers and abandon their current tasks: whoever needs a result has waited for it."""
         self._closed = True
         while self._waiting:
             self._waiting.popleft()[0].cancel()
@@ -137,10 +137,10 @@ class Forked(Executor):
 
     # -- in the fork ------------------------------------------------------------------------------------------------
 
-    def _forked(self) -> _Worker:
+    def _fork(self) -> _Worker:
         here, there = Pipe()
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", DeprecationWarning)  # about threads of others; a run has none of its own yet
+            warnings.simplefilter("ignore", DeprecationWarning)  # about threads that are not a run's: no run has begun
             process = os.fork()
         if process:
             there.close()
@@ -160,11 +160,11 @@ class Forked(Executor):
     def _serve(self, pipe: Connection) -> None:
         with suppress(EOFError, OSError):  # the parent has exited, or has no more tasks
             while True:
-                pipe.send_bytes(self._done(pipe.recv_bytes()))
+                pipe.send_bytes(self._run_task(pipe.recv_bytes()))
 
-    def _done(self, task: bytes) -> bytes:
+    def _run_task(self, task: bytes) -> bytes:
         try:
-            function, arguments, named = _unpickled(task, self._inherited)
+            function, arguments, named = _unpickle(task, self._inherited)
             result = function(*arguments, **named)
             return pickle.dumps((True, result, self._sidecar(result)), pickle.HIGHEST_PROTOCOL)
         except BaseException as error:
@@ -206,7 +206,7 @@ class _Worker:
         with suppress(OSError):  # it is dead, which the end of its pipe will show
             self.pipe.send_bytes(task)
 
-    def ended(self) -> str:
+    def wait(self) -> str:
         """Wait for the process, which has closed its pipe; returns how it ended."""
         self.alive = False
         self.pipe.close()
@@ -224,7 +224,7 @@ class _Worker:
             self.answer.set_exception(WorkerDied("the workers were shut down"))
             with suppress(ProcessLookupError):
                 os.kill(self.process, signal.SIGKILL)
-        self.ended()
+        self.wait()
 
 
 class _Pickler(pickle.Pickler):
@@ -245,13 +245,13 @@ class _Unpickler(pickle.Unpickler):
         return self._inherited[number]
 
 
-def _pickled(task: object, inherited: Sequence[object]) -> bytes:
+def _pickle(task: object, inherited: Sequence[object]) -> bytes:
     file = BytesIO()
     _Pickler(file, inherited).dump(task)
     return file.getvalue()
 
 
-def _unpickled(data: bytes, inherited: Sequence[object]) -> Any:
+def _unpickle(data: bytes, inherited: Sequence[object]) -> Any:
     return _Unpickler(BytesIO(data), inherited).load()
 
 

@@ -25,7 +25,7 @@ from mat_study.evaluation import Evaluated, Evaluator, Plan
 
 _HASH_SEED: Final = "424242"
 _SECONDS: Final = 600.0
-_LOOK_S: Final = 0.005
+_POLL_S: Final = 0.005
 """Real seconds between two checks for an answer."""
 
 
@@ -45,23 +45,23 @@ def confirm(
 
     `command` gives the command line that starts the process in `folder`, from the request file.
     """
-    with tempfile.TemporaryDirectory(prefix="mat-") as place, open(Path(place, "said"), "w+b") as said:
+    with tempfile.TemporaryDirectory(prefix="mat-") as place, open(Path(place, "output"), "w+b") as output:
         request = Path(place, "request.json")
         request.write_text(json.dumps(encode(FreshRequest(schedules=tuple(schedules), parent=os.getpid()))))
         process = subprocess.Popen(
-            command(request), cwd=folder, env=_environment(), stdout=said, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL
+            command(request), cwd=folder, env=_environment(), stdout=output, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL
         )
-        given = 0
+        answered = 0
         try:
-            for data in _answers(process, _answer_path(request)):
-                given += 1
+            for data in _answer_lines(process, _answer_path(request)):
+                answered += 1
                 yield None if data is None else decode(Run, data, where="fresh process")
         finally:
             process.kill()
             process.wait()
-        if given != len(schedules):
-            said.seek(0)
-            text = said.read()[-2000:].decode(errors="replace").strip()
+        if answered != len(schedules):
+            output.seek(0)
+            text = output.read()[-2000:].decode(errors="replace").strip()
             raise MatError(
                 "the fresh process that confirms counterexamples did not answer",
                 why=text or f"it exited with {process.returncode}",
@@ -71,24 +71,24 @@ def confirm(
 
 
 def answer(request: Path, evaluate: Evaluator) -> int:
-    """In the fresh process: execute the request while its reader is alive. Returns the seed."""
-    asked = decode(FreshRequest, json.loads(request.read_text()), where=str(request))
-    for schedule in asked.schedules:
-        if os.name == "posix" and os.getppid() != asked.parent:
+    """In the fresh process: execute the request as long as the waiting process lives. Returns the seed."""
+    wanted = decode(FreshRequest, json.loads(request.read_text()), where=str(request))
+    for schedule in wanted.schedules:
+        if os.name == "posix" and os.getppid() != wanted.parent:
             break
-        given = evaluate(Plan(mode="search", seed=asked.seed, schedule=schedule))
+        given = evaluate(Plan(mode="search", seed=wanted.seed, schedule=schedule))
         run = encode(given.run) if isinstance(given, Evaluated) else None
         with _answer_path(request).open("ab") as stream:
             stream.write(json.dumps(run).encode() + b"\n")
-    return asked.seed
+    return wanted.seed
 
 
-def _answers(process: subprocess.Popen[bytes], path: Path) -> Iterator[Any]:
-    """Yield the lines of the answer as they are written, until the process has ended or its time is over."""
+def _answer_lines(process: subprocess.Popen[bytes], path: Path) -> Iterator[Any]:
+    """Yield the lines of the answer as they are written, until the process ends or its time is over."""
     deadline, offset, ended = real_monotonic() + _SECONDS, 0, False
     while not ended:
         try:
-            process.wait(_LOOK_S)
+            process.wait(_POLL_S)
             ended = True
         except subprocess.TimeoutExpired:
             ended = real_monotonic() > deadline

@@ -16,7 +16,7 @@ _NOT_RUN: Final = "it did not run"
 
 
 class Suites:
-    """A single session runs all seeds of the baseline; one of several (`round`) runs some of them."""
+    """What a gate's session runs and finds. A single session runs all seeds of the baseline, one round of several some of them."""
 
     def __init__(self, baseline: Baseline, settings: GateSettings, round: Round | None) -> None:
         self._baseline, self._settings = baseline, settings
@@ -24,7 +24,7 @@ class Suites:
         self.plan: GatePlan | None = None
         self._seeds: dict[str, tuple[int, ...]] = {}
         self._outcomes: list[RunOutcome] = []
-        self._apart: list[tuple[str, str]] = []
+        self._infrastructure: list[tuple[str, str]] = []
         self._ends: dict[str, ReplayEnd] = {}
         self._unrun: dict[str, Unrun] = {}
 
@@ -47,7 +47,7 @@ class Suites:
         return frozenset(item for item in plan.selected if self._seeds.get(item))
 
     def take(self, plan: GatePlan) -> None:
-        """Take the selection, made here or by a worker (all make the same), and the seeds of this session."""
+        """Set the plan, made here or by a worker (they all make the same), and select the seeds of this session."""
         self.plan = plan
         self._seeds = {test.item: test.seeds[self._round.begin : self._round.end] for test in plan.smoke}
 
@@ -58,7 +58,7 @@ class Suites:
         result = report.result
         for row in report.rows:
             if row.infrastructure:
-                self._apart.append((row.item, row.infrastructure))
+                self._infrastructure.append((row.item, row.infrastructure))
             else:
                 self._outcomes.append(outcome_of(row))
         self._ends[result.id] = ReplayEnd(id=result.id, status=result.status, why=result.reason)
@@ -71,22 +71,22 @@ class Suites:
         plan = self.plan or GatePlan()
         end = plan.seeds if self._round.end is None else min(self._round.end, plan.seeds)
         names = (*plan.replays, *plan.broken) if self._round.plan is None else ()
-        ran = {outcome.item for outcome in self._outcomes} | {item for item, _ in self._apart}
+        ran = {outcome.item for outcome in self._outcomes} | {item for item, _ in self._infrastructure}
         for test in plan.smoke:
             if self._seeds.get(test.item) and test.item not in ran:
                 self.failed(test.item, _NOT_RUN, skipped=False)
         return GateEvidence(
             seeds=end,
             outcomes=tuple(self._outcomes),
-            replays=tuple(self._end(name) for name in names),
-            apart=measure.without_infrastructure(self._apart),
+            replays=tuple(self._replay_end(name) for name in names),
+            apart=measure.without_infrastructure(self._infrastructure),
             unrun=tuple(self._unrun[test.item] for test in plan.smoke if test.item in self._unrun),
         )
 
     def judge(self, evidence: GateEvidence) -> Gate:
         return measure.judge(self._baseline, self.plan or GatePlan(), evidence, self._settings.rules)
 
-    def _end(self, name: str) -> ReplayEnd:
+    def _replay_end(self, name: str) -> ReplayEnd:
         """How a replay ended: its result, and if its report failed, the reason."""
         found, failed = self._ends.get(name), self._unrun.get(name)
         status = found.status if found is not None else "failed"

@@ -57,23 +57,23 @@ def study(subject: Subject, means: Means, asked: Asked) -> ItemStudy:
     try:
         if asked.replay is not None:
             given, result = replay(subject, means, gathered, asked.replay)
-            return _whole(ItemStudy(reported=given, result=result), gathered)
+            return _with_report(ItemStudy(reported=given, result=result), gathered)
         if asked.seeds is not None:
             seeds = smoke(subject, means, gathered, asked.seeds)
             found = ItemStudy(reported=seeds.reported, result=seeds.result, smoke=seeds.failed)
         elif asked.evaluate:
             first = means.evaluate(Plan(mode="measure"))
             if isinstance(first, Lost):
-                return _unmeasured(subject, gathered, first)
+                return _unmeasured_task(subject, gathered, first)
             if first.plan.mode == "measure":
-                return _measured(subject, means, gathered, first)
+                return _measure(subject, means, gathered, first)
             untasked = Notice(item=subject.id, what="untasked")
             found = replace(_run(subject, means, gathered, searches, asked, begun=first), notices=(untasked,))
         else:
             found = _run(subject, means, gathered, searches, asked)
-        found = _compared(subject, means, gathered, searches, asked, found)
-        return _whole(replace(found, notices=(*searches.notices(), *found.notices)), gathered)
-    except KeyboardInterrupt:  # no report will say that there is something to go on with
+        found = _compare_variants(subject, means, gathered, searches, asked, found)
+        return _with_report(replace(found, notices=(*searches.notices(), *found.notices)), gathered)
+    except KeyboardInterrupt:  # no report will mention that the work can be resumed
         for notice in searches.notices():
             means.interrupted(notice)
         raise
@@ -103,7 +103,7 @@ def _run(
     )  # fmt: skip
 
 
-def _compared(
+def _compare_variants(
     subject: Subject, means: Means, gathered: Gathered, searches: Searches, asked: Asked, found: ItemStudy
 ) -> ItemStudy:
     """Add the item's other governance variants, if there is something to compare them with."""
@@ -114,7 +114,7 @@ def _compared(
     return replace(found, result=replace(found.result, reason=reason))
 
 
-def _unmeasured(subject: Subject, gathered: Gathered, first: Lost) -> ItemStudy:
+def _unmeasured_task(subject: Subject, gathered: Gathered, first: Lost) -> ItemStudy:
     """The result of a task that could not be evaluated, because it has no first run."""
     notice = Notice(item=subject.id, what="unevaluated")
     gathered.rows = lost_at_once(subject, first)
@@ -123,16 +123,16 @@ def _unmeasured(subject: Subject, gathered: Gathered, first: Lost) -> ItemStudy:
     result = ItemResult(
         id=subject.id, status="failed", reason=f"not evaluated: {first.why} in its first run", category=gathered.category
     )
-    return _whole(ItemStudy(reported=first, result=result, notices=(notice,)), gathered)
+    return _with_report(ItemStudy(reported=first, result=result, notices=(notice,)), gathered)
 
 
-def _measured(subject: Subject, means: Means, gathered: Gathered, first: Evaluated) -> ItemStudy:
+def _measure(subject: Subject, means: Means, gathered: Gathered, first: Evaluated) -> ItemStudy:
     """Evaluate a task under all conditions."""
     means.searching()
     measurement = Measurement(subject, means, first)
     try:
         measurement.run()
-    except KeyboardInterrupt:  # no report will say that there is something to go on with
+    except KeyboardInterrupt:  # no report will mention that the work can be resumed
         means.interrupted(measurement.begun())
         raise
     total = measurement.total
@@ -141,8 +141,8 @@ def _measured(subject: Subject, means: Means, gathered: Gathered, first: Evaluat
     )  # fmt: skip
     gathered.show(*total.undisturbed)
     found = ItemStudy(reported=first, result=measurement.result(), notices=(measurement.notice(),))
-    return _whole(found, gathered)
+    return _with_report(found, gathered)
 
 
-def _whole(found: ItemStudy, gathered: Gathered) -> ItemStudy:
+def _with_report(found: ItemStudy, gathered: Gathered) -> ItemStudy:
     return found if found.result is None else replace(found, report=gathered.report(found.result))

@@ -24,11 +24,11 @@ from mat.core.site import parse_site
 T = TypeVar("T")
 
 FOLDER: Final = Path(".mat", "cassettes")
-_BEFORE: Final = Path(".mat", "reels")
+_OLD_FOLDER: Final = Path(".mat", "reels")
 """The folder of earlier versions."""
 _UNSAFE: Final = re.compile(r"[^A-Za-z0-9_.-]+")
 _NAME_CHARS: Final = 60
-_DIFFERED: Final = "likely causes:"
+_DIFFERENCE: Final = "likely causes:"
 """Marks the reason of a certificate that failed because a repeated run differed."""
 
 
@@ -55,17 +55,17 @@ class LiveCalls:
         return self._cassette is not None
 
     def until_served(self, execute: Callable[[], T], unanswered: Callable[[T], bool]) -> T:
-        """The result of `execute`, which is repeated as long as it makes live calls and gets replies.
+        """The result of `execute`, repeated until an execution makes no live calls, or `unanswered` is true of its result.
 
-        This ends: replies are recorded, and the number of live calls is limited.
+        The repetition ends: replies are recorded, and the number of live calls is limited.
         """
         while True:
-            before = self._spent()
+            before = self._live_calls_made()
             result = execute()
-            if self._spent() == before or unanswered(result):
+            if self._live_calls_made() == before or unanswered(result):
                 return result
 
-    def _spent(self) -> int:
+    def _live_calls_made(self) -> int:
         """Live calls so far, including those of forks; 0 before there is a cassette."""
         if self._cassette is None or self._cassette.only_serves:
             return 0
@@ -84,11 +84,11 @@ class LiveCalls:
         """
         if self._cassette is not None:
             return replace(certificate, relative_to=RECORDED_REPLIES) if self._cassette.used else certificate
-        ports = [] if certificate.proven or _DIFFERED not in certificate.reason else _external(run)
+        ports = [] if certificate.proven or _DIFFERENCE not in certificate.reason else _external_ports(run)
         if not ports:
             return certificate
-        said = f"{certificate.reason}; replies of {', '.join(ports)} are not recorded: --mat-live-calls N records them"
-        return replace(certificate, reason=said)
+        reason = f"{certificate.reason}; replies of {', '.join(ports)} are not recorded: --mat-live-calls N records them"
+        return replace(certificate, reason=reason)
 
 
 def path_of(root: Path, task: str) -> Path:
@@ -96,7 +96,7 @@ def path_of(root: Path, task: str) -> Path:
     name = _UNSAFE.sub("_", task.rpartition("::")[2])[:_NAME_CHARS].strip("._-") or "cassette"
     digest = sha256(task.encode()).hexdigest()[:12]
     path = root / FOLDER / f"{name}-{digest}.jsonl"
-    before = next((root / _BEFORE).glob(f"*-{digest}.jsonl"), None)
+    before = next((root / _OLD_FOLDER).glob(f"*-{digest}.jsonl"), None)
     if before is not None and not path.exists():
         path.parent.mkdir(parents=True, exist_ok=True)
         before.replace(path)
@@ -110,7 +110,7 @@ def unanswered(error: MatError | None) -> str:
     return f"{error.what} (at {error.where}): {error.fix}" if error.where else f"{error.what}: {error.fix}"
 
 
-def _external(run: Run) -> list[str]:
+def _external_ports(run: Run) -> list[str]:
     """The external ports that a run called, as boundary:port."""
     sites = [parse_site(entry.site) for entry in run.tape if entry.mode == "external"]
     return sorted({f"{site.boundary}:{site.name}" for site in sites})

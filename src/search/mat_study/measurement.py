@@ -46,7 +46,7 @@ class Measurement:
             session=means.store.session if means.store is not None else "",
         )  # fmt: skip
         self._matrix: dict[int, list[Schedule]] = {}
-        self._undisturbed: Evaluated | None = None
+        self._nominal_run: Evaluated | None = None
         self.total = EvaluationPart()
 
     def _key(self) -> dict[str, Any]:
@@ -68,7 +68,7 @@ class Measurement:
             for variant in order:
                 for seed in seeds:
                     for condition in CONDITIONS:
-                        parts[variant, seed, condition] = self._one(variant, seed, condition)
+                        parts[variant, seed, condition] = self._cell(variant, seed, condition)
                         progress.step(f"{condition}, seed {seed}, {variant}")
         finally:
             self._parts.close()
@@ -77,7 +77,7 @@ class Measurement:
                 for condition in CONDITIONS:
                     self.total.take(parts[variant, seed, condition])
 
-    def _one(self, variant: str, seed: int, condition: RunCondition) -> EvaluationPart:
+    def _cell(self, variant: str, seed: int, condition: RunCondition) -> EvaluationPart:
         """One cell: taken from the journal, or executed and kept there (its runs are stored first)."""
         name = f"{variant}/{seed}/{condition}"
         part = self._parts.recall(name)
@@ -95,11 +95,11 @@ class Measurement:
     def _execute(self, cell: EvaluationCell) -> None:
         """Execute a cell. A seed's nominal run is executed again for the search only if it came from the journal."""
         if cell.condition == "nominal":
-            self._undisturbed = nominal(cell, draw=cell.variant == self._plainest)
+            self._nominal_run = nominal(cell, draw=cell.variant == self._plainest)
         elif cell.condition == "fault":
             fault(cell, self._matrix.get(cell.seed))
         else:
-            known, self._undisturbed = self._undisturbed, None
+            known, self._nominal_run = self._nominal_run, None
             fits = known is not None and (known.variant, known.run.spec.seed) == (cell.variant, cell.seed)
             adversarial(cell, known if fits else None)
 
@@ -129,7 +129,7 @@ class Measurement:
         )  # fmt: skip
 
     def begun(self) -> Notice:
-        """The notice of an interrupted evaluation, which can be resumed."""
+        """The notice of an interrupted evaluation that can be resumed."""
         return Notice(item=self._subject.id, what="begun", path=str(self._parts.path or ""))
 
 
@@ -157,7 +157,7 @@ class _Progress:
     def __init__(self, subject: Subject, means: Means, parts: int) -> None:
         self._subject, self._line, self._parts, self._done = subject, means.line, parts, 0
 
-    def step(self, said: str) -> None:
+    def step(self, cell: str) -> None:
         """Note that one more cell is done."""
         self._done += 1
         if self._line is None:
@@ -165,5 +165,5 @@ class _Progress:
         subject = self._subject
         share = (subject.place + self._done / self._parts) / subject.places
         left_s = (real_monotonic() - subject.began_s) * (1 - share) / share
-        place, part = f"{subject.place + 1}/{subject.places}", f"{self._done}/{self._parts} ({said})"
+        place, part = f"{subject.place + 1}/{subject.places}", f"{self._done}/{self._parts} ({cell})"
         self._line(f"task {place}, about {left_s:.0f} s left: {subject.name}, {part}")

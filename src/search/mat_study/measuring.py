@@ -64,7 +64,7 @@ class Gathered:
 
     def note(self, given: Evaluated, condition: RunCondition) -> None:
         """Keep the run's row once per RunSpec: repetitions that check determinism add no evidence."""
-        self.unjudged = self.unjudged or _unjudged(given.run)
+        self.unjudged = self.unjudged or _unjudged_contract(given.run)
         self.variants = given.variants
         if given.run.id in self._counted:
             return
@@ -80,11 +80,12 @@ class Gathered:
             self._store.keep(runs)
 
     def show(self, *runs: Run) -> None:
-        """Keep runs for the page of a session: those that broke something, or with which such a run is compared."""
+        """Keep runs for the page of a session: runs that broke something, or that such runs are compared with."""
         if self._compared is not None:
             self.shown += runs
 
-    def show_undisturbed(self, run: Run) -> None:
+    def show_nominal(self, run: Run) -> None:
+        """Keep a nominal run for the page if a replay of this session is compared with it."""
         if self._compared is not None and self._compared(run.spec.seed):
             self.shown.append(run)
 
@@ -111,11 +112,11 @@ def measured(
         labels=replace(given.labels, variant=given.variant),
         claims=count_claims(run, claims_in) if claims else None, scores=scored(run, given.task.scorers),
     )  # fmt: skip
-    return row, _governed(given, task, condition)
+    return row, _governance_row(given, task, condition)
 
 
-def _governed(given: Evaluated, task: str, condition: RunCondition) -> GovernedRow | None:
-    """None if the item has no governance and no decision was made."""
+def _governance_row(given: Evaluated, task: str, condition: RunCondition) -> GovernedRow | None:
+    """The row on governance; None if the item has no governance and no decision was made."""
     if given.variants == ("none",) and all(record.mediation is None for record in given.run.records):
         return None
     return governed_row(
@@ -152,6 +153,6 @@ def curve(task: str, category: str, budget: int, result: CampaignResult) -> Curv
     )
 
 
-def _unjudged(run: Run) -> str:
+def _unjudged_contract(run: Run) -> str:
     broken = next((each for each in run.outcomes if each.severity == "hard" and each.outcome == "unknown"), None)
     return "" if broken is None else f"{broken.contract} could not be judged: {broken.error}"

@@ -37,7 +37,7 @@ def nominal(
         given = begun if begun is not None and seed == 0 else means.evaluate(Plan(seed=seed))
         if isinstance(given, Evaluated):
             gathered.note(given, "nominal")
-            gathered.show_undisturbed(given.run)
+            gathered.show_nominal(given.run)
             first = first or given
         if first is None:
             return Nominal(reported=given)
@@ -71,6 +71,7 @@ def passed_result(subject: Subject, gathered: Gathered, run: Run) -> ItemResult:
 
 
 def why_vacuous(run: Run, settings: ItemSettings) -> str:
+    """Why a passing nominal run shows nothing; "" if it does."""
     if not run.outcomes and settings.objective != "task":
         return "no contract is armed"
     if not any(record.action.boundary for record in run.records):
@@ -96,7 +97,7 @@ def smoke(subject: Subject, means: Means, gathered: Gathered, seeds: Sequence[in
         given = means.evaluate(Plan(seed=seed))
         if isinstance(given, Evaluated):
             gathered.note(given, "nominal")
-            gathered.show_undisturbed(given.run)
+            gathered.show_nominal(given.run)
         if isinstance(given, Lost) or given.outcome in ("skipped", "error"):
             return Smoke(reported=given, result=ItemResult(id=subject.id, status="failed", executions=done))
         last = given

@@ -1,4 +1,4 @@
-"""Lines that studies print at the end of the session, and the journals to remove afterwards."""
+"""Lines that studies print at the end of the session, and the journals to remove afterward."""
 
 from __future__ import annotations
 
@@ -35,27 +35,27 @@ def lines(notices: Sequence[Notice], *, interrupted: bool) -> list[str]:
     found = []
     for each in notices:
         if each.recalled:
-            found.append(f"{each.item}: resumed: {_counted(each.recalled, 'execution')} reused from an interrupted search")
+            found.append(f"{each.item}: resumed: {_plural(each.recalled, 'execution')} reused from an interrupted search")
         if each.said:
             found.append(f"{each.item}: {each.said}")
-    found += _evaluation(sorted(notices, key=lambda each: each.item))
+    found += _evaluation_lines(sorted(notices, key=lambda each: each.item))
     if interrupted and any(each.path for each in notices):
         what = "evaluation" if any(each.what in ("evaluated", "begun") for each in notices) else "search"
         found.append(f"interrupted: run the same command again to continue the {what}")
     return found
 
 
-def _evaluation(notices: Sequence[Notice]) -> list[str]:
+def _evaluation_lines(notices: Sequence[Notice]) -> list[str]:
     """What was evaluated and what was not, and how the tasks deviate from a balanced workload. Source: A6.1."""
     counts = Counter(each.what for each in notices)
     tasks, others, failed = counts["evaluated"], counts["untasked"], counts["unevaluated"]
     if not tasks and not others and not failed:
         return []
-    found = [f"evaluated {_counted(tasks, 'task')}"]
+    found = [f"evaluated {_plural(tasks, 'task')}"]
     if others:
-        found[0] += f"; {_counted(others, 'test')} without a workload {'was' if others == 1 else 'were'} run as usual"
+        found[0] += f"; {_plural(others, 'test')} without a workload {'was' if others == 1 else 'were'} run as usual"
     if failed:
-        found[0] += f"; {_counted(failed, 'test')} could not be evaluated: skipped, or without a first run"
+        found[0] += f"; {_plural(failed, 'test')} could not be evaluated: skipped, or without a first run"
     evaluated = [each for each in notices if each.what == "evaluated"]
     categories = Counter(dict.fromkeys(CATEGORIES, 0))
     categories.update(each.category for each in evaluated)
@@ -64,10 +64,10 @@ def _evaluation(notices: Sequence[Notice]) -> list[str]:
         found.append(f"the categories have unequal numbers of tasks, which weight them in totals: {listed}")
     spared = [each.item for each in evaluated if each.unfaulted]
     if spared:
-        found.append(f"no structured fault within the budget could act on {_counted(len(spared), 'task')}: {', '.join(spared)}")
+        found.append(f"no structured fault within the budget could act on {_plural(len(spared), 'task')}: {', '.join(spared)}")
     unmet = [each for each in evaluated if each.unmet]
     return [*found, *(f"{each.item}: declares {', '.join(each.unmet)}, which no nominal run met" for each in unmet)]
 
 
-def _counted(count: int, noun: str) -> str:
+def _plural(count: int, noun: str) -> str:
     return f"{count} {noun}" if count == 1 else f"{count} {noun}s"

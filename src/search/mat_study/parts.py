@@ -19,7 +19,7 @@ from mat.measure.robustness import CurveRow
 from mat.measure.rows import RunRow
 from mat_study.sources import Sources, installed_digest
 
-_KEPT: Final = 10_000
+_JOURNALS_KEPT: Final = 10_000
 """How many journals of evaluations that nobody resumed are kept; the oldest are removed first."""
 
 
@@ -72,19 +72,19 @@ class PartsJournal:
         self.path: Path | None = path
         self.recalled, self.session, self._problem = 0, session, ""
         self._sources = Sources(began_ns)
-        self._known: dict[str, Any] = {}
+        self._recorded: dict[str, Any] = {}
         self._log: Log | None = None
         try:
             if fresh:
                 path.unlink(missing_ok=True)
             self._log = claim(path, kind="evaluation", key={**key, "installed": installed_digest(), "python": sys.version})
             if self._log is None:
-                self._without("another process runs the same evaluation; executions of this process are not kept")
+                self._stop_keeping("another process runs the same evaluation; executions of this process are not kept")
             else:
                 self._load(self._log)
         except (OSError, CodecError) as error:
-            self._without(f"no journal is kept: {error}")
-        tidy(path.parent, kept=_KEPT)
+            self._stop_keeping(f"no journal is kept: {error}")
+        tidy(path.parent, kept=_JOURNALS_KEPT)
 
     def _load(self, log: Log) -> None:
         found: dict[str, Any] = {}
@@ -101,7 +101,7 @@ class PartsJournal:
         if changed:
             log.set_aside(f"{', '.join(sorted(changed)[:3])} changed since")
         else:
-            self.session, self._known = session, found
+            self.session, self._recorded = session, found
 
     @property
     def said(self) -> str:
@@ -110,17 +110,13 @@ class PartsJournal:
 
     def recall(self, name: str) -> EvaluationPart | None:
         """A finished cell; None if it has to be executed."""
-        gave = self._known.get(name)
+        gave = self._recorded.get(name)
         if gave is None:
             return None
         try:
             kept = {kind: [decode(of, each, where=str(self.path)) for each in gave[kind]] for kind, of in KINDS.items()}
             part = EvaluationPart(**kept, executions=decode(int, gave["executions"]))
-        except (
-            CodecError,
-            KeyError,
-            TypeError,
-        ):  # another state of this source file wrote it, under the same version of the distribution
+        except (CodecError, KeyError, TypeError):  # written by other code under the same version of the distribution
             return None
         self.recalled += 1
         return part
@@ -135,10 +131,10 @@ class PartsJournal:
         try:
             self._log.append(json.dumps(entry))
         except (OSError, LimitReached) as error:
-            self._without(f"a part could not be kept: {error}")
+            self._stop_keeping(f"a part could not be kept: {error}")
 
-    def _without(self, why: str) -> None:
-        """Go on without a journal."""
+    def _stop_keeping(self, why: str) -> None:
+        """Continue without a journal, because of `why`."""
         self._problem = why
         self.close()
         self.path = None

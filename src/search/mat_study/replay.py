@@ -30,8 +30,8 @@ def plan_of(recorded: Replay, *, strict: bool, live_calls: int | None) -> Plan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplayJudgement:
-    """The judgement of a replay's run. `fails`: its item fails. `shown`: what to show: of a strict replay that matched its
-    recording, else the violations of a `broken` one."""
+    """The judgment of a replay's run. `fails`: its item fails. `divergence` and `reproduced`: how a strict replay compares with
+    its recording. `message` and `violations`: why a regression replay fails."""
 
     fails: bool = False
     divergence: ReplayDivergence | None = None
@@ -56,8 +56,8 @@ def judge(plan: Plan, run: Run, *, expect: frozenset[str]) -> ReplayJudgement:
     first = next((each for each in run.failures if recorded.expected and each.contract not in expect), None)
     if first is None:
         return ReplayJudgement()
-    said = f"violates {first.contract}, which expect= does not name, at step {first.step}: {first.message}"
-    return ReplayJudgement(fails=True, message=said)
+    message = f"violates {first.contract}, which expect= does not name, at step {first.step}: {first.message}"
+    return ReplayJudgement(fails=True, message=message)
 
 
 def replay(subject: Subject, means: Means, gathered: Gathered, plan: Plan) -> tuple[Evaluated | Lost, ItemResult]:
@@ -66,13 +66,13 @@ def replay(subject: Subject, means: Means, gathered: Gathered, plan: Plan) -> tu
     if isinstance(given, Evaluated):
         gathered.note(given, "replay")
     if given.outcome == "passed":
-        return given, ItemResult(id=subject.id, status="replayed", executions=1, reason=_reproduced(plan))
+        return given, ItemResult(id=subject.id, status="replayed", executions=1, reason=_success_text(plan))
     if isinstance(given, Evaluated):
         gathered.show(given.run)
-    return given, ItemResult(id=subject.id, status=_broken(plan, given), executions=1)
+    return given, ItemResult(id=subject.id, status=_failure_status(plan, given), executions=1)
 
 
-def _reproduced(plan: Plan) -> str:
+def _success_text(plan: Plan) -> str:
     """The message of a strict replay that matched its recording; "" for a regression replay that passes."""
     if plan.mode != "strict" or plan.replay is None:
         return ""
@@ -80,7 +80,7 @@ def _reproduced(plan: Plan) -> str:
     return f"reproduced step by step: {found.verdict.contract} at step {found.verdict.step}, cost {found.cost}"
 
 
-def _broken(plan: Plan, given: Evaluated | Lost) -> ItemStatus:
+def _failure_status(plan: Plan, given: Evaluated | Lost) -> ItemStatus:
     if isinstance(given, Lost):
         return "failed"
     assert plan.replay is not None

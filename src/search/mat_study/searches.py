@@ -39,14 +39,14 @@ class SearchEvaluator:
 
     SearchStopped ends the search when its time is over, or for a lost execution if `stopped` says so; otherwise a lost
     execution raises EvaluationLost. `reasons` are why the search was ended, `lost` is the latest execution without a run. The
-    workload's judgement of a run is kept here until the search takes the run (`taken`).
+    workload's judgment of a run is kept here until the search takes the run (`taken`).
     """
 
     def __init__(self, evaluate: Evaluator, first: Evaluated, *, timeout_s: float | None, stopped: Stopped) -> None:
-        self._evaluate, self._first, self._stopped = evaluate, first, stopped
+        self._evaluate, self._first, self._stop_reason = evaluate, first, stopped
         self._timeout_s = timeout_s
         self._deadline = None if timeout_s is None else real_monotonic() + timeout_s
-        self._judged: dict[str, Judged] = {}
+        self._judgments: dict[str, Judged] = {}
         self._latest = first.judged
         self.lost: Lost | None = None
         self.reasons: list[str] = []
@@ -54,16 +54,16 @@ class SearchEvaluator:
     def __call__(self, spec: RunSpec, *, vary: bool = False, adversary: Choose | None = None) -> Run:
         disturbed = bool(len(spec.schedule)) or adversary is not None
         if self._deadline is not None and disturbed and real_monotonic() > self._deadline:
-            raise self._ended(f"--mat-timeout: {self._timeout_s} s have passed")
+            raise self._stop(f"--mat-timeout: {self._timeout_s} s have passed")
         try:
             return self.execute(spec.seed, spec.schedule, vary=vary, adversary=adversary)
-        except EvaluationLost as given:
-            why = self._stopped(given.lost, disturbed)
-            if not given.lost.unanswered:
-                self.lost = given.lost
+        except EvaluationLost as ended:
+            why = self._stop_reason(ended.lost, disturbed)
+            if not ended.lost.unanswered:
+                self.lost = ended.lost
             if not why:
                 raise
-            raise self._ended(why) from given
+            raise self._stop(why) from ended
 
     def execute(self, seed: int, schedule: Schedule, *, vary: bool = False, adversary: Choose | None = None) -> Run:
         """One execution without a deadline; EvaluationLost if it gives no run."""
@@ -80,21 +80,21 @@ class SearchEvaluator:
     def adapt(self, spec: RunSpec, choose: Choose) -> Run:
         return self(spec, adversary=choose)
 
-    def _ended(self, why: str) -> SearchStopped:
+    def _stop(self, why: str) -> SearchStopped:
         if why not in self.reasons:
             self.reasons.append(why)
         return SearchStopped(why)
 
     def learn(self, run: Run, judged: Judged) -> None:
-        """Keep the workload's judgement of a run, which another process may have executed."""
-        self._judged[run.id] = self._latest = judged
+        """Keep the workload's judgment of a run, which another process may have executed."""
+        self._judgments[run.id] = self._latest = judged
 
     def judged(self, run: Run) -> Judged:
-        return self._judged.get(run.id, self._latest)
+        return self._judgments.get(run.id, self._latest)
 
     def taken(self, run: Run) -> Evaluated:
         """The execution behind a run that the search takes."""
-        self._latest = self._judged.pop(run.id, self._latest)
+        self._latest = self._judgments.pop(run.id, self._latest)
         plan = replace(self._first.plan, mode="search", seed=run.spec.seed, schedule=run.spec.schedule)
         return replace(self._first, plan=plan, run=run, judged=self._latest)
 
@@ -111,7 +111,7 @@ class Searches:
         """Search from a nominal execution, under its variant. `note` is called with each execution that the search takes."""
         settings, means = self._subject.settings, self._means
         campaign = campaign_of(self._subject, means)
-        evaluate = SearchEvaluator(means.evaluate, nominal, timeout_s=settings.timeout_s, stopped=_stopped)
+        evaluate = SearchEvaluator(means.evaluate, nominal, timeout_s=settings.timeout_s, stopped=_stop_reason)
         journal = self._journal(nominal, campaign, evaluate)
         vary = partial(evaluate, vary=True)
         with self._workers(evaluate, vary, journal) as executor:
@@ -185,7 +185,7 @@ def campaign_of(subject: Subject, means: Means) -> Campaign:
     )  # fmt: skip
 
 
-def _stopped(lost: Lost, disturbed: bool) -> str:
+def _stop_reason(lost: Lost, disturbed: bool) -> str:
     return lost.unanswered or ("an execution did not finish" if disturbed else "")
 
 

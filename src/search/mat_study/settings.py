@@ -14,7 +14,7 @@ from mat.core.search import SEARCH_FIELDS, Search, Stop, StrategyName, search_pr
 from mat.measure.workload import Workload, workload_problems
 from mat.monitor.contract import Contract
 
-_WORKLOAD: Final = Workload()
+_NO_WORKLOAD: Final = Workload()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,16 +47,18 @@ class ItemSettings:
     stop: Stop = "budget"
     curve: int = 0
     target: Fraction | None = None
-    workload: Workload = _WORKLOAD
+    workload: Workload = _NO_WORKLOAD
     variants: tuple[str, ...] = ()
     timeout_s: float | None = None
     evaluation_runs: int = limits.EVALUATION_RUNS
     evaluation_strategy: StrategyName = "anytime"
 
 
-_SESSION: Final = ("variants", "timeout_s", "evaluation_runs", "evaluation_strategy")
-_FLAT: Final = tuple(name for name in ItemSettings.__dataclass_fields__ if name not in (*_SESSION, *SEARCH_FIELDS, "workload"))
-ARGUMENTS: Final = (*_FLAT, "search", "workload")
+_SESSION_FIELDS: Final = ("variants", "timeout_s", "evaluation_runs", "evaluation_strategy")
+_MARKER_FIELDS: Final = tuple(
+    name for name in ItemSettings.__dataclass_fields__ if name not in (*_SESSION_FIELDS, *SEARCH_FIELDS, "workload")
+)
+ARGUMENTS: Final = (*_MARKER_FIELDS, "search", "workload")
 """The arguments of the marker."""
 OVERRIDES: Final = ("seeds", "budget", "horizon", "live_calls", *SEARCH_FIELDS)
 """The settings that the command line can override."""
@@ -87,19 +89,19 @@ def settings_from(
         if positional:
             problems.append("its arguments must be passed by name")
         for name, value in named.items():
-            if name in fields and isinstance(value, _VALUES[name]):
-                fields[name].update(_stated(value))
+            if name in fields and isinstance(value, _GROUPS[name]):
+                fields[name].update(_changed_fields(value))
             elif name in fields:
-                problems.append(f"{name}={value!r} is not a mat.{_VALUES[name].__name__}")
+                problems.append(f"{name}={value!r} is not a mat.{_GROUPS[name].__name__}")
             elif name not in ARGUMENTS:
-                problems.append(f"unknown argument {name!r}{_meant(name)}")
+                problems.append(f"unknown argument {name!r}{_suggestion(name)}")
             elif name == "contracts" and isinstance(value, list | tuple):
                 contracts += value
             else:
                 found[name] = value
     fields["search"].update({name: value for name, value in overrides.items() if name in SEARCH_FIELDS})
     found.update({name: value for name, value in overrides.items() if name not in SEARCH_FIELDS})
-    problems += [*_problems(found), *_type_problems(found), *search_problems(fields["search"])]
+    problems += [*_value_problems(found), *_type_problems(found), *search_problems(fields["search"])]
     problems += workload_problems(fields["workload"])
     if problems:
         raise SpecError(what=f"marker mat: {'; '.join(problems)}", fix=f"it takes {', '.join(ARGUMENTS)}", where=where)
@@ -121,17 +123,17 @@ def settings_from(
     )
 
 
-_VALUES: Final[Mapping[str, type[Search] | type[Workload]]] = {"search": Search, "workload": Workload}
+_GROUPS: Final[Mapping[str, type[Search] | type[Workload]]] = {"search": Search, "workload": Workload}
 
 
-def _stated(value: Search | Workload) -> dict[str, Any]:
+def _changed_fields(value: Search | Workload) -> dict[str, Any]:
     """The fields of a value that differ from their defaults."""
     empty = type(value)()
     fields = {name: getattr(value, name) for name in type(value).__dataclass_fields__}
     return {name: given for name, given in fields.items() if given != getattr(empty, name)}
 
 
-def _meant(name: str) -> str:
+def _suggestion(name: str) -> str:
     """A hint what to write instead of an unknown argument."""
     homes = {**dict.fromkeys(SEARCH_FIELDS, "search=mat.Search"), **dict.fromkeys(_WORKLOAD_FIELDS, "workload=mat.Workload")}
     if name in homes:
@@ -142,7 +144,7 @@ def _meant(name: str) -> str:
     return did_you_mean(name, ARGUMENTS)
 
 
-def _problems(found: Mapping[str, Any]) -> list[str]:
+def _value_problems(found: Mapping[str, Any]) -> list[str]:
     problems = []
     for name, least in (("seeds", 1), ("budget", 0), ("horizon", 1), ("live_calls", 0)):
         value = found.get(name, least)
@@ -154,8 +156,8 @@ def _problems(found: Mapping[str, Any]) -> list[str]:
         ("clock", ("virtual", "real")),
     ):
         if found.get(name, allowed[0]) not in allowed:
-            meant = did_you_mean(str(found[name]), allowed)
-            problems.append(f"{name}={found[name]!r} is not one of {', '.join(allowed)}{meant}")
+            hint = did_you_mean(str(found[name]), allowed)
+            problems.append(f"{name}={found[name]!r} is not one of {', '.join(allowed)}{hint}")
     return problems
 
 

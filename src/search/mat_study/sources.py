@@ -38,7 +38,7 @@ class Sources:
         if len(sys.modules) == self._modules:
             return {}
         self._modules = len(sys.modules)
-        found = {path: self.digest(path) for path in _loaded() if path not in self._known}
+        found = {path: self.digest(path) for path in _loaded_sources() if path not in self._known}
         self._known.update(found)
         return found
 
@@ -46,42 +46,42 @@ class Sources:
         """The digest of a file as it is now; for a file that changed after the session began, a text that equals no digest."""
         try:
             status = os.stat(path)
-            return _digest(path, status.st_mtime_ns, status.st_size, status.st_mtime_ns > self._began_ns)
+            return _file_digest(path, status.st_mtime_ns, status.st_size, status.st_mtime_ns > self._began_ns)
         except OSError:
             return _GONE
 
 
-def _loaded() -> Iterator[str]:
+def _loaded_sources() -> Iterator[str]:
     for module in list(sys.modules.values()):
         path = getattr(module, "__file__", None)
-        if isinstance(path, str) and not _installed(path):
+        if isinstance(path, str) and not _is_installed(path):
             yield path
 
 
 @lru_cache(maxsize=10_000)
-def _installed(path: str) -> bool:
+def _is_installed(path: str) -> bool:
     """Whether a file belongs to Python or to an installed distribution, which has a version."""
     parts = Path(path).parts
     if any(name in parts for name in _INSTALLED):
         return True
-    return any(path.startswith(root + os.sep) for root in _STANDARD)
+    return any(path.startswith(root + os.sep) for root in _STANDARD_LIBRARY)
 
 
-_STANDARD: Final = tuple(filter(None, (sysconfig.get_path("stdlib"), sysconfig.get_path("platstdlib"))))
+_STANDARD_LIBRARY: Final = tuple(filter(None, (sysconfig.get_path("stdlib"), sysconfig.get_path("platstdlib"))))
 
 
 @lru_cache(maxsize=10_000)
-def _digest(path: str, mtime_ns: int, size: int, edited: bool) -> str:
+def _file_digest(path: str, mtime_ns: int, size: int, edited: bool) -> str:
     return f"{_EDITED} at {mtime_ns}" if edited else sha256(Path(path).read_bytes()).hexdigest()[:32]
 
 
 def installed_digest() -> str:
     """The digest of everything installed on the module search path."""
-    return _distributions(tuple(path for path in sys.path if path))
+    return _distributions_digest(tuple(path for path in sys.path if path))
 
 
 @lru_cache(maxsize=4)
-def _distributions(places: tuple[str, ...]) -> str:
+def _distributions_digest(places: tuple[str, ...]) -> str:
     """The digest of what is installed: the folders that name a distribution and its version, and when they were made."""
     found = []
     for place in places:

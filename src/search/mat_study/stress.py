@@ -50,16 +50,16 @@ def stress(subject: Subject, means: Means, gathered: Gathered, searches: Searche
         gathered.searches.append(search_row(subject.task, nominal.variant, result))
         gathered.curves.append(curve(subject.task, gathered.category, subject.settings.budget, result))
         found = _on_other_seeds(subject.settings, gathered, searches, evaluate, result.counterexamples)
-    except EvaluationLost as given:
-        return _lost(subject, gathered, given.lost)
+    except EvaluationLost as ended:
+        return _lost_result(subject, gathered, ended.lost)
     except MatError as error:
         failed = ItemResult(id=subject.id, status="failed", executions=len(gathered.rows))
         return Stressed(result=failed, failure=Failure(message=f"the search stopped\n{error}"))
     result = replace(result, counterexamples=found)
     unexpected = [each for each in found if each.verdict.contract not in subject.settings.expect]
     if evaluate.lost is not None and not unexpected:
-        return replace(_lost(subject, gathered, evaluate.lost), interrupted=result.interrupted)
-    return _concluded(subject, means, gathered, evaluate, result)
+        return replace(_lost_result(subject, gathered, evaluate.lost), interrupted=result.interrupted)
+    return _conclude(subject, means, gathered, evaluate, result)
 
 
 def note(gathered: Gathered, given: Evaluated) -> None:
@@ -67,8 +67,8 @@ def note(gathered: Gathered, given: Evaluated) -> None:
     gathered.note(given, "fault" if len(given.run.spec.schedule) else "nominal")
 
 
-def _lost(subject: Subject, gathered: Gathered, lost: Lost) -> Stressed:
-    """The outcome of an item with an execution that was skipped or failed outside its body, unless more was found."""
+def _lost_result(subject: Subject, gathered: Gathered, lost: Lost) -> Stressed:
+    """The outcome of an item with an execution that gave no run: it failed outside the test's body, or was skipped."""
     failed = ItemResult(id=subject.id, status="failed", executions=len(gathered.rows))
     return Stressed(result=failed if lost.failed else None, lost=lost)
 
@@ -97,13 +97,13 @@ def _on_other_seeds(
     )
 
 
-def _concluded(
+def _conclude(
     subject: Subject, means: Means, gathered: Gathered, evaluate: SearchEvaluator, result: CampaignResult
 ) -> Stressed:
     settings = subject.settings
-    free = _at_no_cost(result.nominal, result.nominal_stability, settings)
-    broken = {each.verdict.contract for each in free}
-    found = [*free, *(each for each in result.counterexamples if each.verdict.contract not in broken)]
+    nominal = _nominal_counterexamples(result.nominal, result.nominal_stability, settings)
+    broken = {each.verdict.contract for each in nominal}
+    found = [*nominal, *(each for each in result.counterexamples if each.verdict.contract not in broken)]
     contracts = frozenset(each.verdict.contract for each in found)
     certificate = means.live.relative(result.certificate, result.nominal)
     if gathered.unjudged and certificate.proven:
@@ -124,7 +124,7 @@ def _concluded(
     if result.unconfirmed:
         names = ", ".join(sorted(each.verdict.contract for each in result.unconfirmed))
         reason = f"{reason} ({names} was broken in this process only)"
-    replays = tuple(_saved(subject, means, each, certificate) for each in found)
+    replays = tuple(_save(subject, means, each, certificate) for each in found)
     outcome = ItemResult(
         id=subject.id, status=status, counterexamples=tuple(found), certificate=certificate, executions=result.executions,
         reason=reason, findings=result.findings, replays=replays, category=gathered.category, covered=result.covered,
@@ -137,7 +137,7 @@ def _concluded(
     return Stressed(result=outcome, failure=failure, interrupted=result.interrupted)
 
 
-def _saved(subject: Subject, means: Means, found: Counterexample, certificate: Certificate) -> str:
+def _save(subject: Subject, means: Means, found: Counterexample, certificate: Certificate) -> str:
     """Write the replay file of a counterexample; returns its path as a user types it."""
     replay = artifact.Replay(
         item=subject.task, counterexample=found, certificate=certificate.below(found.cost),
@@ -148,7 +148,7 @@ def _saved(subject: Subject, means: Means, found: Counterexample, certificate: C
     return means.typed(path)
 
 
-def _at_no_cost(nominal: Run, stability: Stability, settings: ItemSettings) -> list[Counterexample]:
+def _nominal_counterexamples(nominal: Run, stability: Stability, settings: ItemSettings) -> list[Counterexample]:
     """Expected contracts that the nominal run itself breaks: counterexamples with an empty schedule."""
     firsts: dict[str, Violation] = {}
     for violation in nominal.failures:

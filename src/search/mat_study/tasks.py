@@ -1,4 +1,4 @@
-"""A test as a task of an evaluation: its workload, and the workload's judgement of a run. Source: A6.1."""
+"""A test as a task of an evaluation: its workload, and the workload's judgment of a run. Source: A6.1."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from mat_study.settings import ItemSettings
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Judged:
-    """The workload's judgement of a run. `harm`: whether a misuse task's attack succeeded; None if only contracts can tell."""
+    """The workload's judgment of a run. `harm`: whether a misuse task's attack succeeded; None if only contracts can tell."""
 
     labels: Labels = NO_LABELS
     harm: bool | None = None
@@ -48,18 +48,18 @@ def refuse_gaps(task: Workload, where: str) -> None:
 
 
 def judged(task: Workload, run: Run) -> Judged:
-    """A task's judgement of one of its runs; the run's variant is in its configuration. JudgeFailed if `harm` raises."""
+    """A task's judgment of one of its runs; the run's variant is in its configuration. JudgeFailed if `harm` raises."""
     labels = Labels(
-        category=task.category, input=task.input, misuse=_ending(task, run) if task.misuse else "", episode=task.episode
+        category=task.category, input=task.input, misuse=_misuse_outcome(task, run) if task.misuse else "", episode=task.episode
     )
     if not task.misuse or task.harm is None:
         return Judged(labels=labels)
     if isinstance(task.harm, frozenset):
         return Judged(labels=labels, harm=any(violation.contract in task.harm for violation in run.failures))
-    return Judged(labels=labels, harm=_asked("harm", task.harm, run) is True)
+    return Judged(labels=labels, harm=_call_judge("harm", task.harm, run) is True)
 
 
-def _ending(task: Workload, run: Run) -> Misuse | Literal[""]:
+def _misuse_outcome(task: Workload, run: Run) -> Misuse | Literal[""]:
     """The outcome of a misuse task (A2.F5), by the contracts that its `harm` names, else by all hard ones; "" without any."""
     from mat_contracts.misuse import misuse_outcome
 
@@ -75,7 +75,7 @@ def succeeded(task: Workload, run: Run) -> bool | None:
     """The answer of the task's oracle for a run whose body finished; True without an oracle. JudgeFailed if it raises."""
     if task.oracle is None:
         return True
-    answer = _asked("oracle", task.oracle, run)
+    answer = _call_judge("oracle", task.oracle, run)
     return None if answer is None else bool(answer)
 
 
@@ -88,9 +88,9 @@ def with_success(task: Workload, run: Run, *, returned: bool) -> Run:
 def with_task(run: Run) -> Run:
     """The run for objective="task": an unsuccessful body breaks a contract named "task"."""
     last = run.records[-1]
-    said = run.error or f"the run ended with {run.termination}"
+    message = run.error or f"the run ended with {run.termination}"
     broken = Violation(
-        contract="task", severity="hard", stage="effected", step=last.step, agent=last.agent, role=last.role, message=said,
+        contract="task", severity="hard", stage="effected", step=last.step, agent=last.agent, role=last.role, message=message,
         region=(last.step, last.step),
     )  # fmt: skip
     outcome = ContractOutcome(
@@ -109,7 +109,7 @@ class JudgeFailed(SpecError):  # noqa: N818  (named after what happened)
 _ANSWERS: Final = {"oracle": "True, False, or None if it cannot decide", "harm": "True or False"}
 
 
-def _asked(name: str, function: Callable[[Run], Any], run: Run) -> Any:
+def _call_judge(name: str, function: Callable[[Run], Any], run: Run) -> Any:
     try:
         return function(run)
     except Exception as error:

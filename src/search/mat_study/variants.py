@@ -20,7 +20,7 @@ def compare(
     others = gathered.of_variants()
     problems = []
     for variant in variants:
-        first = _nominal(subject, means, others, variant)
+        first = _run_seeds(subject, means, others, variant)
         if first is None:
             problems.append(f"the governance variant {variant} was not compared: the test did not finish under it")
         elif stress:
@@ -30,7 +30,7 @@ def compare(
     return problems
 
 
-def _nominal(subject: Subject, means: Means, others: Gathered, variant: str) -> Evaluated | None:
+def _run_seeds(subject: Subject, means: Means, others: Gathered, variant: str) -> Evaluated | None:
     """Run all seeds under a variant; returns the first execution, or None if a seed gave no run."""
     first: Evaluated | None = None
     for seed in range(subject.settings.seeds):
