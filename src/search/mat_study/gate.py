@@ -16,7 +16,7 @@ _NOT_RUN: Final = "it did not run"
 
 
 class Suites:
-    """What a gate's session runs and finds. A single session runs all seeds of the baseline, one round of several some of them."""
+    """What a session with a gate runs and finds: all seeds of the baseline, or the part that its `round` names."""
 
     def __init__(self, baseline: Baseline, settings: GateSettings, round: Round | None) -> None:
         self._baseline, self._settings = baseline, settings
