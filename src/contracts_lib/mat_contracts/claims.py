@@ -55,7 +55,7 @@ EVIDENCE: Final = 64
 _EVIDENCE_KINDS: Final[frozenset[ActionKind]] = frozenset(
     ("tool_call", "retrieval", "memory_read", "memory_write", "model_call", "message", "claim")
 )
-_SEVERAL: Final = ("retrieval", "memory_read", "memory_write")
+_DIVISIBLE_KINDS: Final = ("retrieval", "memory_read", "memory_write")
 """Kinds whose records may be cited as more than a step."""
 _JUDGED_KINDS: Final = ("claim", "message", "final_response")
 
@@ -157,24 +157,29 @@ def claims_supported(
     def step(state: PersistentChain, record: Record) -> PersistentChain | Violated:
         action = record.action
         if action.kind == "tool_call" and as_delivered and state[0] < CHAIN:  # nearly all steps
-            told = record.observation
-            value, mark = told.value, "" if told.error is None and not told.cancelled and not told.opaque else mark_of(told)
+            observation = record.observation
+            value, mark = (
+                observation.value,
+                ""
+                if observation.error is None and not observation.cancelled and not observation.opaque
+                else mark_of(observation),
+            )
             if is_long(value):
                 value, mark = None, mark or "hidden"
             kept = ("", record.step, record.at_ms, "world", value, mark, action.name, action.arguments)
             return (state[0] + 1, state, kept)
         if action.kind in passing and state[0] < CHAIN:
             return (state[0] + 1, state, kept_of(record, fresh=fresh))
-        new, claims = _judged(state, record, rules)
+        new, claims = _judge_record(state, record, rules)
         if not claims or (len(claims) == 1 and claims[0].said == "supported"):
             return new
         broken = [item for item in claims if "unsupported" in (item.said, unknown if item.said == "unknown" else "")]
         if unknown == "unknown" and not all(item.said == "supported" for item in claims):
             new = _with_unknown(new, [item for item in claims if item.said == "unknown"])
-        return judged([_violated(item) for item in broken], new)
+        return judged([_claim_violation(item) for item in broken], new)
 
     return Contract(
-        id="claims.supported", step=step, start=_START, finish=_undecided, kinds=_EVIDENCE_KINDS | rules.on,
+        id="claims.supported", step=step, start=_START, finish=_raise_if_undecided, kinds=_EVIDENCE_KINDS | rules.on,
         repair="say only what a result in the trace says, link it with supports=, or ask again before claiming",
         text="every claim is supported by evidence in the trace",
     )  # fmt: skip
@@ -204,7 +209,7 @@ def claims_in(
     state, found = _START, []
     for record in records:
         if record.action.kind in _EVIDENCE_KINDS or record.action.kind in rules.on:
-            state, claims = _judged(state, record, rules)
+            state, claims = _judge_record(state, record, rules)
             found += claims
     return tuple(found)
 
@@ -234,18 +239,18 @@ def _rules(
     if verifier is not None and support is not None:
         raise SpecError(what="both verifier= and support= are given", why="one of them decides", fix="combine them with all_of")
     if support is not None:
-        verifier = _over_texts(support)
+        verifier = _verifier_over_texts(support)
     return _Rules(
         on=watched, verifier=verifier, splitter=splitter or split_claims, fresh=fresh, age=PastWindow(max_age, max_age_ms),
         remember=remember,
     )  # fmt: skip
 
 
-def _over_texts(support: Support) -> Verifier:
-    return lambda claim, given: support(claim, [text for item in given for text in item.texts or ()])
+def _verifier_over_texts(support: Support) -> Verifier:
+    return lambda claim, evidence: support(claim, [text for item in evidence for text in item.texts or ()])
 
 
-def _violated(item: JudgedClaim) -> Violated:
+def _claim_violation(item: JudgedClaim) -> Violated:
     subject = "claim" if item.artefact.startswith("claim#") else "final response says" if item.final else "message says"
     why = item.why or "it could not be decided whether its evidence supports it"
     return Violated(f"{subject} {item.text!r}: {why}", witness=item.witness, instance=item.artefact, wanted=item.wanted)
@@ -260,7 +265,7 @@ def _with_unknown(state: PersistentChain, unknown: Sequence[JudgedClaim]) -> Per
     return (0, memory, (count + len(unknown), step, text))
 
 
-def _undecided(state: PersistentChain) -> None:
+def _raise_if_undecided(state: PersistentChain) -> None:
     """Raise an error, which makes the contract unknown, if claims could not be judged."""
     _, (count, step, text) = _unchained(state)
     if count:
@@ -352,8 +357,8 @@ def split_claims(text: str) -> tuple[str, ...]:
             lead = unit if unit.endswith(":") else ""
             if lead:
                 continue
-        said = f"{lead} {unit}" if is_item and lead and len(unit.split()) <= _FRAGMENT else unit
-        for sentence in sentences(said):
+        statement_text = f"{lead} {unit}" if is_item and lead and len(unit.split()) <= _FRAGMENT else unit
+        for sentence in sentences(statement_text):
             for part in sentence.split("; "):
                 claim = _claim(part)
                 if claim:
@@ -366,17 +371,17 @@ _CITATIONS: Final = re.compile(r"(?:\[[^\[\]]*\][\s.,;]*)+")
 
 def _claim(sentence: str) -> str:
     """The claim in a sentence, empty where it makes none."""
-    said = sentence.strip()
-    if said.rstrip("\"'”’)").endswith("?") or _CITATIONS.fullmatch(said):
+    rest = sentence.strip()
+    if rest.rstrip("\"'”’)").endswith("?") or _CITATIONS.fullmatch(rest):
         return ""
-    opener = _OPENERS.match(said)
+    opener = _OPENERS.match(rest)
     while opener and opener.end():
-        said = said[opener.end() :]
-        opener = _OPENERS.match(said)
-    if _COURTESY.match(said) or _INTENT.match(said) or _CONDITIONAL.match(said) or _HEDGE.search(said):
+        rest = rest[opener.end() :]
+        opener = _OPENERS.match(rest)
+    if _COURTESY.match(rest) or _INTENT.match(rest) or _CONDITIONAL.match(rest) or _HEDGE.search(rest):
         return ""
-    words = len(_LETTERS.findall(said))
-    return said if words >= 2 or (words and any(char.isdigit() for char in said)) else ""
+    words = len(_LETTERS.findall(rest))
+    return rest if words >= 2 or (words and any(char.isdigit() for char in rest)) else ""
 
 
 # -- the default verifier -----------------------------------------------------------------------------------------------
@@ -404,34 +409,34 @@ def missing(claim: str, texts: Sequence[str], asked: Sequence[str] = ()) -> tupl
     ("'monday'",)
     """
     numbers, quoted, marks = _marks_of(claim)
-    said = " \n ".join(texts)
+    evidence = " \n ".join(texts)
     lost: list[str] = []
     if numbers or quoted:
-        topic = said.casefold() + " \n " + " \n ".join(asked).casefold()
+        topic = evidence.casefold() + " \n " + " \n ".join(asked).casefold()
         if numbers:
-            lost += [f"number {item}" for item in _absent(numbers, topic)]
+            lost += [f"number {item}" for item in _missing_numbers(numbers, topic)]
         lost += [f"{item!r}" for item in quoted if item.casefold() not in topic]
     if marks:
-        lost += [f"{item!r}" for item in _unsaid(marks, said)]
+        lost += [f"{item!r}" for item in _missing_marks(marks, evidence)]
     return tuple(lost)
 
 
-def _absent(numbers: Sequence[str], text: str) -> list[str]:
+def _missing_numbers(numbers: Sequence[str], text: str) -> list[str]:
     """Those of some numbers that a text does not name."""
     plainly = _NUMBER.findall(text)
     if all(item in plainly for item in numbers):  # as nearly always
         return []
-    known = _numbers(text)
+    known = _numbers_in(text)
     return [item for item in numbers if item not in known]
 
 
-def _unsaid(marks: Sequence[str], text: str) -> list[str]:
+def _missing_marks(marks: Sequence[str], text: str) -> list[str]:
     """Those of some dates, weekdays and status words that a text does not say."""
     low = text.casefold()
     if not any(hint in low for hint in _NEGATED) and frozenset(_TOKEN.findall(low)).issuperset(marks):  # as nearly always
         return []
-    absent = frozenset(marks) - _marks(text)
-    return sorted(absent - _weekdays(text)) if absent else []
+    absent = frozenset(marks) - _dates_and_status(text)
+    return sorted(absent - _weekdays_of_dates(text)) if absent else []
 
 
 _TOKEN = re.compile(r"\w+")
@@ -442,7 +447,11 @@ _NEGATED: Final = ("no", "never", "without", "n't", "n’t")
 @lru_cache(maxsize=1024)
 def _marks_of(claim: str) -> tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...]]:
     """The marks of a claim: numbers, quoted names, and dates with weekdays and status words."""
-    return tuple(sorted(_numbers(_DATE.sub(" ", claim)))), tuple(_quoted(claim)), tuple(sorted(_marks(claim)))
+    return (
+        tuple(sorted(_numbers_in(_DATE.sub(" ", claim)))),
+        tuple(_quoted_names(claim)),
+        tuple(sorted(_dates_and_status(claim))),
+    )
 
 
 _DATE = re.compile(r"(?<!\d)\d{4}-\d\d-\d\d(?!\d)")
@@ -455,18 +464,18 @@ STATUS: Final = (
     "expired", "failed", "lost", "paid", "pending", "refunded", "rejected", "resolved", "returned", "shipped",
 )  # fmt: skip
 """Words that say how something stands; evidence must say them too."""
-_WORDS = re.compile(r"(?:\b(?P<no>not|never|no|without|\w+n['’]t)\s+(?:\w+\s+){0,2}?)?\b(?P<word>" + "|".join(
+_STATUS_WORD = re.compile(r"(?:\b(?P<no>not|never|no|without|\w+n['’]t)\s+(?:\w+\s+){0,2}?)?\b(?P<word>" + "|".join(
     (*STATUS, "canceled", *_WEEKDAYS)) + r")\b")  # fmt: skip
 
 
-def _marks(text: str) -> frozenset[str]:
+def _dates_and_status(text: str) -> frozenset[str]:
     """Dates, weekdays and status words of a text; negated words say nothing."""
     low = text.casefold()
-    words = [match["word"].replace("canceled", "cancelled") for match in _WORDS.finditer(low) if not match["no"]]
+    words = [match["word"].replace("canceled", "cancelled") for match in _STATUS_WORD.finditer(low) if not match["no"]]
     return frozenset((*words, *_DATE.findall(low)))
 
 
-def _weekdays(text: str) -> frozenset[str]:
+def _weekdays_of_dates(text: str) -> frozenset[str]:
     """The weekdays of the dates in a text."""
     found = set()
     for day in _DATE.findall(text):
@@ -477,34 +486,34 @@ def _weekdays(text: str) -> frozenset[str]:
     return frozenset(found)
 
 
-def _numbers(text: str) -> frozenset[str]:
+def _numbers_in(text: str) -> frozenset[str]:
     return frozenset(plain_number(match[0]) for match in _NUMBER.finditer(_TIME.sub(" ", text)))
 
 
-def _quoted(text: str) -> list[str]:
+def _quoted_names(text: str) -> list[str]:
     return [next(group for group in match.groups() if group is not None) for match in _QUOTED.finditer(text)]
 
 
 # -- judging ------------------------------------------------------------------------------------------------------------
 
 
-def _judged(state: PersistentChain, record: Record, rules: _Rules) -> tuple[PersistentChain, list[JudgedClaim]]:
+def _judge_record(state: PersistentChain, record: Record, rules: _Rules) -> tuple[PersistentChain, list[JudgedClaim]]:
     """The state after a record, and the judged claims of the record."""
     kind = record.action.kind
     claims: list[JudgedClaim] = []
     if kind == "claim":
-        given = statement(record)
-        claim = given if isinstance(given, str) else ""
-        item = _judged_claim(record, claim, state, rules)
+        stated = statement(record)
+        claim = stated if isinstance(stated, str) else ""
+        item = _judge_recorded_claim(record, claim, state, rules)
         mark = "failed" if item.said == "unsupported" else ""
         whole: Kept = (item.artefact, record.step, record.at_ms, "claim", claim, mark, "", None)
         return _with_artifact(state, whole, (), rules.remember), [item] if kind in rules.on else []
     if kind in rules.on and (kind == "final_response" or _is_to_user(record)):
-        claims = _judged_answer(record, _unchained(state)[0][-rules.remember :], rules)
+        claims = _judge_answer(record, _unchained(state)[0][-rules.remember :], rules)
     if kind not in _EVIDENCE_KINDS:
         return state, claims
     whole = kept_of(record, fresh=rules.fresh)
-    parts = parts_of(record, fresh=rules.fresh) if kind in _SEVERAL else ()
+    parts = parts_of(record, fresh=rules.fresh) if kind in _DIVISIBLE_KINDS else ()
     return _with_artifact(state, whole, parts, rules.remember), claims
 
 
@@ -538,16 +547,16 @@ def _is_to_user(record: Record) -> bool:
     return record.action.kind == "message" and record.action.name == "user" and not is_from_user(record)
 
 
-def _judged_claim(record: Record, claim: str, state: PersistentChain, rules: _Rules) -> JudgedClaim:
-    said, why, steps, wanted = _linked(record, claim, state, rules)
-    witness = (*steps, record.step) if said != "supported" else steps
+def _judge_recorded_claim(record: Record, claim: str, state: PersistentChain, rules: _Rules) -> JudgedClaim:
+    status, why, steps, wanted = _judge_links(record, claim, state, rules)
+    witness = (*steps, record.step) if status != "supported" else steps
     return _new_claim(
-        artefact=f"claim#{record.step}", index=0, step=record.step, text=claim, final=False, said=said, why=why, wanted=wanted,
-        witness=witness,
+        artefact=f"claim#{record.step}", index=0, step=record.step, text=claim, final=False, said=status, why=why,
+        wanted=wanted, witness=witness,
     )  # fmt: skip
 
 
-def _linked(
+def _judge_links(
     record: Record, claim: str, state: PersistentChain, rules: _Rules
 ) -> tuple[SupportStatus, str, tuple[int, ...], str]:
     """Whether the links of a recorded claim support it, why not, the steps of the evidence, and what would have."""
@@ -555,7 +564,7 @@ def _linked(
     linked = [link.src for link in record.links if link.rel == "supports" and link.dst == artefact]
     if not linked:
         return "unsupported", "nothing supports it", (), "a link to a result, passage or memory entry that says so"
-    known = _cited(linked, state, rules.remember)
+    known = _cited_artifacts(linked, state, rules.remember)
     found = [known[name] for name in linked if name in known]
     steps = (found[0][1],) if len(found) == 1 else tuple(sorted({item[1] for item in found}))
     current = [item for item in found if _is_new(item[1], item[2], record, rules)] if rules.age.is_bounded else found
@@ -575,19 +584,19 @@ def _linked(
         return "supported", "", steps, ""
     if rules.verifier is None and any(texts):
         asked = [text for item in current if item[7] for text in leaves(item[7])]
-        answer, why, wanted = _judged_by_marks(claim, [text for found in texts if found for text in found], asked)
+        answer, why, wanted = _judge_by_marks(claim, [text for found in texts if found for text in found], asked)
     else:
-        answer, why, wanted = _verified(claim, [evidence_by(item) for item in current], rules)
+        answer, why, wanted = _verify(claim, [evidence_by(item) for item in current], rules)
     return answer, why, steps, wanted
 
 
-def _judged_by_marks(claim: str, texts: Sequence[str], asked: Sequence[str]) -> tuple[SupportStatus, str, str]:
+def _judge_by_marks(claim: str, texts: Sequence[str], asked: Sequence[str]) -> tuple[SupportStatus, str, str]:
     """What the default verifier says of a claim, the texts of its evidence, and what that was asked."""
     lost = ", ".join(missing(claim, texts, asked))
     return ("unsupported", f"its evidence does not say {lost}", f"evidence that says {lost}") if lost else _SUPPORTED
 
 
-def _cited(names: Sequence[str], state: PersistentChain, remember: int) -> dict[str, Kept]:
+def _cited_artifacts(names: Sequence[str], state: PersistentChain, remember: int) -> dict[str, Kept]:
     """What is remembered under some names, the latest where there are several."""
     wanted: dict[str | int, str] = {}  # artefact, or the number of a step -> its name
     for name in names:
@@ -604,16 +613,16 @@ def _cited(names: Sequence[str], state: PersistentChain, remember: int) -> dict[
     return found
 
 
-def _verified(claim: str, given: Sequence[ArtefactContent], rules: _Rules) -> tuple[SupportStatus, str, str]:
+def _verify(claim: str, evidence: Sequence[ArtefactContent], rules: _Rules) -> tuple[SupportStatus, str, str]:
     """What the verifier says of a claim and evidence whose texts are known."""
-    if not any(item.texts for item in given):
+    if not any(item.texts for item in evidence):
         return "unsupported", "its evidence says nothing", f"evidence that says {claim!r}"
     if rules.verifier is not None:
-        said = answer_of(rules.verifier(claim, given))
-        why = {"supported": "", "unsupported": "its evidence does not support it"}.get(said, "")
-        return said, why, f"evidence that says {claim!r}" if why else ""
-    texts = [text for item in given for text in item.texts or ()]
-    return _judged_by_marks(claim, texts, [text for item in given for text in item.asked])
+        status = answer_of(rules.verifier(claim, evidence))
+        why = {"supported": "", "unsupported": "its evidence does not support it"}.get(status, "")
+        return status, why, f"evidence that says {claim!r}" if why else ""
+    texts = [text for item in evidence for text in item.texts or ()]
+    return _judge_by_marks(claim, texts, [text for item in evidence for text in item.asked])
 
 
 _SUPPORTED: Final[tuple[SupportStatus, str, str]] = ("supported", "", "")
@@ -633,7 +642,7 @@ def _may_exist(artefact: str, record: Record, memory: tuple[Kept, ...], rules: _
     return full or not artefact.startswith(("passage:", "memory:", "claim#"))
 
 
-def _judged_answer(record: Record, memory: tuple[Kept, ...], rules: _Rules) -> list[JudgedClaim]:
+def _judge_answer(record: Record, memory: tuple[Kept, ...], rules: _Rules) -> list[JudgedClaim]:
     """The claims in an answer: each as the recorded claim that says the same, or by all that the world replied.
 
     What a model or another agent said is no evidence here, and what the user wrote is the question.
@@ -652,14 +661,14 @@ def _judged_answer(record: Record, memory: tuple[Kept, ...], rules: _Rules) -> l
     for index, claim in enumerate(claims):
         same = recorded.get(normal(claim))
         if same is not None:
-            said, why, wanted = _REPEATED if same[5] else _SUPPORTED
+            status, why, wanted = _REPEATED if same[5] else _SUPPORTED
             steps: tuple[int, ...] = (same[1],)
         else:
-            said, why, wanted = _judged_by_world(claim, world, asked, hidden, rules)
+            status, why, wanted = _judge_by_replies(claim, world, asked, hidden, rules)
             steps = ()
         found.append(
             _new_claim(
-                artefact=record.artefact, index=index, step=record.step, text=claim, final=final, said=said, why=why,
+                artefact=record.artefact, index=index, step=record.step, text=claim, final=final, said=status, why=why,
                 wanted=wanted, witness=(*steps, record.step),
             )
         )  # fmt: skip
@@ -671,16 +680,16 @@ _REPEATED: Final[tuple[SupportStatus, str, str]] = (
 )  # fmt: skip
 
 
-def _judged_by_world(
+def _judge_by_replies(
     claim: str, world: Sequence[ArtefactContent], asked: Sequence[ArtefactContent], hidden: bool, rules: _Rules
 ) -> tuple[SupportStatus, str, str]:
     known = [item for item in world if item.texts is not None]
-    said, why, wanted = _verified(claim, [*known, *asked], rules) if known else ("unsupported", "", "")
-    if said == "unsupported" and hidden:
+    status, why, wanted = _verify(claim, [*known, *asked], rules) if known else ("unsupported", "", "")
+    if status == "unsupported" and hidden:
         return "unknown", "", ""
     if not known:
         return "unsupported", "nothing in the trace supports it", "a result, passage or memory entry that says so"
-    return said, why.replace("its evidence", "the trace"), wanted
+    return status, why.replace("its evidence", "the trace"), wanted
 
 
 def _claims_of(record: Record, splitter: Splitter) -> list[str]:

@@ -109,7 +109,7 @@ def no_oscillation(
         if changing and keys and keys[-1] == key:
             return state
         came = key in keys
-        runs = _repeats(keys, steps, runs, key, times=times) if came else blank
+        runs = _runs_after(keys, steps, runs, key, times=times) if came else blank
         if len(keys) == max_period:
             keys, steps = keys[1:], steps[1:]
         new: _Track = ((*keys, key), (*steps, record.step), runs)
@@ -117,7 +117,9 @@ def no_oscillation(
         if not came:
             return after
         who = "" if everyone else record.agent
-        found = [_oscillates(new, period, times, describe, who) for period in periods if _came_round(runs, period, times)]
+        found = [
+            _cycle_violation(new, period, times, describe, who) for period in periods if _completes_cycle(runs, period, times)
+        ]
         return judged(found, after)
 
     what = "states" if compare == "states" else "actions"
@@ -131,29 +133,29 @@ def no_oscillation(
 def _comparison(compare: Compared, signals: Sequence[str] | None) -> tuple[Callable[[Record], Any], Callable[[Any], str]]:
     """A function that maps a record to its compared key, and one that renders a key for a message."""
     if callable(compare):
-        return compare, _short
+        return compare, _key_text
     if compare == "names":
         return lambda record: (record.agent, record.action.kind, record.action.name), _action_text
     if compare == "actions":
         return lambda record: (record.agent, record.action.kind, record.action.name, record.action.arguments), _action_text
     if signals is None:
-        return lambda record: record.state or None, _short
+        return lambda record: record.state or None, _key_text
 
     def projected(record: Record) -> FrozenDict | None:
         return FrozenDict({name: record.state[name] for name in signals if name in record.state}) or None
 
-    return projected, _short
+    return projected, _key_text
 
 
 def _action_text(key: tuple[Any, ...]) -> str:
     return f"{key[0]}:{key[2] or key[1]}"
 
 
-def _short(value: Any) -> str:
+def _key_text(value: Any) -> str:
     return cut(value if isinstance(value, str) else canonical(value), _TEXT)
 
 
-def _repeats(keys: tuple[Any, ...], steps: tuple[int, ...], runs: _Runs, key: Any, *, times: int) -> _Runs:
+def _runs_after(keys: tuple[Any, ...], steps: tuple[int, ...], runs: _Runs, key: Any, *, times: int) -> _Runs:
     """The runs after one more entry. A run's length is kept small, without changing what is asked of it."""
     found = [(0, -1)] * len(runs)
     for place, entry in enumerate(reversed(keys)):
@@ -169,7 +171,7 @@ def _repeats(keys: tuple[Any, ...], steps: tuple[int, ...], runs: _Runs, key: An
     return tuple(found)
 
 
-def _came_round(runs: _Runs, period: int, times: int) -> bool:
+def _completes_cycle(runs: _Runs, period: int, times: int) -> bool:
     """Whether a cycle of this period, and of no shorter one, has just come round `times` times, for the first time or again."""
     beyond = runs[period - 1][0] - period * (times - 1)
     if beyond < 0 or beyond % (period * times):
@@ -177,12 +179,12 @@ def _came_round(runs: _Runs, period: int, times: int) -> bool:
     return not any(period % part == 0 and runs[part - 1][0] + part >= period * times for part in range(1, period))
 
 
-def _oscillates(track: _Track, period: int, times: int, describe: Callable[[Any], str], who: str) -> Violated:
+def _cycle_violation(track: _Track, period: int, times: int, describe: Callable[[Any], str], who: str) -> Violated:
     keys, steps, runs = track
     since = runs[period - 1][1]
-    said = " -> ".join(describe(key) for key in keys[-period:])
+    cycle = " -> ".join(describe(key) for key in keys[-period:])
     return Violated(
-        f"a cycle of period {period} came {times} times in a row, since step {since}: {said}",
+        f"a cycle of period {period} came {times} times in a row, since step {since}: {cycle}",
         instance=who, since=since, witness=tuple(sorted({since, *steps[-period:]})),
         wanted=f"another turn after {times - 1} rounds",
     )  # fmt: skip
@@ -269,8 +271,8 @@ def no_circular_delegation(
             tasks, again = _tasks_after_hand_off(tasks, delegator, delegate, record, within)
         new = old if record.blocked else _Graph(edges, tasks)
         if circle:
-            return _circular(circle, delegate, record.step, "that are all open", new)
-        return _circular(again, delegate, record.step, "of one task", new) if again else new
+            return _circle_violation(circle, delegate, record.step, "that are all open", new)
+        return _circle_violation(again, delegate, record.step, "of one task", new) if again else new
 
     return Contract(
         id="coordination.no_circular_delegation", step=step, start=_Graph(),
@@ -283,9 +285,9 @@ def _delegation(record: Record) -> tuple[str, str] | None:
     """(delegator, delegate) of a delegation that was not refused; None for any other record."""
     if record.action.kind != "delegation" or (record.observation.error is not None and not record.blocked):
         return None
-    said = record.action.arguments.get("delegator")
-    if isinstance(said, str) and said:
-        return said, record.action.name
+    delegator = record.action.arguments.get("delegator")
+    if isinstance(delegator, str) and delegator:
+        return delegator, record.action.name
     return None if record.agent == record.action.name else (record.agent, record.action.name)
 
 
@@ -299,7 +301,7 @@ def _edges_after(edges: tuple[_Edge, ...], record: Record) -> tuple[_Edge, ...]:
         edges = tuple(e for e in edges if e.delegate != agent or (kind == "message" and e.delegator != name))
     if not any(edge.delegator == agent and edge.sealed_seq < record.asked_seq for edge in edges):
         return edges
-    ended, below = _below(edges, agent, record.asked_seq)
+    ended, below = _ended_delegations(edges, agent, record.asked_seq)
     if kind == "delegation":
         edges = tuple(replace(edge, live=False) if index in ended else edge for index, edge in enumerate(edges))
         dropped = [edge for edge in edges if not edge.live][:-FAN_OUT]
@@ -320,7 +322,7 @@ def _reopened(edges: tuple[_Edge, ...], agent: str) -> tuple[_Edge, ...]:
     return edges
 
 
-def _below(edges: Sequence[_Edge], top: str, asked_seq: int) -> tuple[frozenset[int], frozenset[str]]:
+def _ended_delegations(edges: Sequence[_Edge], top: str, asked_seq: int) -> tuple[frozenset[int], frozenset[str]]:
     """The open delegations that end when `top` acts, and the agents whose delegations these are."""
     ended: set[int] = set()
     reached, waiting = {top}, [top]
@@ -399,12 +401,12 @@ def _tasks_after_hand_off(
     return FrozenDict(kept), ()
 
 
-def _circular(circle: Sequence[tuple[str, int]], delegate: str, step: int, how: str, state: _Graph) -> Violated:
-    said = " -> ".join([*(agent for agent, _ in circle), delegate])
+def _circle_violation(circle: Sequence[tuple[str, int]], delegate: str, step: int, how: str, state: _Graph) -> Violated:
+    names = " -> ".join([*(agent for agent, _ in circle), delegate])
     steps = tuple(sorted({*(at for _, at in circle), step}))
     last = circle[-1][0]
     return Violated(
-        f"{said}: a circle of delegations {how}", state=state, instance=said, witness=steps,
+        f"{names}: a circle of delegations {how}", state=state, instance=names, witness=steps,
         wanted=f"{last} answers or does the work, instead of delegating to {delegate}",
     )  # fmt: skip
 
@@ -472,14 +474,16 @@ def no_approval_deadlock(
         if not state and asks is None and record.action.kind != "approval":
             return state
         answered = answers(record) if answers is not None else None
-        waiting = tuple(item for item in state if not 0 <= item.sealed_seq < record.asked_seq and not _withdrawn(item, record))
+        waiting = tuple(
+            item for item in state if not 0 <= item.sealed_seq < record.asked_seq and not _is_withdrawn(item, record)
+        )
         late = [item for item in waiting if not window.holds(record.step - item.step, record.at_ms - item.at_ms)]
         found = [unanswered(item, record) for item in late]
-        pending = tuple(item for item in waiting if item not in late and not _answers(item, record, answered))
+        pending = tuple(item for item in waiting if item not in late and not _is_answer(item, record, answered))
         request = asked(record)
         if request:
             new = _request(record, request, asked_of(record) or "", pending)
-            found += _mutual(pending, new)
+            found += _approval_circle(pending, new)
             pending = tuple(item for item in pending if item.request != request)
             if new.sealed_seq >= 0 and not window.holds(0, record.sealed_ms - new.at_ms):
                 found.append(unanswered(new, record))
@@ -518,16 +522,16 @@ def no_approval_deadlock(
 def _approval_id(record: Record) -> str | None:
     if record.action.kind != "approval":
         return None
-    given = record.action.arguments.get("id")
-    return _word(given) or f"{record.agent}/{record.action.name or 'approval'}"
+    request = record.action.arguments.get("id")
+    return _id_text(request) or f"{record.agent}/{record.action.name or 'approval'}"
 
 
 def _approver(record: Record) -> str | None:
     arguments = record.action.arguments
-    return next((arguments[name] for name in ("approver", "to") if _word(arguments.get(name))), None)
+    return next((arguments[name] for name in ("approver", "to") if _id_text(arguments.get(name))), None)
 
 
-def _word(value: object) -> str:
+def _id_text(value: object) -> str:
     """An id as text; "" where there is none."""
     if isinstance(value, str):
         return value
@@ -546,19 +550,19 @@ def _request(record: Record, request: str, approver: str, pending: Sequence[_Ask
     )
 
 
-def _withdrawn(item: _Asked, record: Record) -> bool:
+def _is_withdrawn(item: _Asked, record: Record) -> bool:
     """Whether the wait was cancelled, and the asker goes on without the answer."""
     return item.dropped and record.agent == item.asker
 
 
-def _answers(item: _Asked, record: Record, answered: str | None) -> bool:
+def _is_answer(item: _Asked, record: Record, answered: str | None) -> bool:
     if answered == item.request:
         return True
     talks = record.action.kind == "message" and not record.blocked
     return bool(item.approver) and talks and record.agent == item.approver and record.action.name == item.asker
 
 
-def _mutual(pending: Sequence[_Asked], new: _Asked) -> list[Violated]:
+def _approval_circle(pending: Sequence[_Asked], new: _Asked) -> list[Violated]:
     """The circle of waiting agents that a new request closes."""
     if not new.approver:
         return []
@@ -566,10 +570,10 @@ def _mutual(pending: Sequence[_Asked], new: _Asked) -> list[Violated]:
     circle = _circle(edges, new.asker, new.approver, new.step)
     if not circle:
         return []
-    said = " -> ".join([*(agent for agent, _ in circle), new.approver])
+    names = " -> ".join([*(agent for agent, _ in circle), new.approver])
     return [
         Violated(
-            f"{said}: each waits for the approval of the next", instance=said, witness=tuple(sorted(at for _, at in circle)),
+            f"{names}: each waits for the approval of the next", instance=names, witness=tuple(sorted(at for _, at in circle)),
             wanted=f"{new.asker} answers what it was asked before it asks {new.approver}",
         )
     ]  # fmt: skip
@@ -678,7 +682,7 @@ def memory_collision(
         arguments = record.action.arguments
         if "key" not in arguments or (names is not None and record.action.name not in names):
             return state
-        cell_key = f"{record.action.name}/{_word(arguments['key']) or canonical(arguments['key'])}"
+        cell_key = f"{record.action.name}/{_id_text(arguments['key']) or canonical(arguments['key'])}"
         cell: _Cell | None = state.get(cell_key)
         if record.action.kind == "memory_read":
             if cell is None or not _has_seen(record, cell):
@@ -690,9 +694,9 @@ def memory_collision(
         if record.effected == "no":
             return state
         value = ("deleted",) if "value" not in arguments else ("value", arguments["value"])
-        found = None if cell is None else _collides(cell, record, value, within, cell_key)
+        found = None if cell is None else _collision(cell, record, value, within, cell_key)
         if record.effected == "yes" or cell is None:
-            kept = {key: old for key, old in state.items() if key != cell_key and _matters(old, record, within)}
+            kept = {key: old for key, old in state.items() if key != cell_key and _is_close(old, record, within)}
             if record.effected == "yes":
                 kept[cell_key] = _Cell(record.agent, record.step, record.sealed_seq, value)
             state = FrozenDict(kept)
@@ -715,8 +719,8 @@ def _has_seen(record: Record, cell: _Cell) -> bool:
     return record.raw is None and cell.sealed_seq < record.asked_seq
 
 
-def _collides(cell: _Cell, record: Record, value: tuple[Any, ...], within: int, key: str) -> Violated | None:
-    if cell.agent == record.agent or cell.value == value or not _matters(cell, record, within):
+def _collision(cell: _Cell, record: Record, value: tuple[Any, ...], within: int, key: str) -> Violated | None:
+    if cell.agent == record.agent or cell.value == value or not _is_close(cell, record, within):
         return None
     if any(agent == record.agent and sealed < record.asked_seq for agent, sealed in cell.readers):
         return None
@@ -729,7 +733,7 @@ def _collides(cell: _Cell, record: Record, value: tuple[Any, ...], within: int, 
     )  # fmt: skip
 
 
-def _matters(cell: _Cell, record: Record, within: int) -> bool:
+def _is_close(cell: _Cell, record: Record, within: int) -> bool:
     return record.step - cell.step <= within or cell.sealed_seq >= record.asked_seq
 
 

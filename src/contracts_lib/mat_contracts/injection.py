@@ -82,7 +82,7 @@ def _normal(text: str) -> str:
 
 
 @lru_cache(maxsize=1024)
-def _marks(text: str) -> frozenset[str]:
+def _marks_in(text: str) -> frozenset[str]:
     """The distinctive parts of a normal text: addresses, URLs, hosts, paths, account and phone numbers, ids, numbers.
 
     A number needs two digits, an id needs a digit and another character. Account and phone numbers are compared without
@@ -90,16 +90,16 @@ def _marks(text: str) -> frozenset[str]:
     """
     found: set[str] = set()
     for match in _MARK.finditer(text):
-        kind, said = match.lastgroup, match[0]
-        if said.isalpha():  # most words
+        kind, part = match.lastgroup, match[0]
+        if part.isalpha():  # most words
             continue
-        said = said.rstrip(_TRAILING)
+        part = part.rstrip(_TRAILING)
         if kind == "url":
-            found.update((said, urlsplit(said).hostname or said) if "[" not in said else (said,))
+            found.update((part, urlsplit(part).hostname or part) if "[" not in part else (part,))
         elif kind == "grouped":
-            found.update(_grouped(said))
-        elif kind != "word" or _DOMAIN.fullmatch(said) or _is_id(said):
-            found.add(said)
+            found.update(_ungrouped(part))
+        elif kind != "word" or _DOMAIN.fullmatch(part) or _is_id(part):
+            found.add(part)
     for match in _NUMBER.finditer(text):
         number = plain_number(match[0])
         if len(number.lstrip("-").replace(".", "")) > 1:
@@ -112,12 +112,12 @@ def _is_id(word: str) -> bool:
     return len(word) > 2 and _DIGIT.search(word) is not None and not word.isdigit() and not _NUMBER.fullmatch(word)
 
 
-def _grouped(said: str) -> list[str]:
+def _ungrouped(number: str) -> list[str]:
     """An account or phone number without its grouping; of an IBAN also without a word that may have followed it."""
-    if said[0].isalpha():
-        groups = said.split(" ")
+    if number[0].isalpha():
+        groups = number.split(" ")
         return ["".join(groups[:end]) for end in range(4, len(groups) + 1)]
-    return [re.sub(r"\D", "", said)]
+    return [re.sub(r"\D", "", number)]
 
 
 @lru_cache(maxsize=1024)
@@ -132,7 +132,7 @@ def _grams(text: str, size: int) -> dict[str, int]:
     return {text[at : at + size]: at for at in range(len(text) - size, -1, -1)}
 
 
-def _copied(text: str, source: str, least: int) -> Iterator[str]:
+def _copied_parts(text: str, source: str, least: int) -> Iterator[str]:
     """The runs of at least `least` characters that both texts hold, as far as blocks of half that length lead to them."""
     size = (least + 1) // 2
     grams = _grams(text, size)
@@ -149,7 +149,7 @@ def _copied(text: str, source: str, least: int) -> Iterator[str]:
             yield text[here - before : here + after].strip()
 
 
-def _holds(text: str, part: str) -> bool:
+def _has_words(text: str, part: str) -> bool:
     """Whether a text holds a part at word boundaries."""
     at = text.find(part)
     while at >= 0:
@@ -193,10 +193,10 @@ def _has_text(value: Any) -> bool:
 def _text(value: Any, echo: Iterable[str] = ()) -> str:
     """The normal form of a value that came in. Texts of `echo` (the request) are removed unless they are whole scalars."""
     asked = [text for text in map(_normal, echo) if len(text) > 1]
-    return " \n ".join([_without(_normal(leaf), asked) for leaf in _leaves(value)])
+    return " \n ".join([_without_echo(_normal(leaf), asked) for leaf in _leaves(value)])
 
 
-def _without(leaf: str, asked: list[str]) -> str:
+def _without_echo(leaf: str, asked: list[str]) -> str:
     if leaf not in asked:
         for text in asked:
             if text in leaf:
@@ -264,28 +264,30 @@ class _Reader:
 
     def __call__(self, known: _Kept) -> Iterator[_Source]:
         """The latest `window` texts, the latest first, in pieces of TEXT_CHARS."""
-        recent = self._latest(known)
+        recent = self._latest_texts(known)
         yield from recent[: -self._window - 1 : -1]
         if len(recent) < self._window:
-            yield from self._others(known)[: len(recent) - self._window - 1 : -1]
+            yield from self._older_texts(known)[: len(recent) - self._window - 1 : -1]
 
     def may_hold(self, known: _Kept, marks: frozenset[str], whole: str) -> bool:
         """Whether one of the texts may hold one of the marks, or the whole; a quick look before the texts are gone through."""
-        older = self._others(known)
+        older = self._older_texts(known)
         if self._index is None:
             texts = [item.text for item in older]
-            self._index = (frozenset().union(*map(_marks, texts)), "\0".join(texts))
+            self._index = (frozenset().union(*map(_marks_in, texts)), "\0".join(texts))
         found, joined = self._index
         if not marks.isdisjoint(found) or (whole and whole in joined):
             return True
-        return any(not marks.isdisjoint(_marks(item.text)) or (whole and whole in item.text) for item in self._latest(known))
+        return any(
+            not marks.isdisjoint(_marks_in(item.text)) or (whole and whole in item.text) for item in self._latest_texts(known)
+        )
 
-    def _latest(self, known: _Kept) -> list[_Source]:
+    def _latest_texts(self, known: _Kept) -> list[_Source]:
         if self._recent[0] is not known:
             self._recent = (known, self._read(zip(known[1], known[2], strict=True)))
         return self._recent[1]
 
-    def _others(self, known: _Kept) -> list[_Source]:
+    def _older_texts(self, known: _Kept) -> list[_Source]:
         older = known[0]
         if self._older[0] is not older:  # it changes once in LATEST texts
             if len(self._pieces) > 8 * self._window:
@@ -378,7 +380,7 @@ def untrusted_data_never_decides(
         allowed=frozenset(map(_normal, any_names(allow, "allow"))),
         data={tool: _names(names, f"data_parameters of {tool}") for tool, names in data_parameters.items()},
         cleared_by=None if cleared_by is None else _names(cleared_by, "cleared_by"),
-        least=count_of(least, "least", least=1), fragment=_fragment(fragment), window=count_of(window, "window", least=1),
+        least=count_of(least, "least", least=1), fragment=_fragment_size(fragment), window=count_of(window, "window", least=1),
     )  # fmt: skip
     read = _Readers(rules.window)
 
@@ -386,13 +388,13 @@ def untrusted_data_never_decides(
         action = record.action
         kind, name = action.kind, action.name
         if kind == "tool_call":
-            heard = name in rules.sources
+            is_source = name in rules.sources
             if state[0] is not _NOTHING and (name in rules.tools if rules.tools else action.effect == "write"):
-                found = [] if _by_approver(record, rules) else _violations_by_text(read, state, record, rules)
+                found = [] if _is_approved(record, rules) else _violations_by_text(read, state, record, rules)
                 if found:  # such a reply vouches for nothing: it repeats what it was told
-                    new = _after_untrusted(state, record, name, rules) if heard else state
+                    new = _after_untrusted(state, record, name, rules) if is_source else state
                     return judged(found, new)
-            return _after_untrusted(state, record, name, rules) if heard else _after_reply(state, record, rules, name)
+            return _after_untrusted(state, record, name, rules) if is_source else _after_reply(state, record, rules, name)
         if kind == "memory_write":
             return _after_write(state, record, rules, read)
         if kind == "verification" or kind == "approval":
@@ -406,14 +408,14 @@ def untrusted_data_never_decides(
     )  # fmt: skip
 
 
-def _names(given: str | Iterable[str], what: str) -> frozenset[str]:
-    return frozenset(any_names(given, what))
+def _names(names: str | Iterable[str], what: str) -> frozenset[str]:
+    return frozenset(any_names(names, what))
 
 
-def _fragment(given: int) -> int:
-    if count_of(given, "fragment", least=8) > OVERLAP:
-        raise SpecError(what=f"fragment={given} is longer than {OVERLAP}", fix="give a shorter one: texts are kept in pieces")
-    return given
+def _fragment_size(size: int) -> int:
+    if count_of(size, "fragment", least=8) > OVERLAP:
+        raise SpecError(what=f"fragment={size} is longer than {OVERLAP}", fix="give a shorter one: texts are kept in pieces")
+    return size
 
 
 class _Readers:
@@ -422,9 +424,9 @@ class _Readers:
     __slots__ = ("principal", "tainted", "trusted")
 
     def __init__(self, window: int) -> None:
-        self.tainted = _Reader(_texts_as_is, window)
-        self.principal = _Reader(_texts_as_is, window)
-        self.trusted = _Reader(_beyond_what_was_asked, window)
+        self.tainted = _Reader(_texts_of_entry, window)
+        self.principal = _Reader(_texts_of_entry, window)
+        self.trusted = _Reader(_texts_beyond_request, window)
 
     def untrusted(self, state: _Flow) -> Iterator[_Source]:
         """The untrusted texts, latest first."""
@@ -436,11 +438,11 @@ class _Readers:
         yield from self.trusted(state[1])
 
 
-def _texts_as_is(key: _Key, step: int) -> tuple[str, ...]:
+def _texts_of_entry(key: _Key, step: int) -> tuple[str, ...]:
     return (_text([key[0], key[1]] if len(key) == 3 else key[1]),)
 
 
-def _beyond_what_was_asked(key: _Key, about: FrozenDict | tuple[FrozenDict, ...]) -> tuple[str, ...]:
+def _texts_beyond_request(key: _Key, about: FrozenDict | tuple[FrozenDict, ...]) -> tuple[str, ...]:
     """The texts that a reply leaves beyond what was asked, each time."""
     asks = about if isinstance(about, tuple) else (about,)
     return tuple(dict.fromkeys(_text(key[1], _leaves(asked)) for asked in asks))
@@ -542,7 +544,7 @@ def _after_clearance(state: _Flow, record: Record, rules: _Rules, read: _Readers
     return state if principal is state[2] else (state[0], state[1], principal, state[3])
 
 
-def _by_approver(record: Record, rules: _Rules) -> bool:
+def _is_approved(record: Record, rules: _Rules) -> bool:
     mediation = record.mediation
     if mediation is None or mediation.decision == "block":
         return False
@@ -558,7 +560,7 @@ def _violations_by_text(read: _Readers, state: _Flow, record: Record, rules: _Ru
         for where, text in _located_leaves(value, parameter) if parameter not in free else ():
             origin = _origin(read, state, text, rules)
             if origin is not None:
-                found.append(_by_untrusted(record, f"{where}={short(origin[1])}", f"{name}.{where}", origin[0]))
+                found.append(_untrusted_violation(record, f"{where}={short(origin[1])}", f"{name}.{where}", origin[0]))
     return found or _violations_by_link(read, state, record)
 
 
@@ -571,13 +573,13 @@ def _violations_by_link(read: _Readers, state: _Flow, record: Record) -> list[Vi
     vouched = {item.artefact for item in read.principal(state[2])}
     for item in reversed(list(read.untrusted(state))):  # where a value stands in the text, it was judged by that already
         if item.artefact in artefacts and item.artefact not in vouched and not any(text in item.text for text in values):
-            return [_by_untrusted(record, "an argument", record.action.name, item)]
+            return [_untrusted_violation(record, "an argument", record.action.name, item)]
     return []
 
 
-def _by_untrusted(record: Record, said: str, instance: str, source: _Source) -> Violated:
+def _untrusted_violation(record: Record, part: str, instance: str, source: _Source) -> Violated:
     return Violated(
-        f"{record.action.name}: {said} comes from untrusted {source.origin} (step {source.step}) and from no trusted source",
+        f"{record.action.name}: {part} comes from untrusted {source.origin} (step {source.step}) and from no trusted source",
         witness=(source.step, record.step), instance=instance,
         wanted="a trusted source that says it first, or a check or an approval that binds it",
     )  # fmt: skip
@@ -588,7 +590,7 @@ def _origin(read: _Readers, state: _Flow, text: str, rules: _Rules) -> tuple[_So
     whole = _normal(text)
     if not whole or whole in rules.allowed:
         return None
-    marks = _marks(whole) - rules.allowed
+    marks = _marks_in(whole) - rules.allowed
     long, copied = len(whole) >= rules.least, len(whole) >= rules.fragment
     if not copied and not read.tainted.may_hold(state[0], marks, whole if long else ""):
         return None
@@ -597,16 +599,16 @@ def _origin(read: _Readers, state: _Flow, text: str, rules: _Rules) -> tuple[_So
         return any(part in item.text for item in read.vouching(state))
 
     for source in read.untrusted(state):
-        if marks and not marks.isdisjoint(known := _marks(source.text)):
+        if marks and not marks.isdisjoint(known := _marks_in(source.text)):
             for mark in sorted(marks & known):
-                if not any(mark in _marks(item.text) for item in read.vouching(state)):
+                if not any(mark in _marks_in(item.text) for item in read.vouching(state)):
                     return source, mark
                 marks -= {mark}
-        if long and whole in source.text and _holds(source.text, whole):
+        if long and whole in source.text and _has_words(source.text, whole):
             if not is_vouched(whole):
                 return source, whole
             long = False
-        for part in _copied(whole, source.text, rules.fragment) if copied else ():
+        for part in _copied_parts(whole, source.text, rules.fragment) if copied else ():
             if part and not is_vouched(part):
                 return source, part
     return None
@@ -668,13 +670,13 @@ def interface_unchanged(
     parameters, listings = names_of(parameter, "parameter"), _names(listed_by, "listed_by")
     closed = declared is not None
     pins = {}
-    for name, given in (declared or {}).items():
-        entries = dict(_interfaces([snapshot(given, f"declared tool {name}")]))
-        if not isinstance(given, Mapping):
+    for name, declaration in (declared or {}).items():
+        entries = dict(_interfaces([snapshot(declaration, f"declared tool {name}")]))
+        if not isinstance(declaration, Mapping):
             raise SpecError(
                 what=f"declared tool {name!r} is no interface", fix='write {"description": ..., "parameters": {...}}'
             )
-        entry = next(iter(entries.values()), None) or _interface(snapshot(given, "declared"))
+        entry = next(iter(entries.values()), None) or _interface(snapshot(declaration, "declared"))
         pins[name] = _Pin(-1, entry, entry)
 
     def step(state: _Shown, record: Record) -> _Shown | Violated:
@@ -687,7 +689,7 @@ def interface_unchanged(
             shown = next((arguments[name] for name in parameters if arguments.get(name)), None)
         if not shown or shown is state.last or shown == state.last:
             return state
-        return _compared(state, record, shown, closed=closed)
+        return _after_listing(state, record, shown, closed=closed)
 
     return Contract(
         id="injection.interface_unchanged", step=step, start=_Shown(FrozenDict(pins)), kinds=_SHOWN,
@@ -696,7 +698,7 @@ def interface_unchanged(
     )  # fmt: skip
 
 
-def _compared(state: _Shown, record: Record, shown: Any, *, closed: bool) -> _Shown | Violated:
+def _after_listing(state: _Shown, record: Record, shown: Any, *, closed: bool) -> _Shown | Violated:
     pins, found = dict(state.pins), []
     for tool, interface in _interfaces(shown if isinstance(shown, list) else [shown]):
         name = tool if closed or record.action.kind == "model_call" else f"{tool} of {record.action.name}"
@@ -706,28 +708,28 @@ def _compared(state: _Shown, record: Record, shown: Any, *, closed: bool) -> _Sh
         if pin is None:
             pins[name] = _Pin(record.step, EMPTY if closed else interface, interface)
             if closed:
-                found.append(_unpinned(name, record))
+                found.append(_undeclared_tool(name, record))
             continue
         if interface != pin.last:
             pins[name] = pin._replace(last=interface)
             if interface != pin.first and not (closed and not pin.first):
-                found.append(_repinned(name, pin, interface, record))
+                found.append(_changed_tool(name, pin, interface, record))
     return judged(found, _Shown(FrozenDict(pins), shown))
 
 
-def _unpinned(name: str, record: Record) -> Violated:
+def _undeclared_tool(name: str, record: Record) -> Violated:
     return Violated(
         f"{record.action.name} was shown the tool {name!r}, which is not declared", witness=(record.step,), instance=name,
         wanted="only declared tools",
     )  # fmt: skip
 
 
-def _repinned(name: str, pin: _Pin, interface: FrozenDict, record: Record) -> Violated:
+def _changed_tool(name: str, pin: _Pin, interface: FrozenDict, record: Record) -> Violated:
     parts = [part for part in sorted({*pin.first, *interface}) if pin.first.get(part) != interface.get(part)]
     pinned = "declared" if pin.step < 0 else f"shown at step {pin.step}"
-    told = _excerpt_of_change(pin.first.get("description"), interface.get("description"))
+    excerpt = _excerpt_of_change(pin.first.get("description"), interface.get("description"))
     return Violated(
-        f"{' and '.join(parts)} of the tool {name!r} shown to {record.action.name} differ from what was {pinned}{told}",
+        f"{' and '.join(parts)} of the tool {name!r} shown to {record.action.name} differ from what was {pinned}{excerpt}",
         witness=(record.step,) if pin.step < 0 else (pin.step, record.step), instance=name,
         wanted=f"the interface of {name!r} as {pinned}",
     )  # fmt: skip
@@ -850,7 +852,7 @@ def no_exfiltration(
         sources=inside, secrets=digests, pii=wanted, sinks=_names(sinks, "sinks"),
         allowed=frozenset(map(folded, any_names(allow, "allow"))), recipients=_names(recipients, "recipients"),
         public=frozenset(map(_normal, any_names(public, "public"))),
-        least=count_of(least, "least", least=2), fragment=_fragment(fragment),
+        least=count_of(least, "least", least=2), fragment=_fragment_size(fragment),
     )  # fmt: skip
     count_of(window, "window", least=1)
     watched = _Sinks(rules, window)
@@ -884,7 +886,7 @@ class _Secrecy:
     fragment: int
 
 
-def _rows(key: _Key, step: int) -> tuple[str, ...]:
+def _sensitive_text(key: _Key, step: int) -> tuple[str, ...]:
     """A sensitive reply; each scalar stays a line of its own."""
     return ("\n".join(filter(None, (_normal(leaf) for leaf in _leaves(key[1])))),)
 
@@ -895,7 +897,7 @@ class _Sinks:
     __slots__ = ("_read", "_rules")
 
     def __init__(self, rules: _Secrecy, window: int) -> None:
-        self._rules, self._read = rules, _Reader(_rows, window)
+        self._rules, self._read = rules, _Reader(_sensitive_text, window)
 
     def may_leak(self, record: Record) -> bool:
         """Whether a record is a sink, names a recipient, or holds a URL."""
@@ -934,18 +936,18 @@ class _Sinks:
                 for to, part, address in sent:
                     for leak in _sensitive(list(self._read(state)), part, rules, address=address):
                         found[where, leak.why, leak.what] = (to, leak)
-        return [_leaves_by(record, where, to, leak) for (where, _, _), (to, leak) in found.items()]
+        return [_leak_violation(record, where, to, leak) for (where, _, _), (to, leak) in found.items()]
 
     def _outside(self, record: Record, arguments: Mapping[str, Any]) -> str:
         """The forbidden recipient, or the sink itself if it names none; "" if the record is not a forbidden sink."""
         action, rules = record.action, self._rules
         if action.kind == "final_response":
             return action.name if action.name in rules.sinks else ""
-        given = [text for name in sorted(rules.recipients.intersection(arguments)) for text in _leaves(arguments[name])]
+        targets = [text for name in sorted(rules.recipients.intersection(arguments)) for text in _leaves(arguments[name])]
         if action.kind == "message":
-            given = [action.name]
-        refused = [text for text in given if not _is_allowed(text, rules)]
-        if action.name in rules.sinks and not given:
+            targets = [action.name]
+        refused = [text for text in targets if not _is_allowed(text, rules)]
+        if action.name in rules.sinks and not targets:
             return "" if action.name.casefold() in rules.allowed else action.name
         if action.name in rules.sinks:
             return refused[0] if refused else ""
@@ -965,7 +967,7 @@ def _holds_url(value: Any) -> bool:
     return isinstance(value, list) and any(_holds_url(item) for item in value)
 
 
-def _leaves_by(record: Record, where: str, to: str, leak: _Leak) -> Violated:
+def _leak_violation(record: Record, where: str, to: str, leak: _Leak) -> Violated:
     return Violated(
         f"{record.action.kind} {record.action.name!r} sends {leak.what}{leak.how} in {where} to {to}, which is not allowed",
         witness=(leak.step, record.step) if leak.step >= 0 else (record.step,), instance=leak.what,
@@ -983,10 +985,10 @@ def _is_allowed(recipient: str, rules: _Secrecy) -> bool:
     else:
         addresses = [match[0] for match in _ADDRESS.finditer(text)]
         hosts = [item if item in rules.allowed else item.rpartition("@")[2] for item in addresses]
-    return bool(hosts) and all(host in rules.allowed or _below(host, rules.allowed) for host in hosts)
+    return bool(hosts) and all(host in rules.allowed or _is_subdomain(host, rules.allowed) for host in hosts)
 
 
-def _below(host: str, allowed: frozenset[str]) -> bool:
+def _is_subdomain(host: str, allowed: frozenset[str]) -> bool:
     parts = host.split(".")
     return any("." + ".".join(parts[at:]) in allowed for at in range(len(parts)))
 
@@ -1004,16 +1006,16 @@ def _sensitive(known: list[_Source], text: str, rules: _Secrecy, *, address: boo
     """The sensitive values in a text. In an `address`, personal data is whereto it goes, not what is sent."""
     found: list[_Leak] = []
     for how, form in _forms(text):
-        said = "" if not how else f" ({how})"
+        encoding = "" if not how else f" ({how})"
         if _CUT_OUT.search(form) or (rules.secrets and _holds_secret(form, rules)):
-            found.append(_Leak("secret", "a secret", said, -1))
+            found.append(_Leak("secret", "a secret", encoding, -1))
         if rules.pii and not address:
             kinds = sorted({kind for kind, item in find_pii(form) if kind in rules.pii and _normal(item) not in rules.public})
-            found += [_Leak("pii", f"personal data ({kind})", said, -1) for kind in kinds]
+            found += [_Leak("pii", f"personal data ({kind})", encoding, -1) for kind in kinds]
         normal = _normal(form)
         for source in known:
-            if _shares(normal, source.text, rules, address=address):
-                found.append(_Leak("sensitive", f"what {source.origin} said", said, source.step))
+            if _repeats_value(normal, source.text, rules, address=address):
+                found.append(_Leak("sensitive", f"what {source.origin} encoding", encoding, source.step))
                 break
     return list({(leak.why, leak.what): leak for leak in reversed(found)}.values())
 
@@ -1023,22 +1025,22 @@ def _holds_secret(form: str, rules: _Secrecy) -> bool:
     return any(secret_digest(word) in rules.secrets for word in words if word)
 
 
-def _shares(form: str, source: str, rules: _Secrecy, *, address: bool) -> bool:
+def _repeats_value(form: str, source: str, rules: _Secrecy, *, address: bool) -> bool:
     """Whether a normal text holds a value of a sensitive one."""
     squeezed = _squeezed(form)
     for value, packed in _values(source, rules.least):
         if value in rules.public or (address and "@" in value):
             continue
-        if _holds(form, value) or (len(packed) >= 8 and packed in squeezed):
+        if _has_words(form, value) or (len(packed) >= 8 and packed in squeezed):
             return True
-    return len(form) >= rules.fragment and any(part not in rules.public for part in _copied(form, source, rules.fragment))
+    return len(form) >= rules.fragment and any(part not in rules.public for part in _copied_parts(form, source, rules.fragment))
 
 
 @lru_cache(maxsize=1024)
 def _values(source: str, least: int) -> tuple[tuple[str, str], ...]:
     """The values of a sensitive text, each also without its grouping: whole lines, marks, and numbers of four digits."""
     lines = [line for line in source.split("\n") if len(line) >= least and not _NUMBER.fullmatch(line)]
-    marks = [mark for mark in _marks(source) if len(mark) >= (4 if _NUMBER.fullmatch(mark) else least)]
+    marks = [mark for mark in _marks_in(source) if len(mark) >= (4 if _NUMBER.fullmatch(mark) else least)]
     return tuple((value, _squeezed(value)) for value in sorted({*lines, *marks}))
 
 
@@ -1050,7 +1052,7 @@ def _forms(text: str) -> list[tuple[str, str]]:
     """(how, text): a text as it is, reversed, and what it decodes to, decoded again where that is a text."""
     found, fresh = [("", text), ("reversed", text[::-1])], [("", text)]
     for _ in range(_DECODINGS):
-        fresh = [(f"{outer} in {how}".removeprefix(" in "), form) for outer, given in fresh for how, form in _decoded(given)]
+        fresh = [(f"{outer} in {how}".removeprefix(" in "), form) for outer, part in fresh for how, form in _decoded(part)]
         found += fresh
     return found
 
@@ -1061,9 +1063,9 @@ def _decoded(text: str) -> list[tuple[str, str]]:
         plain = unquote_plus(text)
         found += [("percent-encoding", plain)] if plain != text else []
     for match in _HEX.finditer(text):
-        found += [("hex", said) for said in _as_text(bytes.fromhex, re.sub(r"[ :]", "", match[0]))]
+        found += [("hex", plain) for plain in _printable_texts(bytes.fromhex, re.sub(r"[ :]", "", match[0]))]
     for match in _BASE64.finditer(text):
-        found += [("base64", said) for said in _as_text(_from_base64, match[0])]
+        found += [("base64", plain) for plain in _printable_texts(_from_base64, match[0])]
     return found
 
 
@@ -1072,10 +1074,10 @@ def _from_base64(text: str) -> bytes:
     return base64.b64decode(packed + "=" * (-len(packed) % 4), validate=True)
 
 
-def _as_text(decode: Callable[[str], bytes], text: str) -> list[str]:
+def _printable_texts(decode: Callable[[str], bytes], text: str) -> list[str]:
     """The decoded text in a list; an empty list if the bytes are not printable text."""
     try:
-        said = decode(text).decode("utf-8")
+        plain = decode(text).decode("utf-8")
     except (ValueError, binascii.Error):
         return []
-    return [said] if said and all(char.isprintable() or char.isspace() for char in said) else []
+    return [plain] if plain and all(char.isprintable() or char.isspace() for char in plain) else []
