@@ -121,25 +121,28 @@ def claims_supported(
     remember: int = EVIDENCE,
     **options: Unpack[Options],
 ) -> Contract:
-    """Each claim has a supporting link, and where the evidence's text is known, the evidence says what the claim says.
+    """Every claim has supporting evidence in the trace, and if the text of the evidence is known, it holds what the claim says.
 
-    support(c_j, e_j) of Sec. III-B, F2 (A2.F2, A1.3). Claims are the recorded ones and, with `on` naming "final_response" or
-    "message", what `splitter` (by default `split_claims`) finds in the answer and in messages to "user".
+    A recorded claim (`mat.claim`) rests on its links, which name earlier steps, claims, passages or memory cells. A sentence of
+    an answer that repeats a recorded claim has the status of that claim. Any other sentence rests on all replies of tools,
+    retrievers and memories, with the user's words as the question. Failed replies and unsupported claims support nothing.
 
-    A recorded claim rests on what its links name: a step, an earlier claim, a passage, a memory cell; it must stand earlier in
-    the trace. A sentence of an answer that a recorded claim says shares its fate; any other rests on all the tools, retrievers
-    and memories replied, with what the user wrote as the question.
+    - `on`: where claims are found: "claim" for recorded claims, "final_response" for the answer, "message" for messages to
+      "user".
+    - `verifier`: decides whether evidence supports a claim (`mat_contracts.support`). The default is `says`: the evidence must
+      hold the numbers, dates, weekdays, quoted names and status words of the claim.
+    - `support`: a simpler verifier, `support(claim, texts)`, which gets the texts of all evidence. Give only one of the two.
+    - `splitter`: text -> its claims, for answers and messages. The default is `split_claims`.
+    - `unknown`: the status of a claim for which the verifier answers "unknown". By default the contract is then unknown at the
+      end of the trace.
+    - `fresh`: if true, a reply that a fault changed is judged by what the port itself returned. By default it is judged as
+      delivered, so an agent that repeats a corrupt or stale reply is supported by it.
+    - `max_age`, `max_age_ms`: evidence that was asked for longer ago (in steps, in milliseconds) does not count.
+    - `remember`: how many of the latest artifacts are remembered, each with at most EVIDENCE_CHARS characters. If an artifact
+      is forgotten, too long, hashed or redacted, only the link to it is judged. A sentence of an answer that no remembered
+      evidence supports is then unknown.
 
-    `verifier` decides (`mat_contracts.support`), or `support(claim, texts)` over the texts of all evidence; the default,
-    `says`, wants the claim's numbers, dates, weekdays, quoted names and status words in them. Where it says "unknown" the
-    contract is unknown at the end of the trace, or as `unknown` says. A reply that failed says nothing, neither does a
-    claim that was itself unsupported. `max_age` (steps) and `max_age_ms` refuse evidence that was asked for longer ago.
-    `fresh` judges by what the port itself said, where a fault delivered something else; without it an agent that repeats a
-    corrupt or stale reply is supported by it.
-
-    The contract remembers the latest `remember` artefacts, each with at most EVIDENCE_CHARS characters. Of one that is
-    forgotten, too long, hashed or redacted only the link is judged; a sentence that nothing remembered supports is then
-    unknown.
+    Source: Sec. III-B (support(c_j, e_j)), F2, A1.3, A2.F2.
 
     >>> from mat_contracts.traces import broken, record, trace
     >>> tracking = record("tool_call", "track", {"parcel": 17}, value={"eta": "Friday"})
@@ -334,16 +337,17 @@ _FRAGMENT: Final = 3
 
 
 def split_claims(text: str) -> tuple[str, ...]:
-    """The claims in a text: its statements, one a sentence. English, by these rules.
+    """Return the claims in an English text: its statements, one per sentence.
 
-    - Sentences end at . ! ? before white space and a capital, digit or quotation mark; not after abbreviations ("Dr.", "e.g."),
-      initials and ordinals of dates, and never inside decimals, dates, e-mail addresses and URLs. Semicolons part claims too.
-    - List items, lines and paragraphs stand alone. A line that leads in ("These were sent:") is no claim itself; it is put
-      before items of at most three words, which say nothing alone. Headings, code blocks and table rules are left out.
-    - No claims are: questions; greetings, thanks, apologies, wishes and closings; requests and offers; what the speaker will,
-      can, must or would do; conditions ("If it was lost, ..."); and hedges ("I think", "probably", "it seems", "might").
-    - An opening that says nothing ("Hi Ann,", "Yes,", "I'm sorry, but", "I can confirm that") is cut off, the rest is judged.
-    - A claim holds two words of letters, or one and a digit ("Total: 5"); a citation alone ("[order:A1]") is none.
+    - A sentence ends at . ! ? before white space and a capital letter, digit or quotation mark. It does not end after
+      abbreviations ("Dr.", "e.g."), initials and ordinals of dates, or inside decimals, dates, e-mail addresses and URLs. A
+      semicolon also separates claims.
+    - List items, lines and paragraphs are read separately. A line that introduces a list ("These were sent:") is no claim; it
+      is put in front of items of at most three words. Headings, code blocks and table rules are left out.
+    - These are no claims: questions; greetings, thanks, apologies, wishes and closings; requests and offers; what the speaker
+      will, can, must or would do; conditions ("If it was lost, ..."); and hedges ("I think", "probably", "it seems", "might").
+    - An opening without content ("Hi Ann,", "Yes,", "I'm sorry, but", "I can confirm that") is cut off and the rest is judged.
+    - A claim holds two words of letters, or one word and a digit ("Total: 5"). A citation alone ("[order:A1]") is no claim.
 
     >>> split_claims("Hi Ann, parcel 17 left on 3. May at 2.30 p.m. from example.com. It weighs 1.5 kg; it is insured. Is it?")
     ('parcel 17 left on 3. May at 2.30 p.m. from example.com.', 'It weighs 1.5 kg', 'it is insured.')

@@ -65,18 +65,22 @@ def no_oscillation(
     kinds: ActionKind | Iterable[ActionKind] | None = None,
     **options: Unpack[Options],
 ) -> Contract:
-    """No sequence of p actions (or states), min_period <= p <= max_period, comes `times` times in a row.
+    """No cycle of `min_period` to `max_period` actions (or states) occurs `times` times in a row.
 
-    A2.F1. What is compared, `compare`:
+    A cycle counts with its shortest period, and again after every further `times` rounds. A step costs at most `max_period`
+    comparisons, whatever `times` is.
 
-    - "actions": who does what with which arguments; "names": the same without the arguments;
-    - "states": the state projection, or its `signals`, each time it changes (staying in a state is no cycle: `progress`);
-    - a function of the record, that gives plain data, or None for a record to pass over.
+    - `max_period`, `min_period`: the longest and the shortest cycle, in entries. A cycle of period 1 is a repetition, which
+      `no_retry_storm` judges, so the default begins at 2.
+    - `times`: how often in a row a cycle must occur to be a violation.
+    - `compare`: what makes two entries equal. "actions" compares agent, action and arguments, "names" the same without the
+      arguments, "states" the state projection each time it changes (an unchanged state is the subject of `progress`). A
+      function of the record returns plain data to compare, or None to skip the record.
+    - `signals`: the signals that "states" compares, by default all.
+    - `by`: "run" compares all entries in the order of their steps, "agent" those of each agent separately.
+    - `kinds`: the action kinds that are compared, by default all.
 
-    `by="agent"` follows each agent's own actions, `by="run"` all of them in the order they were asked. `kinds` leaves all
-    other action kinds out. A period of 1 is a repetition; `no_retry_storm` knows which repetitions are retries, so the
-    least period is 2 unless `min_period` says otherwise. A cycle counts under its shortest period, and once more after
-    every further `times` rounds. A step costs `max_period` comparisons, however many `times` are asked for.
+    Source: A2.F1.
 
     >>> from mat_contracts.traces import broken, record, trace
     >>> ask, tell = record("message", "writer", agent="critic"), record("message", "critic", agent="writer")
@@ -223,20 +227,22 @@ def no_circular_delegation(
     within: int = 200,
     **options: Unpack[Options],
 ) -> Contract:
-    """No delegation closes a circle A -> B -> ... -> A: of agents that wait for each other, or along which one task is handed.
+    """No delegation closes a circle A -> B -> ... -> A, of agents that wait for each other or that hand on the same task.
 
-    A2.F1. `along` says which circles count:
+    A violation names the circle and the delegation that closes it. A delegation that failed or was blocked hands over nothing;
+    a blocked one that would close a circle counts as attempted. An agent that delegates to its own name is a circle only if the
+    record names the delegator.
 
-    - "open": of delegations that are open. A trace says when a delegation begins, not when its block ends; it counts as
-      ended when its delegate answers (a message to the delegator, or a final response), or its delegator acts again: what
-      was delegated further below ends with it. A delegator that delegates again may be waiting for both (a fan-out): the
-      first counts as ended until its delegate acts without having been asked anew.
-    - "task": of hand-offs of one task, the same text apart from case and outer spaces, that is not empty. Who answers the one
-      it had the task from has given it back. A task not handed on for `within` steps is forgotten.
+    - `along`: which circles count, one or both of these:
+      - "open": circles of open delegations. A trace records when a delegation begins, but not always when it ends. It counts as
+        ended when the delegate answers (a message to the delegator, or a final response) or the delegator acts again, which
+        also ends all delegations below it. A delegator that delegates again may be waiting for both delegates (a fan-out): its
+        earlier delegation counts as ended until that delegate acts without a new request.
+      - "task": circles of hand-offs of one task, which is the same non-empty text apart from case and outer spaces. An agent
+        that answers an earlier holder of the task gives the task back.
+    - `within`: a task is forgotten if no agent hands it on for this many steps.
 
-    The violation blames the delegation that closes the circle and names it. A delegation that was blocked or failed hands
-    over nothing; a blocked one that would close a circle was an attempt. An agent that delegates to its own name is a
-    circle where the record names its delegator.
+    Source: A2.F1.
 
     >>> from mat_contracts.traces import broken, record, trace
     >>> down = record("delegation", "worker", {"task": "count"}, agent="lead")
@@ -437,19 +443,24 @@ def no_approval_deadlock(
     answers: RecordReader | None = None,
     **options: Unpack[Options],
 ) -> Contract:
-    """Every request for approval is answered or withdrawn within `within` steps, and no agents wait for each other's approval.
+    """Every request for approval is answered or withdrawn in time, and no agents wait for each other's approval.
 
-    A2.F1. `within_ms` bounds the wait in run time as well. By default
+    A circle of requests (A waits for B, B for A, or longer) is a violation when it closes, even if it is resolved later. A
+    request that is open at the end of the trace is a violation too. If a trace records requests but not their answers, all of
+    them are open; give `answers`.
 
-    - an approval record asks; its id is its argument `id`, else its name, of its agent. `asks(record)` gives ids of others;
-    - it asks the agent in its argument `approver` or `to`, else the approver of the run; or the one `approver(record)` says;
-    - it is answered where its own reply says yes or no (so `mat.approval` records it), by a message from its approver to
-      the asker, or by a record for which `answers(record)` gives its id: that is also how a request is withdrawn. An error
-      is an answer; a request whose wait was cancelled is withdrawn when its asker goes on.
+    By default an approval record is a request. It is answered if the record holds a reply or an error (`mat.approval` records
+    both), or by a message from its approver to its asker. A request whose wait was cancelled is withdrawn when its asker goes
+    on.
 
-    A circle of requests (A waits for B, B for A, or longer) is a violation as it closes, whatever becomes of it later.
-    What was never answered when the trace is finished is one too. A trace that records requests without their answers has
-    them all open: give `answers`.
+    - `within`: the number of steps in which a request must be answered or withdrawn.
+    - `within_ms`: the same limit in milliseconds of run time, in addition.
+    - `asks`: record -> the id of the request that it makes. By default the argument `id` of an approval record, else its agent
+      and name.
+    - `approver`: record -> the agent that it asks. By default the argument `approver` or `to`, else the run's approver.
+    - `answers`: record -> the id of the request that it answers or withdraws, in addition to the default.
+
+    Source: A2.F1.
 
     >>> from mat_contracts.traces import broken, record, trace
     >>> a, b = record("approval", "a", {"approver": "bo"}, agent="al"), record("approval", "b", {"approver": "al"}, agent="bo")
@@ -593,10 +604,15 @@ def replanning_without_execution(
 ) -> Contract:
     """Plans are carried out: there are never `times` plans in a row without an effective action between them.
 
-    A2.F1. A plan is a `mat.mitigate("replan")`, and any record for which `planning` is true: a model call of the planner, a
-    message with a plan. An effective action is one of EXECUTES that took effect and met no error, or what `effective`
-    says; a blocked or failed call carries nothing out. `by="agent"` counts each agent's own plans and actions; by default one
-    agent may plan and another act. Each further `times` plans without one are one more violation.
+    Each further `times` plans without an action are one more violation. By default a plan is a `mat.mitigate("replan")`, and an
+    effective action is one of EXECUTES that took effect without an error. A blocked or failed call carries nothing out.
+
+    - `times`: how many plans in a row are a violation.
+    - `planning`: record -> whether it is a plan too, such as a model call of the planner or a message with a plan.
+    - `effective`: record -> whether it is an effective action, instead of the default.
+    - `by`: "run" lets one agent plan and another act, "agent" counts the plans and actions of each agent separately.
+
+    Source: A2.F1.
 
     >>> from mat_contracts.traces import broken, record, trace
     >>> replan, call = record("mitigation", "replan"), record("tool_call", "book")
@@ -660,13 +676,18 @@ def memory_collision(
     within: int = 20,
     **options: Unpack[Options],
 ) -> Contract:
-    """Nobody overwrites another agent's write of a memory key without having read it: there are no lost updates.
+    """No agent overwrites another agent's write of a memory key without having read it: there are no lost updates.
 
-    A2.F1. Judged are writes by two agents to one key that ran concurrently (neither was sealed before the other was asked),
-    or that lie at most `within` steps apart; 0 judges the concurrent ones only. The second agent has read the first value
-    where a read of that key, sealed before it asked to write, was asked after the first write was sealed, or came back with
-    the value written; a reply that a fault changed counts by its value. Writing the same value again loses nothing.
-    Blocked writes, and first writes that may have failed, are none. `memory` limits it to some memories by name.
+    The contract judges two writes of one key by different agents. The second agent has read the first value if it read the key
+    before it asked to write, and that read was asked after the first write was sealed or returned the written value. If a fault
+    changed the reply of the read, only the returned value counts. Writing the same value again loses nothing. Blocked writes do
+    not count, and neither do first writes that may have failed.
+
+    - `memory`: the names of the memories that are judged, by default all.
+    - `within`: the largest distance of the two writes, in steps. Concurrent writes (neither was sealed before the other was
+      asked) are judged at any distance; with 0, only they are.
+
+    Source: A2.F1.
 
     >>> from mat_contracts.traces import broken, record, trace
     >>> one, two = (record("memory_write", "notes", {"key": "k", "value": who}, agent=who) for who in ("al", "bo"))

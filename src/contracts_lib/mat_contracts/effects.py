@@ -194,25 +194,33 @@ def success_claims_match_effects(
     report_effects: bool = False,
     **options: Unpack[Options],
 ) -> Contract:
-    """What the agent tells the user was done is in the ledger of effected actions, by an action that names what it names.
+    """Every action that the agent reports to the user as done is an effected action of the trace that names the same ids and
+    amounts.
 
-    F2 (A2.F2): "order 17 was refunded" is the claim whose support is an effect. The rules:
+    The contract finds claims in the final response and in messages to the user, and compares them with a ledger of actions. The
+    ledger holds messages to others, delegations, granted approvals, memory writes, mitigations, and all tool calls except those
+    declared to read. An action is done if its `effected` is "yes", without an error or a block, and its reply does not report a
+    failure. An unknown outcome does not support a claim. If an importer could not determine the effect of a tool call, its name
+    alone decides what it does.
 
-    - Claims are found by `extract(text)`, by default `success_claims`, in the final response and in messages to `to`.
-    - The ledger holds tool calls but those declared "read", messages to others, delegations, approvals that were given,
-      memory writes and mitigations. Done means `effected` is "yes" without an error or a block, and a reply that does not
-      report a failure itself. An unknown outcome is not enough for a definite claim. Where an importer could not tell the
-      effect it is "none", and the tool's name alone decides whether it does what the claim says.
-    - A verb finds tools by the words of their names (VERBS); `verbs` adds to it, verb -> patterns such as "wire_*".
-    - The ids and amounts the sentence names are among the arguments or the reply of the action: of one action where it names
-      one id, of several together where it names several. Sums said to be a total are not compared.
-    - What is said to stand so, without who did it ("order 17 is cancelled"), may also be read: in the reply of a reading
-      action or in the user's words. A payment said so may be part of any action that takes a means of payment.
-    - `report_effects` asks for the converse too: each effected write of high impact is told to the user, after it was done,
-      in a message or the final response, by its verb or noun and, where the same tool did more than one thing, an id or sum.
+    - A tool does what a verb says if its name holds that verb or one of its words in VERBS.
+    - The arguments or the reply of the action must hold the ids and amounts of the claim. A claim with several ids may rest on
+      several actions. Amounts that the text calls a total are not compared.
+    - A claim that does not say who acted ("order 17 is cancelled") may also rest on a reply of a reading action or on the
+      user's words. A payment claimed this way may be part of any action that takes a means of payment.
 
-    The latest LEDGER actions and READ replies are remembered; a claim that only an older action can support makes the
-    contract unknown at the end.
+    The contract remembers the latest LEDGER actions and READ replies of reading actions. If only a forgotten action could
+    support a claim, the contract is unknown at the end.
+
+    - `verbs`: verb -> patterns of tool names that do it, such as {"pay": "wire_*"}, in addition to VERBS.
+    - `extract`: text -> its claims, instead of `success_claims`.
+    - `on`: where claims are looked for: "message", "final_response" or both.
+    - `to`: the recipients whose messages are checked.
+    - `report_effects`: if true, each effected write of high impact must also be reported afterwards, in a message or the final
+      response. The report uses the verb or noun of the action and, if the same tool did more than one thing, an id or an
+      amount.
+
+    Source: F2, A2.F2.
 
     >>> from mat_contracts.traces import broken, record, trace
     >>> refund = record("tool_call", "refund_order", {"order": 17, "amount": 50}, effect="write", value="ok")
@@ -631,17 +639,18 @@ _QUESTION: Final = ("?", '?"', "?”", "?)")
 
 
 def success_claims(text: str) -> tuple[SuccessClaim, ...]:
-    """What a text says was done. English, by rules; `verbs=` of the contract adds verbs.
+    """Return the claims of a text that something was done. English, by rules; `verbs=` of the contract adds verbs.
 
     A claim is a past form of a known verb (VERBS) in one of these positions: after I or we ("I have refunded", "we sent"),
     after has been, was or is ("order 17 is cancelled"), at the start ("Refunded order 17"), or at the end of a fragment ("Email
-    sent."); and a light verb about an action ("your refund has been processed", "the cancellation is complete").
+    sent."). A light verb with a noun of action is a claim too ("your refund has been processed", "the cancellation is
+    complete").
 
-    No claims are: questions; clauses with a negation, a modal, a future, a wish or an attempt ("could not refund", "will be
-    sent"); conditions ("once it is sent"); progressive ("is being sent"); attributes ("the refunded amount", "a cancelled
-    order"); what others did ("the order you cancelled"); and background: reasons ("since it was booked"), what is dated ("was
-    made on 2 May", "booked a day ago") and labels ("Total Paid: 5"). A clause is judged alone: "I could not refund it, but
-    I cancelled order 17" claims one thing.
+    These are no claims: questions; clauses with a negation, a modal, a future, a wish or an attempt ("could not refund", "will
+    be sent"); conditions ("once it is sent"); progressive forms ("is being sent"); attributes ("the refunded amount", "a
+    cancelled order"); actions of others ("the order you cancelled"); and background: reasons ("since it was booked"), dated
+    actions ("was made on 2 May", "booked a day ago") and labels ("Total Paid: 5"). Each clause is judged alone: "I could not
+    refund it, but I cancelled order 17" holds one claim.
 
     >>> found = success_claims("I've cancelled order A1 and B2 was refunded. I'll mail you.")
     >>> [(claim.verb, claim.names, claim.own) for claim in found]

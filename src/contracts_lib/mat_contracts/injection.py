@@ -346,24 +346,34 @@ def untrusted_data_never_decides(
     window: int = WINDOW,
     **options: Unpack[Options],
 ) -> Contract:
-    """No argument of an effect comes from untrusted text alone: a trusted source, a check or an approval says it too.
+    """No argument of an effect comes from untrusted text alone: a trusted source, a check or an approval holds it too.
 
-    Sec. III-B, F4, A2.F4. Untrusted: text of `mat.untrusted` (but for channels in `trusted`), replies of retrievers, replies of
-    the tools, memories and agents named in `sources`, and reads of a memory cell that was written from untrusted text. Trusted:
-    the channels in `trusted` (what the user asks for may decide), replies of all other tools (but for what only repeats the
-    call's own arguments), ports in `trusted`, reads of other cells, and values in `allow`. Model calls, delegations and
-    messages between agents are neither: what they carry keeps its origin. An effect is a tool call with effect "write", or of
-    one of `tools` (imported traces may not know effects); blocked ones count as attempted.
+    An effect is a tool call that is declared to write. A blocked call counts as attempted. Untrusted are the texts of
+    `mat.untrusted` (unless their channel is in `trusted`), the replies of retrievers, and reads of a memory cell that was
+    written from untrusted text. Trusted are the user's words, the replies of all other tools (without the parts that only
+    repeat the call's arguments), and reads of all other cells. Model calls, delegations and messages between agents are
+    neither: a value in them keeps its origin.
 
-    A value comes from a text if it is one of its marks (e-mail address, URL, host, path, IBAN, phone number, id with letters
-    and digits, number of two digits or more), if it is a whole argument of at least `least` characters that stands in it, or
-    if `fragment` characters in a row were copied. A `derived_from` link from an untrusted step counts too, where no argument's
-    text stands in what that step said. `data_parameters` (tool -> parameters) may carry untrusted content, such as the body
-    of a mail. A passed verification or granted approval clears the values that its name or details hold, and every text of
-    the steps that it is linked to by `supports` where `cleared_by` names it; `cleared_by` limits which ones clear, by default
-    any. An action that the mediator's approver let pass is cleared as a whole.
+    A value comes from a text in one of three cases. The text holds one of its marks: an e-mail address, URL, host, path, IBAN,
+    phone number, an id of letters and digits, or a number of two or more digits. The text holds the whole argument, or a long
+    enough part of it. Or a `derived_from` link names an untrusted step, and the text of that step holds none of the arguments.
 
-    The state holds the latest `window` texts of each class; what is older is forgotten, on both sides.
+    A passed verification or a granted approval clears the values in its name and arguments. An action that the mediator's
+    approver let pass is cleared completely.
+
+    - `sources`: tools, retrievers, memories, agents and channels whose texts are untrusted too.
+    - `trusted`: channels, retrievers and agents whose texts are trusted, by default only the user.
+    - `tools`: the tools whose calls are effects, instead of all calls declared to write. Use it for imported traces, which may
+      not know effects.
+    - `data_parameters`: tool -> parameters that may carry untrusted text, such as the body of a mail.
+    - `cleared_by`: the names of the verifications, approvals and mediator rules that clear values; by default all do. If it is
+      given, they also clear every text of the steps that they are linked to by `supports`.
+    - `allow`: values that are always allowed.
+    - `least`: the shortest whole argument that is looked for, in characters. Marks are looked for at any length.
+    - `fragment`: the shortest copied part of an argument that is looked for, in characters.
+    - `window`: how many of the latest texts of each class are remembered. Older ones are forgotten, trusted or not.
+
+    Source: Sec. III-B, F4, A2.F4.
 
     >>> from mat_contracts.traces import broken, record, trace
     >>> asked = record("message", "user", {"text": "Pay Ann, IBAN DE89 3704 0044 0532 0130 00"}, boundary="prompt")
@@ -650,13 +660,19 @@ def interface_unchanged(
     listed_by: str | Iterable[str] = ("list_tools", "tools/list"),
     **options: Unpack[Options],
 ) -> Contract:
-    """The description, schema and annotations of a tool, as shown to a model, stay as first seen, or as declared.
+    """The description, schema and annotations of a tool stay as first shown to a model, or as declared.
 
-    F4, A2.F4: poisoned interface descriptions and metadata. Read are the list in the argument `parameter` of model calls, as it
-    reached the model, and the replies of tools named in `listed_by` (a Model Context Protocol listing). Understood are the
-    forms of the common providers: {name, description, parameters}, with `input_schema` or `inputSchema`, within `function` or
-    `function_declarations`. `declared` maps each tool to its entry; any other tool shown is then a violation. Without it a tool
-    is pinned when it is first shown. A changed tool is reported when it is shown changed, not each time it is shown so.
+    The contract reads the tool lists of model calls, as they reached the model, and the replies of tools that list tools (Model
+    Context Protocol). It understands the entries of the common providers: {name, description, parameters}, with `input_schema`
+    or `inputSchema`, inside `function` or `function_declarations`. A changed tool is reported when it changes, not each time it
+    is shown.
+
+    - `declared`: tool -> its entry. A shown tool that is not declared is then a violation. Without `declared`, the first entry
+      shown for a tool is the one that must stay.
+    - `parameter`: the arguments of a model call that may hold its tool list. If several do, the first by name is read.
+    - `listed_by`: the tools whose replies are tool lists.
+
+    Source: F4, A2.F4 (poisoned interface descriptions and metadata).
 
     >>> from mat_contracts.traces import broken, record, trace
     >>> tool = {"name": "pay", "description": "Pay an invoice."}
@@ -811,20 +827,30 @@ def no_exfiltration(
     window: int = WINDOW,
     **options: Unpack[Options],
 ) -> Contract:
-    """Nothing sensitive is sent to a sink, or put into a URL, whose recipient is not allowed.
+    """Nothing sensitive is sent to a recipient that is not allowed, neither as content nor inside a URL.
 
-    F4, A2.F4: U_unsafe, exfiltration. Sensitive: values in the replies of the tools, retrievers and memories (`name` or
-    `name/key`) in `sources`; texts whose `secret_digest` is in `secrets`, where they stand as a word or a whole argument, and
-    what was cut out of the record as a secret; personal data of the kinds `pii`, wherever it is from. A value is a scalar of a
-    reply with at least `least` characters (numbers: four digits), a mark in it, or `fragment` characters in a row of it; those
-    in `public`, such as words for a status, are not sensitive.
+    Give at least one of `sources`, `secrets` and `pii`. A call or message is checked if it is named in `sinks`, or if one of
+    its recipients is an e-mail address or a URL whose host is not allowed. It passes if it has recipients and all of them are
+    allowed. In addition, no URL to a forbidden host may hold a sensitive value, in any argument, message or final response.
 
-    A sink is a call or message named in `sinks`; any other tool call or message is one where a parameter in `recipients`
-    holds an e-mail address or URL of a host not allowed. `allow` holds recipients: addresses, names, or domains ("example.com"
-    exactly, ".example.com" with what is below). A sink is fine where it has recipients and all are allowed. Besides, in every
-    argument, message and final response a URL of a host not allowed may hold nothing sensitive. Looked for are the texts as
-    they are, with other case, without grouping, reversed, percent-encoded, in base64 and in hex, also one within the other.
-    The message never repeats what it found. The state holds the latest `window` sensitive texts.
+    The contract looks for each text as it is, in another case, without grouping, reversed, percent-encoded, in base64, in hex,
+    and in two of these encodings nested. Messages of violations never repeat a sensitive value.
+
+    - `sources`: tools, retrievers and memories (`name` or `name/key`) whose replies are sensitive. A sensitive value is a
+      scalar of such a reply, a mark in it (an address, an id, a number of four or more digits), or a long enough part of it.
+    - `secrets`: the `secret_digest` of each secret. A secret is found as a word or as a whole argument. The placeholder of a
+      redacted secret always counts as a secret.
+    - `pii`: kinds of personal data that are sensitive wherever they come from: "email", "phone", "iban", "card", "ssn".
+    - `sinks`: tools, message recipients and final responses that are checked even if they name no external recipient.
+    - `allow`: recipients that may receive anything: addresses, names, or domains. "example.com" matches exactly, ".example.com"
+      also matches all subdomains.
+    - `recipients`: names of the parameters that hold recipients.
+    - `public`: values that are not sensitive, such as status words.
+    - `least`: the shortest sensitive scalar or mark, in characters.
+    - `fragment`: the shortest copied part of a sensitive text that is looked for, in characters.
+    - `window`: how many of the latest sensitive texts are remembered.
+
+    Source: F4, A2.F4 (U_unsafe, exfiltration).
 
     >>> from mat_contracts.traces import broken, record, trace
     >>> read = record("tool_call", "get_customer", value={"name": "Ann Smith", "card": "4111 1111 1111 1111"})
