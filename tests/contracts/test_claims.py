@@ -307,7 +307,7 @@ def test_an_own_splitter_decides_what_the_claims_are() -> None:
 @pytest.mark.parametrize("name", ["passage:p9", "memory:notes/eta", "claim#0", "step#7", "claim#1"])
 def test_a_link_to_something_that_is_nowhere_before_the_claim_supports_nothing(name: str) -> None:
     (found,) = violations(claims_supported(), trace(track("Friday"), claim("Friday", name)))
-    assert found.message == f"claim 'Friday': its evidence {name} is nowhere before it"
+    assert found.message == f"claim 'Friday': its evidence {name} does not occur before it"
 
 
 def test_a_link_to_a_check_is_enough_and_a_memory_cell_says_what_was_written_to_it() -> None:

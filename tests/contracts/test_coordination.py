@@ -75,8 +75,8 @@ def test_repetitions_count_where_asked_for_and_no_longer_cycle_is_made_of_them()
 
 def test_a_cycle_names_its_period_its_rounds_and_where_it_began() -> None:
     (found,) = violations(no_oscillation(), letters("xyababab"))
-    assert found.message == "a cycle of period 2 came 3 times in a row, since step 2: main:a -> main:b"
-    assert (found.region, found.witness, found.wanted) == ((2, 7), (2, 6, 7), "another turn after 2 rounds")
+    assert found.message == "a cycle of period 2 occurred 3 times in a row, since step 2: main:a -> main:b"
+    assert (found.region, found.witness, found.wanted) == ((2, 7), (2, 6, 7), "no further round after 2")
 
 
 def test_the_same_actions_with_other_arguments_are_a_cycle_of_names_only() -> None:
@@ -280,7 +280,7 @@ def test_a_request_must_be_answered_within_its_bound_and_is_blamed_once() -> Non
     assert broken(no_approval_deadlock(within=3), trace(ask("a", "b"), *[act("a")] * 2, say("b", "a"), *[act("a")] * 9)) == ()
     assert broken(no_approval_deadlock(within=3), trace(ask("a", "b"), *[act("a")] * 9, say("b", "a"))) == (0,)
     (found,) = violations(no_approval_deadlock(within=3), trace(ask("a", "b"), *[act("a")] * 9))
-    assert found.message == "a asked for a/pay of b at step 0 and had no answer within 3 steps"
+    assert found.message == "a asked for a/pay of b at step 0 and got no answer within 3 steps"
     assert (found.agent, found.witness) == ("a", (0, 4))
 
 
@@ -486,7 +486,7 @@ def test_a_read_counts_only_if_it_was_back_before_the_write_was_asked() -> None:
 
 def test_a_collision_names_key_and_steps_and_other_memories_can_be_left_out() -> None:
     (found,) = violations(memory_collision(), trace(write("a"), write("b")))
-    assert found.message == "b wrote notes/k at step 1 over what a wrote at step 0, without having read it"
+    assert found.message == "b wrote notes/k at step 1 over the value that a wrote at step 0, without having read it"
     assert (found.instance, found.witness, found.agent) == ("notes/k", (0, 1), "b")
     assert broken(memory_collision("notes"), trace(write("a"), write("b"))) == (1,)
     assert broken(memory_collision("other"), trace(write("a"), write("b"))) == ()

@@ -270,7 +270,7 @@ def test_without_an_end_an_effect_stays_owed() -> None:
     assert REPORT.obligations is not None
     state = REPORT.step(REPORT.start, paid)
     assert [(item.text, item.since, item.instance) for item in REPORT.obligations(state)] == [
-        ("tell the user of refund", 0, "refund@0")
+        ("report refund to the user", 0, "refund@0")
     ]
 
 

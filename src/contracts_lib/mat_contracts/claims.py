@@ -56,7 +56,7 @@ _EVIDENCE_KINDS: Final[frozenset[ActionKind]] = frozenset(
     ("tool_call", "retrieval", "memory_read", "memory_write", "model_call", "message", "claim")
 )
 _DIVISIBLE_KINDS: Final = ("retrieval", "memory_read", "memory_write")
-"""Kinds whose records may be cited as more than a step."""
+"""Kinds whose records deliver several artifacts: passages or memory cells."""
 _JUDGED_KINDS: Final = ("claim", "message", "final_response")
 
 
@@ -85,8 +85,8 @@ class JudgedClaim:
 
 
 _START: Final[PersistentChain] = (0, (), (0, -1, ""))
-"""What later claims can cite, the latest last, and what could not be judged: how many claims, and of the first its step and
-text. What one more step said is a link of the chain."""
+"""(0, artifacts that later claims can cite, the latest last, (number of undecided claims, step and text of the first)). Each
+further artifact is a link of the chain."""
 _new_claim = fast_constructor(JudgedClaim)
 
 
@@ -103,7 +103,7 @@ class _Rules:
 
     @property
     def read(self) -> Callable[[Kept], ArtefactContent]:
-        """How evidence is read: the default verifier asks for texts only."""
+        """The reader of remembered evidence. The default verifier needs only its texts."""
         return said_by if self.verifier is None else evidence_by
 
 
@@ -319,7 +319,7 @@ _HEDGE = re.compile(
     r"|could have|should be|should have|roughly speaking)\b",
     re.IGNORECASE,
 )
-"""Words by which a speaker does not vouch for a sentence. "may" as a verb; the month has a capital and no "be"."""
+"""Hedges. "may" is matched in lower case only, because "May" is a month."""
 _INTENT = re.compile(
     r"^(?:i|we)(?:(?:['’]ll| will| shall|['’]d| would| can| could| cannot| can['’]t| am going to| are going to|['’]m going to"
     r"|['’]re going to| need| want| intend| plan| am unable| are unable| must)\b)"
@@ -327,13 +327,13 @@ _INTENT = re.compile(
     r"|in order to) (?:proceed|continue|confirm|help|assist|do)\b",
     re.IGNORECASE,
 )
-"""What the speaker will, can or must do, and questions without their mark."""
+"""What the speaker will, can or must do, and questions without a question mark."""
 _CONDITIONAL = re.compile(
     r"^(?:if|unless|whether|once|when(?:ever)?|as soon as|in case|provided|suppose|assuming)\b", re.IGNORECASE
 )
 _LETTERS = re.compile(r"[^\W\d_]{2,}")
 _FRAGMENT: Final = 3
-"""Words of a list item that says something only together with the line that leads in."""
+"""Most words of a list item that is joined with the line that introduces the list."""
 
 
 def split_claims(text: str) -> tuple[str, ...]:
@@ -374,7 +374,7 @@ _CITATIONS: Final = re.compile(r"(?:\[[^\[\]]*\][\s.,;]*)+")
 
 
 def _claim(sentence: str) -> str:
-    """The claim in a sentence, empty where it makes none."""
+    """The claim in a sentence; "" if it holds none."""
     rest = sentence.strip()
     if rest.rstrip("\"'”’)").endswith("?") or _CITATIONS.fullmatch(rest):
         return ""
@@ -394,7 +394,7 @@ def _claim(sentence: str) -> str:
 def says(claim: str, texts: Sequence[str]) -> bool:
     """Whether evidence holds every mark of a claim: numbers, dates, weekdays, quoted names, status words that are not negated.
 
-    `texts`: the evidence. A date in the evidence also says its weekday. A claim without marks is taken as said.
+    `texts`: the evidence. A date in the evidence also counts as its weekday. A claim without marks is supported.
 
     >>> from mat_contracts.claims import says
     >>> says("Parcel 17 arrives on Friday", ["parcel 17: Friday"]), says("Parcel 17 arrives on Monday", ["parcel 17: Friday"])
@@ -406,7 +406,7 @@ def says(claim: str, texts: Sequence[str]) -> bool:
 
 
 def missing(claim: str, texts: Sequence[str], asked: Sequence[str] = ()) -> tuple[str, ...]:
-    """The marks of a claim that neither the evidence says nor, for numbers and names, the question it answers.
+    """The marks of a claim that the evidence does not hold. Numbers and quoted names may also come from the question `asked`.
 
     >>> from mat_contracts.claims import missing
     >>> missing("Parcel 17 arrives on Monday", ["parcel 17: Friday"])
@@ -426,7 +426,7 @@ def missing(claim: str, texts: Sequence[str], asked: Sequence[str] = ()) -> tupl
 
 
 def _missing_numbers(numbers: Sequence[str], text: str) -> list[str]:
-    """Those of some numbers that a text does not name."""
+    """The numbers that a text does not hold."""
     plainly = _NUMBER.findall(text)
     if all(item in plainly for item in numbers):  # as nearly always
         return []
@@ -435,7 +435,7 @@ def _missing_numbers(numbers: Sequence[str], text: str) -> list[str]:
 
 
 def _missing_marks(marks: Sequence[str], text: str) -> list[str]:
-    """Those of some dates, weekdays and status words that a text does not say."""
+    """The dates, weekdays and status words that a text does not hold."""
     low = text.casefold()
     if not any(hint in low for hint in _NEGATED) and frozenset(_TOKEN.findall(low)).issuperset(marks):  # as nearly always
         return []
@@ -445,7 +445,7 @@ def _missing_marks(marks: Sequence[str], text: str) -> list[str]:
 
 _TOKEN = re.compile(r"\w+")
 _NEGATED: Final = ("no", "never", "without", "n't", "n’t")
-"""Each negation holds one of these."""
+"""Substrings of negations: a text without them holds no negation."""
 
 
 @lru_cache(maxsize=1024)
@@ -467,13 +467,13 @@ STATUS: Final = (
     "approved", "blocked", "cancelled", "closed", "completed", "confirmed", "delayed", "delivered", "denied", "dispatched",
     "expired", "failed", "lost", "paid", "pending", "refunded", "rejected", "resolved", "returned", "shipped",
 )  # fmt: skip
-"""Words that say how something stands; evidence must say them too."""
+"""Status words; evidence must hold those of a claim."""
 _STATUS_WORD = re.compile(r"(?:\b(?P<no>not|never|no|without|\w+n['’]t)\s+(?:\w+\s+){0,2}?)?\b(?P<word>" + "|".join(
     (*STATUS, "canceled", *_WEEKDAYS)) + r")\b")  # fmt: skip
 
 
 def _dates_and_status(text: str) -> frozenset[str]:
-    """Dates, weekdays and status words of a text; negated words say nothing."""
+    """Dates, weekdays and status words of a text, without negated words."""
     low = text.casefold()
     words = [match["word"].replace("canceled", "cancelled") for match in _STATUS_WORD.finditer(low) if not match["no"]]
     return frozenset((*words, *_DATE.findall(low)))
@@ -522,7 +522,7 @@ def _judge_record(state: PersistentChain, record: Record, rules: _Rules) -> tupl
 
 
 def _with_artifact(state: PersistentChain, whole: Kept, parts: Sequence[Kept], remember: int) -> PersistentChain:
-    """A state with one more artefact and, where a record delivered passages or memory cells, which come again, with those."""
+    """The state with one more artifact, and with the passages or memory cells of its record, which replace older ones."""
     if not parts and state[0] < CHAIN:
         return (state[0] + 1, state, whole)
     memory, unjudged = _unchained(state)
@@ -534,13 +534,13 @@ def _with_artifact(state: PersistentChain, whole: Kept, parts: Sequence[Kept], r
 
 
 def _unchained(state: PersistentChain) -> tuple[tuple[Kept, ...], tuple[int, int, str]]:
-    """All that is kept, the latest last, and how many claims could not be judged."""
+    """All remembered artifacts, the latest last, and (number of undecided claims, step and text of the first)."""
     (_, known, unjudged), later = unchained(state)
     return (*known, *later), unjudged
 
 
 def _latest(state: PersistentChain) -> Iterator[Kept]:
-    """All that is kept, the latest first."""
+    """All remembered artifacts, the latest first."""
     while state[0]:
         yield state[2]
         state = state[1]
@@ -563,7 +563,7 @@ def _judge_recorded_claim(record: Record, claim: str, state: PersistentChain, ru
 def _judge_links(
     record: Record, claim: str, state: PersistentChain, rules: _Rules
 ) -> tuple[SupportStatus, str, tuple[int, ...], str]:
-    """Whether the links of a recorded claim support it, why not, the steps of the evidence, and what would have."""
+    """(status of a recorded claim by its links, why it is unsupported, steps of its evidence, evidence that it needs)."""
     artefact = f"claim#{record.step}"
     linked = [link.src for link in record.links if link.rel == "supports" and link.dst == artefact]
     if not linked:
@@ -579,10 +579,10 @@ def _judge_links(
         missing_names = [name for name in absent if not _may_exist(name, record, memory, rules)]
         forgotten = [name for name in absent if name not in missing_names and not _is_old_step(name, record, rules)]
         if missing_names and not current and not forgotten:
-            why = f"its evidence {', '.join(missing_names)} is nowhere before it"
+            why = f"its evidence {', '.join(missing_names)} does not occur before it"
             return "unsupported", why, steps, "a link to something earlier in the trace"
     if not current and not forgotten:
-        return "unsupported", "its evidence is too old", steps, "evidence that was asked for again"
+        return "unsupported", "its evidence is too old", steps, "evidence from a newer request"
     texts = [texts_of(item) for item in current]
     if forgotten or None in texts or not claim:
         return "supported", "", steps, ""
@@ -595,13 +595,13 @@ def _judge_links(
 
 
 def _judge_by_marks(claim: str, texts: Sequence[str], asked: Sequence[str]) -> tuple[SupportStatus, str, str]:
-    """What the default verifier says of a claim, the texts of its evidence, and what that was asked."""
+    """(status, why, wanted) of a claim by the default verifier. `asked` are the texts of the requests and questions."""
     lost = ", ".join(missing(claim, texts, asked))
     return ("unsupported", f"its evidence does not say {lost}", f"evidence that says {lost}") if lost else _SUPPORTED
 
 
 def _cited_artifacts(names: Sequence[str], state: PersistentChain, remember: int) -> dict[str, Kept]:
-    """What is remembered under some names, the latest where there are several."""
+    """Name -> the latest remembered artifact with that name, for the names that are remembered."""
     wanted: dict[str | int, str] = {}  # artefact, or the number of a step -> its name
     for name in names:
         number = name[5:] if name.startswith("step#") else ""
@@ -618,7 +618,7 @@ def _cited_artifacts(names: Sequence[str], state: PersistentChain, remember: int
 
 
 def _verify(claim: str, evidence: Sequence[ArtefactContent], rules: _Rules) -> tuple[SupportStatus, str, str]:
-    """What the verifier says of a claim and evidence whose texts are known."""
+    """(status, why, wanted) of a claim by the verifier. The texts of the evidence must be known."""
     if not any(item.texts for item in evidence):
         return "unsupported", "its evidence says nothing", f"evidence that says {claim!r}"
     if rules.verifier is not None:
@@ -633,9 +633,9 @@ _SUPPORTED: Final[tuple[SupportStatus, str, str]] = ("supported", "", "")
 
 
 def _may_exist(artefact: str, record: Record, memory: tuple[Kept, ...], rules: _Rules) -> bool:
-    """Whether an artefact that is not remembered can stand earlier in the trace.
+    """Whether an artifact that is not remembered may occur earlier in the trace.
 
-    A step can where its number is smaller. Claims, passages and memory cells are all remembered until the memory is full.
+    A step does if its number is smaller. Any other artifact is remembered until the memory is full.
     """
     family, _, number = artefact.partition("#")
     if family == "step" and number.isdigit():
@@ -647,9 +647,9 @@ def _may_exist(artefact: str, record: Record, memory: tuple[Kept, ...], rules: _
 
 
 def _judge_answer(record: Record, memory: tuple[Kept, ...], rules: _Rules) -> list[JudgedClaim]:
-    """The claims in an answer: each as the recorded claim that says the same, or by all that the world replied.
+    """The judged claims of an answer: by the recorded claim with the same text, else by all replies of ports.
 
-    What a model or another agent said is no evidence here, and what the user wrote is the question.
+    Texts of models and other agents are no evidence here. The user's words are the question.
     """
     final = record.action.kind == "final_response"
     claims = _claims_of(record, rules.splitter)

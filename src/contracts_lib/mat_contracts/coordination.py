@@ -48,9 +48,9 @@ _TEXT: Final = 40
 
 
 _Runs: TypeAlias = tuple[tuple[int, int], ...]
-"""For each period from 1: how many entries in a row are those of a period before, and the step at which the stretch began."""
+"""For each period from 1: how many entries in a row equal the entry one period earlier, and the first step of that run."""
 _Track: TypeAlias = tuple[tuple[Any, ...], tuple[int, ...], _Runs]
-"""The latest entries, oldest first: what is compared, and at which step; and the runs."""
+"""The keys of the latest entries, oldest first; their steps; and the runs."""
 
 
 @template
@@ -105,7 +105,7 @@ def no_oscillation(
     actions, changing, everyone = compare == "actions", compare == "states", by == "run"
 
     def step(state: Any, record: Record) -> Any:
-        action = record.action  # the default is read here: a call less at every step
+        action = record.action  # inlined for speed: this is the default
         key: Any = (record.agent, action.kind, action.name, action.arguments) if actions else key_of(record)
         if key is None:
             return state
@@ -130,7 +130,7 @@ def no_oscillation(
     return Contract(
         id="coordination.no_oscillation", step=step, start=fresh if everyone else EMPTY, kinds=_known_kinds(kinds),
         repair="count the rounds: after the second one change the plan, ask for help, or end the run",
-        text=f"no cycle of {min_period} to {max_period} {what} comes {times} times in a row",
+        text=f"no cycle of {min_period} to {max_period} {what} occurs {times} times in a row",
     )  # fmt: skip
 
 
@@ -160,7 +160,7 @@ def _key_text(value: Any) -> str:
 
 
 def _runs_after(keys: tuple[Any, ...], steps: tuple[int, ...], runs: _Runs, key: Any, *, times: int) -> _Runs:
-    """The runs after one more entry. A run's length is kept small, without changing what is asked of it."""
+    """The runs after one more entry. A long run is shortened by whole cycles, so that the state stays finite."""
     found = [(0, -1)] * len(runs)
     for place, entry in enumerate(reversed(keys)):
         if entry == key:
@@ -176,7 +176,7 @@ def _runs_after(keys: tuple[Any, ...], steps: tuple[int, ...], runs: _Runs, key:
 
 
 def _completes_cycle(runs: _Runs, period: int, times: int) -> bool:
-    """Whether a cycle of this period, and of no shorter one, has just come round `times` times, for the first time or again."""
+    """Whether this entry completes `times` rounds, or a multiple of them, of a cycle with this shortest period."""
     beyond = runs[period - 1][0] - period * (times - 1)
     if beyond < 0 or beyond % (period * times):
         return False
@@ -188,9 +188,9 @@ def _cycle_violation(track: _Track, period: int, times: int, describe: Callable[
     since = runs[period - 1][1]
     cycle = " -> ".join(describe(key) for key in keys[-period:])
     return Violated(
-        f"a cycle of period {period} came {times} times in a row, since step {since}: {cycle}",
+        f"a cycle of period {period} occurred {times} times in a row, since step {since}: {cycle}",
         instance=who, since=since, witness=tuple(sorted({since, *steps[-period:]})),
-        wanted=f"another turn after {times - 1} rounds",
+        wanted=f"no further round after {times - 1}",
     )  # fmt: skip
 
 
@@ -203,7 +203,7 @@ _Path: TypeAlias = tuple[tuple[str, int], ...]
 
 @dataclass(frozen=True, slots=True)
 class _Edge:
-    """A delegation. `live`: its delegator waits; otherwise it may have ended, and its delegate's next act says it has not."""
+    """A delegation. `live`: the delegator waits. Otherwise it may have ended; if the delegate acts again, it has not."""
 
     delegator: str
     delegate: str
@@ -214,7 +214,7 @@ class _Edge:
 
 @dataclass(frozen=True, slots=True)
 class _Graph:
-    """Open delegations, oldest first, and for each task (by digest) who had it, ((agent, step), ...), last handed on latest."""
+    """Open delegations, oldest first, and task digest -> (its holders as (agent, step), the step of the latest hand-off)."""
 
     edges: tuple[_Edge, ...] = ()
     tasks: FrozenDict = EMPTY
@@ -298,7 +298,7 @@ def _delegation(record: Record) -> tuple[str, str] | None:
 
 
 def _edges_after(edges: tuple[_Edge, ...], record: Record) -> tuple[_Edge, ...]:
-    """What this record says of open delegations: its agent is at work, answers somebody, or waits no more."""
+    """The open delegations after a record: its agent may resume one, answer one, or end those that it made."""
     agent, kind, name = record.agent, record.action.kind, record.action.name
     edges = _reopened(edges, agent)
     mine = [edge for edge in edges if edge.delegate == agent]
@@ -316,7 +316,7 @@ def _edges_after(edges: tuple[_Edge, ...], record: Record) -> tuple[_Edge, ...]:
 
 
 def _reopened(edges: tuple[_Edge, ...], agent: str) -> tuple[_Edge, ...]:
-    """Mark the latest delegation to an active agent as open if no delegator of it is known to wait, and so on upwards."""
+    """Mark the latest delegation to an active agent as live if none is, then do the same for its delegator, and so on."""
     climbed: set[str] = set()
     while agent not in climbed:
         climbed.add(agent)
@@ -329,7 +329,7 @@ def _reopened(edges: tuple[_Edge, ...], agent: str) -> tuple[_Edge, ...]:
 
 
 def _ended_delegations(edges: Sequence[_Edge], top: str, asked_seq: int) -> tuple[frozenset[int], frozenset[str]]:
-    """The open delegations that end when `top` acts, and the agents whose delegations these are."""
+    """(indices of the delegations that end when `top` acts, the agents that made them)."""
     ended: set[int] = set()
     reached, waiting = {top}, [top]
     while waiting:
@@ -422,7 +422,7 @@ def _circle_violation(circle: Sequence[tuple[str, int]], delegate: str, step: in
 
 @dataclass(frozen=True, slots=True)
 class _Asked:
-    """A request for approval. `sealed_seq` is -1 while no answer is recorded, `dropped` where the wait was cancelled."""
+    """A request for approval. `sealed_seq` is -1 while no answer is recorded. `dropped`: the wait was cancelled."""
 
     request: str
     asker: str
@@ -477,7 +477,7 @@ def no_approval_deadlock(
     def unanswered(item: _Asked, record: Record) -> Violated:
         of = f" of {item.approver}" if item.approver else ""
         return Violated(
-            f"{item.asker} asked for {item.request}{of} at step {item.step} and had no answer within {window}",
+            f"{item.asker} asked for {item.request}{of} at step {item.step} and got no answer within {window}",
             step=item.step, instance=item.request, witness=(item.step, record.step), wanted=wanted,
         )  # fmt: skip
 
@@ -509,7 +509,7 @@ def no_approval_deadlock(
     def finish(state: tuple[_Asked, ...]) -> Violated | None:
         return all_of([
             Violated(
-                f"{item.asker} asked for {item.request} at step {item.step} and had no answer by the end of the trace",
+                f"{item.asker} asked for {item.request} at step {item.step} and got no answer by the end of the trace",
                 step=item.step, instance=item.request, witness=(item.step,), wanted=wanted,
             )
             for item in state
@@ -543,14 +543,14 @@ def _approver(record: Record) -> str | None:
 
 
 def _id_text(value: object) -> str:
-    """An id as text; "" where there is none."""
+    """An id as text; "" if the value is no id."""
     if isinstance(value, str):
         return value
     return str(value) if isinstance(value, int) and not isinstance(value, bool) else ""
 
 
 def _request(record: Record, request: str, approver: str, pending: Sequence[_Asked]) -> _Asked:
-    """What was asked; asking again for what one still waits for does not begin the wait anew."""
+    """The request that a record makes. If the same request is still open, the wait counts from the first one."""
     seen = record.observation
     own = record.action.kind == "approval"
     closed = own and not seen.cancelled and (seen.value is not None or seen.error is not None)
@@ -562,7 +562,7 @@ def _request(record: Record, request: str, approver: str, pending: Sequence[_Ask
 
 
 def _is_withdrawn(item: _Asked, record: Record) -> bool:
-    """Whether the wait was cancelled, and the asker goes on without the answer."""
+    """Whether the wait was cancelled and this record shows that the asker goes on."""
     return item.dropped and record.agent == item.asker
 
 
@@ -574,7 +574,7 @@ def _is_answer(item: _Asked, record: Record, answered: str | None) -> bool:
 
 
 def _approval_circle(pending: Sequence[_Asked], new: _Asked) -> list[Violated]:
-    """The circle of waiting agents that a new request closes."""
+    """The violation of a circle of waiting agents that a new request closes, in a list; empty if it closes none."""
     if not new.approver:
         return []
     edges = [_Edge(item.asker, item.approver, item.step, item.sealed_seq) for item in pending if item.approver]
@@ -634,7 +634,7 @@ def replanning_without_execution(
             return Violated(
                 f"{times} plans, at steps {', '.join(map(str, plans))}, and nothing was carried out between them",
                 state=put(state, who, ()), instance=who, witness=plans,
-                wanted="an action that takes effect before the plan is made anew",
+                wanted="an action that takes effect before the next plan",
             )  # fmt: skip
         return put(state, who, ()) if who in state and done(record) else state
 
@@ -642,7 +642,7 @@ def replanning_without_execution(
     return Contract(
         id="coordination.replanning_without_execution", step=step, start=EMPTY,
         kinds=None if own else EXECUTES | {"mitigation"},
-        repair="carry out the first step of a plan before making another, or say what keeps you from it",
+        repair="carry out the first step of a plan before making another, or report what prevents it",
         text=f"never {times} plans in a row without an effective action",
     )  # fmt: skip
 
@@ -746,9 +746,9 @@ def _collision(cell: _Cell, record: Record, value: tuple[Any, ...], within: int,
     if any(agent == record.agent and sealed < record.asked_seq for agent, sealed in cell.readers):
         return None
     concurrent = cell.sealed_seq >= record.asked_seq
-    how = "while that write was under way" if concurrent else "without having read it"
+    how = "while that write was in progress" if concurrent else "without having read it"
     return Violated(
-        f"{record.agent} wrote {key} at step {record.step} over what {cell.agent} wrote at step {cell.step}, {how}",
+        f"{record.agent} wrote {key} at step {record.step} over the value that {cell.agent} wrote at step {cell.step}, {how}",
         instance=key, witness=(cell.step, record.step),
         wanted=f"{record.agent} reads {key} after step {cell.step} before it writes",
     )  # fmt: skip

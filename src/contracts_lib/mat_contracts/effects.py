@@ -1,4 +1,4 @@
-"""Success claims (F2): what an agent says it did is in the ledger of effected actions, and effects are reported."""
+"""Success claims (F2): every action that an agent reports as done is in the ledger of effects, and effects are reported."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from mat_contracts.catalogue import Options, template
 from mat_contracts.support import EVIDENCE_CHARS, content_words, is_long, leaves, stem
 
 LEDGER: Final = 128
-"""Latest actions that one contract remembers, done or tried. A claim that only an older one can support is unknown."""
+"""Latest actions that one contract remembers, including failed ones. Claims that only older actions can support are unknown."""
 READ: Final = 64
 """Latest replies of reading actions that one contract remembers: "order 17 was cancelled" may report what was read."""
 
@@ -104,7 +104,7 @@ withdraw: cancel pay transfer
 VERBS: Final[Mapping[str, str]] = {
     verb: words.strip() for verb, _, words in (line.partition(":") for line in _VERBS.split("\n") if line)
 }
-"""Verb -> words in the names of tools that do it. A verb also finds tools that are called by its own stem."""
+"""Verb -> words in the names of tools that do it. The verb itself counts too."""
 LIGHT: Final = (
     "process", "complete", "finalize", "finalise", "initiate", "execute", "perform", "make", "issue", "submit", "confirm",
     "handle", "place", "file",
@@ -150,14 +150,14 @@ Extractor: TypeAlias = Callable[[str], Iterable[SuccessClaim]]
 
 
 _Raw: TypeAlias = tuple[int, ActionKind, str, Mapping[str, Any], Any, str, bool, bool]
-"""An action as it is kept until a claim asks for it: step, kind, tool, arguments, reply, how it ended as far as its record
-says, whether it only read, and whether some of it was not kept."""
+"""An action before it is read: step, kind, tool, arguments, reply, outcome by its record ("" if done), whether it only reads,
+and whether its reply was dropped or hidden."""
 
 
 class _Entry(NamedTuple):
-    """An action of the ledger: its tool, what it is called by, how it ended ("" for done), and the texts it names.
+    """An action that was read: the words of its name, its outcome ("" if done), and its texts, None if they are not known.
 
-    `pays`: it takes a means of payment among its arguments.
+    `pays`: one of its arguments is a means of payment.
     """
 
     step: int
@@ -169,7 +169,7 @@ class _Entry(NamedTuple):
 
 
 class _Books(NamedTuple):
-    """`ledger` and `read`, the latest last; `dropped`: some left the ledger; `owed`: effects not yet told to the user.
+    """`ledger` and `read`, the latest last; `dropped`: some left the ledger; `owed`: effects not yet reported to the user.
 
     `unknown`: claims that only a dropped action can support, and the step of the first.
     """
@@ -181,7 +181,8 @@ class _Books(NamedTuple):
     unknown: tuple[int, int] = (0, -1)
 
 
-# A state is (0, _Books), or a chain of one more action each: they are entered when it is full, and before a claim is judged.
+# A state is (0, _Books) or a chain of actions on top of it. They are entered in the books when the chain is full, and before
+# a claim is judged.
 
 
 @template
@@ -232,7 +233,7 @@ def success_claims_match_effects(
     """
     watched = kinds_of(on) or frozenset()
     if not watched or not watched <= {"message", "final_response"}:
-        raise SpecError(what=f"on={on!r} tells the user nothing", fix="use 'message', 'final_response' or both")
+        raise SpecError(what=f"on={on!r} holds no reports to the user", fix="use 'message', 'final_response' or both")
     table = _verb_table(verbs or {})
     extract_claims = extract or _extractor(tuple(table))
     readers = frozenset(names_of(to, "to"))
@@ -291,7 +292,7 @@ def _finish(state: PersistentChain) -> Violated | None:
 
 def _obligations(state: PersistentChain) -> tuple[Obligation, ...]:
     return tuple(
-        Obligation(text=f"tell the user of {entry.tool}", since=entry.step, instance=f"{entry.tool}@{entry.step}")
+        Obligation(text=f"report {entry.tool} to the user", since=entry.step, instance=f"{entry.tool}@{entry.step}")
         for entry in _books(state).owed
     )
 
@@ -371,18 +372,18 @@ def _entry(raw: _Raw) -> _Entry:
 
 
 def _without_reply(raw: _Raw) -> _Raw:
-    """An action whose reply is too long to be judged, without it; whether it tells of a failure is asked now."""
+    """The action without its reply, which is too long to keep. Whether the reply reports a failure is determined now."""
     step, kind, name, arguments, _, _, reads, _ = raw
     return (step, kind, name, arguments, None, _outcome(raw), reads, True)
 
 
 def _outcome(raw: _Raw) -> str:
-    """How an action that was not plainly done ended, by its record or by its own words; "" for one that was."""
+    """Why an action does not count as done, by its record or its reply; "" if it is done."""
     return raw[5] or ("reported a failure" if _reports_failure(raw[4]) else "")
 
 
 def _outcome_by_record(record: Record) -> str:
-    """How an action that was not plainly done ended, "" for one that was unless its reply says otherwise."""
+    """Why an action does not count as done, by its record alone; "" if it is done."""
     observation = record.observation
     if record.blocked:
         return "was blocked"
@@ -404,7 +405,7 @@ _FAILED = re.compile(
 
 
 def _reports_failure(value: Any) -> bool:
-    """A reply that says of itself that it failed: a text that begins so, an error field, a status, or success that is false."""
+    """Whether a reply reports a failure: by its first word, an error field, a status, or a success field that is false."""
     if isinstance(value, str):
         return bool(_FAILED.match(value))
     if not isinstance(value, dict):
@@ -419,7 +420,7 @@ def _reports_failure(value: Any) -> bool:
 
 
 class _Verb(NamedTuple):
-    """How tools that do it are called: words, as stems, and patterns on the whole name."""
+    """The tools that do what a verb says: stems of words in their names, and patterns for the whole name."""
 
     words: frozenset[str]
     patterns: tuple[str, ...]
@@ -449,7 +450,7 @@ def _verb(claim: SuccessClaim, table: Mapping[str, _Verb]) -> _Verb:
 def _unmatched(
     claims: Sequence[SuccessClaim], books: _Books, record: Record, table: Mapping[str, _Verb]
 ) -> tuple[list[Violated], int]:
-    """The claims the ledger does not support, and how many it may have supported before it was cut."""
+    """The violations of unsupported claims, and the number of claims that only forgotten actions may support."""
     problems, unknown = [], 0
     for claim in claims:
         verb = _verb(claim, table)
@@ -466,14 +467,14 @@ def _unmatched(
 
 
 def _is_backed(claim: SuccessClaim, done: Sequence[_Raw]) -> bool:
-    """Whether actions name what the claim names: one alone or, where it names several ids, some together."""
+    """Whether done actions name what the claim names: one action, or several together if the claim has several ids."""
     if not claim.names and not claim.amounts:
         return bool(done)
     named = []
     wanted = set(claim.names)
     for raw in reversed(done):  # nearly always one of the latest
         entry = _entry(raw)
-        if entry.texts is None:  # what it named was not kept
+        if entry.texts is None:  # its texts are not known
             return True
         names, sums = _names_of_entry(entry), _amounts_of_entry(entry) if claim.amounts else []
         if wanted <= names and _all_in(claim.amounts, sums):
@@ -510,12 +511,12 @@ def _amounts_in(text: str) -> tuple[Decimal, ...]:
 
 
 def _all_in(amounts: Iterable[Decimal], known: Sequence[Decimal]) -> bool:
-    """Whether every amount is known, whatever its sign; 7.979999999999997 is what a machine made of 7.98."""
+    """Whether every amount is known, apart from its sign and from rounding errors such as 7.979999999999997."""
     return all(any(abs(abs(amount) - abs(other)) <= abs(amount) * _NOISE for other in known) for amount in amounts)
 
 
 def _is_read(claim: SuccessClaim, books: _Books) -> bool:
-    """Whether a reply, or the user, said that it stands so; of what names nothing, only a tool's reply can."""
+    """Whether a reply or the user stated what the claim says. For a claim without ids, only a tool's reply counts."""
     past = frozenset(forms_of(claim.verb.casefold()))
     for raw in books.read:
         entry = _entry(raw)
@@ -551,7 +552,7 @@ def _claim_violation(claim: SuccessClaim, same: Sequence[_Entry], done: Sequence
 
 
 def _is_reported(entry: _Entry, books: _Books, text: str) -> bool:
-    """Whether a text speaks of an effect: by its verb or noun and, where the tool did more than one thing, by what it names."""
+    """Whether a text reports an effect: by verb or noun and, if the tool had other effects, by an id or amount."""
     text_words = content_words(text)
     doing = {word for verb in VERBS if stem(verb) in entry.words for word in map(stem, (verb, *VERBS[verb].split()))}
     nouns = {stem(noun) for noun, verb in NOUNS.items() if stem(verb) in doing}
@@ -575,7 +576,7 @@ def _unreported_violation(entry: _Entry, step: int) -> Violated:
         f"{entry.tool} had an effect at step {entry.step} that was not reported to the user", step=step,
         witness=tuple(sorted({entry.step, step})), instance=f"{entry.tool}@{entry.step}",
         wanted=f"a message or final response after step {entry.step} that says so",
-        repair=f"tell the user what {entry.tool} did",
+        repair=f"report to the user what {entry.tool} did",
     )  # fmt: skip
 
 
@@ -583,7 +584,7 @@ def _unreported_violation(entry: _Entry, step: int) -> Violated:
 
 
 def forms_of(verb: str) -> tuple[str, ...]:
-    """The past forms of an English verb, base form given; both spellings where the last consonant may double."""
+    """The past forms of an English verb from its base form, in both spellings if the last consonant may double."""
     if verb in _IRREGULAR:
         return _IRREGULAR[verb]
     if verb.endswith("e"):
@@ -600,7 +601,7 @@ _ADVERBS: Final = (
     r"\s+){0,3}"
 )  # fmt: skip
 _AUX: Final = rf"(?:(?:has|have|had|['’]ve)(?=\s+{_ADVERBS.replace('been|', '')}been\s)|was|were|is|are|['’]s|got)"
-"""Auxiliaries of the passive; "has" only with "been", or somebody else did it ("you have purchased")."""
+"""Auxiliaries of the passive. "has" needs "been": "you have purchased" is not the agent's action."""
 _NOT_DONE = re.compile(
     r"\b(?:not|never|no|none|neither|nor|nothing|cannot|without|unable|fail(?:ed|s|ure)? to|refus(?:ed|es) to"
     r"|declin(?:ed|es) to|instead of|\w+n['’]t|will|shall|would|could|should|might|(?-i:may)|must|can"
@@ -621,14 +622,14 @@ _BACKGROUND = re.compile(
 )
 _REASON = re.compile(r"(?:^|,?\s+)(?:since|because|although|though|whereas|while|given that)\s", re.IGNORECASE)
 _DATED = re.compile(r"\s+(?:on|at|in)\s+(?P<when>.{1,20})", re.IGNORECASE)
-"""What follows a past form that tells of the past."""
+"""A date after a past form: the action is not new."""
 _SPEAKER = re.compile(r"\s*(?:i|we)\b", re.IGNORECASE)
 _ASSURES = re.compile(
     r"^\W*(?:(?:i|we)(?: can| am happy to| are happy to|['’]m happy to)?(?: now)?"
     r" (?:confirm|inform you|let you know|report|tell you)(?: that)?|(?:good|great) news[,:!])\s+",
     re.IGNORECASE,
 )
-"""What stands before a claim and adds nothing to it."""
+"""Openings that add nothing to a claim."""
 _CLAUSE_BREAK = re.compile(
     r";\s+|\s+[–—-]\s+|,?\s+(?:but|however|although|though|whereas|while|yet|because|since|so)\s+|,\s+(?:and|then|which|who)\s+"
     r"|\s+and\s+(?=(?:i|we|it|they|your|the|this|that|a|an|there)\b)|:\s+|,\s+(?=(?:i|we)\b)",
@@ -661,7 +662,7 @@ def success_claims(text: str) -> tuple[SuccessClaim, ...]:
 
 _WORD = re.compile(r"\w+")
 _LOOK_ALIKE: Final = {0x130: "i", 0x131: "i"}
-"""Letters beyond ASCII that count as Latin ones where case does not count, and have no such lower case."""
+"""Non-ASCII letters that match Latin letters without regard to case, although their lower case differs."""
 
 
 def _extractor(verbs: tuple[str, ...]) -> Callable[[str], tuple[SuccessClaim, ...]]:
@@ -685,7 +686,7 @@ def _extractor(verbs: tuple[str, ...]) -> Callable[[str], tuple[SuccessClaim, ..
 
 
 def _clause_parts(sentence: str) -> list[tuple[str, str, str]]:
-    """The parts of a sentence, each with what stands between it and its neighbours."""
+    """The parts of a sentence as (separator before, part, separator after)."""
     found, begin, lead = [], 0, ""
     for match in _CLAUSE_BREAK.finditer(sentence):
         found.append((lead, sentence[begin : match.start()], match[0]))
@@ -729,7 +730,7 @@ class _Reading:
         return found
 
     def _clauses(self, sentence: str) -> list[str]:
-        """Parts of a sentence that stand or fall alone. Lists of ids stay together; "and" parts only two things done."""
+        """The clauses of a sentence that are judged alone. "and" separates only parts with a verb each, not lists of ids."""
         found = []
         condition = False
         for lead, part, tail in _clause_parts(_ASSURES.sub("", sentence)):
@@ -747,7 +748,7 @@ class _Reading:
         return found
 
     def _is_label(self, part: str) -> bool:
-        """Whether what stands before a colon says nothing by itself."""
+        """Whether a part before a colon is a label, not a claim."""
         return self._own.search(part) is None and self._passive.search(part) is None
 
     def _has_verb(self, text: str) -> bool:
@@ -767,12 +768,12 @@ class _Reading:
         return None
 
     def _is_past(self, clause: str, end: int) -> bool:
-        """Whether a clause tells when something came to stand so: nobody dates what was done just now."""
+        """Whether a clause is dated: an action done just now is reported without a date."""
         dated = _DATED.match(clause, end)
         return _BACKGROUND.search(clause) is not None or (dated is not None and bool(facts_of(dated["when"]).days))
 
     def _verb(self, form: str, clause: str) -> str:
-        """The verb, or the one its noun stands for where the form says only that something was done."""
+        """The verb of a past form. For a light verb it is the verb of the noun in the clause, if any."""
         known = self._past.get(form, "")
         if form in self._light or form in ("complete", "successful"):
             for word in re.findall(r"[a-z]+", clause.casefold()):
@@ -791,7 +792,7 @@ _PLAIN_ID = re.compile(
     re.IGNORECASE,
 )
 _MASKED = re.compile(r"\b(?:ending|ends) (?:in|with)\s+\W*\w+|\blast (?:four|4)\b[^.,;]{0,12}?\d+|[*•x]{2,}\d+", re.IGNORECASE)
-"""The end of a number that is not told in full."""
+"""Masked numbers, of which only the end is shown."""
 _TOTAL = re.compile(r"\b(?:totals?|totall?ing|altogether|in all|sum|each|combined)\b", re.IGNORECASE)
 _AFTER = re.compile(
     r"\s*(?:$|[.,;:!)]|(?:to|on|for|from|by|and|was|were|is|has|have|as|back|in|into|via|at|with)\b)", re.IGNORECASE
@@ -799,7 +800,7 @@ _AFTER = re.compile(
 
 
 def _ids_and_amounts(clause: str) -> tuple[tuple[str, ...], tuple[Decimal, ...]]:
-    """The ids and sums a clause names. Dates, durations and counts of things are neither."""
+    """The ids and amounts in a clause. Dates, durations and counts of things are neither."""
     clause = _MASKED.sub(" ", clause)
     names = list(ids_of(clause))
     rest = clause

@@ -60,7 +60,7 @@ class _Source(NamedTuple):
         return f"step#{self.step}"
 
 
-# -- what a text says -----------------------------------------------------------------------------------------------------
+# -- parts of texts -------------------------------------------------------------------------------------------------------
 
 _MARK = re.compile(
     r"(?P<url>\b[a-z][a-z0-9+.\-]{1,15}://[^\s<>\"'`]+)"
@@ -218,18 +218,18 @@ def _delivered(record: Record) -> Any:
     return None if seen.error is not None or seen.opaque else seen.value
 
 
-# -- what was seen, read when it is asked for ------------------------------------------------------------------------------
+# -- remembered texts, read when needed -----------------------------------------------------------------------------------
 
 _Key: TypeAlias = tuple[Any, ...]
-"""(origin, value) of what came in, as recorded, or (name, arguments, "binds") of a check."""
+"""(origin, value) of a recorded text or reply, or (name, arguments, "binds") of a check."""
 _Kept: TypeAlias = tuple[tuple[tuple[_Key, Any], ...], tuple[_Key, ...], tuple[Any, ...]]
-"""What came in, oldest first: (key, about) of the older ones; the keys of the latest; about the latest. Of a trusted reply
-`about` is what was asked, each time, of anything else its step. Values are kept as recorded: most are never looked at again."""
+"""Remembered entries, oldest first: (key, about) of older ones, the keys of the latest, `about` of the latest. `about` holds
+the requests of a trusted reply, and the step of any other entry. Values are kept as recorded, because most are never read."""
 _NOTHING: Final[_Kept] = ((), (), ())
 
 
 def _with_entry(known: _Kept, key: _Key, about: Any, window: int) -> _Kept:
-    """With one more, LATEST to twice as many of them apart. Twice the window is kept: some values turn out to hold no text."""
+    """Add an entry. LATEST to 2 LATEST entries are kept apart. Twice the window is kept, because some values hold no text."""
     older, keys, abouts = known
     if len(keys) < 2 * LATEST:
         return older, (*keys, key), (*abouts, about)
@@ -238,7 +238,7 @@ def _with_entry(known: _Kept, key: _Key, about: Any, window: int) -> _Kept:
 
 
 def _with_new_entry(known: _Kept, key: _Key, step: int, window: int) -> _Kept:
-    """With one more text, unless it is among the latest: a short loop pushes out nothing else."""
+    """Add an entry unless it is among the latest, so that a short loop does not push out others."""
     return known if key in known[1][-min(LATEST, window) :] else _with_entry(known, key, step, window)
 
 
@@ -248,9 +248,9 @@ def _entries(known: _Kept) -> Iterator[tuple[_Key, Any]]:
 
 
 class _Reader:
-    """Reads what was kept into texts, each once: a memo beside the state, which it does not change.
+    """Reads remembered entries into texts, each entry once. It is a cache outside of the state and does not change it.
 
-    `texts_of(key, about)` are the normal forms of what came in at once.
+    `texts_of(key, about)` returns the normal forms of the texts of one entry.
     """
 
     __slots__ = ("_index", "_older", "_pieces", "_recent", "_texts_of", "_window")
@@ -270,7 +270,7 @@ class _Reader:
             yield from self._older_texts(known)[: len(recent) - self._window - 1 : -1]
 
     def may_hold(self, known: _Kept, marks: frozenset[str], whole: str) -> bool:
-        """Whether one of the texts may hold one of the marks, or the whole; a quick look before the texts are gone through."""
+        """Whether one of the texts may hold one of the marks, or the whole value. A quick test before the full search."""
         older = self._older_texts(known)
         if self._index is None:
             texts = [item.text for item in older]
@@ -299,7 +299,7 @@ class _Reader:
         found = []
         for key, about in entries:
             held = self._pieces.get(id(key))
-            if held is None or held[1] is not about:  # a key is made once, and held here, so that its id stands for it
+            if held is None or held[1] is not about:  # the cache holds the key, so its id() stays unique
                 step = about if type(about) is int else -1
                 sources = [_Source(step, key[0], piece) for text in self._texts_of(key, about) for piece in _pieces(text)]
                 held = self._pieces[id(key)] = (key, about, sources)
@@ -315,7 +315,7 @@ _FLOW: Final[frozenset[ActionKind]] = frozenset(
 
 
 _Flow: TypeAlias = tuple[_Kept, _Kept, _Kept, FrozenDict]
-"""What was seen: untrusted texts, trusted replies, texts of trusted channels and checks (principal), tainted memory cells."""
+"""Untrusted texts, trusted replies, texts of trusted channels and checks (principal), and tainted memory cells."""
 _NO_FLOW: Final[_Flow] = (_NOTHING, _NOTHING, _NOTHING, EMPTY)
 
 
@@ -401,7 +401,7 @@ def untrusted_data_never_decides(
             is_source = name in rules.sources
             if state[0] is not _NOTHING and (name in rules.tools if rules.tools else action.effect == "write"):
                 found = [] if _is_approved(record, rules) else _violations_by_text(read, state, record, rules)
-                if found:  # such a reply vouches for nothing: it repeats what it was told
+                if found:  # its reply is not trusted: it may repeat the untrusted argument
                     new = _after_untrusted(state, record, name, rules) if is_source else state
                     return judged(found, new)
             return _after_untrusted(state, record, name, rules) if is_source else _after_reply(state, record, rules, name)
@@ -429,7 +429,7 @@ def _fragment_size(size: int) -> int:
 
 
 class _Readers:
-    """The texts of each part of a flow: untrusted ones, and those that vouch for a value, read where one came from those."""
+    """Readers of the parts of a flow: untrusted texts, and trusted texts, which are read only after an untrusted match."""
 
     __slots__ = ("principal", "tainted", "trusted")
 
@@ -453,7 +453,7 @@ def _texts_of_entry(key: _Key, step: int) -> tuple[str, ...]:
 
 
 def _texts_beyond_request(key: _Key, about: FrozenDict | tuple[FrozenDict, ...]) -> tuple[str, ...]:
-    """The texts that a reply leaves beyond what was asked, each time."""
+    """The texts of a reply without the parts that repeat its request, once for each request."""
     asks = about if isinstance(about, tuple) else (about,)
     return tuple(dict.fromkeys(_text(key[1], _leaves(asked)) for asked in asks))
 
@@ -581,7 +581,7 @@ def _violations_by_link(read: _Readers, state: _Flow, record: Record) -> list[Vi
         return []
     values = [text for text in map(_normal, _leaves(let_through(record))) if text]
     vouched = {item.artefact for item in read.principal(state[2])}
-    for item in reversed(list(read.untrusted(state))):  # where a value stands in the text, it was judged by that already
+    for item in reversed(list(read.untrusted(state))):  # a value that the text holds was judged already
         if item.artefact in artefacts and item.artefact not in vouched and not any(text in item.text for text in values):
             return [_untrusted_violation(record, "an argument", record.action.name, item)]
     return []
@@ -624,7 +624,7 @@ def _origin(read: _Readers, state: _Flow, text: str, rules: _Rules) -> tuple[_So
     return None
 
 
-# -- tools stay what they said they were ----------------------------------------------------------------------------------
+# -- tool interfaces ------------------------------------------------------------------------------------------------------
 
 _SHOWN: Final[frozenset[ActionKind]] = frozenset(("model_call", "tool_call"))
 _PART: Final[Mapping[str, str]] = {
@@ -637,7 +637,7 @@ _NESTED: Final = ("tools", "function_declarations", "functionDeclarations")
 
 
 class _Pin(NamedTuple):
-    """A tool's interface as first shown or declared (step -1), and as last shown."""
+    """The interface of a tool as first shown or declared (then `step` is -1), and as last shown."""
 
     step: int
     first: FrozenDict
@@ -646,7 +646,7 @@ class _Pin(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class _Shown:
-    """Pins by tool, and the list shown last: a list that did not change is not read again."""
+    """Pins by tool, and the last tool list: an unchanged list is not read again."""
 
     pins: FrozenDict
     last: Any = None
@@ -761,7 +761,7 @@ def _excerpt_of_change(before: Any, after: Any) -> str:
 
 
 def _interfaces(shown: Iterable[Any]) -> list[tuple[str, FrozenDict]]:
-    """(name, interface) of the tools in a list, in the forms of the common providers; what has no name is left out."""
+    """(name, interface) of the tools in a list, in the forms of the common providers. Entries without a name are left out."""
     found = []
     for item in shown:
         if not isinstance(item, dict):
@@ -808,7 +808,7 @@ class _Leak(NamedTuple):
 
 
 def secret_digest(text: str) -> str:
-    """SHA-256 of a secret, in hex: how `no_exfiltration(secrets=...)` knows it without holding it."""
+    """Return the SHA-256 of a secret in hex. `no_exfiltration(secrets=...)` finds the secret without holding it."""
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
 
 
@@ -869,11 +869,13 @@ def no_exfiltration(
     digests = _names(secrets, "secrets")
     if any(not re.fullmatch(r"[0-9a-f]{64}", item) for item in digests):
         raise SpecError(
-            what="a secret is given by its digest", why="a contract is printed and stored", fix="use secret_digest(text)"
+            what="secrets= holds a text that is no digest",
+            why="a contract is printed and stored, so it must not hold secrets",
+            fix="use secret_digest(text)",
         )
     inside = _names(sources, "sources")
     if not (inside or digests or wanted):
-        raise SpecError(what="nothing is sensitive", fix="give sources=, secrets= or pii=")
+        raise SpecError(what="no data is declared sensitive", fix="give sources=, secrets= or pii=")
     rules = _Secrecy(
         sources=inside, secrets=digests, pii=wanted, sinks=_names(sinks, "sinks"),
         allowed=frozenset(map(folded, any_names(allow, "allow"))), recipients=_names(recipients, "recipients"),
@@ -913,7 +915,7 @@ class _Secrecy:
 
 
 def _sensitive_text(key: _Key, step: int) -> tuple[str, ...]:
-    """A sensitive reply; each scalar stays a line of its own."""
+    """The normal form of a sensitive reply, one scalar per line, in a tuple."""
     return ("\n".join(filter(None, (_normal(leaf) for leaf in _leaves(key[1])))),)
 
 
@@ -1002,7 +1004,7 @@ def _leak_violation(record: Record, where: str, to: str, leak: _Leak) -> Violate
 
 
 def _is_allowed(recipient: str, rules: _Secrecy) -> bool:
-    """By exact recipient or by the domain of an address or URL; every address in a list of them must be allowed."""
+    """Whether a recipient is allowed, exactly or by its domain. In a list, every address must be allowed."""
     text = folded(recipient)
     if text in rules.allowed:
         return True
@@ -1029,7 +1031,7 @@ def _host(text: str) -> str:
 
 
 def _sensitive(known: list[_Source], text: str, rules: _Secrecy, *, address: bool) -> list[_Leak]:
-    """The sensitive values in a text. In an `address`, personal data is whereto it goes, not what is sent."""
+    """The sensitive values in a text. In an `address`, personal data is the recipient, not content."""
     found: list[_Leak] = []
     for how, form in _forms(text):
         encoding = "" if not how else f" ({how})"
@@ -1075,7 +1077,7 @@ def _squeezed(text: str) -> str:
 
 
 def _forms(text: str) -> list[tuple[str, str]]:
-    """(how, text): a text as it is, reversed, and what it decodes to, decoded again where that is a text."""
+    """(encoding, text): a text as it is, reversed, and decoded up to _DECODINGS times."""
     found, fresh = [("", text), ("reversed", text[::-1])], [("", text)]
     for _ in range(_DECODINGS):
         fresh = [(f"{outer} in {how}".removeprefix(" in "), form) for outer, part in fresh for how, form in _decoded(part)]
