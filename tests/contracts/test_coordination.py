@@ -76,7 +76,7 @@ def test_repetitions_count_where_asked_for_and_no_longer_cycle_is_made_of_them()
 def test_a_cycle_names_its_period_its_rounds_and_where_it_began() -> None:
     (found,) = violations(no_oscillation(), letters("xyababab"))
     assert found.message == "a cycle of period 2 occurred 3 times in a row, since step 2: main:a -> main:b"
-    assert (found.region, found.witness, found.wanted) == ((2, 7), (2, 6, 7), "no further round after 2")
+    assert (found.region, found.witness, found.wanted) == ((2, 7), (2, 6, 7), "at most 2 rounds in a row")
 
 
 def test_the_same_actions_with_other_arguments_are_a_cycle_of_names_only() -> None:

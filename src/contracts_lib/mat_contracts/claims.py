@@ -62,9 +62,9 @@ _JUDGED_KINDS: Final = ("claim", "message", "final_response")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JudgedClaim:
-    """One claim of a trace: which artefact says it, its text, whether it is supported, why not, and the steps of its evidence.
+    """One judged claim: its artifact and text, whether it is supported (`said`), why not, and the steps of its evidence.
 
-    `final`: it is one of the final response's claims. Those of one answer share its artefact and differ in `index`.
+    `final`: the final response holds it. Claims of one answer share their artifact and differ in `index`.
 
     >>> from mat_contracts.claims import claims_in
     >>> from mat_contracts.traces import record, trace
@@ -183,7 +183,7 @@ def claims_supported(
 
     return Contract(
         id="claims.supported", step=step, start=_START, finish=_raise_if_undecided, kinds=_EVIDENCE_KINDS | rules.on,
-        repair="say only what a result in the trace says, link it with supports=, or ask again before claiming",
+        repair="claim only what a result in the trace says and link it with supports=, or ask again before claiming",
         text="every claim is supported by evidence in the trace",
     )  # fmt: skip
 
@@ -200,7 +200,7 @@ def claims_in(
     max_age_ms: int | None = None,
     remember: int = EVIDENCE,
 ) -> tuple[JudgedClaim, ...]:
-    """All claims of a trace, each judged as `claims_supported` would: what H_rate and H_prop count (`mat.measure.claims`).
+    """Return all claims of a trace, judged as by `claims_supported`. `mat.measure.claims` computes H_rate and H_prop from them.
 
     >>> from mat_contracts.traces import record, trace
     >>> tracking = record("tool_call", "track", {"parcel": 17}, value={"eta": "Friday"})
@@ -235,7 +235,7 @@ def _rules(
     watched = kinds_of(on) or frozenset()
     if not watched or not watched <= set(_JUDGED_KINDS):
         raise SpecError(
-            what=f"on={on!r} holds no claims",
+            what=f"on={on!r} names a kind of action without claims",
             why="claims are recorded or stated in texts",
             fix=f"use {', '.join(_JUDGED_KINDS)}",
         )

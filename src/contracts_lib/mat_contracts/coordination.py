@@ -190,7 +190,7 @@ def _cycle_violation(track: _Track, period: int, times: int, describe: Callable[
     return Violated(
         f"a cycle of period {period} occurred {times} times in a row, since step {since}: {cycle}",
         instance=who, since=since, witness=tuple(sorted({since, *steps[-period:]})),
-        wanted=f"no further round after {times - 1}",
+        wanted=f"at most {times - 1} rounds in a row",
     )  # fmt: skip
 
 

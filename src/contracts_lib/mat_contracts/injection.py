@@ -36,7 +36,7 @@ TEXT_CHARS: Final = 20_000
 OVERLAP: Final = 256
 """Characters that two consecutive pieces of a long text share; the longest fragment that can be found."""
 LEAST: Final = 8
-"""Shortest argument without marks that is traced as a whole, in characters."""
+"""Shortest whole argument without marks that is traced, in characters."""
 FRAGMENT: Final = 32
 """Shortest copied part of an argument that is traced, in characters."""
 LATEST: Final = 8
@@ -122,18 +122,18 @@ def _ungrouped(number: str) -> list[str]:
 
 @lru_cache(maxsize=1024)
 def _blocks(text: str, size: int) -> dict[str, int]:
-    """The text cut into blocks of `size` characters -> where each begins. Two texts that share 2 size - 1 share a block."""
+    """Block of `size` characters -> its position. A shared passage of 2 size - 1 characters contains a whole block."""
     return {text[at : at + size]: at for at in range(0, len(text) - size + 1, size)}
 
 
 @lru_cache(maxsize=8)
 def _grams(text: str, size: int) -> dict[str, int]:
-    """Every run of `size` characters of a text -> where it begins first."""
+    """Each substring of `size` characters -> its first position."""
     return {text[at : at + size]: at for at in range(len(text) - size, -1, -1)}
 
 
 def _copied_parts(text: str, source: str, least: int) -> Iterator[str]:
-    """The runs of at least `least` characters that both texts hold, as far as blocks of half that length lead to them."""
+    """Passages of at least `least` characters that both texts hold, found by blocks of half that length."""
     size = (least + 1) // 2
     grams = _grams(text, size)
     for block, there in _blocks(source, size).items():
@@ -211,7 +211,7 @@ def _pieces(text: str) -> Iterator[str]:
 
 
 def _delivered(record: Record) -> Any:
-    """The value that a record delivered, None if it delivered none."""
+    """The value that a record delivered; None if it failed or its value is not known."""
     seen = record.observation
     if record.action.kind == "message":
         return seen.value if isinstance(seen.value, str) else record.action.arguments.get("text")
