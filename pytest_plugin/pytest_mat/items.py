@@ -13,7 +13,7 @@ from mat.core.campaign import ItemResult
 from mat.core.codec import encode
 from mat.core.errors import MatError
 from mat.core.operator import OperatorSpec
-from mat.evidence import artifact
+from mat.evidence import replay_file
 from mat.kernel.clock import real_monotonic
 from mat_study.item import Asked, ItemStudy, study
 from mat_study.means import Means, Subject, WriteLine
@@ -101,7 +101,7 @@ class _Running:
             operators=self._operators,
             live=self._live,
             confirm=lambda variant: confirm.confirmer(item, variant, recorded=self._live.recorded),
-            replays=item.path.parent / artifact.FOLDER,
+            replays=item.path.parent / replay_file.FOLDER,
             typed=lambda path: replays.typed(item, path),
             root=item.config.rootpath,
             began_ns=session_began_ns(),

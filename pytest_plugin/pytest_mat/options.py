@@ -294,7 +294,7 @@ def check_options(config: pytest.Config) -> None:
     name = config.getoption("mat_replay")
     if name is None:
         return
-    from mat.evidence.artifact import read
+    from mat.evidence.replay_file import read
 
     path = Path(config.invocation_params.dir, name)
     try:

@@ -16,7 +16,7 @@ from pytest_mat.replays import file_of
 from pytest_mat.session import session_of
 
 if TYPE_CHECKING:
-    from mat.evidence.artifact import Replay
+    from mat.evidence.replay_file import Replay
     from mat.report.page import Traced
 
 

@@ -11,7 +11,7 @@ from unittest import TestCase
 import pytest
 
 from mat.core.errors import MatError
-from mat.evidence import artifact
+from mat.evidence import replay_file
 from pytest_mat.session import session_of
 
 
@@ -19,7 +19,7 @@ from pytest_mat.session import session_of
 class ReplayFile:
     """The replay that a cloned item re-runs, and the file it was read from."""
 
-    replay: artifact.Replay
+    replay: replay_file.Replay
     path: Path
 
 
@@ -37,14 +37,14 @@ def task_of(item: pytest.Item) -> str:
     return file.replay.item if file is not None else item.nodeid
 
 
-def _replays(config: pytest.Config, directory: Path) -> dict[Path, artifact.Replay | MatError]:
+def _replays(config: pytest.Config, directory: Path) -> dict[Path, replay_file.Replay | MatError]:
     """Every replay file of a folder, as a Replay or as the MatError that explains why it cannot be read."""
     cache = session_of(config).replays
-    found: dict[Path, artifact.Replay | MatError] = {}
-    for path in artifact.find(directory):
+    found: dict[Path, replay_file.Replay | MatError] = {}
+    for path in replay_file.find(directory):
         if path not in cache:
             try:
-                cache[path] = artifact.read(path)
+                cache[path] = replay_file.read(path)
             except MatError as error:
                 cache[path] = error
         found[path] = cache[path]
@@ -64,8 +64,8 @@ def with_replays(items: Sequence[Any]) -> list[Any]:
     return made
 
 
-def _clone(item: pytest.Function, path: Path, replay: artifact.Replay) -> pytest.Function:
-    label = f"replay-{artifact.short_id(replay)}"
+def _clone(item: pytest.Function, path: Path, replay: replay_file.Replay) -> pytest.Function:
+    label = f"replay-{replay_file.short_id(replay)}"
     name = f"{item.name[:-1]}-{label}]" if item.name.endswith("]") else f"{item.name}[{label}]"
     options: dict[str, Any] = {
         "name": name,
@@ -99,7 +99,7 @@ def complete(session: pytest.Session, config: pytest.Config, items: list[pytest.
     if wanted:
         chosen = [item for item in items if _path(item) == Path(wanted)] or _missing_clones(items, [Path(wanted)])
         if not chosen:
-            raise pytest.UsageError(f"--mat-replay {wanted}: its test {artifact.read(Path(wanted)).item} was not collected")
+            raise pytest.UsageError(f"--mat-replay {wanted}: its test {replay_file.read(Path(wanted)).item} was not collected")
         config.hook.pytest_deselected(items=[item for item in items if item not in chosen])
         items[:] = chosen
         return
@@ -145,9 +145,9 @@ def _missing_clones(items: Sequence[pytest.Item], paths: Sequence[Path]) -> list
     return made
 
 
-def _unittest_clone(item: pytest.Function, path: Path, replay: artifact.Replay) -> pytest.Item:
+def _unittest_clone(item: pytest.Function, path: Path, replay: replay_file.Replay) -> pytest.Item:
     clone: pytest.Function = type(item).from_parent(item.parent, name=item.name, callobj=item.obj)
-    _set_node_id(clone, f"{item.nodeid}[replay-{artifact.short_id(replay)}]")
+    _set_node_id(clone, f"{item.nodeid}[replay-{replay_file.short_id(replay)}]")
     clone.own_markers = list(item.own_markers)
     clone.stash[_FILE] = ReplayFile(replay=replay, path=path)
     return clone

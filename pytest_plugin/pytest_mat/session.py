@@ -12,7 +12,7 @@ import pytest
 
 from mat.boundary.catalog import Catalog
 from mat.core.errors import MatError
-from mat.evidence.artifact import Replay
+from mat.evidence.replay_file import Replay
 from mat.harness.execute import installed_operators
 from mat.kernel.clock import real_monotonic
 from mat.measure.workload import Workload

@@ -6,7 +6,7 @@ import pytest
 
 import mat
 from mat.core.campaign import Certificate, Counterexample, Stability
-from mat.evidence import artifact
+from mat.evidence import replay_file
 
 TEST = """
 import mat
@@ -48,7 +48,7 @@ def once_only(count: int, record: mat.Record) -> object:
     return mat.Violated("refunded twice", state=count + 1) if count else 1
 
 
-def replay_of(amount: int) -> artifact.Replay:
+def replay_of(amount: int) -> replay_file.Replay:
     @mat.tool(effect="write", impact="high")
     def refund(order: str, amount: int) -> str:
         return "done"
@@ -64,7 +64,7 @@ def replay_of(amount: int) -> artifact.Replay:
             except TimeoutError:
                 mat.mitigate("retry")
     assert run.result is not None
-    return artifact.Replay(
+    return replay_file.Replay(
         item="test_shop.py::test_refund",
         counterexample=Counterexample(
             verdict=run.result.failures[0], run=run.result, stability=Stability(runs=3, reproduced=3)
@@ -80,21 +80,21 @@ def columns(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture(scope="module")
-def a_replay() -> artifact.Replay:
+def a_replay() -> replay_file.Replay:
     return replay_of(25)
 
 
 @pytest.fixture
 def file(tmp_path: Path) -> Path:
     path = tmp_path / "one.mat.json"
-    artifact.write(path, replay_of(25))
+    replay_file.write(path, replay_of(25))
     return path
 
 
 @pytest.fixture
 def other_file(tmp_path: Path) -> Path:
     path = tmp_path / "other.mat.json"
-    artifact.write(path, replay_of(30))
+    replay_file.write(path, replay_of(30))
     return path
 
 

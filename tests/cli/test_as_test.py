@@ -16,7 +16,7 @@ import mat
 from mat.__main__ import main
 from mat.core.campaign import Certificate, Counterexample, Stability
 from mat.core.spec import Perturbation
-from mat.evidence import artifact
+from mat.evidence import replay_file
 
 LOST = mat.spec.perturbation("service.lost_ack", "mailer/service:refund#1", cost=4)
 SHOP = """
@@ -107,11 +107,11 @@ class Project:
             pass  # the task's failure is part of the run
         assert made.result is not None
         found = Counterexample(verdict=made.result.failures[0], run=made.result, stability=Stability(runs=3, reproduced=3))
-        replay = artifact.Replay(
+        replay = replay_file.Replay(
             item=f"test_shop.py::{name}", counterexample=found, certificate=Certificate(proven=True), expected=expected
         )
-        path = self.folder / artifact.FOLDER / artifact.name_of(replay)
-        artifact.write(path, replay)
+        path = self.folder / replay_file.FOLDER / replay_file.name_of(replay)
+        replay_file.write(path, replay)
         return path
 
     def write(self, path: Path, *arguments: str, code: int = 0) -> Path:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from mat.__main__ import main
-from mat.evidence import artifact
+from mat.evidence import replay_file
 
 
 def mat_command(*arguments: object, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
@@ -161,7 +161,7 @@ def found_by_stress(project: Path) -> Path:
         [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--mat-stress"], cwd=project, capture_output=True,
         check=False, timeout=120,
     )  # fmt: skip
-    (path,) = artifact.find(project)
+    (path,) = replay_file.find(project)
     return path
 
 

@@ -13,7 +13,7 @@ from typing import Any, Final
 import pytest
 
 from mat.__main__ import main
-from mat.evidence import artifact
+from mat.evidence import replay_file
 
 COMMANDS: Final[dict[str, Callable[[str], list[str]]]] = {
     "show": lambda file: ["show", file],
@@ -59,10 +59,10 @@ def foreign() -> Iterator[tuple[str, bytes]]:
 
 
 @pytest.fixture(scope="module")
-def good(tmp_path_factory: pytest.TempPathFactory, a_replay: artifact.Replay) -> Path:
+def good(tmp_path_factory: pytest.TempPathFactory, a_replay: replay_file.Replay) -> Path:
     """A folder with a good file of each kind, and the rules that traces are judged by."""
     folder = tmp_path_factory.mktemp("good")
-    artifact.write(folder / "good.mat.json", a_replay)
+    replay_file.write(folder / "good.mat.json", a_replay)
     (folder / "rules.py").write_text("from mat_contracts import no_duplicate_effect\nONCE = no_duplicate_effect('refund')\n")
     replay, made = str(folder / "good.mat.json"), str(folder / "made")
     assert main(["report", replay, "--out", str(folder / "good.json")]) == 0

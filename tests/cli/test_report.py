@@ -18,7 +18,7 @@ import pytest
 import mat
 from mat.__main__ import main
 from mat.core.campaign import ItemResult
-from mat.evidence import artifact, jsonl, runlog
+from mat.evidence import jsonl, replay_file, runlog
 from mat.evidence.store import Store
 from mat.measure.rows import Labels, row_of
 from mat.report.build import build
@@ -41,7 +41,7 @@ def report(capsys: pytest.CaptureFixture[str]) -> Report:
 @pytest.fixture
 def session(tmp_path: Path, file: Path) -> tuple[Path, Any]:
     """A report of one item with a counterexample, written beside its replay file, and the document it was made from."""
-    replay = artifact.read(file)
+    replay = replay_file.read(file)
     found = replay.counterexample
     result = ItemResult(
         id=replay.item, status="counterexample", counterexamples=(found,), certificate=replay.certificate, executions=12,
@@ -164,7 +164,7 @@ def test_replay_files_are_a_report_of_their_counterexamples(
     assert report(file, "--out", tmp_path / "x.html")[0] == 0
     data = json.loads(report(file, "--json")[1])
     assert [item["status"] for item in data["items"]] == ["counterexample"]
-    assert data["counterexamples"][0]["head"] == artifact.read(file).counterexample.run.head
+    assert data["counterexamples"][0]["head"] == replay_file.read(file).counterexample.run.head
 
 
 def test_a_page_shows_the_suite_among_the_replays_on_request(

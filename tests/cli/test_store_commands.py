@@ -13,7 +13,7 @@ import pytest
 import mat
 from mat.__main__ import main
 from mat.commands.query import table
-from mat.evidence import artifact, jsonl
+from mat.evidence import jsonl, replay_file
 from mat.evidence.runlog import RunEntry, RunLog, read
 from mat.evidence.store import QueryResult, Store
 from mat.measure.rows import Labels
@@ -238,7 +238,7 @@ def test_what_was_imported_is_there_after_a_rebuild(here: Path, capsys: pytest.C
 
 
 def test_replay_files_are_taken_in_as_replays(here: Path, file: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    replay = artifact.read(file)
+    replay = replay_file.read(file)
     assert main(["import", str(file)]) == 0
     rows = asked(capsys_cleared(capsys), "SELECT item, condition, head, hard FROM runs WHERE condition = 'replay'")
     assert rows == [[replay.item, "replay", replay.counterexample.run.head, 1]]

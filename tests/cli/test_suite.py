@@ -11,7 +11,7 @@ import pytest
 import mat
 from mat.__main__ import main
 from mat.core.campaign import Certificate, Counterexample, ItemResult, Stability
-from mat.evidence import artifact
+from mat.evidence import replay_file
 from mat.measure.rows import row_of
 from mat.report.build import build
 from mat.report.files import write
@@ -76,13 +76,13 @@ def put(folder: Path, calls: Sequence[str], *, item: str = "test_shop.py::test_l
     """A replay of a run that makes these calls, found for the first of them."""
     run = run_of(calls, task=item)
     verdict = next(each for each in run.failures if each.contract == f"no.{calls[0]}")
-    replay = artifact.Replay(
+    replay = replay_file.Replay(
         item=item,
         counterexample=Counterexample(verdict=verdict, run=run, stability=Stability(runs=3, reproduced=stability)),
         certificate=Certificate(proven=True),
     )
     path = folder / "mat_replays" / f"{'-'.join(calls)}{len(list(folder.glob('mat_replays/*')))}.mat.json"
-    artifact.write(path, replay)
+    replay_file.write(path, replay)
     return path
 
 
@@ -274,7 +274,7 @@ def test_pytest_runs_what_the_list_names_and_what_was_written(project: Path, cap
     assert written == [listed, "test_shop.py::test_look", "test_shop.py::test_refund[A 7]"]
     said = session("@suite.txt")
     assert all(f"{one} PASSED" in said for one in written)
-    (parametrized,) = artifact.find(project)[:1]
+    (parametrized,) = replay_file.find(project)[:1]
     assert main(["suite", "--list", str(parametrized)]) == 0
     (named,) = lines(capsys)
     assert f"{named} PASSED" in session(named)

@@ -12,7 +12,7 @@ from mat.core.campaign import Certificate, Counterexample, Stability
 from mat.core.run import Run
 from mat.core.spec import Perturbation
 from mat.core.value import FrozenDict
-from mat.evidence.artifact import Replay
+from mat.evidence.replay_file import Replay
 
 ITEM = "tests/test_shop.py::TestRefunds::test_refund[order 7]"
 LOST = operator("service.lost_ack", lambda call, reply, stream: Raise("timeout"), phase="after")

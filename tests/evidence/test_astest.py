@@ -15,9 +15,9 @@ from mat.boundary.port import Port
 from mat.core.codec import encode
 from mat.core.errors import MatError, SpecError
 from mat.core.run import TapeEntry
-from mat.evidence import artifact
-from mat.evidence.artifact import Replay
+from mat.evidence import replay_file
 from mat.evidence.astest import Argument, CollectedTest, as_test, file_name, literal, subject_from, taped
+from mat.evidence.replay_file import Replay
 
 VALUES = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text() | st.binary(),
@@ -151,7 +151,7 @@ def test_an_embedded_tape_serves_what_was_recorded_and_refuses_the_rest(replay: 
 
 def test_a_tape_is_read_from_its_replay_file(replay: Replay, tmp_path: Path) -> None:
     path = tmp_path / "x.mat.json"
-    artifact.write(path, taped_replay(replay, ENTRY))
+    replay_file.write(path, taped_replay(replay, ENTRY))
     assert len(taped(path)) == 1
 
 
@@ -166,7 +166,7 @@ def test_a_subject_survives_its_way_through_json(subject: CollectedTest) -> None
 
 
 def test_the_file_is_named_like_the_replay(replay: Replay) -> None:
-    assert file_name(replay) == f"test_refund_{artifact.short_id(replay)}.py"
+    assert file_name(replay) == f"test_refund_{replay_file.short_id(replay)}.py"
     odd = replace(replay, item="tests/test_x.py::test_Größe/../..[a]")
     assert "/" not in file_name(odd)
     assert file_name(odd).removesuffix(".py").isidentifier()

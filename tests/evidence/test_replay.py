@@ -11,7 +11,7 @@ from mat.boundary.effect import Replace
 from mat.boundary.tape import Tape
 from mat.core.errors import ReplayDivergence
 from mat.core.run import Run
-from mat.evidence import artifact
+from mat.evidence import replay_file
 from mat.evidence.replay import ReplayAspect, compare, first_difference, judge_strict, regression_outcome
 
 
@@ -19,8 +19,8 @@ def test_the_same_run_again_does_not_diverge(shop_tests: Any, violating: Run) ->
     assert compare(violating, shop_tests.run(schedule=[shop_tests.lost_ack()])) is None
 
 
-def test_a_run_read_from_its_file_does_not_diverge_from_one_made_anew(shop_tests: Any, replay: artifact.Replay) -> None:
-    read = artifact.unpack(artifact.pack(replay), where="x").counterexample.run
+def test_a_run_read_from_its_file_does_not_diverge_from_one_made_anew(shop_tests: Any, replay: replay_file.Replay) -> None:
+    read = replay_file.unpack(replay_file.pack(replay), where="x").counterexample.run
     assert compare(read, shop_tests.run(schedule=[shop_tests.lost_ack()])) is None
 
 
@@ -176,32 +176,32 @@ def test_a_taped_run_replays_strictly_without_asking_its_external_ports(shop_tes
 # -- outcomes ---------------------------------------------------------------------------------------------------------
 
 
-def test_a_replay_that_violates_again_is_red_and_names_contract_and_step(shop_tests: Any, replay: artifact.Replay) -> None:
+def test_a_replay_that_violates_again_is_red_and_names_contract_and_step(shop_tests: Any, replay: replay_file.Replay) -> None:
     outcome = regression_outcome(replay, shop_tests.run(schedule=[shop_tests.lost_ack()]))
     assert (outcome.status, outcome.ok) == ("violated", False)
     assert "refund.once at step 2" in outcome.reason
     assert outcome.violations
 
 
-def test_a_mended_agent_passes_its_replay(shop_tests: Any, replay: artifact.Replay) -> None:
+def test_a_mended_agent_passes_its_replay(shop_tests: Any, replay: replay_file.Replay) -> None:
     outcome = regression_outcome(replay, shop_tests.run(lambda: shop_tests.body(retries=0), schedule=[shop_tests.lost_ack()]))
     assert (outcome.status, outcome.ok) == ("passed", True)
 
 
-def test_a_replay_whose_sites_are_gone_is_stale_and_not_green(shop_tests: Any, replay: artifact.Replay) -> None:
+def test_a_replay_whose_sites_are_gone_is_stale_and_not_green(shop_tests: Any, replay: replay_file.Replay) -> None:
     outcome = regression_outcome(replay, shop_tests.run(lambda: mat.finish("no refund"), schedule=[shop_tests.lost_ack()]))
     assert (outcome.status, outcome.ok) == ("stale", False)
     assert "mailer/service:refund#1" in outcome.reason
 
 
-def test_a_replay_with_one_of_two_sites_gone_is_judged_and_says_so(shop_tests: Any, replay: artifact.Replay) -> None:
+def test_a_replay_with_one_of_two_sites_gone_is_judged_and_says_so(shop_tests: Any, replay: replay_file.Replay) -> None:
     schedule = [shop_tests.lost_ack(), shop_tests.lost_ack(5)]
     outcome = regression_outcome(replay, shop_tests.run(lambda: shop_tests.body(retries=0), schedule=schedule))
     assert (outcome.status, outcome.ok) == ("passed", True)
     assert "1 of 2 sites not reached" in outcome.reason
 
 
-def test_a_replay_with_its_sites_gone_that_still_violates_is_a_violation(shop_tests: Any, replay: artifact.Replay) -> None:
+def test_a_replay_with_its_sites_gone_that_still_violates_is_a_violation(shop_tests: Any, replay: replay_file.Replay) -> None:
     def twice() -> None:
         with mat.agent("clerk"):
             shop_tests.refund("A-7", 25)
@@ -222,7 +222,7 @@ def test_a_replay_of_a_nominal_violation_has_no_sites_to_lose(shop_tests: Any) -
 
 
 def test_an_expected_replay_is_green_only_while_it_violates_the_recorded_contract(
-    shop_tests: Any, replay: artifact.Replay
+    shop_tests: Any, replay: replay_file.Replay
 ) -> None:
     expected = replace(replay, expected=True)
     again = regression_outcome(expected, shop_tests.run(schedule=[shop_tests.lost_ack()]))
@@ -234,7 +234,7 @@ def test_an_expected_replay_is_green_only_while_it_violates_the_recorded_contrac
     assert (gone.status, gone.ok) == ("stale", False)
 
 
-def test_an_expected_replay_that_breaks_only_another_contract_is_red(shop_tests: Any, replay: artifact.Replay) -> None:
+def test_an_expected_replay_that_breaks_only_another_contract_is_red(shop_tests: Any, replay: replay_file.Replay) -> None:
     other = mat.step_contract(on="tool_call", id="other")(lambda record: False)
     run = shop_tests.run(lambda: shop_tests.body(retries=0), schedule=[shop_tests.lost_ack()], contracts=[other])
     outcome = regression_outcome(replace(replay, expected=True), run)
@@ -242,7 +242,7 @@ def test_an_expected_replay_that_breaks_only_another_contract_is_red(shop_tests:
     assert "other" in outcome.reason
 
 
-def test_a_monitor_that_crashes_does_not_make_a_replay_green(shop_tests: Any, replay: artifact.Replay) -> None:
+def test_a_monitor_that_crashes_does_not_make_a_replay_green(shop_tests: Any, replay: replay_file.Replay) -> None:
     def crash(record: mat.Record) -> bool:
         raise ZeroDivisionError("in the monitor")
 
@@ -252,13 +252,13 @@ def test_a_monitor_that_crashes_does_not_make_a_replay_green(shop_tests: Any, re
     assert "in the monitor" in outcome.reason
 
 
-def test_a_soft_violation_leaves_a_replay_green(shop_tests: Any, replay: artifact.Replay) -> None:
+def test_a_soft_violation_leaves_a_replay_green(shop_tests: Any, replay: replay_file.Replay) -> None:
     soft = mat.step_contract(on="tool_call", id="taste", severity="soft")(lambda record: False)
     run = shop_tests.run(lambda: shop_tests.body(retries=0), schedule=[shop_tests.lost_ack()], contracts=[soft])
     assert regression_outcome(replay, run).ok
 
 
-def test_strict_replay_is_divergent_where_regression_would_pass(shop_tests: Any, replay: artifact.Replay) -> None:
+def test_strict_replay_is_divergent_where_regression_would_pass(shop_tests: Any, replay: replay_file.Replay) -> None:
     mended = shop_tests.run(lambda: shop_tests.body(retries=0), schedule=[shop_tests.lost_ack()])
     outcome = judge_strict(replay, mended)
     assert (outcome.status, outcome.ok) == ("divergent", False)

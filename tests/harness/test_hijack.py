@@ -19,7 +19,7 @@ from mat.core.errors import MatError, SpecError
 from mat.core.record import Record
 from mat.core.run import Run
 from mat.core.value import FrozenDict
-from mat.evidence import artifact, jsonl
+from mat.evidence import jsonl, replay_file
 from mat.govern.mediator import ConvertToApproval, NeedsApproval, Sandbox
 from mat.harness.hijack import Hijack, ScriptedCall, hijacked, hijacked_async, joined, reply_of, script_of
 from mat_contracts.shield import unsafe_never_allowed
@@ -377,7 +377,7 @@ def test_a_replay_file_is_a_script_of_its_calls() -> None:
     calls = script_of(path)
     recorded = [item["action"] for item in json.loads(path.read_text())["records"] if item["action"]["kind"] == "tool_call"]
     assert [(call.tool, call.arguments) for call in calls] == [(item["name"], item["arguments"]) for item in recorded]
-    assert script_of(artifact.read(path)) == calls
+    assert script_of(replay_file.read(path)) == calls
 
 
 def test_a_stored_trace_is_a_script_of_its_calls(shop: Shop, tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ from mat.boundary.tape import Tape
 from mat.core.artifact import issued, lacking, reached, used
 from mat.core.campaign import Certificate, Counterexample, Stability
 from mat.core.run import Run
-from mat.evidence import artifact, jsonl
+from mat.evidence import jsonl, replay_file
 from mat.evidence.replay import compare, judge_strict
 from mat.evidence.runlog import RunEntry, RunLog, read, shards
 from mat.monitor.judge import judge
@@ -100,8 +100,8 @@ def test_facts_come_back_from_jsonl(kept: Run, tmp_path: Path) -> None:
     assert facts(replace(kept, records=records)) == facts(kept)
 
 
-def replay_of(run: Run) -> artifact.Replay:
-    return artifact.Replay(
+def replay_of(run: Run) -> replay_file.Replay:
+    return replay_file.Replay(
         item=run.spec.task,
         counterexample=Counterexample(verdict=run.failures[0], run=run, stability=Stability(runs=3, reproduced=3)),
         certificate=Certificate(proven=True, bound=4, executions=1, states=1, seeds=(0,)),
@@ -110,7 +110,7 @@ def replay_of(run: Run) -> artifact.Replay:
 
 
 def test_facts_come_back_from_a_replay_file_and_a_strict_replay_has_the_same_head(kept: Run) -> None:
-    back = artifact.unpack(artifact.pack(replay_of(kept)), where="x.mat.json")
+    back = replay_file.unpack(replay_file.pack(replay_of(kept)), where="x.mat.json")
     run = back.counterexample.run
     assert (run.head, run.records, facts(run)) == (kept.head, kept.records, facts(kept))
     assert [item.label for item in run.violations] == [item.label for item in kept.violations]
@@ -163,7 +163,7 @@ def test_no_form_holds_a_planted_secret(tmp_path: Path) -> None:
     assert result.violations
     jsonl.write(tmp_path / "runs.jsonl", result)
     forms = [
-        (tmp_path / "runs.jsonl").read_text(), artifact.pack(replay_of(result)), packed.pack(result, result.spec),
+        (tmp_path / "runs.jsonl").read_text(), replay_file.pack(replay_of(result)), packed.pack(result, result.spec),
         json.dumps(to_otlp_json(result)),
     ]  # fmt: skip
     assert [secret in form for form in forms] == [False] * 4

@@ -10,7 +10,7 @@ import pytest
 from mat.core.campaign import Counterexample, Covered, ItemResult
 from mat.core.errors import MatError
 from mat.core.run import Finding
-from mat.evidence import artifact
+from mat.evidence import replay_file
 from mat.measure.interval import wilson
 from mat.measure.metrics import tokens_per_success
 from mat.measure.paired import PairTable
@@ -66,8 +66,8 @@ def test_a_counterexample_is_as_in_its_replay_file_without_tape_and_records(
 ) -> None:
     assert results[0].certificate is not None
     file = json.loads(
-        artifact.pack(
-            artifact.Replay(item=results[0].id, counterexample=found, certificate=results[0].certificate.below(found.cost))
+        replay_file.pack(
+            replay_file.Replay(item=results[0].id, counterexample=found, certificate=results[0].certificate.below(found.cost))
         )
     )
     for key in ("result", "tape", "records"):

@@ -22,7 +22,7 @@ from mat.core.errors import MatError
 from mat.core.record import Record
 from mat.core.spec import Perturbation, Schedule
 from mat.core.value import FrozenDict
-from mat.evidence.artifact import printable
+from mat.evidence.replay_file import printable
 from mat.measure.estimate import Estimate
 from mat.measure.governance import GovernedRow
 from mat.measure.paired import paired_shares

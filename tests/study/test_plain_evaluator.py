@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from mat.evidence import artifact
+from mat.evidence import replay_file
 from mat.measure.workload import Workload
 from mat_study.evaluation import Evaluated, Lost, Plan
 from mat_study.item import Asked
@@ -39,8 +39,8 @@ def schedule_of(run: Any) -> list[tuple[str, str]]:
     return [(each.operator, str(each.site)) for each in run.spec.schedule]
 
 
-def saved_in(root: Path) -> list[artifact.Replay]:
-    return [artifact.read(path) for path in sorted((root / "replays").glob("*"))]
+def saved_in(root: Path) -> list[replay_file.Replay]:
+    return [replay_file.read(path) for path in sorted((root / "replays").glob("*"))]
 
 
 def test_a_study_runs_where_pytest_cannot_be_imported() -> None:
@@ -227,7 +227,7 @@ def test_a_counterexample_is_run_again(tmp_path: Path, body: Callable[[Plan], ob
     found = Plain(retries).study(tmp_path, STRESS).result
     assert found is not None
     assert found.certificate is not None
-    recorded = artifact.Replay(item=plain.ITEM, counterexample=found.counterexamples[0], certificate=found.certificate)
+    recorded = replay_file.Replay(item=plain.ITEM, counterexample=found.counterexamples[0], certificate=found.certificate)
     again = Plain(body)
     given = again.study(tmp_path, Asked(replay=plan_of(recorded, strict=False, live_calls=None)))
     assert given.result is not None

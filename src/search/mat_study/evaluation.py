@@ -10,7 +10,7 @@ from mat.boundary.tape import Tape
 from mat.core.adversary import Choose
 from mat.core.run import Finding, Run
 from mat.core.spec import NO_SCHEDULE, Schedule
-from mat.evidence.artifact import Replay
+from mat.evidence.replay_file import Replay
 from mat.govern.variant import NONE
 from mat.measure.rows import Labels
 from mat.measure.workload import Workload

@@ -9,8 +9,8 @@ from mat.core.campaign import ItemResult, ItemStatus
 from mat.core.errors import ReplayDivergence
 from mat.core.run import Run
 from mat.core.verdict import Violation
-from mat.evidence.artifact import Replay
 from mat.evidence.replay import compare, regression_outcome
+from mat.evidence.replay_file import Replay
 from mat_study.evaluation import Evaluated, Lost, Plan
 from mat_study.means import Means, Subject
 from mat_study.measuring import Gathered

@@ -10,7 +10,7 @@ from mat.core.campaign import Certificate, Counterexample, ItemResult, ItemStatu
 from mat.core.errors import MatError
 from mat.core.run import Run, same_violation
 from mat.core.verdict import Violation
-from mat.evidence import artifact
+from mat.evidence import replay_file
 from mat_search import CampaignResult
 from mat_study.evaluation import Evaluated, EvaluationLost, Lost
 from mat_study.means import Means, Subject
@@ -139,12 +139,12 @@ def _conclude(
 
 def _save(subject: Subject, means: Means, found: Counterexample, certificate: Certificate) -> str:
     """Write the replay file of a counterexample; returns its path as a user types it."""
-    replay = artifact.Replay(
+    replay = replay_file.Replay(
         item=subject.task, counterexample=found, certificate=certificate.below(found.cost),
         expected=found.verdict.contract in subject.settings.expect,
     )  # fmt: skip
-    path = means.replays / artifact.name_of(replay)
-    artifact.write(path, replay)
+    path = means.replays / replay_file.name_of(replay)
+    replay_file.write(path, replay)
     return means.typed(path)
 
 

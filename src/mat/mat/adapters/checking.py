@@ -214,10 +214,10 @@ def stored_traces(path: Path, format: str | None = None) -> Iterator[Stored]:
     broken row, with `file:line`.
     """
     from mat.adapters.importers.reading import read_traces
-    from mat.evidence import artifact, jsonl
+    from mat.evidence import jsonl, replay_file
 
-    if format == _REPLAY or (format is None and path.name.endswith(artifact.SUFFIX)):
-        replay = artifact.read(path)
+    if format == _REPLAY or (format is None and path.name.endswith(replay_file.SUFFIX)):
+        replay = replay_file.read(path)
         run = replay.counterexample.run
         labels = {"format": _REPLAY, "origin": str(path), "termination": run.termination, "success": run.success}
         yield _Replayed(id=replay.item, records=run.records, labels=labels)

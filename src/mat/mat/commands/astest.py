@@ -11,8 +11,8 @@ from pathlib import Path
 
 from mat.commands.shared import PASS, print_json, replay_of, write_text
 from mat.core.errors import ReplayError, SpecError
-from mat.evidence import artifact
 from mat.evidence import astest as writing
+from mat.evidence import replay_file
 
 
 def as_test(options: argparse.Namespace) -> int:
@@ -34,20 +34,21 @@ def as_test(options: argparse.Namespace) -> int:
     return PASS
 
 
-def _original(file: Path, replay: artifact.Replay) -> Path:
+def _original(file: Path, replay: replay_file.Replay) -> Path:
     """The file of the replay's test: in the parent of the replay's folder."""
     path = file.resolve().parent.parent / Path(replay.item.partition("::")[0]).name
-    if file.resolve().parent.name != artifact.FOLDER or not path.is_file():
+    if file.resolve().parent.name != replay_file.FOLDER or not path.is_file():
         raise ReplayError(
             what=f"cannot find the test of {file.name}",
-            why=f"it belongs to {artifact.printable(replay.item)}, so it must be in {artifact.FOLDER}/ next to {path.name}",
+            why=f"it belongs to {replay_file.printable(replay.item)}, so it must be in {replay_file.FOLDER}/ "
+            f"next to {path.name}",
             fix="name the replay file in the folder where pytest --mat-stress wrote it",
             where=str(file),
         )
     return path
 
 
-def _out(options: argparse.Namespace, original: Path, replay: artifact.Replay) -> Path | None:
+def _out(options: argparse.Namespace, original: Path, replay: replay_file.Replay) -> Path | None:
     """Where to write; None for stdout."""
     if options.out is not None and str(options.out) == "-":
         return None
@@ -67,7 +68,7 @@ def _out(options: argparse.Namespace, original: Path, replay: artifact.Replay) -
     return out
 
 
-def _collect(original: Path, replay: artifact.Replay, rest: list[str]) -> writing.CollectedTest:
+def _collect(original: Path, replay: replay_file.Replay, rest: list[str]) -> writing.CollectedTest:
     """The parts of the test as it is now. Its module is imported and its fixtures are set up; its body does not run."""
     from mat.commands.collected import OPERATORS, OUT
 
@@ -86,7 +87,7 @@ def _collect(original: Path, replay: artifact.Replay, rest: list[str]) -> writin
         if not written.is_file():
             output = "\n".join([*done.stdout.strip().splitlines()[-15:], *done.stderr.strip().splitlines()[-5:]])
             raise ReplayError(
-                what=f"{artifact.printable(replay.item)} could not be collected and set up",
+                what=f"{replay_file.printable(replay.item)} could not be collected and set up",
                 why=f"pytest {node} printed:\n{output}",
                 fix="fix the test, or delete the replay file if the test no longer exists",
             )

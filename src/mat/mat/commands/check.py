@@ -14,7 +14,7 @@ _STORED: Final = "to judge recorded traces, add --contracts MODULE:NAME"
 
 
 def check(options: argparse.Namespace) -> int:
-    from mat.evidence import artifact
+    from mat.evidence import replay_file
 
     if options.contracts:
         return _judge(options)
@@ -29,7 +29,7 @@ def check(options: argparse.Namespace) -> int:
         try:
             replay = replay_of(path)
         except MatError as error:
-            fix = error.fix if path.name.endswith(artifact.SUFFIX) else f"{error.fix}; {_STORED}".removeprefix("; ")
+            fix = error.fix if path.name.endswith(replay_file.SUFFIX) else f"{error.fix}; {_STORED}".removeprefix("; ")
             results.append({"file": str(path), "ok": False, "problem": error.what, "why": error.why, "fix": fix})
         else:
             results.append(
@@ -45,7 +45,7 @@ def check(options: argparse.Namespace) -> int:
 
 
 def _problem(result: dict[str, Any]) -> str:
-    from mat.evidence.artifact import printable
+    from mat.evidence.replay_file import printable
 
     return printable(result["problem"]) + f"\n  why: {printable(result['why'])}\n  fix: {result['fix']}"
 

@@ -8,7 +8,7 @@ from typing import Final
 
 from mat.commands.shared import PASS, VIOLATION, check_files, print_json, reading, replay_of, width
 from mat.core.errors import SpecError
-from mat.evidence import artifact
+from mat.evidence import replay_file
 
 _FIX: Final = "give two replay files, or two reports of pytest --mat-report FILE.json"
 
@@ -34,7 +34,7 @@ def _is_report(path: Path) -> bool:
     """Whether the file is a report; False for a replay file, SpecError for anything else."""
     from mat.report.from_json import is_report, read_data
 
-    if path.name.endswith(artifact.SUFFIX) or path.suffix.lower() != ".json":
+    if path.name.endswith(replay_file.SUFFIX) or path.suffix.lower() != ".json":
         return False
     with reading(path, fix=_FIX):
         data = read_data(path)

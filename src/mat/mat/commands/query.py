@@ -113,7 +113,7 @@ def _records(heads: Sequence[str], cells: Sequence[Sequence[str]], width: int) -
 
 
 def _cell(value: Any) -> str:
-    from mat.evidence.artifact import printable
+    from mat.evidence.replay_file import printable
 
     if value is None:
         return "-"

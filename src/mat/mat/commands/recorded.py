@@ -49,12 +49,12 @@ _SUCCESS: Final = ("success", "is_correct", "utility")
 def entries(path: Path, given: RecordedOptions, contracts: Sequence[Contract]) -> Iterator[RunEntry]:
     """Yield the runs of a replay file, or of a file of recorded traces."""
     from mat.adapters.checking import stored_traces
-    from mat.evidence import artifact
+    from mat.evidence import replay_file
     from mat.evidence.runlog import RunEntry
 
     session = given.session or f"import {path.name}"
-    if path.name.endswith(artifact.SUFFIX) and given.format in (None, "replay"):
-        replay = artifact.read(path)
+    if path.name.endswith(replay_file.SUFFIX) and given.format in (None, "replay"):
+        replay = replay_file.read(path)
         labels = Labels(category=given.category, input=given.input, variant=given.variant)
         run = replay.counterexample.run
         yield RunEntry(item=replay.item, condition=given.condition or "replay", run=run, labels=labels, session=session)

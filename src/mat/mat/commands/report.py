@@ -157,13 +157,13 @@ def _kind_of(paths: Sequence[Path]) -> SourceKind:
 
 
 def _kind(path: Path) -> SourceKind:
-    from mat.evidence import artifact, runlog
+    from mat.evidence import replay_file, runlog
     from mat.report.from_json import is_report, read_data
 
     name = path.name.lower()
     if path.is_dir():
         return "store" if any(path.glob("runs-*.parquet")) else "log"
-    if name.endswith(artifact.SUFFIX):
+    if name.endswith(replay_file.SUFFIX):
         return "replays"
     if name.endswith(runlog.SUFFIX):
         return "log"
@@ -284,6 +284,6 @@ def _print_json(options: argparse.Namespace, source: RecordedSource, found: Regr
 
 
 def _note(text: str) -> None:
-    from mat.evidence.artifact import printable
+    from mat.evidence.replay_file import printable
 
     print(f"mat: {printable(text)}", file=sys.stderr)

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, Protocol
 from mat.core.errors import MatError, SpecError, did_you_mean
 
 if TYPE_CHECKING:
-    from mat.evidence.artifact import Replay
+    from mat.evidence.replay_file import Replay
 
 
 class Add(Protocol):
@@ -40,7 +40,7 @@ def print_json(data: Any) -> None:
 
 def complain(error: MatError) -> None:
     """Print an error on stderr without control characters, because it may quote a file from outside."""
-    from mat.evidence.artifact import printable
+    from mat.evidence.replay_file import printable
 
     print("mat:", "\n".join(printable(line) for line in str(error).split("\n")), file=sys.stderr)
 
@@ -117,11 +117,11 @@ def _suggestion(path: Path) -> str:
 
 def replay_of(path: Path) -> Replay:
     """Read a replay file. An error states what, why, fix and where."""
-    from mat.evidence import artifact
+    from mat.evidence import replay_file
 
     check_files(path, fix="name a file in mat_replays/ that pytest --mat-stress wrote")
     with reading(path):
-        return artifact.read(path)
+        return replay_file.read(path)
 
 
 @contextmanager

@@ -8,13 +8,13 @@ from mat.commands.shared import PASS, print_json, replay_of, width
 
 
 def show(options: argparse.Namespace) -> int:
-    from mat.evidence import artifact
+    from mat.evidence import replay_file
     from mat.report.terminal import failure_section, steps_table
 
     replay = replay_of(options.file)
     run = replay.counterexample.run
     if options.json:
-        print_json(artifact.data_of(replay))
+        print_json(replay_file.data_of(replay))
         return PASS
     file, columns = str(options.file), width()
     print(failure_section(replay.counterexample, replay.certificate, replay_path=file, item=replay.item, width=columns))

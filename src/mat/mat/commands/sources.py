@@ -16,7 +16,7 @@ from mat.core.errors import MatError, SpecError
 
 if TYPE_CHECKING:
     from mat.core.run import Run
-    from mat.evidence.artifact import Replay
+    from mat.evidence.replay_file import Replay
     from mat.evidence.runlog import RunEntry
     from mat.evidence.store import Store
     from mat.evidence.store.metrics import GroupMetrics
@@ -53,14 +53,14 @@ def _report(options: argparse.Namespace) -> RecordedSource:
 def _replays(options: argparse.Namespace) -> RecordedSource:
     """Counterexamples with the outcomes of their recorded runs."""
     from mat.core.campaign import ItemResult
-    from mat.evidence import artifact
+    from mat.evidence import replay_file
     from mat.measure.rows import row_of
     from mat.report.build import build
 
     by_item: dict[str, list[tuple[Path, Replay]]] = {}
     for path in options.files:
         with reading(path):
-            replay = artifact.read(path)
+            replay = replay_file.read(path)
         by_item.setdefault(replay.item, []).append((path, replay))
     results, ordered, rows = [], [], []
     for item, found in by_item.items():

@@ -25,7 +25,7 @@ from mat.commands.shared import (
     write_text,
 )
 from mat.core.errors import MatError, SpecError
-from mat.evidence import artifact
+from mat.evidence import replay_file
 
 if TYPE_CHECKING:
     from mat.measure.suite import NominalChoice
@@ -97,7 +97,8 @@ def _selected(options: argparse.Namespace) -> SuiteReport:
     if not made and not refused and not nominal:
         raise SpecError(
             what="no replay files" + (" and no passing test in the report" if reported else ""),
-            why=f"searched for {artifact.FOLDER}/*{artifact.SUFFIX} in {', '.join(map(str, options.paths)) or 'this folder'}",
+            why=f"searched for {replay_file.FOLDER}/*{replay_file.SUFFIX} "
+            f"in {', '.join(map(str, options.paths)) or 'this folder'}",
             fix="run pytest --mat-stress, which writes one for each counterexample",
         )
     return SuiteReport(
@@ -127,23 +128,23 @@ def _files(paths: Iterable[Path]) -> list[Path]:
 
 
 def _below(folder: Path) -> Iterator[Path]:
-    if folder.name == artifact.FOLDER or folder.resolve().name == artifact.FOLDER:
-        yield from artifact.find(folder.resolve().parent)
+    if folder.name == replay_file.FOLDER or folder.resolve().name == replay_file.FOLDER:
+        yield from replay_file.find(folder.resolve().parent)
         return
     for place, folders, _ in os.walk(folder):
         here = Path(place)
-        if artifact.FOLDER in folders:
-            yield from artifact.find(here)
+        if replay_file.FOLDER in folders:
+            yield from replay_file.find(here)
         folders[:] = sorted(
             name
             for name in folders
             if not name.startswith(".")
-            and name not in (*_SKIPPED, artifact.FOLDER)
+            and name not in (*_SKIPPED, replay_file.FOLDER)
             and not (here / name / "pyvenv.cfg").exists()
         )
 
 
-def _read(files: Iterable[Path]) -> tuple[dict[str, artifact.Replay], list[dict[str, str]]]:
+def _read(files: Iterable[Path]) -> tuple[dict[str, replay_file.Replay], list[dict[str, str]]]:
     """Replays by path, and the error of each file that cannot be read."""
     replays, refused = {}, []
     for file in files:
@@ -154,14 +155,14 @@ def _read(files: Iterable[Path]) -> tuple[dict[str, artifact.Replay], list[dict[
     return replays, refused
 
 
-def node_id(path: Path, replay: artifact.Replay) -> str:
+def node_id(path: Path, replay: replay_file.Replay) -> str:
     """The node id of the replay's item, relative to this folder: that of its test with [replay-3f2a91]."""
     module, _, rest = replay.item.partition("::")
     folder = path.resolve().parent
     original = folder.parent / Path(module).name
-    if folder.name == artifact.FOLDER and original.is_file():
+    if folder.name == replay_file.FOLDER and original.is_file():
         module = Path(os.path.relpath(original)).as_posix()
-    label = f"replay-{artifact.short_id(replay)}"
+    label = f"replay-{replay_file.short_id(replay)}"
     return f"{module}::{rest[:-1]}-{label}]" if rest.endswith("]") else f"{module}::{rest}[{label}]"
 
 

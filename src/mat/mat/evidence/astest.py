@@ -21,7 +21,7 @@ from mat.core.errors import SpecError
 from mat.core.run import TapeEntry
 from mat.core.spec import Perturbation
 from mat.core.value import thaw
-from mat.evidence.artifact import FOLDER, Replay, printable, read, short_id
+from mat.evidence.replay_file import FOLDER, Replay, printable, read, short_id
 
 ArgumentKind: TypeAlias = Literal["run", "contract", "contracts", "value", "request", "fixture"]
 _WORDS: Final = re.compile(r"[^a-z0-9]+")

@@ -14,7 +14,7 @@ from mat.core.record import Record, mediation_facts, observed
 from mat.core.run import Run
 from mat.core.spec import RunSpec
 from mat.core.verdict import Violation
-from mat.evidence.artifact import Replay
+from mat.evidence.replay_file import Replay
 
 ReplayAspect: TypeAlias = Literal[
     "call", "arguments", "time", "state", "provenance", "governance", "executed", "fault", "invocation", "reply", "effect",

@@ -7,7 +7,7 @@ from typing import Final, Literal, TypeAlias, get_args
 
 from mat.core import limits
 from mat.core.campaign import Certificate, ItemResult
-from mat.evidence.artifact import Replay
+from mat.evidence.replay_file import Replay
 from mat.measure import containment, paired, reliability
 from mat.measure import metrics as measures
 from mat.measure.estimate import Estimate, spread

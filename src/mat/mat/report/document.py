@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from mat.core.campaign import Covered, ItemStatus
-from mat.evidence.artifact import Replay
+from mat.evidence.replay_file import Replay
 from mat.measure import metrics as measures
 from mat.measure.containment import FaultProfile
 from mat.measure.distribution import Distribution, ShareOf

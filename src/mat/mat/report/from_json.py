@@ -20,8 +20,8 @@ from mat.core.errors import MatError, SpecError
 from mat.core.run import Run
 from mat.core.spec import Perturbation, RunSpec, Schedule
 from mat.core.verdict import ContractOutcome, Severity, Violation
-from mat.evidence import artifact
-from mat.evidence.artifact import Replay, _Judged, _Scheduled, _Spec
+from mat.evidence import replay_file
+from mat.evidence.replay_file import Replay, _Judged, _Scheduled, _Spec
 from mat.measure.estimate import Estimate
 from mat.measure.regression import RunOutcome
 from mat.measure.robustness import Curve
@@ -264,7 +264,7 @@ def _whole(header: _Header, name: str, folders: Sequence[Path]) -> tuple[Replay 
     if path is None:
         return None, f"cannot find the replay file {name}"
     try:
-        found = artifact.read(path)
+        found = replay_file.read(path)
     except MatError as error:
         return None, f"{name} cannot be read: {error.what}"
     if found.counterexample.run.head != header.head:

@@ -8,7 +8,7 @@ from fractions import Fraction
 from typing import Any
 
 from mat.core.codec import FORMAT
-from mat.evidence.artifact import header
+from mat.evidence.replay_file import header
 from mat.measure.estimate import Estimate
 from mat.measure.robustness import Curve
 from mat.report.document import Document, EvaluationLine, MetricLine, Tables

@@ -13,7 +13,7 @@ from mat.core.record import Observation, Record
 from mat.core.site import Site
 from mat.core.spec import Perturbation
 from mat.core.value import FrozenDict
-from mat.evidence.artifact import printable
+from mat.evidence.replay_file import printable
 from mat.measure.estimate import Estimate, Spread
 from mat.measure.stability import instability, reproduction
 

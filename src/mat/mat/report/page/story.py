@@ -10,7 +10,7 @@ from mat.core.record import Record
 from mat.core.run import Run
 from mat.core.spec import Perturbation
 from mat.core.verdict import Violation
-from mat.evidence.artifact import Replay, hit_step
+from mat.evidence.replay_file import Replay, hit_step
 from mat.monitor.localize import backward_slice, region
 from mat.monitor.propagation import reaching, speaks_of, way
 from mat.report import words

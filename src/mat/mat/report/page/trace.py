@@ -14,7 +14,7 @@ from mat.core.digest import digest, plain
 from mat.core.record import FaultNote, Mediation, Observation, Record, mediation_facts, observed
 from mat.core.run import Run
 from mat.core.verdict import Violation
-from mat.evidence.artifact import hit_step
+from mat.evidence.replay_file import hit_step
 from mat.monitor.localize import backward_slice
 from mat.monitor.propagation import passages, written
 from mat.report import words

@@ -16,7 +16,7 @@ from mat.boundary.catalog import operator
 from mat.boundary.effect import Replace
 from mat.core import limits
 from mat.core.errors import ReplayError
-from mat.evidence import artifact
+from mat.evidence import replay_file
 
 ORDER = [
     "mat", "verdict", "violations", "signature", "cost", "schedule", "certificate", "spec", "stability", "head", "expected",
@@ -24,8 +24,8 @@ ORDER = [
 ]  # fmt: skip
 
 
-def test_the_keys_stand_in_the_order_of_the_format(replay: artifact.Replay) -> None:
-    data = json.loads(artifact.pack(replay))
+def test_the_keys_stand_in_the_order_of_the_format(replay: replay_file.Replay) -> None:
+    data = json.loads(replay_file.pack(replay))
     assert list(data) == ORDER
     assert list(data["verdict"]) == ["contract", "severity", "stage", "step", "agent", "role", "message"]
     assert [list(item) for item in data["violations"]] == [list(data["verdict"])]
@@ -38,8 +38,8 @@ def test_the_keys_stand_in_the_order_of_the_format(replay: artifact.Replay) -> N
     assert data["verdict"]["contract"] == "refund.once"
 
 
-def test_each_key_and_each_record_has_its_own_line(replay: artifact.Replay) -> None:
-    lines = artifact.pack(replay).splitlines()
+def test_each_key_and_each_record_has_its_own_line(replay: replay_file.Replay) -> None:
+    lines = replay_file.pack(replay).splitlines()
     for key in ORDER:
         assert sum(line.startswith(f'"{key}": ') for line in lines) == 1
     assert sum(line.startswith(' {"step": ') for line in lines) == len(replay.counterexample.run.records)
@@ -54,12 +54,12 @@ def test_equal_content_is_equal_bytes_whatever_the_order_of_the_arguments(shop_t
         ) as run:  # fmt: skip
             shop_tests.body()
         assert run.result is not None
-        texts.add(artifact.pack(shop_tests.replay_of(run.result)))
+        texts.add(replay_file.pack(shop_tests.replay_of(run.result)))
     assert len(texts) == 1
 
 
-def test_unpacking_gives_back_the_same_run_and_the_same_head(replay: artifact.Replay) -> None:
-    again = artifact.unpack(artifact.pack(replay), where="x")
+def test_unpacking_gives_back_the_same_run_and_the_same_head(replay: replay_file.Replay) -> None:
+    again = replay_file.unpack(replay_file.pack(replay), where="x")
     one, other = replay.counterexample.run, again.counterexample.run
     assert other.head == one.head
     assert other.records == one.records
@@ -139,31 +139,31 @@ def test_a_packed_run_of_any_content_comes_back_with_its_head(
             mat.finish(replies[-1] if replies and replies[-1] is not KeyError else None)
     result = run.result
     assert result is not None
-    replay = artifact.Replay(
+    replay = replay_file.Replay(
         item="t.py::test_any",
         counterexample=mat_counterexample(result),
-        certificate=artifact.Certificate(proven=False, reason="not finished"),
+        certificate=replay_file.Certificate(proven=False, reason="not finished"),
     )
-    text = artifact.pack(replay)
-    again = artifact.unpack(text, where="x")
+    text = replay_file.pack(replay)
+    again = replay_file.unpack(text, where="x")
     assert again.counterexample.run.head == result.head
     assert again.counterexample.run.records == result.records
     assert again.counterexample.run.tape == result.tape
     assert again.counterexample.run.unreached == result.unreached
     assert again.counterexample.run.violations == result.violations
-    assert artifact.pack(again) == text
+    assert replay_file.pack(again) == text
 
 
-def mat_counterexample(run: mat.Run) -> artifact.Counterexample:
-    return artifact.Counterexample(verdict=run.violations[-1], run=run)
+def mat_counterexample(run: mat.Run) -> replay_file.Counterexample:
+    return replay_file.Counterexample(verdict=run.violations[-1], run=run)
 
 
-def test_a_file_cut_at_any_byte_is_refused_as_a_replay_error(replay: artifact.Replay) -> None:
-    text = artifact.pack(replay)
+def test_a_file_cut_at_any_byte_is_refused_as_a_replay_error(replay: replay_file.Replay) -> None:
+    text = replay_file.pack(replay)
     for end in range(len(text) - 1):  # without its last newline it is still whole
         with pytest.raises(ReplayError):
-            artifact.unpack(text[:end], where="cut.mat.json")
-    assert artifact.unpack(text[:-1], where="whole").item == replay.item
+            replay_file.unpack(text[:end], where="cut.mat.json")
+    assert replay_file.unpack(text[:-1], where="whole").item == replay.item
 
 
 JSON = st.recursive(
@@ -175,8 +175,8 @@ JSON = st.recursive(
 
 @settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
-def test_a_part_replaced_by_anything_gives_a_replay_or_a_replay_error(replay: artifact.Replay, data: st.DataObject) -> None:
-    file = json.loads(artifact.pack(replay))
+def test_a_part_replaced_by_anything_gives_a_replay_or_a_replay_error(replay: replay_file.Replay, data: st.DataObject) -> None:
+    file = json.loads(replay_file.pack(replay))
     place: Any = file
     for _ in range(data.draw(st.integers(0, 4))):
         inner = list(place) if isinstance(place, dict) else list(range(len(place)))
@@ -187,7 +187,7 @@ def test_a_part_replaced_by_anything_gives_a_replay_or_a_replay_error(replay: ar
     key = data.draw(st.sampled_from(list(place) if isinstance(place, dict) else list(range(len(place)))))
     place[key] = data.draw(JSON)
     with suppress(ReplayError):
-        artifact.pack(artifact.unpack(json.dumps(file), where="x"))
+        replay_file.pack(replay_file.unpack(json.dumps(file), where="x"))
 
 
 @pytest.mark.parametrize(
@@ -209,7 +209,7 @@ def test_a_part_replaced_by_anything_gives_a_replay_or_a_replay_error(replay: ar
 )
 def test_hostile_text_is_refused_as_a_replay_error(name: str, text: str) -> None:
     with pytest.raises(ReplayError) as caught:
-        artifact.unpack(text, where="evil.mat.json")
+        replay_file.unpack(text, where="evil.mat.json")
     assert caught.value.where == "evil.mat.json"
     assert caught.value.fix
 
@@ -219,22 +219,22 @@ def test_a_file_larger_than_the_limit_is_refused_without_being_parsed(tmp_path: 
     with path.open("wb") as stream:
         stream.truncate(limits.FILE_BYTES + 10)
     with pytest.raises(ReplayError, match="limit"):
-        artifact.read(path)
+        replay_file.read(path)
 
 
 @pytest.mark.parametrize(("version", "advice"), [(2, "upgrade"), (0, "search again"), (-1, "search again")])
 def test_another_format_version_is_refused_with_its_number_and_a_way_out(
-    replay: artifact.Replay, version: int, advice: str
+    replay: replay_file.Replay, version: int, advice: str
 ) -> None:
-    file = json.loads(artifact.pack(replay)) | {"mat": version}
+    file = json.loads(replay_file.pack(replay)) | {"mat": version}
     with pytest.raises(ReplayError) as caught:
-        artifact.unpack(json.dumps(file), where="x")
+        replay_file.unpack(json.dumps(file), where="x")
     assert f"format {version}" in caught.value.what
     assert advice in caught.value.fix
 
 
-def changed(replay: artifact.Replay, path: str, value: Any) -> str:
-    file = json.loads(artifact.pack(replay))
+def changed(replay: replay_file.Replay, path: str, value: Any) -> str:
+    file = json.loads(replay_file.pack(replay))
     *parents, last = [int(part) if part.isdigit() else part for part in path.split("/")]
     place = file
     for part in parents:
@@ -276,77 +276,77 @@ def changed(replay: artifact.Replay, path: str, value: Any) -> str:
         ("result/contracts", [], "armed"),
     ],
 )
-def test_a_part_that_cannot_be_is_named(replay: artifact.Replay, path: str, value: Any, said: str) -> None:
+def test_a_part_that_cannot_be_is_named(replay: replay_file.Replay, path: str, value: Any, said: str) -> None:
     with pytest.raises(ReplayError) as caught:
-        artifact.unpack(changed(replay, path, value), where="x")
+        replay_file.unpack(changed(replay, path, value), where="x")
     assert said in caught.value.what
 
 
-def test_every_problem_is_listed_not_only_the_first(replay: artifact.Replay) -> None:
+def test_every_problem_is_listed_not_only_the_first(replay: replay_file.Replay) -> None:
     file = json.loads(changed(replay, "cost", "many"))
     file["stability"]["runs"] = None
     del file["head"]
     with pytest.raises(ReplayError) as caught:
-        artifact.unpack(json.dumps(file), where="x")
+        replay_file.unpack(json.dumps(file), where="x")
     assert all(name in caught.value.what for name in ("cost", "stability.runs", "head"))
 
 
-def test_two_perturbations_at_one_site_are_refused(replay: artifact.Replay) -> None:
-    file = json.loads(artifact.pack(replay))
+def test_two_perturbations_at_one_site_are_refused(replay: replay_file.Replay) -> None:
+    file = json.loads(replay_file.pack(replay))
     file["schedule"].append(dict(file["schedule"][0], operator="service.stale"))
     with pytest.raises(ReplayError, match="share"):
-        artifact.unpack(json.dumps(file), where="x")
+        replay_file.unpack(json.dumps(file), where="x")
 
 
-def test_operators_need_not_be_registered_to_read_a_file(replay: artifact.Replay) -> None:
-    text = artifact.pack(replay).replace("service.lost_ack", "service.of_tomorrow")
+def test_operators_need_not_be_registered_to_read_a_file(replay: replay_file.Replay) -> None:
+    text = replay_file.pack(replay).replace("service.lost_ack", "service.of_tomorrow")
     with pytest.raises(ReplayError, match="head"):  # the name is a fact of the run; nothing else is complained about
-        artifact.unpack(text, where="x")
+        replay_file.unpack(text, where="x")
 
 
-def test_a_verdict_of_another_run_cannot_be_packed(replay: artifact.Replay, shop_tests: Any) -> None:
+def test_a_verdict_of_another_run_cannot_be_packed(replay: replay_file.Replay, shop_tests: Any) -> None:
     fine = shop_tests.run()
-    stray = artifact.Counterexample(verdict=replay.counterexample.verdict, run=fine)
+    stray = replay_file.Counterexample(verdict=replay.counterexample.verdict, run=fine)
     with pytest.raises(ReplayError, match="not one of the run's violations"):
-        artifact.pack(artifact.Replay(item=replay.item, counterexample=stray, certificate=replay.certificate))
+        replay_file.pack(replay_file.Replay(item=replay.item, counterexample=stray, certificate=replay.certificate))
 
 
-def test_the_item_must_be_the_task_of_the_run(replay: artifact.Replay) -> None:
-    wrong = artifact.Replay(item="other.py::test", counterexample=replay.counterexample, certificate=replay.certificate)
+def test_the_item_must_be_the_task_of_the_run(replay: replay_file.Replay) -> None:
+    wrong = replay_file.Replay(item="other.py::test", counterexample=replay.counterexample, certificate=replay.certificate)
     with pytest.raises(ReplayError, match="node id"):
-        artifact.pack(wrong)
+        replay_file.pack(wrong)
 
 
 def test_the_file_is_ascii_so_that_no_invisible_character_hides_in_a_review(shop_tests: Any) -> None:
     run = shop_tests.run(
         lambda: (mat.claim("\u202egnp.\u200b"), shop_tests.body())[0], schedule=[shop_tests.lost_ack()]
     )  # fmt: skip
-    text = artifact.pack(shop_tests.replay_of(run))
+    text = replay_file.pack(shop_tests.replay_of(run))
     assert text.isascii()
-    assert artifact.unpack(text, where="x").counterexample.run.head == run.head
+    assert replay_file.unpack(text, where="x").counterexample.run.head == run.head
 
 
 # -- files ------------------------------------------------------------------------------------------------------------
 
 
-def test_what_is_written_is_read_back_and_found(replay: artifact.Replay, tmp_path: Path) -> None:
-    path = tmp_path / artifact.FOLDER / artifact.name_of(replay)
-    artifact.write(path, replay)
-    assert artifact.pack(artifact.read(path)) == artifact.pack(replay)
+def test_what_is_written_is_read_back_and_found(replay: replay_file.Replay, tmp_path: Path) -> None:
+    path = tmp_path / replay_file.FOLDER / replay_file.name_of(replay)
+    replay_file.write(path, replay)
+    assert replay_file.pack(replay_file.read(path)) == replay_file.pack(replay)
     (path.parent / "notes.txt").write_text("x")
-    assert artifact.find(tmp_path) == [path]
-    assert artifact.find(tmp_path / "nowhere") == []
+    assert replay_file.find(tmp_path) == [path]
+    assert replay_file.find(tmp_path / "nowhere") == []
 
 
-def test_found_files_come_sorted_by_name(replay: artifact.Replay, tmp_path: Path) -> None:
-    folder = tmp_path / artifact.FOLDER
+def test_found_files_come_sorted_by_name(replay: replay_file.Replay, tmp_path: Path) -> None:
+    folder = tmp_path / replay_file.FOLDER
     for name in ("b", "a", "c"):
-        artifact.write(folder / f"{name}.mat.json", replay)
-    assert [path.name for path in artifact.find(tmp_path)] == ["a.mat.json", "b.mat.json", "c.mat.json"]
+        replay_file.write(folder / f"{name}.mat.json", replay)
+    assert [path.name for path in replay_file.find(tmp_path)] == ["a.mat.json", "b.mat.json", "c.mat.json"]
 
 
 def test_a_write_that_fails_leaves_the_old_file_whole_and_no_draft(
-    replay: artifact.Replay, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    replay: replay_file.Replay, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = tmp_path / "x.mat.json"
     path.write_text("old")
@@ -356,15 +356,15 @@ def test_a_write_that_fails_leaves_the_old_file_whole_and_no_draft(
 
     monkeypatch.setattr(os, "fsync", full)
     with pytest.raises(ReplayError, match="No space left"):
-        artifact.write(path, replay)
+        replay_file.write(path, replay)
     assert path.read_text() == "old"
     assert os.listdir(tmp_path) == ["x.mat.json"]
 
 
-def test_a_reader_never_meets_half_a_file_while_it_is_rewritten(replay: artifact.Replay, tmp_path: Path) -> None:
+def test_a_reader_never_meets_half_a_file_while_it_is_rewritten(replay: replay_file.Replay, tmp_path: Path) -> None:
     path = tmp_path / "x.mat.json"
-    artifact.write(path, replay)
-    whole, seen, done = artifact.pack(replay), set(), threading.Event()
+    replay_file.write(path, replay)
+    whole, seen, done = replay_file.pack(replay), set(), threading.Event()
 
     def look() -> None:
         while not done.is_set():
@@ -373,7 +373,7 @@ def test_a_reader_never_meets_half_a_file_while_it_is_rewritten(replay: artifact
     reader = threading.Thread(target=look)
     reader.start()
     for _ in range(30):
-        artifact.write(path, replay)
+        replay_file.write(path, replay)
     done.set()
     reader.join()
     assert seen <= {whole}
@@ -384,21 +384,21 @@ def test_a_file_that_is_no_text_is_refused_with_its_name(tmp_path: Path, content
     path = tmp_path / "x.mat.json"
     path.write_bytes(content)
     with pytest.raises(ReplayError) as caught:
-        artifact.read(path)
+        replay_file.read(path)
     assert caught.value.where == str(path)
 
 
 def test_a_missing_file_and_a_folder_are_refused(tmp_path: Path) -> None:
     for path in (tmp_path, tmp_path / "missing.mat.json"):
         with pytest.raises(ReplayError, match="no replay file"):
-            artifact.read(path)
+            replay_file.read(path)
 
 
-def test_the_name_holds_the_test_function_and_six_hex_digits(replay: artifact.Replay) -> None:
-    name = artifact.name_of(replay)
-    assert name == f"test_refund-{artifact.short_id(replay)}.mat.json"
-    assert len(artifact.short_id(replay)) == 6
-    assert int(artifact.short_id(replay), 16) >= 0
+def test_the_name_holds_the_test_function_and_six_hex_digits(replay: replay_file.Replay) -> None:
+    name = replay_file.name_of(replay)
+    assert name == f"test_refund-{replay_file.short_id(replay)}.mat.json"
+    assert len(replay_file.short_id(replay)) == 6
+    assert int(replay_file.short_id(replay), 16) >= 0
 
 
 @pytest.mark.parametrize(
@@ -414,8 +414,8 @@ def test_the_name_holds_the_test_function_and_six_hex_digits(replay: artifact.Re
 )
 def test_the_name_is_safe_whatever_the_node_id_holds(shop_tests: Any, item: str, function: str) -> None:
     replay = shop_tests.replay_of(shop_tests.run(schedule=[shop_tests.lost_ack()], task=item))
-    name = artifact.name_of(replay)
-    assert name == f"{function}-{artifact.short_id(replay)}.mat.json"
+    name = replay_file.name_of(replay)
+    assert name == f"{function}-{replay_file.short_id(replay)}.mat.json"
     assert Path(name).name == name
     assert name.isascii()
 
@@ -427,19 +427,19 @@ def test_the_short_id_tells_schedules_and_items_apart_and_nothing_else(shop_test
     twice = shop_tests.replay_of(
         shop_tests.run(lambda: shop_tests.body(retries=2), schedule=[shop_tests.lost_ack(), shop_tests.lost_ack(2)])
     )
-    assert artifact.short_id(one) == artifact.short_id(other_seed)
-    assert len({artifact.short_id(item) for item in (one, other_item, twice)}) == 3
+    assert replay_file.short_id(one) == replay_file.short_id(other_seed)
+    assert len({replay_file.short_id(item) for item in (one, other_item, twice)}) == 3
 
 
 def test_a_perturbation_that_was_not_reached_has_no_step(shop_tests: Any) -> None:
     run = shop_tests.run(schedule=[shop_tests.lost_ack(), shop_tests.lost_ack(9)])
-    text = artifact.pack(shop_tests.replay_of(run))
+    text = replay_file.pack(shop_tests.replay_of(run))
     assert [item["step"] for item in json.loads(text)["schedule"]] == [0, None]
-    assert artifact.unpack(text, where="x").counterexample.run.unreached == run.unreached
+    assert replay_file.unpack(text, where="x").counterexample.run.unreached == run.unreached
 
 
-def test_a_hostile_name_in_a_file_cannot_write_to_the_terminal(replay: artifact.Replay) -> None:
+def test_a_hostile_name_in_a_file_cannot_write_to_the_terminal(replay: replay_file.Replay) -> None:
     for path in ("\x1b[2J", "records/0/\x1b]0;x\x07", "result/contracts/0/\u202e"):
         with pytest.raises(ReplayError) as caught:
-            artifact.unpack(changed(replay, path, 1), where="x")
+            replay_file.unpack(changed(replay, path, 1), where="x")
         assert caught.value.what.isprintable()
