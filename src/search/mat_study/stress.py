@@ -22,7 +22,8 @@ from mat_study.settings import ItemSettings
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Failure:
-    """Why an item fails: `extra` contracts have counterexamples, `missing` ones should have. Otherwise see `message`."""
+    """Why an item fails: `extra` contracts are broken and were not expected to be; `missing` ones were expected to be broken
+    (`expect=`) and are not. `message`: any other reason."""
 
     extra: frozenset[str] = frozenset()
     missing: frozenset[str] = frozenset()
@@ -31,7 +32,8 @@ class Failure:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stressed:
-    """`lost`: an execution lost under stress, which is the item's outcome instead. `result` None: the test was skipped."""
+    """The outcome of an item under stress. `lost`: an execution that gave no run; it decides the outcome. `result` is None if the
+    test was skipped."""
 
     result: ItemResult | None
     failure: Failure | None = None

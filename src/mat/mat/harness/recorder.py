@@ -142,7 +142,7 @@ class Recorder:
                 time.now_ms()
             step = len(self._records)
             if step >= time.end_step:
-                self._take_step()
+                self._check_horizon()
             if get_ident() != self._thread:
                 self._check_thread()
             agent, role = acting.get()
@@ -181,7 +181,7 @@ class Recorder:
         finally:
             self._lock.release()
 
-    def _take_step(self) -> None:
+    def _check_horizon(self) -> None:
         """Raise RunStopped at the horizon."""
         if len(self._records) >= self._time.end_step and not self.closed:
             self.stop("horizon")
@@ -282,7 +282,7 @@ class Recorder:
         draft.links, draft.executed, draft.raw = opened.links, executed, raw
         draft.invoked, draft.faults, draft.taped = opened.invoked, opened.faults, opened.taped
         draft.artefacts = opened.artefacts
-        draft.__class__ = Record
+        draft.__class__ = Record  # from here on it is frozen; a new object would cost a second allocation per step
         record, step, trace = opened.record, draft.step, self.trace
         self._records[step] = record
         self._seq += 1

@@ -6,8 +6,8 @@
             ...
         work.deliver(report)
 
-Inside a run, the mediator meters every call in the block: it reserves the call's needs before, settles them after, and blocks
-the call if the budget is too small. Outside a run, calls are plain calls: only what the block itself declares is counted.
+Inside a run, every call in the block is metered: its needs are reserved before it and settled after it, and the call is
+blocked if the budget is too small. Outside a run, calls are plain calls: only what the block itself declares is counted.
 """
 
 from __future__ import annotations
