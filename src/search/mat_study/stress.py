@@ -22,8 +22,11 @@ from mat_study.settings import ItemSettings
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Failure:
-    """Why an item fails: `extra` contracts are broken and were not expected to be; `missing` ones were expected to be broken
-    (`expect=`) and are not. `message`: any other reason."""
+    """Why an item fails.
+
+    `extra`: contracts that are broken and were not expected to be. `missing`: contracts that were expected to be broken
+    (`expect=`) and are not. `message`: any other reason.
+    """
 
     extra: frozenset[str] = frozenset()
     missing: frozenset[str] = frozenset()
@@ -32,8 +35,10 @@ class Failure:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stressed:
-    """The outcome of an item under stress. `lost`: an execution that gave no run; it decides the outcome. `result` is None if the
-    test was skipped."""
+    """The outcome of an item under stress.
+
+    `result` is None if the test was skipped. `lost`: an execution that gave no run; it decides the outcome.
+    """
 
     result: ItemResult | None
     failure: Failure | None = None

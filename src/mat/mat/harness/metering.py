@@ -42,12 +42,12 @@ def _no_step() -> None:
 class Metering:
     """The ledger of a run, and the contracts that governance gives to agents. `active`: some agent may work under one.
 
-    `write` records ledger entries; `take_step` raises if the horizon allows no further step. Both are methods of the
+    `write` records ledger entries; `check_horizon` raises if the horizon allows no further step. Both are methods of the
     recorder, which owns this object; `close` drops the references, so that a finished run is freed at once.
     """
 
     __slots__ = (
-        "_contracts", "_lock", "_metered", "_redactor", "_standing", "_take_step", "_time", "_write", "active", "ledger",
+        "_contracts", "_lock", "_metered", "_redactor", "_standing", "_check_horizon", "_time", "_write", "active", "ledger",
         "search",
     )  # fmt: skip
 
@@ -59,10 +59,10 @@ class Metering:
         lock: RLock,
         redactor: Redactor,
         write: Write,
-        take_step: Callable[[], object],
+        check_horizon: Callable[[], object],
     ) -> None:
         self._contracts, self._time, self._lock, self._redactor = contracts, time, lock, redactor
-        self._write, self._take_step = write, take_step
+        self._write, self._check_horizon = write, check_horizon
         self.search: SearchState | None = None
         self._standing: dict[str, Work] = {}
         self._metered: dict[int, Work] = {}
@@ -82,7 +82,7 @@ class Metering:
         with self._lock:
             self._time.now_ms()
             if step:
-                self._take_step()
+                self._check_horizon()
             if self.ledger is None:
                 self.ledger, self.active = Ledger(self._time.now_ms), True
                 if self.search is not None:
@@ -172,4 +172,4 @@ class Metering:
                     self.ledger.end(work.node, "fulfilled")
             self.ledger.close()
             self.write_entries()
-        self._write, self._take_step, self.search = _write_nothing, _no_step, None
+        self._write, self._check_horizon, self.search = _write_nothing, _no_step, None
