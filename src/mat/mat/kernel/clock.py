@@ -1,4 +1,4 @@
-"""Clocks of a run: virtual time, which moves only when somebody sleeps, or the machine's, from the start of the run."""
+"""Clocks of a run: virtual time, which moves only when code sleeps, or the machine's time since the start of the run."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ real_perf_counter_ns: Final = time.perf_counter_ns
 
 
 class Clock(Protocol):
-    """The clock that a run needs. Milliseconds and nanoseconds count from the start of the run. `at_ns` is now_ns() to read."""
+    """The clock that a run needs. Times count from the start of the run. `at_ns` is `now_ns()` as an attribute."""
 
     @property
     def virtual(self) -> bool: ...
@@ -50,7 +50,7 @@ class VirtualClock:
         return self.at_ns
 
     def sleep(self, seconds: float) -> None:
-        """Advance. Rounds up to a nanosecond, so that a timer set for then is due."""
+        """Advance the clock, rounded up to a nanosecond, so that a timer for the end of the sleep is due."""
         if seconds < 0 or math.isnan(seconds):
             raise ValueError("sleep length must be non-negative")
         self.at_ns += math.ceil(seconds * 1e9)

@@ -1,4 +1,4 @@
-"""Named streams of randomness (L8): a stream is a function of the seed and its name, and of nothing else."""
+"""Named streams of randomness (L8). A stream depends only on the seed and its name."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import random
 
 
 class Entropy:
-    """All randomness of a run or a search. Adding a stream moves no other."""
+    """All randomness of a run or a search. A new stream does not change the draws of the others."""
 
     __slots__ = ("_streams", "seed")
 
@@ -16,7 +16,7 @@ class Entropy:
         self._streams: dict[str, random.Random] = {}
 
     def stream(self, name: str) -> random.Random:
-        """The stream of that name; the same object each time, so draws go on where they stopped."""
+        """Return the stream of that name: the same object each time, so that its draws continue."""
         found = self._streams.get(name)
         if found is None:
             found = self._streams[name] = random.Random(stream_seed(self.seed, name))

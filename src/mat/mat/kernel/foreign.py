@@ -25,7 +25,7 @@ class Lasting:
 
 
 class ForeignThreads:
-    """Threads that were there before the run, or that its set-up has started; and those that wait for a child process."""
+    """Threads that started before the run or in its set-up, and threads that wait for a child process."""
 
     __slots__ = ("_children", "_seen", "_threads", "_waiting")
 
@@ -39,16 +39,16 @@ class ForeignThreads:
         self._threads.append(thread)
 
     def add_child(self, thread: threading.Thread) -> None:
-        """An event loop waits for a child process in this thread."""
+        """Add a thread in which an event loop waits for a child process."""
         self._children.append(thread)
 
     def forget(self) -> None:
-        """Forget all of them, in a child process."""
+        """Forget all threads; a forked child process has none of them."""
         self._threads.clear()
         self._children.clear()
 
     def alive(self) -> bool:
-        """Whether a living thread may wake the run: one of its set-up, of a module, or of an earlier run."""
+        """Whether a living thread from the set-up, a module or an earlier run may wake the run."""
         if self._threads:
             self._threads = [thread for thread in self._threads if thread.is_alive()]
         return bool(self._threads)
@@ -59,11 +59,11 @@ class ForeignThreads:
             self._children = [thread for thread in self._children if thread.is_alive()]
         return bool(self._children)
 
-    def given_s(self, switches: int, *, idle_is_enough: bool) -> float:
-        """Real seconds that they have had since the last hand-over to wake the run.
+    def real_time_s(self, switches: int, *, idle_is_enough: bool) -> float:
+        """Real seconds since the last hand-over, in which foreign threads could have woken the run.
 
-        Infinite where none of them has moved since this was last asked and that is enough: an event loop, which may just
-        sleep, waits only for those at work.
+        `idle_is_enough`: infinite if no foreign thread has made progress since the previous call. An event loop may just be
+        sleeping, so it waits only for threads that work.
         """
         now_s = clocks.real_monotonic()
         before, self._seen = self._seen, [probe.progress(thread.ident or 0, thread.native_id or 0) for thread in self._threads]

@@ -1,9 +1,9 @@
 """Install a world in the process, and remove it again.
 
-`time.sleep`, `time.monotonic`, `time.perf_counter` and the wall clock agree; names bound earlier (`from time import sleep`)
-are found in the user's own modules and in libraries; threads, locks and queues take turns (see `scheduler`); `random`, `uuid`,
-`secrets` and `os.urandom` draw from streams of the seed; a real connection is refused with its address, and from Python 3.13
-on a real sleep is reported.
+While a world is installed, `time.sleep`, `time.monotonic`, `time.perf_counter` and the wall clock agree. Names that user
+modules and libraries bound earlier (`from time import sleep`) are rebound. Threads, locks and queues take turns (see
+`scheduler`). `random`, `uuid`, `secrets` and `os.urandom` draw from streams of the seed. A real connection is refused with
+its address, and from Python 3.13 on a real sleep is reported.
 """
 
 from __future__ import annotations
@@ -81,14 +81,14 @@ class _Patches:
         self._undo.append((owner, name, vars(owner).get(name, _INHERITED)))
         setattr(owner, name, value)
 
-    def travelled(self, travel: Any, coordinates: Any) -> None:
-        """The wall clock is replaced from here on; it comes back before what was put earlier is restored."""
+    def put_wall_clock(self, travel: Any, coordinates: Any) -> None:
+        """Note that the wall clock was replaced now; `restore` undoes everything in reverse order."""
         self._undo.append((travel, "", coordinates))
 
     def restore(self) -> None:
         for owner, name, value in reversed(self._undo):
             if not name:
-                _come_back(owner, value)
+                _remove_wall_clock(owner, value)
             elif value is _INHERITED:
                 delattr(owner, name)
             else:
@@ -96,7 +96,7 @@ class _Patches:
 
 
 def _replace_randomness(world: World, patches: _Patches) -> None:
-    """Randomness and ids come from the seed, and names of threads and pools count from the run's beginning."""
+    """Make randomness and ids depend on the seed, and number threads and pools from the start of the run."""
     urandom = replaced.urandom_of(world)
     patches.put(os, "urandom", urandom)
     patches.put(random, "_urandom", urandom)
@@ -106,18 +106,18 @@ def _replace_randomness(world: World, patches: _Patches) -> None:
         if hasattr(uuid, name):  # a run must not continue the ids of the run before
             patches.put(uuid, name, 0 if name == "_last_counter_v7" else None)
     if hasattr(uuid, "_generate_time_safe"):
-        patches.put(uuid, "_generate_time_safe", None)  # made in C, of the real time and the real machine
+        patches.put(uuid, "_generate_time_safe", None)  # written in C: it reads the real time and the real machine
     patches.put(threading, "_counter", itertools.count(1).__next__)
     patches.put(concurrent.futures.ThreadPoolExecutor, "_counter", itertools.count(0).__next__)
 
 
 def _replace_time_and_threads(world: World, patches: _Patches) -> None:
-    """The clocks, threads, event loops and sockets of a virtual run."""
+    """Replace the clocks, threads, event loops and sockets for a virtual run."""
     import time_machine
 
     travel = time_machine.travel(float(clocks.EPOCH_S), tick=False)
-    coordinates: Any = travel.start()  # before `time` is patched, and stopped after it is restored: it works in C
-    patches.travelled(travel, coordinates)
+    coordinates: Any = travel.start()  # starts before `time` is patched, and stops after it is restored: it works in C
+    patches.put_wall_clock(travel, coordinates)
     coordinates.time_ns = world.wall_ns
     for owner, name, value in (*replaced.REPLACED, *replaced.where_loaded()):
         patches.put(owner, name, value)
@@ -131,8 +131,8 @@ def _replace_time_and_threads(world: World, patches: _Patches) -> None:
         _install_audit_hook()
 
 
-def _come_back(travel: Any, coordinates: Any) -> None:
-    """Remove our wall clock, and any that the agent has installed on top of it and left there."""
+def _remove_wall_clock(travel: Any, coordinates: Any) -> None:
+    """Remove our wall clock, and any clocks that the agent installed on top of it and did not remove."""
     import time_machine
 
     stack = getattr(time_machine, "traveller_stack", None) or getattr(time_machine, "coordinates_stack", [])
@@ -141,7 +141,7 @@ def _come_back(travel: Any, coordinates: Any) -> None:
     travel.stop()
 
 
-def _forked() -> None:
+def _clean_up_after_fork() -> None:
     """Clean up in a child process, which has only the thread that forked."""
     global _entering
     _entering = threading.Lock()
@@ -150,7 +150,7 @@ def _forked() -> None:
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_forked)
+    os.register_at_fork(after_in_child=_clean_up_after_fork)
 
 
 def _install_audit_hook() -> None:

@@ -14,7 +14,7 @@ class ExecutorJobs:
     __slots__ = ("_active", "_executor", "_limit", "_queue")
 
     def __init__(self, executor: Any) -> None:
-        self._executor = executor  # kept, for the scheduler knows it by its id
+        self._executor = executor  # keeps the executor alive, because the scheduler identifies it by its id()
         self._limit = int(getattr(executor, "_max_workers", 1))
         self._queue: deque[SimulatedThread] = deque()
         self._active = 0
@@ -26,7 +26,7 @@ class ExecutorJobs:
     def submit(self, job: SimulatedThread) -> list[SimulatedThread]:
         """Add a job; returns the jobs that may begin now."""
         self._queue.append(job)
-        return self._started()
+        return self._start_jobs()
 
     def withdraw(self, job: SimulatedThread) -> bool:
         """Withdraw a job; False if it has already begun."""
@@ -38,9 +38,9 @@ class ExecutorJobs:
     def end(self) -> list[SimulatedThread]:
         """End a job that had begun; returns the jobs that may begin now."""
         self._active -= 1
-        return self._started()
+        return self._start_jobs()
 
-    def _started(self) -> list[SimulatedThread]:
+    def _start_jobs(self) -> list[SimulatedThread]:
         started = []
         while self._queue and self._active < self._limit:
             self._active += 1

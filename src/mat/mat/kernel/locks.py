@@ -26,7 +26,7 @@ def scheduler() -> Scheduler | None:
 
 
 def polled() -> None:
-    """Note that the calling thread polled something and did not wait for it."""
+    """Note that the calling thread polled something without waiting."""
     turns = current[-1] if current else None
     me = None if turns is None else turns.me()
     if turns is not None and me is not None:

@@ -15,7 +15,7 @@ from mat.kernel.scheduler import Scheduler
 from mat.kernel.threads import HeldCall
 
 _PASS: Final = 10
-"""How many polls a pass of a loop counts that never has to wait."""
+"""How many polls one pass of a loop counts as, if the loop never has to wait."""
 
 
 class VirtualSelector(selectors.BaseSelector):
@@ -50,7 +50,7 @@ class VirtualSelector(selectors.BaseSelector):
     def describe(self) -> list[str]:
         """The tasks of the loop that wait, and where."""
         tasks = [] if self.loop is None else [task for task in asyncio.all_tasks(self.loop) if not task.done()]
-        return [f"{task.get_name()} waits at {_waits_at(task)}" for task in sorted(tasks, key=_by_name)]
+        return [f"{task.get_name()} waits at {_suspended_at(task)}" for task in sorted(tasks, key=_name_order)]
 
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
         turns = locks.scheduler()
@@ -119,12 +119,12 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         return bool(self._ready)  # type: ignore[attr-defined]
 
     async def hold(self, turns: int) -> int:
-        """Hold the calling task until others have had their turns, or nobody else can run; how many calls ended."""
+        """Hold the calling task until `turns` calls of others have ended or nobody else can run; return how many ended."""
         scheduler = locks.scheduler()
         if scheduler is None or scheduler.me() is None or not (self.others_ready() or scheduler.others_ready()):
             return 0
         free = self.create_future()
-        held = HeldCall(turns, lambda: self._let_go(free))
+        held = HeldCall(turns, lambda: self._release_task(free))
         scheduler.held.append(held)
         try:
             await free
@@ -133,16 +133,16 @@ class VirtualLoop(asyncio.SelectorEventLoop):
                 scheduler.held.remove(held)
         return held.ended
 
-    def _let_go(self, free: asyncio.Future[None]) -> None:
-        self.call_soon_threadsafe(_resolve, free)
+    def _release_task(self, free: asyncio.Future[None]) -> None:
+        self.call_soon_threadsafe(_release_future, free)
 
 
-def _by_name(task: asyncio.Task[Any]) -> tuple[int, str]:
+def _name_order(task: asyncio.Task[Any]) -> tuple[int, str]:
     name = task.get_name()
     return (len(name), name)  # Task-2 before Task-10
 
 
-def _waits_at(task: asyncio.Task[Any]) -> str:
+def _suspended_at(task: asyncio.Task[Any]) -> str:
     """The innermost place in the user's code at which a task is suspended."""
     coroutine: Any = task.get_coro()
     found = None
@@ -153,13 +153,13 @@ def _waits_at(task: asyncio.Task[Any]) -> str:
     return "an unknown place" if found is None else place(found)
 
 
-def _resolve(free: asyncio.Future[None]) -> None:
+def _release_future(free: asyncio.Future[None]) -> None:
     if not free.done():
         free.set_result(None)
 
 
 def virtual_factory(factory: Callable[[], asyncio.AbstractEventLoop]) -> Callable[[], asyncio.AbstractEventLoop]:
-    """A loop factory as a runner may be given in a run: a loop whose timers are real is replaced, and the run says so."""
+    """Wrap the loop factory of a runner: inside a run, a loop with real timers is replaced by a virtual one, with a note."""
 
     def make() -> asyncio.AbstractEventLoop:
         made = factory()

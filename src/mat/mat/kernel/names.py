@@ -21,9 +21,9 @@ _HARNESS: Final = frozenset(
      "execnet", "pytest_timeout", "pytest_asyncio", "hypothesis", "coverage", "_hypothesis_pytestplugin", "time_machine",
      "freezegun", "pytest_cov", "pytest_rerunfailures", "pexpect", "ptyprocess", "opentelemetry")
 )  # fmt: skip
-"""Packages that use the machine's time, because they run the test, not the agent."""
+"""Packages that keep the machine's time, because they run the test and not the agent."""
 _CLUSTERS: Final = frozenset(("distributed", "tornado"))
-"""Packages that schedule by the wall clock, in their own threads, what is due after a run; in run time it would be late."""
+"""Packages whose own threads schedule work by the wall clock, some of it after the run; in run time it would be late."""
 
 
 def by_the_machine(module: str) -> bool:
@@ -33,7 +33,7 @@ def by_the_machine(module: str) -> bool:
 
 
 def rebind(replacements: Mapping[int, Any]) -> None:
-    """In modules not seen before: replace what is bound to a key's object; adopt locks of the user's own modules."""
+    """In modules not seen before, rebind names of replaced objects (keys are their ids), and adopt the user's own locks."""
     last = sys.modules.get(next(reversed(sys.modules)))
     if _NEWEST[0] is last and _NEWEST[1] == len(sys.modules):
         return
@@ -76,7 +76,7 @@ def _in_class(kind: type) -> None:
 
 
 def _in_instance(thing: Any) -> None:
-    """A singleton that a module made of its own class."""
+    """Adopt the locks of a module-level instance of the module's own class."""
     held = getattr(thing, "__dict__", None)
     for attribute, value in list(held.items()) if isinstance(held, dict) else ():
         replacement = locks.adopted(value)
@@ -85,7 +85,7 @@ def _in_instance(thing: Any) -> None:
 
 
 def adopt_handlers() -> None:
-    """Handlers of logging hold their lock while they format and write: it hands over, where that waits."""
+    """Adopt the locks of logging handlers: a handler holds its lock while it formats and writes, which may wait."""
     logging = sys.modules.get("logging")
     for reference in list(getattr(logging, "_handlerList", ())):
         handler = reference()

@@ -11,7 +11,7 @@ from typing import Any, Final, NoReturn, Protocol
 from mat.core.errors import Uncontrolled
 
 CALLS: Final = ((socket.socket, "connect"), (socket.socket, "connect_ex"), (socket.socket, "sendto"), (socket, "getaddrinfo"))
-"""Where a connection begins; resolving a name is one too."""
+"""The calls that begin a connection. Resolving a name counts as one."""
 
 live: ContextVar[bool] = ContextVar("mat_live_call", default=False)
 """Whether the caller is a port whose reply is being recorded, which may leave the run."""
@@ -22,7 +22,7 @@ class NoteSink(Protocol):
 
 
 def asked_first(real: Callable[..., Any], guarding: Callable[[], NoteSink | None], *, resolves: bool) -> Callable[..., Any]:
-    """A call of the socket module that is refused where it would leave a virtual run."""
+    """Wrap a function of the socket module, so that it is refused if it would leave a virtual run."""
 
     @functools.wraps(real)
     def call(*args: Any, **kwargs: Any) -> Any:

@@ -12,7 +12,7 @@ from typing import Any, Final
 _MACHINERY: Final = ("threading", "queue", "concurrent.", "asyncio", "selectors", "contextlib", "mat.", "anyio")
 """Modules in which threads wait on behalf of others."""
 _OUTSIDE: Final = frozenset({"subprocess", "multiprocessing", "selectors", "socket", "ssl", "socketserver", "http", "urllib"})
-"""Modules in which threads wait for what is outside the process."""
+"""Modules in which threads wait for something outside the process."""
 _HARNESS: Final = (
     "concurrent.futures",
     "execnet",
@@ -33,7 +33,7 @@ _allocate_lock: Final = threading._allocate_lock  # type: ignore[attr-defined]
 
 
 def pause(seconds: float) -> None:
-    """Wait in real time, but not by a sleep, which would be reported as the agent's."""
+    """Wait in real time, without a sleep, which would be reported as a sleep of the agent."""
     gate = _allocate_lock()
     gate.acquire()
     gate.acquire(timeout=seconds)
@@ -88,12 +88,12 @@ def idles(ident: int) -> bool:
 
 
 def waits_for_child(thread: threading.Thread) -> bool:
-    """Whether it is the thread in which asyncio waits for a child process."""
+    """Whether asyncio waits for a child process in this thread."""
     return getattr(getattr(thread, "_target", None), "__name__", "") == "_do_waitpid"
 
 
 def waits_on_pipes(thread: threading.Thread) -> bool:
-    """Whether it is the management thread of a multiprocessing pool, which only waits for pipes."""
+    """Whether the thread is the management thread of a multiprocessing pool, which only waits for pipes."""
     return getattr(getattr(thread, "_target", None), "__name__", "") == "_handle_workers"
 
 
@@ -105,7 +105,7 @@ def may_wake(thread: threading.Thread) -> bool:
 
 
 def in_machinery(frame: FrameType) -> bool:
-    """Whether a frame is of the standard library's or our own waiting."""
+    """Whether a frame belongs to the waiting code of the standard library or of this package."""
     return str(frame.f_globals.get("__name__", "")).startswith(_MACHINERY)
 
 

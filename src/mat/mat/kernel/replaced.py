@@ -52,7 +52,7 @@ _BOOTED_NS: Final = 1_000_000 * 10**9
 _REAL_TIME: Final = SimpleNamespace(
     **{**{name: getattr(time, name) for name in dir(time) if not name.startswith("_")}, "sleep": probe.pause}
 )
-"""Real time, for waits for another process, in which virtual sleeps would spin."""
+"""Real time, for waiting for another process: with virtual sleeps, that would be a busy loop."""
 
 
 # -- time -------------------------------------------------------------------------------------------------------------
@@ -66,8 +66,8 @@ def _sleep(seconds: float, /) -> None:
         world.sleep(seconds)
 
 
-def _looking() -> World | None:
-    """The world of the calling thread; notes that it reads the clock."""
+def _world_of_clock_read() -> World | None:
+    """Return the world of the calling thread, after noting that the thread reads the clock."""
     world = mine()
     if world is not None:
         world.looked_at()
@@ -75,62 +75,62 @@ def _looking() -> World | None:
 
 
 def _monotonic() -> float:
-    world = _looking()
+    world = _world_of_clock_read()
     return clocks.real_monotonic() if world is None else world.monotonic_s()
 
 
 def _deadline_clock() -> float:
-    """Like `_looking`, for the standard library's own waits, which are not polls."""
+    """Like `_world_of_clock_read`, for waits inside the standard library, which do not count as polls."""
     world = mine()
     return clocks.real_monotonic() if world is None else world.monotonic_s()
 
 
 def _monotonic_ns() -> int:
-    world = _looking()
+    world = _world_of_clock_read()
     return clocks.real_monotonic_ns() if world is None else _BOOTED_NS + world.clock.at_ns
 
 
 def _perf_counter() -> float:
-    world = _looking()
+    world = _world_of_clock_read()
     return clocks.real_perf_counter() if world is None else world.monotonic_s()
 
 
 def _perf_counter_ns() -> int:
-    world = _looking()
+    world = _world_of_clock_read()
     return clocks.real_perf_counter_ns() if world is None else _BOOTED_NS + world.clock.at_ns
 
 
 def _gettime_ns(clock: int, /) -> int:
-    world = _looking() if clock in _MONOTONIC else None
+    world = _world_of_clock_read() if clock in _MONOTONIC else None
     return _real_gettime_ns(clock) if world is None else _BOOTED_NS + world.clock.at_ns  # type: ignore[misc]
 
 
 def _gettime(clock: int, /) -> float:
-    world = _looking() if clock in _MONOTONIC else None
+    world = _world_of_clock_read() if clock in _MONOTONIC else None
     return _real_gettime(clock) if world is None else world.monotonic_s()  # type: ignore[misc]
 
 
 def _is_set(self: threading.Event) -> bool:
-    return _real_is_set(self) or _looked()
+    return _real_is_set(self) or _note_poll()
 
 
 def _done(self: concurrent.futures.Future[Any]) -> bool:
-    return _real_done(self) or _looked()
+    return _real_done(self) or _note_poll()
 
 
-def _looked() -> bool:
-    """Note a poll of something that has not happened yet."""
+def _note_poll() -> bool:
+    """Note a poll of something that has not happened yet; returns False, the result of the poll."""
     locks.polled()
     return False
 
 
-def _with_our_defaults(real: Callable[..., None]) -> Callable[..., None]:
-    """`sched.scheduler()`, whose defaults are the clock and the sleep that there were when it was imported."""
+def _with_run_clock(real: Callable[..., None]) -> Callable[..., None]:
+    """Give `sched.scheduler()` the clock and the sleep of the run; it bound its defaults when it was imported."""
 
-    def initialise(self: Any, timefunc: Callable[[], float] = _monotonic, delayfunc: Callable[[float], Any] = _sleep) -> None:
+    def initialize(self: Any, timefunc: Callable[[], float] = _monotonic, delayfunc: Callable[[float], Any] = _sleep) -> None:
         real(self, timefunc, delayfunc)
 
-    return initialise
+    return initialize
 
 
 # -- randomness -------------------------------------------------------------------------------------------------------
@@ -146,7 +146,7 @@ def urandom_of(world: World) -> Callable[[int], bytes]:
 
 
 def seed_of(world: World, real: Callable[..., None]) -> Callable[..., None]:
-    """`random.Random()` without a seed reads the operating system in C; inside a run it is seeded from a stream."""
+    """Seed `random.Random()` from a stream inside a run; without a seed it would read the operating system in C."""
     stream = world.entropy.stream("random.Random")
 
     def seed(generator: random.Random, a: Any = None, version: int = 2) -> None:
@@ -158,8 +158,8 @@ def seed_of(world: World, real: Callable[..., None]) -> Callable[..., None]:
 # -- event loops and child processes ----------------------------------------------------------------------------------
 
 
-def _after_others(real: Callable[..., Any]) -> Callable[..., Any]:
-    """A wait for a child process: those who can run go first, and then its real time is nobody's run time."""
+def _wait_after_others(real: Callable[..., Any]) -> Callable[..., Any]:
+    """Wrap a wait for a child process: ready threads go first, and the real time of the wait is no run time."""
 
     @functools.wraps(real)
     def wait(*args: Any, **kwargs: Any) -> Any:
@@ -179,14 +179,14 @@ def _new_event_loop() -> asyncio.AbstractEventLoop:
 
 
 def _runner(self: asyncio.Runner, *, debug: bool | None = None, loop_factory: Any = None) -> None:
-    """A runner that is given a loop factory of its own, as uvloop's, gets a virtual loop all the same."""
+    """A runner that gets a loop factory of its own, as uvloop's, gets a virtual loop all the same."""
     if loop_factory is not None and guarding() is not None:
         loop_factory = virtual_factory(loop_factory)
     _real_runner(self, debug=debug, loop_factory=loop_factory)
 
 
 def uvloop_run(real: Callable[..., Any]) -> Callable[..., Any]:
-    """`uvloop.run` insists on a loop of its own; in a run the coroutine goes on a virtual one."""
+    """Wrap `uvloop.run`, which insists on its own loop: inside a run the coroutine runs on a virtual one."""
 
     def run(main: Any, *, loop_factory: Any = None, debug: bool | None = None, **options: Any) -> Any:
         world = guarding()
@@ -206,7 +206,7 @@ def uvloop_run(real: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _start(self: threading.Thread) -> None:
-    """A thread started in a run takes turns and inherits the context; one of the set-up belongs to no run."""
+    """A thread that is started in a run takes turns and inherits the context; one of the set-up belongs to no run."""
     world = mine()
     if world is None or world.turns is None:
         _real_start(self)
@@ -217,14 +217,14 @@ def _start(self: threading.Thread) -> None:
         turns.foreign.add_child(self)
     elif not world.guarded:
         turns.foreign.add(self)
-    if child or not world.guarded or _blocks_in_c(self) or probe.waits_on_pipes(self):
+    if child or not world.guarded or _blocks_in_c_code(self) or probe.waits_on_pipes(self):
         with turns.bypassed():
             _real_start(self)
         return
     simulated = turns.enlist(self.name)
     simulated.stays = self.daemon
     self.mat_simulated = simulated  # type: ignore[attr-defined]
-    self.run = _inheriting(turns, simulated, self.run)  # type: ignore[method-assign]
+    self.run = _thread_target(turns, simulated, self.run)  # type: ignore[method-assign]
     try:
         with turns.bypassed():
             _real_start(self)
@@ -233,11 +233,11 @@ def _start(self: threading.Thread) -> None:
         raise
 
 
-def _inheriting(turns: Scheduler, simulated: SimulatedThread, run: Callable[[], Any]) -> Callable[[], None]:
-    """What a thread of the run does: it takes its turn in the context of whoever started it, and leaves."""
+def _thread_target(turns: Scheduler, simulated: SimulatedThread, run: Callable[[], Any]) -> Callable[[], None]:
+    """The target of a thread of the run: it waits for its turn, runs in the context of its starter, and leaves."""
     context = copy_context()
 
-    def inherited() -> None:
+    def target() -> None:
         turns.arrive(simulated)
         try:
             if not simulated.ended:
@@ -247,28 +247,28 @@ def _inheriting(turns: Scheduler, simulated: SimulatedThread, run: Callable[[], 
         finally:
             turns.leave(simulated)
 
-    return inherited
+    return target
 
 
 def _start_new_thread(function: Callable[..., Any], args: tuple[Any, ...], kwargs: Any = None, /) -> int:
-    """Start a thread without a Thread object, which takes turns, too."""
+    """Start a thread that has no Thread object; it takes turns, too."""
     world = guarding()
     if world is None or world.turns is None:
         return _real_start_new_thread(function, args, {} if kwargs is None else kwargs)
     simulated = world.turns.enlist("a thread without a name")
     simulated.stays = True
-    inherited = _inheriting(world.turns, simulated, lambda: function(*args, **(kwargs or {})))
+    target = _thread_target(world.turns, simulated, lambda: function(*args, **(kwargs or {})))
     try:
-        return _real_start_new_thread(inherited, ())
+        return _real_start_new_thread(target, ())
     except BaseException:
         world.turns.dismiss(simulated)
         raise
 
 
-def _blocks_in_c(thread: threading.Thread) -> bool:
-    """Whether it is the worker of an executor made outside a run, which waits for jobs with its turn in hand."""
-    given = getattr(thread, "_args", ())
-    return any(type(item) is locks.RealSimpleQueue for item in given)
+def _blocks_in_c_code(thread: threading.Thread) -> bool:
+    """Whether the thread is a worker of an executor from outside the run: it would keep its turn while it waits for jobs."""
+    arguments = getattr(thread, "_args", ())
+    return any(type(item) is locks.RealSimpleQueue for item in arguments)
 
 
 def _join(self: threading.Thread, timeout: float | None = None) -> None:
@@ -278,11 +278,11 @@ def _join(self: threading.Thread, timeout: float | None = None) -> None:
 def _is_alive(self: threading.Thread) -> bool:
     simulated: SimulatedThread | None = getattr(self, "mat_simulated", None)
     alive = _real_is_alive(self) and not (simulated is not None and simulated.finished)
-    return alive and not _looked()
+    return alive and not _note_poll()
 
 
 def _submit(self: Any, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
-    """A job inherits its submitter's context; in an executor whose threads are not the run's own, it takes turns too."""
+    """A job inherits its submitter's context. In an executor whose threads are not in this run, the job takes turns."""
     world = guarding()
     if world is None or world.turns is None:
         return _real_submit(self, fn, *args, **kwargs)
@@ -295,10 +295,10 @@ def _submit(self: Any, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> 
         turns.arrive(job)
         return context.run(fn, *args, **kwargs)
 
-    def told(future: Any) -> None:
+    def finish_job(future: Any) -> None:
         future._done_callbacks.append(
             lambda _: turns.end_job(self, job)
-        )  # after all others: they wake who waits for the result
+        )  # the last callback, because the others wake the threads that wait for the result
 
     try:
         with turns.bypassed():
@@ -306,12 +306,12 @@ def _submit(self: Any, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> 
     except BaseException:  # the executor refused it
         turns.end_job(self, job)
         raise
-    future.add_done_callback(told)
+    future.add_done_callback(finish_job)
     return future
 
 
 def _is_native(executor: Any, turns: Scheduler) -> bool:
-    """Whether the executor's threads are, or will be, members of this run."""
+    """Whether the executor's threads belong to this run, or will when they are started."""
     queued = getattr(executor, "_work_queue", None)
     if type(queued) is locks.RealSimpleQueue:
         return False
@@ -339,16 +339,16 @@ def submit_real(self: Any, fn: Callable[..., Any], /, *args: Any, **kwargs: Any)
 
 
 def where_loaded() -> Iterator[tuple[Any, str, Any]]:
-    """What to replace in modules of the standard library that somebody has imported, and that bound the clock early."""
+    """Replacements in modules of the standard library that are already imported, and so bound the clock early."""
     if "multiprocessing" in sys.modules:
         import multiprocessing.connection
 
-        yield multiprocessing.connection, "time", _REAL_TIME  # what it waits for are other processes
+        yield multiprocessing.connection, "time", _REAL_TIME  # it waits for other processes
     if sys.version_info < (3, 12):
-        yield functools, "RLock", locks.new_rlock  # of cached_property
+        yield functools, "RLock", locks.new_rlock  # used by cached_property
     sched = sys.modules.get("sched")
     if sched is not None:
-        yield sched.scheduler, "__init__", _with_our_defaults(sched.scheduler.__init__)
+        yield sched.scheduler, "__init__", _with_run_clock(sched.scheduler.__init__)
 
 
 REPLACED: Final[tuple[tuple[Any, str, Any], ...]] = (
@@ -363,8 +363,8 @@ REPLACED: Final[tuple[tuple[Any, str, Any], ...]] = (
     (asyncio.Runner, "__init__", _runner),
     (threading.Event, "is_set", _is_set), (concurrent.futures.Future, "done", _done),
     *(((time, "clock_gettime", _gettime), (time, "clock_gettime_ns", _gettime_ns)) if _real_gettime else ()),
-    (subprocess.Popen, "wait", _after_others(subprocess.Popen.wait)),
-    (subprocess.Popen, "communicate", _after_others(subprocess.Popen.communicate)),
+    (subprocess.Popen, "wait", _wait_after_others(subprocess.Popen.wait)),
+    (subprocess.Popen, "communicate", _wait_after_others(subprocess.Popen.communicate)),
     (_thread, "start_new_thread", _start_new_thread), (_thread, "start_new", _start_new_thread),
 )  # fmt: skip
 BOUND_EARLIER: Final[dict[int, Any]] = {

@@ -1,13 +1,13 @@
 """Schedule the threads of a run in turns: one runs at a time, until it blocks or ends, and the scheduler picks the next.
 
-Blocking on a lock, a condition, an event, a queue, a future, a join or a sleep hands over to the thread that could go on
-longest ago; when nobody can, virtual time jumps to the earliest deadline; when there is none either, that is a deadlock, and
-it is reported. So a run with threads is a function of its spec, like any other (L1).
+A thread that blocks on a lock, a condition, an event, a queue, a future, a join or a sleep hands over to the thread that has
+been ready longest. If no thread is ready, virtual time jumps to the earliest deadline. If there is no deadline either, the
+scheduler reports a deadlock. So a run with threads is a function of its spec, like any other (L1).
 
-A thread that blocks where no hand-over happens (a lock of a C extension, a read from a pipe) is noticed after a grace of real
-time; the others go on without it, and the run is marked: its order is not controlled. The same happens to one that computes
-for long while others could go on. One that polls (the clock, an event, a future, `sleep(0)`) lets run time pass after so many
-polls, and is not marked. Jobs of an executor whose threads were not started in the run take turns like its own threads.
+A thread that blocks without handing over (in a lock of a C extension, or a read from a pipe) is noticed after a grace of real
+time. The others go on without it, and the run notes that its order is not controlled. The same applies to a thread that
+computes for long while others are ready. A thread that polls (the clock, an event, a future, `sleep(0)`) lets run time pass
+after a number of polls; its order stays controlled. Jobs of an executor that started its threads outside the run take turns.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ from mat.kernel.jobs import ExecutorJobs
 from mat.kernel.threads import HeldCall, Outside, SimulatedThread, Surroundings, real_rlock
 
 _SLICE_S: Final = 0.02
-"""Real seconds between looks at what is outside the run."""
+"""Real seconds between two checks for something outside the run."""
 _PACE_S: Final = 0.05
-"""Real seconds before time jumps while a thread is left behind, which may come back."""
+"""Real seconds between jumps of time while a thread that was left behind may come back."""
 
 
 class Scheduler:
@@ -41,7 +41,7 @@ class Scheduler:
         self._mutex = real_rlock()
         self._count = 0
         self._order = 0
-        self.owner = self._simulated("main", threading.get_ident())
+        self.owner = self._new_thread("main", threading.get_ident())
         self.threads: dict[int, SimulatedThread] = {self.owner.ident: self.owner}
         self._running: SimulatedThread | None = self.owner
         self._ready: deque[SimulatedThread] = deque()
@@ -51,16 +51,16 @@ class Scheduler:
         self.foreign = ForeignThreads()
         self._switches = 0
         self._quiet, self._holding = Lasting(), Lasting()
-        self._unattended = self._idling = self._busy = False
-        self._late: deque[tuple[Any, int | None]] = deque()
+        self._stop_requested = self._idling = self._busy = False
+        self._late_wakes: deque[tuple[Any, int | None]] = deque()
         self._left_behind: list[SimulatedThread] = []
-        self._asides = 0
+        self._waiting_in_real_time = 0
         self._left_behind_at = self._jumped_at = 0.0
         self.over = False
 
-    # -- who is who -------------------------------------------------------------------------------------------------
+    # -- identity ---------------------------------------------------------------------------------------------------
 
-    def _simulated(self, name: str, ident: int = 0) -> SimulatedThread:
+    def _new_thread(self, name: str, ident: int = 0) -> SimulatedThread:
         self._count += 1
         return SimulatedThread(name, self._count, ident)
 
@@ -70,14 +70,14 @@ class Scheduler:
 
     @property
     def alone(self) -> bool:
-        """Whether the owner is the only thread there is."""
+        """Whether the owner is the only thread."""
         return len(self.threads) == 1 and not self._ready and not self._waiting
 
     def others_ready(self) -> bool:
         return bool(self._ready)
 
     def waits_for_real(self) -> bool:
-        """Whether what the caller blocks on is to be waited for in real time: in set-up, where other threads are at work."""
+        """Whether the caller waits in real time: in set-up while foreign threads are alive, and after the run."""
         return self.over or (not self._world.guarded and self.foreign.alive())
 
     def deadline_ns(self, seconds: float) -> int | None:
@@ -87,7 +87,7 @@ class Scheduler:
     # -- blocking and waking ----------------------------------------------------------------------------------------
 
     def block(self, thread: SimulatedThread, key: Any, deadline_ns: int | None, outside: Outside | None = None) -> bool:
-        """Hand over until `key` is woken (True) or the deadline has come (False). RunStopped if the run has ended."""
+        """Hand over until `key` is woken (returns True) or the deadline has come (False). RunStopped if the run has ended."""
         thread.polls = 0
         return self._block(thread, key, deadline_ns, outside)
 
@@ -104,9 +104,9 @@ class Scheduler:
     def polled(
         self, thread: SimulatedThread, weight: int = 1, limit_ns: int | None = None, outside: Outside | None = None
     ) -> bool:
-        """Note a poll. After so many polls at one moment each lets run time pass: 1 ms, or a thousandth.
+        """Note a poll; after `limits.POLLS` of them without a wait, each further one lets run time pass.
 
-        No further than to `limit_ns`, where it has something to do. Returns whether time has passed.
+        Time advances by 1 ms or by a thousandth of the time spent polling, and not beyond `limit_ns`. Returns whether it did.
         """
         thread.polls += weight
         if thread.polls < limits.POLLS or self.over or not self._world.guarded:
@@ -120,7 +120,7 @@ class Scheduler:
         return True
 
     def rest(self, thread: SimulatedThread) -> None:
-        """Let those who can run go first, once."""
+        """Let all ready threads go first, once."""
         with self._mutex:
             if not self._ready:
                 return
@@ -129,19 +129,19 @@ class Scheduler:
         self._take_turn(thread)
 
     def _hand_over(self, thread: SimulatedThread) -> None:
-        if self._left_behind and thread in self._left_behind:  # it has come back, and waits for its turn like others
+        if self._left_behind and thread in self._left_behind:  # it is back, and waits for its turn again
             self._left_behind.remove(thread)
         try:
             self._release(thread)
-        except BaseException:  # interrupted while it looked outside
+        except BaseException:  # interrupted while it waited for something outside
             self._forget(thread)
             raise
 
     def wake(self, key: Any, most: int | None = None) -> int:
-        """Those who wait for `key` can go on, in the order in which they began to wait; how many."""
+        """Make threads that wait for `key` ready, at most `most`, in the order in which they began to wait; return how many."""
         with self._mutex:
-            if self._busy:  # a finalizer or a signal handler came between two lines of this very method
-                self._late.append((key, most))
+            if self._busy:  # a finalizer or a signal handler interrupted this method
+                self._late_wakes.append((key, most))
                 return 0
             self._busy = True
             try:
@@ -152,8 +152,8 @@ class Scheduler:
                 self._busy = False
             if found and self._running is None and not self._idling:
                 self._next()
-            while self._late:
-                self.wake(*self._late.popleft())
+            while self._late_wakes:
+                self.wake(*self._late_wakes.popleft())
             return len(found)
 
     def _make_ready(self, thread: SimulatedThread, *, first: bool = False) -> None:
@@ -175,7 +175,7 @@ class Scheduler:
             self._next()
 
     def _next(self) -> None:
-        """The turn goes to who could go on longest ago; called with the turn free."""
+        """Give the turn, which must be free, to the thread that has been ready longest."""
         if not self._ready:
             self._idling = True
             try:
@@ -188,24 +188,24 @@ class Scheduler:
             thread.gate.release()
 
     def _take_turn(self, thread: SimulatedThread) -> None:
-        """Wait for the turn. Another thread that holds it and stands still is left behind."""
+        """Wait for the turn. If the thread that has the turn makes no progress, leave it behind."""
         try:
             while not thread.gate.acquire(timeout=self._patience_s(thread)):
                 if self._running is None:
                     self._poll()
                 else:
                     self._leave_behind()
-        except BaseException:  # an interrupt: the run is being torn down, and this thread goes on whoever has the turn
+        except BaseException:  # an interrupt: the run is being torn down, and this thread goes on without the turn
             with self._mutex:
                 self._forget(thread)
-                thread.gate.acquire(blocking=False)  # it may have got its turn just then
+                thread.gate.acquire(blocking=False)  # it may have just got its turn
             raise
         if thread.stop:
             reason, thread.stop = thread.stop, ""
             raise RunStopped(reason)
 
     def _patience_s(self, thread: SimulatedThread) -> float:
-        """Real seconds until a waiting thread looks again. If nobody has the turn, the run waits for something outside."""
+        """Real seconds until a waiting thread checks again: few if nobody has the turn, so that the run waits for outside."""
         looks = self._running is None and next(reversed(self._waiting), None) is thread
         return 0.001 if looks else limits.BLOCKED_S
 
@@ -220,9 +220,9 @@ class Scheduler:
     # -- nobody can run ---------------------------------------------------------------------------------------------
 
     def _idle(self) -> None:
-        """Held calls go on, then time jumps to the next deadline, then nothing is left: a deadlock.
+        """Release a held call; if there is none, jump to the next deadline; if there is none either, report a deadlock.
 
-        What is outside is looked at once, and then again by whoever waits (`_take_turn`), so that it can come in between.
+        This checks once for something outside the run. A waiting thread repeats the check (`_take_turn`).
         """
         while not self._ready and not self.over:
             if self.held:
@@ -235,31 +235,31 @@ class Scheduler:
                 self._listen(listening, due)
                 return
             if due is not None:
-                if not (self._paced() and self._may_time_out(due)):
+                if not (self._may_jump() and self._may_time_out(due)):
                     return
                 self._jump(due)
-            elif not self._may_be_dead():
+            elif not self._is_deadlock():
                 return
             else:
                 self._world.note("deadlock", f"everyone waits and nobody can be woken: {'; '.join(self.describe())}")
                 self._stop("deadlock")
-            if self._unattended:
+            if self._stop_requested:
                 return
 
-    def _paced(self) -> bool:
-        """Whether time may jump: it does so slowly beside a thread just left behind, or one that waits in real time."""
-        now = clocks.real_monotonic() if self._left_behind or self._asides else 0.0
-        slowly = self._asides or (self._left_behind and now - self._left_behind_at < limits.THREAD_GRACE_S)
+    def _may_jump(self) -> bool:
+        """Whether time may jump now. Jumps are slow after a thread was left behind, and while one waits in real time."""
+        now = clocks.real_monotonic() if self._left_behind or self._waiting_in_real_time else 0.0
+        slowly = self._waiting_in_real_time or (self._left_behind and now - self._left_behind_at < limits.THREAD_GRACE_S)
         if slowly and now - self._jumped_at < _PACE_S:
             return False
         self._jumped_at = now
         return True
 
     def _may_time_out(self, due: SimulatedThread) -> bool:
-        """Whether a wait may time out: foreign threads, whose time is real, get a moment to bring what it waits for."""
+        """Whether a wait may time out. Foreign threads first get some real time to end the wait."""
         if due.key is None or not self._world.guarded or not self.foreign.alive():
             return True
-        waited_s = self.foreign.given_s(self._switches, idle_is_enough=due.outside is not None)
+        waited_s = self.foreign.real_time_s(self._switches, idle_is_enough=due.outside is not None)
         if waited_s < limits.FOREIGN_S:
             return False
         if waited_s < math.inf:
@@ -269,7 +269,7 @@ class Scheduler:
         return True
 
     def _listen(self, listening: list[SimulatedThread], due: SimulatedThread | None) -> None:
-        """Beside a descriptor or a child process time runs as outside."""
+        """Wait for a descriptor or a child process; run time advances by the real time of the wait."""
         self._world.note("real-clock", "the loop waits for a descriptor or a process that virtual time does not control")
         began = clocks.real_monotonic()
         for thread in listening:
@@ -295,8 +295,8 @@ class Scheduler:
                 self._make_ready(thread)
                 thread.timed_out = True
 
-    def _may_be_dead(self) -> bool:
-        """Nobody can run, and nothing of the run can wake anybody. What comes from outside gets a grace of real time."""
+    def _is_deadlock(self) -> bool:
+        """Whether the idle run is deadlocked. If something outside may still wake a thread, only after a grace of real time."""
         if not self._world.guarded:  # set-up and tear-down belong to no run: what they wait for is real
             return False
         if any(probe.waits_outside(thread.ident) for thread in self._left_behind):
@@ -306,24 +306,25 @@ class Scheduler:
         return self._quiet.seconds(clocks.real_monotonic(), self._switches) > limits.THREAD_GRACE_S
 
     def _stop(self, reason: str) -> None:
-        """End the run: its owner gets RunStopped where it waits, or at its next wait."""
+        """End the run: the owner gets RunStopped in its current wait or its next one."""
         self._world.stopped(reason)
         self.owner.stop = reason
         if self.owner in self._waiting:
             self._make_ready(self.owner, first=True)
         else:
-            self._unattended = True
+            self._stop_requested = True
 
     def _poll(self) -> None:
-        """Nobody has the turn: something outside was waited for."""
+        """Give the turn to the next thread if nobody has it; called after waiting for something outside."""
         with self._mutex:
             if self._running is None:
                 self._next()
 
     def _leave_behind(self) -> None:
-        """Go on without a thread that stands in one place and computes nothing, or that computes for long beside others.
+        """Go on without the running thread if it is blocked, or if it computes for long while others could go on.
 
-        Where nobody else could go on it is left to itself, unless it stands in a lock: then everyone may wait for each other.
+        If nobody else could go on, a thread that waits for something outside keeps the turn. Any other blocked thread does
+        not: it may be part of a deadlock.
         """
         running, seen = self._running, self._switches
         if running is None or running.ident == 0:
@@ -344,20 +345,20 @@ class Scheduler:
             else:
                 return
             if others:
-                said = why.format(probe.where(running.ident))
-                self._world.note("order-not-controlled", f"{running.name} {said}; others go on")
+                reason = why.format(probe.where(running.ident))
+                self._world.note("order-not-controlled", f"{running.name} {reason}; others go on")
             self._left_behind.append(running)
             self._left_behind_at = clocks.real_monotonic()
             self._running = None
             self._next()
 
     def _computes_for_long(self, used: int) -> bool:
-        """Whether the thread that has the turn has used so much processor time since that was first asked."""
-        used_s = used / probe.TICKS if used else clocks.real_monotonic()  # where the system does not tell
+        """Whether the running thread has used `limits.SPIN_S` of processor time since the first check of its turn."""
+        used_s = used / probe.TICKS if used else clocks.real_monotonic()  # the system does not report processor time
         return self._holding.seconds(used_s, self._switches) > limits.SPIN_S
 
     def describe(self) -> list[str]:
-        """Who waits where, threads in the order in which they began to wait, and tasks of event loops."""
+        """List who waits where: threads in the order in which they began to wait, and tasks of event loops."""
         found = []
         for thread in sorted(self._waiting, key=lambda item: item.order):
             tasks = [] if thread.outside is None else thread.outside.describe()
@@ -369,7 +370,7 @@ class Scheduler:
     def enlist(self, name: str) -> SimulatedThread:
         """Add a thread that is about to start: its turn comes after all that can run now."""
         with self._mutex:
-            thread = self._simulated(name)
+            thread = self._new_thread(name)
             self._ready.append(thread)
             return thread
 
@@ -380,7 +381,7 @@ class Scheduler:
                 self._ready.remove(thread)
 
     def arrive(self, thread: SimulatedThread) -> None:
-        """The calling thread is the one that was enlisted, from now on; returns at its first turn."""
+        """Register the calling thread as the enlisted one; returns at its first turn."""
         thread.ident, thread.native = threading.get_ident(), threading.get_native_id()
         with self._mutex:
             self.threads[thread.ident] = thread
@@ -388,7 +389,7 @@ class Scheduler:
 
     @contextmanager
     def bypassed(self) -> Iterator[None]:
-        """Inside, the calling thread blocks for real, and keeps its turn: for what takes no time, such as a thread's start."""
+        """Inside the block, the calling thread blocks for real and keeps its turn, for short waits such as a thread's start."""
         ident = threading.get_ident()
         thread = self.threads.pop(ident, None)
         try:
@@ -398,13 +399,13 @@ class Scheduler:
                 self.threads[ident] = thread
 
     def aside(self, thread: SimulatedThread, wait: Callable[[float], Any], seconds: float | None) -> Any:
-        """The caller waits in real time, in set-up or tear-down; threads of the run that can go on do so meanwhile.
+        """Wait in real time, in set-up or tear-down, while ready threads of the run go on; returns the last result of `wait`.
 
-        `wait` is called with slices of the `seconds` (None: for ever), until it returns something true or they are over.
+        `wait(timeout)` is called until its result is true or `seconds` have passed (None: no limit).
         """
         until = math.inf if seconds is None else clocks.real_monotonic() + seconds
         with self._mutex:
-            self._asides += 1
+            self._waiting_in_real_time += 1
             if self._running is thread:
                 self._running = None
         try:
@@ -417,8 +418,8 @@ class Scheduler:
                 self._poll()
         finally:
             with self._mutex:
-                self._asides -= 1
-                thread.stop = ""  # said of a run that has ended
+                self._waiting_in_real_time -= 1
+                thread.stop = ""  # the reason belongs to a run that has ended
                 if not self.over:
                     self._ready.append(thread)
                     if self._running is None:
@@ -427,7 +428,7 @@ class Scheduler:
                 self._take_turn(thread)
 
     def leave(self, thread: SimulatedThread) -> None:
-        """Remove a thread that has ended; those that wait for its end can go on."""
+        """Remove a thread that has ended, and wake the threads that wait for its end."""
         with self._mutex:
             if thread.finished:
                 return
@@ -446,12 +447,12 @@ class Scheduler:
             jobs = self._jobs.get(id(executor))
             if jobs is None:
                 jobs = self._jobs[id(executor)] = ExecutorJobs(executor)
-            job = self._simulated(f"job {self._count + 1} of an executor")
+            job = self._new_thread(f"job {self._count + 1} of an executor")
             self._ready += jobs.submit(job)
             return job
 
     def end_job(self, executor: Any, job: SimulatedThread) -> None:
-        """End a job, whose future is done. Also for one that was cancelled before it began."""
+        """End a job whose future is done, or that was cancelled before it began."""
         with self._mutex:
             jobs = self._jobs.get(id(executor))
             if job.finished or jobs is None:
@@ -469,7 +470,7 @@ class Scheduler:
     # -- who goes first ---------------------------------------------------------------------------------------------
 
     def call_ended(self) -> None:
-        """Note that a call has ended; the calls held for it may go on."""
+        """Count a call that has ended, and release the held calls that have waited for enough of them."""
         for held in list(self.held):
             held.ended += 1
             held.left -= 1
@@ -478,7 +479,7 @@ class Scheduler:
                 held.release()
 
     def hold(self, thread: SimulatedThread, turns: int) -> int:
-        """Hold a thread until others have had their turns; returns how many of their calls ended."""
+        """Hold a thread until `turns` calls of others have ended or nobody else can run; return how many ended."""
         if not self._ready:
             return 0
         held = HeldCall(turns, lambda: self.wake(held))
@@ -489,9 +490,9 @@ class Scheduler:
     # -- the end ----------------------------------------------------------------------------------------------------
 
     def forked(self) -> None:
-        """In a child process there is only the thread that forked; the turn is its own."""
+        """Adapt to a forked child process: only the thread that forked exists, and it has the turn."""
         self._mutex = real_rlock()
-        thread = self.me() or self._simulated("main", threading.get_ident())
+        thread = self.me() or self._new_thread("main", threading.get_ident())
         thread.native = threading.get_native_id()
         self.owner = self._running = thread
         self.threads = {thread.ident: thread}
@@ -504,9 +505,9 @@ class Scheduler:
         self._idling = self._busy = False
 
     def disband(self) -> None:
-        """End the world's threads: those that wait with a deadline, or wait for ever and would keep the process alive.
+        """End the world's threads, except daemons and idle executor workers that wait without a deadline.
 
-        Daemons and idle workers of executors that wait for ever go on doing so, in real time: they may serve the next run.
+        Those go on waiting in real time, because they may serve the next run.
         """
         with self._mutex:
             self.over = True

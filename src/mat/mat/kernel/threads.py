@@ -18,16 +18,16 @@ class Outside(Protocol):
 
     def listens(self) -> bool: ...
     def look(self, seconds: float) -> bool:
-        """Wait in real time, at most so long, for something to have come."""
+        """Wait in real time, at most `seconds`; returns whether something came."""
 
     def describe(self) -> list[str]:
-        """What waits there, a phrase each."""
+        """What waits there: one phrase for each task."""
 
 
 class SimulatedThread:
-    """One thread of the run. `key`: what it waits for; `gate` opens when its turn comes. `polls`: looks since it last waited.
+    """One thread of the run. `key`: what it waits for. `gate` opens when its turn comes. `polls`: polls since it last waited.
 
-    `stays`: it may outlive the run where it waits for ever, as daemons do; `ended`: the run is over, and it ends with it.
+    `stays`: it may outlive the run while it waits without a deadline, as daemons do. `ended`: the run is over, so it must end.
     """
 
     __slots__ = (
@@ -68,7 +68,7 @@ class SimulatedThread:
 
 
 class HeldCall:
-    """A call that lets others go first: `release` lets it go on. `ended` counts the other calls in the meantime."""
+    """A call that lets others go first. `release` lets it go on; `ended` counts the calls of others that ended meanwhile."""
 
     __slots__ = ("ended", "left", "release")
 
@@ -85,6 +85,6 @@ class Surroundings(Protocol):
     def clock(self) -> clocks.Clock: ...
     def note(self, code: str, message: str) -> None: ...
     def jump(self, to_ns: int) -> bool:
-        """Move the clock; False where that leads beyond the horizon."""
+        """Move the clock; False if it is then beyond the horizon."""
 
     def stopped(self, reason: str) -> None: ...

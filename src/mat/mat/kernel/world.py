@@ -16,7 +16,7 @@ from mat.kernel.entropy import Entropy
 from mat.kernel.scheduler import Scheduler
 
 _SETTLE: Final = 100_000
-"""Hand-overs to threads that are still at work when the body of a run has ended."""
+"""How many hand-overs go to threads that still work when the body of a run has ended."""
 _current: World | None = None
 
 
@@ -45,7 +45,7 @@ def mine() -> World | None:
 
 
 def guarding() -> World | None:
-    """The world that watches the calling thread, if one does."""
+    """The world that guards the calling thread, if any."""
     world = mine()
     return world if world is not None and world.guarded else None
 
@@ -74,7 +74,7 @@ class World:
             self.on_note(code, message)
 
     def admits(self) -> bool:
-        """Whether the calling thread may put a world of its own in place within this one."""
+        """Whether the calling thread may install another world within this one."""
         return threading.get_ident() == self._thread if self.turns is None else self.turns.me() is not None
 
     def owns_thread(self) -> bool:
@@ -108,7 +108,7 @@ class World:
             raise SystemExit
 
     def jump(self, to_ns: int) -> bool:
-        """Move virtual time to a moment ahead; False where that is beyond the horizon."""
+        """Move virtual time forward; False if it is then beyond the horizon."""
         ahead = to_ns - self.clock.at_ns
         if ahead > 0:
             self.clock.sleep(ahead / 1e9)
@@ -139,7 +139,7 @@ class World:
         return clocks.EPOCH_S * 10**9 + self.clock.at_ns
 
     def looked_at(self) -> None:
-        """Note that the clock was read: reading it again and again lets time pass."""
+        """Note that the clock was read. A thread that reads it again and again lets time pass."""
         self.looks += 1
         turns = self.turns
         me = None if turns is None else turns.me()
@@ -149,14 +149,14 @@ class World:
     # -- who goes first ---------------------------------------------------------------------------------------------
 
     def others_can_run(self, *, suspends: bool) -> bool:
-        """Whether, at this moment, some other thread, or where the caller `suspends` some other task, could go on instead."""
+        """Whether another thread could go on instead now or, if the caller `suspends`, another task."""
         turns = self.turns
         if turns is None or turns.me() is None:
             return False
         return turns.others_ready() or (suspends and (loop := _running_loop()) is not None and loop.others_ready())
 
     def let_others(self, turns: int) -> int:
-        """Others go on until `turns` of their calls have ended or none of them can run; how many ended."""
+        """Let others go on until `turns` of their calls have ended or none of them can run; return how many ended."""
         scheduler = self.turns
         me = None if scheduler is None else scheduler.me()
         return 0 if scheduler is None or me is None else scheduler.hold(me, turns)
@@ -167,7 +167,7 @@ class World:
         return 0 if loop is None else await loop.hold(turns)
 
     def call_ended(self) -> None:
-        """Note that a call has crossed its boundary: the calls held for it may go on."""
+        """Note that a call has crossed its boundary; calls that were held for it may go on."""
         if self.turns is not None and self.turns.held:
             self.turns.call_ended()
 
@@ -183,7 +183,7 @@ class World:
         self.note("real-clock", f"the agent runs on {name}, whose timers are real")
 
     def settle(self) -> None:
-        """Let every thread that can run do so, without any time passing: the run is about to end."""
+        """Let every ready thread run, without any time passing, before the run ends."""
         turns = self.turns
         me = None if turns is None else turns.me()
         if turns is not None and me is not None:
@@ -194,6 +194,6 @@ class World:
 
 
 def _running_loop() -> _VirtualLoop | None:
-    """The event loop that runs the caller, where it is one in virtual time."""
+    """The event loop that runs the caller, if it is a virtual one."""
     loop = asyncio._get_running_loop()
     return cast(_VirtualLoop, loop) if getattr(loop, "mat_virtual", False) else None
