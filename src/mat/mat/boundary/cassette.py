@@ -73,13 +73,13 @@ class Cassette:
         self._replies: dict[CallKey, TapeEntry] = {}
         self._mark = START
         if path is not None and path.exists():
-            if not path.is_file():  # opening a pipe would wait for its writer
-                raise _refused(
+            if not path.is_file():  # opening a pipe would wait for a writer
+                raise _damaged_error(
                     path, f"{path.name} is not a file", "name another file for the cassette, or remove what is at its path"
                 )
             with _system_errors(path):
                 _rewrite(path, item)
-            self._take_in(ours=False)
+            self._read_new(ours=False)
 
     def __len__(self) -> int:
         return len(self._replies)
@@ -105,7 +105,7 @@ class Cassette:
             )
         if self.spent >= self.live:
             raise LiveCallsSpent(
-                f"no recorded reply of {port} for this request, and {_calls(self.live)}",
+                f"no recorded reply of {port} for this request, and {_spent_reason(self.live)}",
                 why="a request that differs from every recorded one needs a call of the real port",
                 fix=f"raise --mat-live-calls (or live_calls=) above {self.live}; recorded requests are not sent again",
                 where=where,
@@ -113,36 +113,36 @@ class Cassette:
         self.spent += 1
 
     def keep(self, key: CallKey, reply: TapeEntry, *, written: bool) -> None:
-        """Keep the reply of a live call; `written`: also for other processes and for later."""
+        """Keep the reply of a live call. `written`: also in the file, for other processes and later sessions."""
         if self.path is not None and written:
             seed, port, _, nth = key
             entry = encode(_Recorded(seed=seed, port=port, nth=nth, reply=reply))
-            self._share(ours=True, append=_text(entry))
+            self._exchange(ours=True, append=_reply_text(entry))
         self._replies.setdefault(key, reply)
 
     def catch_up(self) -> None:
-        """Read what other processes have added; what forks of this process have added counts as its own calls."""
+        """Read what other processes have added. Entries of this process's forks count as its own live calls."""
         if self.path is not None:
-            self._take_in(ours=True)
+            self._read_new(ours=True)
 
     # -- the file ---------------------------------------------------------------------------------------------------
 
-    def _take_in(self, *, ours: bool) -> None:
-        """Read what was added since the last time."""
+    def _read_new(self, *, ours: bool) -> None:
+        """Read the entries that were added since the last read. `ours`: they count as live calls of this process."""
         assert self.path is not None
         try:
             size = os.stat(self.path).st_size
         except FileNotFoundError:
             size = 0
         if size > limits.FILE_BYTES:
-            raise _full(self.path)
+            raise _size_error(self.path)
         if size < self._mark.offset:
-            raise _refused(self.path, f"{self.path.name} was replaced while it was in use", "run the session again")
+            raise _damaged_error(self.path, f"{self.path.name} was replaced while it was in use", "run the session again")
         if size > self._mark.offset:
-            self._share(ours=ours)
+            self._exchange(ours=ours)
 
-    def _share(self, *, ours: bool, append: str = "") -> None:
-        """Read what was added, and append, while no other process writes."""
+    def _exchange(self, *, ours: bool, append: str = "") -> None:
+        """Read the added entries, then append `append`, while no other process writes."""
         assert self.path is not None
         try:
             with (
@@ -155,9 +155,9 @@ class Cassette:
                 self._mark = log.mark
         except Unusable as unusable:
             fix = unusable.fix or "delete the file to record it again, or restore the one that belongs to the test"
-            raise _refused(self.path, f"this is not the cassette of {self.item}: {unusable.what}", fix) from None
+            raise _damaged_error(self.path, f"this is not the cassette of {self.item}: {unusable.what}", fix) from None
         except LimitReached:
-            raise _full(self.path) from None
+            raise _size_error(self.path) from None
 
     def _read(self, log: Log, *, ours: bool) -> None:
         for line in log.lines():
@@ -167,7 +167,9 @@ class Cassette:
             self.spent += ours
         if log.gap is not None and not log.gap.torn:
             what = f"the cassette of {self.item} has changed since it was written"
-            raise _refused(log.path, what, "restore it from version control, or delete it and record again", at=log.gap.offset)
+            raise _damaged_error(
+                log.path, what, "restore it from version control, or delete it and record again", at=log.gap.offset
+            )
         if log.gap is not None:
             log.cut()
             self.notes.append(f"the last line of {log.path.name} was half-written, and was cut off; that call is made again")
@@ -180,13 +182,13 @@ def _rewrite(path: Path, item: str) -> None:
             return
         lock(before)
         if os.fstat(before.fileno()).st_size > limits.FILE_BYTES:
-            raise _full(path)
+            raise _size_error(path)
         data = path.read_bytes()
         if not data.startswith(_OLD):  # another process was first
             return
         first, *lines = data[: data.rfind(b"\n") + 1].split(b"\n")[:-1] or [data]
         if load_json(first, where=f"{path} at byte 0") != {"mat": 1, "reel": item}:
-            raise _refused(path, f"this is not the cassette of {item}", "delete it, or restore the one of the test")
+            raise _damaged_error(path, f"this is not the cassette of {item}", "delete it, or restore the one of the test")
         entries = [load_json(line, where=f"{path}:{number}") for number, line in enumerate(lines, 2)]
         for number, entry in enumerate(entries, 2):
             decode(_Recorded, entry, where=f"{path}:{number}")
@@ -194,12 +196,12 @@ def _rewrite(path: Path, item: str) -> None:
         new.unlink(missing_ok=True)
         log = create(new, kind=_KIND, key={"item": item})
         for entry in entries:
-            log.append(_text(entry))
+            log.append(_reply_text(entry))
         log.close()
         os.replace(new, path)
 
 
-def _text(entry: object) -> str:
+def _reply_text(entry: object) -> str:
     return json.dumps(entry, allow_nan=False, separators=(",", ":"))
 
 
@@ -214,13 +216,13 @@ def _system_errors(path: Path) -> Iterator[None]:
         ) from error  # fmt: skip
 
 
-def _calls(live: int) -> str:
+def _spent_reason(live: int) -> str:
     if live == 0:
         return "no live calls are allowed"
     return "the one live call of this item is used up" if live == 1 else f"all {live} live calls of this item are used up"
 
 
-def _full(path: Path) -> CodecError:
+def _size_error(path: Path) -> CodecError:
     return CodecError(
         what=f"{path.name} has reached the limit of {limits.FILE_BYTES} bytes",
         why="files from outside are read within limits",
@@ -229,5 +231,5 @@ def _full(path: Path) -> CodecError:
     )
 
 
-def _refused(path: Path, what: str, fix: str, *, at: int = 0) -> CodecError:
+def _damaged_error(path: Path, what: str, fix: str, *, at: int = 0) -> CodecError:
     return CodecError(what=what, why="runs depend on every recorded reply", fix=fix, where=f"{path} at byte {at}")

@@ -3,21 +3,21 @@
 An operator's grid often has many points that change a number by different amounts. Delivered plainly, each needs its own
 run. Here the agent instead gets a number that carries the vector of the values that all points of the grid would have put
 there. Arithmetic is done for all points at once. Every operation that turns a number into something else (a comparison, a truth
-value, an index, a text, a hash, a key) is a decision: points for which it has another result than for the chosen one are
-dropped. Those that are still alive at the end would have led to the same run.
+value, an index, a text, a hash, a key) is a decision: it drops the points whose result differs from that of the chosen point.
+The points that are still alive at the end would have led to the same run.
 
-Why that is sound, given what the user vouches for (`mat.spec.StateDigest`: `complete`, `concolic`): Python code can learn of
-such a number only through the methods of its type, and each of them either computes the vector or decides. So up to each ask
-the agent has done the same for all points alive. What it keeps is in the complete digest, which is read at each ask and
-decides on every number in it. So all points alive are in one state there, and stay so whatever is injected later. What is
-recorded is a snapshot, and a snapshot decides too.
+This is sound if two claims of the user hold (`mat.spec.StateDigest`: `complete`, `concolic`). Python code can learn about such
+a number only through the methods of its type, and each method either computes the vector or decides. So up to each ask the
+agent has done the same for all points alive. The complete digest contains whatever the agent keeps; it is read at each ask and
+decides on every number in it. So all points alive share one state there, and stay together whatever is injected later. Records
+are snapshots, and a snapshot decides too.
 
-Some operations cannot be seen, and the user vouches that they do not occur: `type(x) is int`, `x is y`, the class called as a
-constructor (`type(x)(0)`), and code in C that takes a real int or float by its layout, such as `decimal.Decimal(x)`,
-`datetime.timedelta(x)`, array libraries, database drivers and validators. Those raise, or take another path, as soon as they
-meet such a number. `isinstance` works, and `json.dumps` and, from Python 3.12 on, `sum` (which adds floats in a way of its own)
-are taken care of while a run has such numbers. The classes do not inherit from int and float for this very reason: code in C
-would read the chosen number without a decision.
+Some operations are invisible, and the user vouches that they do not occur: `type(x) is int`, `x is y`, the class called as a
+constructor (`type(x)(0)`), and code in C that reads a real int or float by its layout, such as `decimal.Decimal(x)`,
+`datetime.timedelta(x)`, array libraries, database drivers and validators. Code in C raises, or takes another path, when it gets
+such a number. `isinstance` works. While a run has such numbers, `json.dumps` and, from Python 3.12 on, `sum` (which adds floats
+in a special way) are replaced. The classes do not inherit from int and float, because code in C would then read the chosen
+number without a decision.
 """
 
 from __future__ import annotations
@@ -58,19 +58,19 @@ class Family:
         self.serial = serial
 
     def keep(self, stays: Callable[[int], bool]) -> None:
-        """Drop the points for which `stays` is not true, or raises."""
+        """Drop the points for which `stays` is false or raises."""
         if self.alive:
-            self.alive = [index for index in self.alive if _true(stays, index)]
+            self.alive = [index for index in self.alive if _holds(stays, index)]
 
     def drop(self, index: int) -> None:
         if index in self.alive:
             self.alive = [other for other in self.alive if other != index]
 
 
-def _true(stays: Callable[[int], bool], index: int) -> bool:
+def _holds(stays: Callable[[int], bool], index: int) -> bool:
     try:
         return stays(index)
-    except Exception:  # what raises for this point alone would have ended its run otherwise
+    except Exception:  # it raises for this point but not for the chosen one: the runs would differ
         return False
 
 
@@ -93,8 +93,8 @@ class _Number:
 
     def __new__(cls, *args: object, **kwargs: object) -> Any:
         raise TypeError(
-            "type(x) was called of a number in a perturbed reply; what takes it so is not Python code that asks the number "
-            "itself: do not vouch concolic=True in mat.spec.StateDigest"
+            "type(x)(...) was called on a number in a perturbed reply; concolic values cannot track this: "
+            "do not set concolic=True in mat.spec.StateDigest"
         )
 
     @property  # type: ignore[misc]
@@ -102,8 +102,8 @@ class _Number:
         return type(self._mat_values[0])
 
     def __mat_plain__(self) -> Any:
-        """The plain number, which is a decision. Modules that do not know this one call it by its name."""
-        return _decide(_itself, self)
+        """Return the plain number, which is a decision. Modules that do not import this one call the method by its name."""
+        return _decide(_identity, self)
 
     def __getattr__(self, name: str) -> Any:
         value = self._mat_values[0]
@@ -120,7 +120,7 @@ class _Number:
         return self.__mat_plain__()
 
     def __pow__(self, other: Any, modulus: Any = None) -> Any:
-        if type(other) in _KINDS:  # a power of another point may be beyond all bounds
+        if type(other) in _KINDS:  # for another point the power may be a huge number
             other = other.__mat_plain__()
         return _lift(operator.pow, self, other) if modulus is None else pow(self.__mat_plain__(), other, modulus)
 
@@ -137,7 +137,7 @@ class _Number:
         return _lift(_quotient, other, self), _lift(_remainder, other, self)
 
 
-def _itself(value: Any) -> Any:
+def _identity(value: Any) -> Any:
     return value
 
 
@@ -149,15 +149,15 @@ def _remainder(one: Any, other: Any) -> Any:
     return divmod(one, other)[1]
 
 
-def _lifted(function: Callable[..., Any]) -> Any:
+def _lifted_method(function: Callable[..., Any]) -> Any:
     return lambda self, *others: _lift(function, self, *others)
 
 
-def _reflected(function: Callable[[Any, Any], Any]) -> Any:
+def _reflected_method(function: Callable[[Any, Any], Any]) -> Any:
     return lambda self, other: _lift(function, other, self)
 
 
-def _decided(function: Callable[..., Any]) -> Any:
+def _deciding_method(function: Callable[..., Any]) -> Any:
     return lambda self, *others: _decide(function, self, *others)
 
 
@@ -176,9 +176,9 @@ _BITS: Final[dict[str, Callable[[Any, Any], Any]]] = {
 
 
 def _methods(binary: dict[str, Callable[..., Any]], unary: dict[str, Callable[..., Any]]) -> dict[str, Any]:
-    made = {f"__{name}__": _lifted(function) for name, function in (binary | unary).items()}
-    made |= {f"__r{name}__": _reflected(function) for name, function in binary.items()}
-    return made | {f"__{name}__": _decided(function) for name, function in _DECIDING.items()}
+    made = {f"__{name}__": _lifted_method(function) for name, function in (binary | unary).items()}
+    made |= {f"__r{name}__": _reflected_method(function) for name, function in binary.items()}
+    return made | {f"__{name}__": _deciding_method(function) for name, function in _DECIDING.items()}
 
 
 _SIGNS: Final[dict[str, Callable[[Any], Any]]] = {"neg": operator.neg, "pos": operator.pos, "abs": operator.abs}
@@ -192,7 +192,7 @@ def _rlshift(self: Any, other: Any) -> Any:
     return other << self.__mat_plain__()
 
 
-# the names are those of the types they stand in for, so that messages of errors, which agents may read, are the same
+# the classes have the names of int and float, so that error messages, which agents may read, stay the same
 _Int: Final[type[_Number]] = type(
     "int",
     (_Number,),
@@ -200,7 +200,7 @@ _Int: Final[type[_Number]] = type(
         "__slots__": (),
         "__module__": __name__,
         **_methods(_ARITHMETIC | _BITS, _SIGNS | {"invert": operator.invert}),
-        "__index__": _decided(operator.index),
+        "__index__": _deciding_method(operator.index),
         "__lshift__": _lshift,
         "__rlshift__": _rlshift,
     },
@@ -271,7 +271,7 @@ def _chosen(family: Family, function: Callable[..., Any], columns: Sequence[Any]
 
 
 def _lift(function: Callable[..., Any], *args: Any) -> Any:
-    """A function of numbers, computed for every point. Arguments other than numbers are a decision."""
+    """Compute a function of numbers for every point. An argument that is not a number makes it a decision."""
     if not all(type(arg) in _NUMBERS for arg in args):
         return function(*[arg.__mat_plain__() if type(arg) in _KINDS else arg for arg in args])
     family, columns = _columns(args)
@@ -290,7 +290,7 @@ def _lift(function: Callable[..., Any], *args: Any) -> Any:
 
 
 def _decide(function: Callable[..., Any], *args: Any) -> Any:
-    """A function whose result is not a number that can be tracked: points for which the result differs are dropped."""
+    """Call a function whose result cannot be tracked: points for which the result differs are dropped."""
     if not all(type(arg) in _COMPARABLE for arg in args):
         return function(*[arg.__mat_plain__() if type(arg) in _KINDS else arg for arg in args])
     family, columns = _columns(args)
@@ -337,7 +337,7 @@ def _parts(value: Any) -> list[tuple[Any, Any]] | None:
     kind = type(value)
     if kind is dict:
         return list(value.items())
-    if kind is list or kind is tuple or _is_named(kind):
+    if kind is list or kind is tuple or _is_namedtuple(kind):
         return list(enumerate(value))
     if dataclasses.is_dataclass(kind) and set(getattr(value, "__dict__", ())) <= {field.name for field in _fields(value)}:
         return [(field.name, getattr(value, field.name, None)) for field in _fields(value)]
@@ -348,7 +348,7 @@ def _fields(value: Any) -> tuple[dataclasses.Field[Any], ...]:
     return dataclasses.fields(value)
 
 
-def _is_named(kind: type) -> bool:
+def _is_namedtuple(kind: type) -> bool:
     return issubclass(kind, tuple) and hasattr(kind, "_make") and hasattr(kind, "_fields")
 
 
@@ -360,7 +360,7 @@ def replaced(value: Any, leaves: Mapping[PathCondition, Any]) -> Any:
     ways = {path[:length] for path in leaves for length in range(len(path))}
     met: dict[int, int] = {}
     _count(value, met, 0)
-    return _made(value, (), leaves, ways, met)
+    return _rebuild(value, (), leaves, ways, met)
 
 
 def _count(value: Any, met: dict[int, int], depth: int) -> None:
@@ -371,7 +371,7 @@ def _count(value: Any, met: dict[int, int], depth: int) -> None:
         met[id(value)] = met.get(id(value), 0) + 1
 
 
-def _made(
+def _rebuild(
     value: Any, path: PathCondition, leaves: Mapping[PathCondition, Any], ways: set[PathCondition], met: Mapping[int, int]
 ) -> Any:
     if path in leaves:
@@ -379,8 +379,8 @@ def _made(
     if path not in ways:
         return value
     if met[id(value)] > 1:
-        raise ValueError("a container that is met twice")
-    made = [(key, _made(part, (*path, key), leaves, ways, met)) for key, part in _parts(value) or ()]
+        raise ValueError("a container occurs twice in the value")
+    made = [(key, _rebuild(part, (*path, key), leaves, ways, met)) for key, part in _parts(value) or ()]
     return _with_parts(value, made)
 
 
@@ -391,7 +391,7 @@ def _with_parts(value: Any, parts: Sequence[tuple[Any, Any]]) -> Any:
     items = [part for _, part in parts]
     if kind is list or kind is tuple:
         return kind(items)
-    if _is_named(kind):
+    if _is_namedtuple(kind):
         return cast(Any, kind)._make(items)
     made = copy.copy(value)
     for name, part in parts:
@@ -429,19 +429,19 @@ def form_of(value: Any, depth: int = 0) -> Any:
         return None
     if kind in _MAPPINGS:
         pairs: Iterable[tuple[Any, Any]] = value.items()
-    elif kind in _SEQUENCES or (_is_named(kind) and not getattr(value, "__dict__", None)):
+    elif kind in _SEQUENCES or (_is_namedtuple(kind) and not getattr(value, "__dict__", None)):
         pairs = enumerate(value)
     elif dataclasses.is_dataclass(kind):
         pairs = _parts(value) or ()
         if not pairs and _fields(value):
             return None
     else:
-        return _recorded(value)
+        return _standard_form(value)
     made = tuple((form_of(key, depth + 1), form_of(part, depth + 1)) for key, part in pairs)
     return None if any(None in pair for pair in made) else (kind, made)
 
 
-def _recorded(value: Any) -> Any:
+def _standard_form(value: Any) -> Any:
     """The recorded form of a value of the standard library; other classes may carry state that is not recorded."""
     if type(value).__module__ not in _VALUES and not isinstance(value, Enum):
         return None
@@ -450,11 +450,11 @@ def _recorded(value: Any) -> Any:
 
     try:
         return (type(value), canonical(snapshot(value)))
-    except Exception:  # it has none, or a property of the user's raised
+    except Exception:  # it has no recorded form, or a property of the user's class raised
         return None
 
 
-# -- code in C that is so common that it is lent a hand -------------------------------------------------------------------
+# -- replacements for common code in C ------------------------------------------------------------------------------------
 
 
 @contextmanager

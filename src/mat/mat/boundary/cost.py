@@ -11,7 +11,7 @@ _TOKEN = re.compile(r"\w+|[^\w\s]")
 
 
 def tokens(text: str) -> list[str]:
-    """Unicode words, and every other visible character by itself. The rule is fixed: it is part of the run's configuration."""
+    """Unicode words, and every other visible character as one token. The rule is part of the run's configuration."""
     return _TOKEN.findall(text)
 
 

@@ -33,9 +33,9 @@ from mat.kernel import world as worlds
 
 
 class Invoke:
-    """Call the port. `changed` overrides parameters by name; `through` lets a stream's chunks pass as they come.
+    """Call the port. `changed` overrides parameters by name; `through` passes a stream's chunks on as they come.
 
-    A stream puts into `passed` the chunks that the agent has got, for the record of a stream that ends early.
+    A stream puts the chunks that the agent has received into `passed`, for the record of a stream that ends early.
     """
 
     __slots__ = ("changed", "limit", "passed", "through")
@@ -94,13 +94,13 @@ def crossing(session: Session, port: Port, arguments: dict[str, Any], *, suspend
                 if turns:
                     faults.acted(step, Hold(), differs=(yield Wait(turns)) > 0)
             if session.mediation is not None:
-                stand_in = yield from _mediated(session, session.mediation, step, port)
+                stand_in = yield from _mediate(session, session.mediation, step, port)
             if stand_in is None:
                 if session.metering.active and (refused := session.metering.reserve(step)) is not None:
                     raise refused
                 phase = "" if faults is None else faults.phase(step)
                 if faults is not None and phase:
-                    value = yield from _perturbed(session, faults, step, port, phase)
+                    value = yield from _perturb(session, faults, step, port, phase)
                 else:
                     value = yield from _serve(session, step, port)
             else:  # neither the fault layer nor the tape sees it
@@ -114,13 +114,13 @@ def crossing(session: Session, port: Port, arguments: dict[str, Any], *, suspend
     return value
 
 
-def _mediated(
+def _mediate(
     session: Session, layer: SessionMediation, step: AskedStep, port: Port
 ) -> Generator[Command, Any, Callable[[FrozenDict], Any] | None]:
-    """Governance: note the decision on the step; return the stand-in for the port, if any. Raises Blocked."""
+    """Ask governance, and note the decision on the step. Returns the stand-in for the port, if any. Raises Blocked."""
     decided, stand_in = layer.mediate(step), None
     while isinstance(decided, Pending):
-        decided = yield from _approved(session, decided)
+        decided = yield from _ask_approver(session, decided)
     if isinstance(decided, StandIn):
         stand_in, decided = decided.call, decided.mediation
     if decided is not None:
@@ -133,7 +133,7 @@ def _mediated(
     return stand_in
 
 
-def _approved(session: Session, pending: Pending) -> Generator[Command, Any, MediationOutcome]:
+def _ask_approver(session: Session, pending: Pending) -> Generator[Command, Any, MediationOutcome]:
     """Ask an approver, as a separate step that is pending until the answer arrives."""
     asked, answer = session.ask(pending.port, pending.request), None
     try:
@@ -149,12 +149,12 @@ def _approved(session: Session, pending: Pending) -> Generator[Command, Any, Med
 
 
 def _as_reply(port: Port, value: Any) -> Any:
-    """A stand-in's reply in the form of the port's: a stream has chunks."""
+    """A stand-in's reply in the form of the port's reply: a stream has chunks."""
     return [value] if port.stream and not isinstance(value, list) else value
 
 
-def _confirmed(session: Session, step: AskedStep) -> None:
-    """Ask again, after the fault layer, whether the call is still the one that was approved."""
+def _confirm_approval(session: Session, step: AskedStep) -> None:
+    """Check again, after the fault layer, that the call is still the approved one. Raises Blocked if it is not."""
     refused = None if session.mediation is None else session.mediation.confirm(step)
     if refused is not None:
         step.mediation, step.error_kind = refused, "blocked"
@@ -162,7 +162,7 @@ def _confirmed(session: Session, step: AskedStep) -> None:
 
 
 def _serve(session: Session, step: Any, port: Port, command: Invoke = _INVOKE) -> Crossing:
-    """Serve from tape, else call the port. The port's reply is recorded before any fault changes it."""
+    """Serve the reply from tape, else call the port. The reply is taped before any fault changes it."""
     reply = session.tape.serve(step) if session.tape is not None and port.tape == "external" else None
     if isinstance(reply, BaseException):
         session.heard(step, None, reply)
@@ -171,7 +171,7 @@ def _serve(session: Session, step: Any, port: Port, command: Invoke = _INVOKE) -
         session.heard(step, reply.value, None)
         return reply.value
     if step.executed is not None or port.stream or (step.mediation is not None and step.mediation.approval):
-        command = Invoke(_replaced(step), through=command.through, limit=command.limit)
+        command = Invoke(_replacements(step), through=command.through, limit=command.limit)
     step.invoked += 1
     try:
         value = yield command
@@ -184,7 +184,7 @@ def _serve(session: Session, step: Any, port: Port, command: Invoke = _INVOKE) -
     return value
 
 
-def _replaced(step: Any) -> FrozenDict | None:
+def _replacements(step: Any) -> FrozenDict | None:
     """The parameters that governance or an operator replaced; all others reach the port as the caller gave them.
 
     In an approved call, lists and mappings are passed as they were when it was asked: the caller may have changed them since.
@@ -199,8 +199,8 @@ def _replaced(step: Any) -> FrozenDict | None:
     return FrozenDict({name: item for name, item in step.executed.items() if name not in asked or item is not asked[name]})
 
 
-def _perturbed(session: Session, faults: SessionFaults, step: Any, port: Port, phase: str) -> Crossing:
-    """The fault layer: ask the operator in its phase, and do what it decided."""
+def _perturb(session: Session, faults: SessionFaults, step: Any, port: Port, phase: str) -> Crossing:
+    """The fault layer: ask the operator in its phase, and carry out its effect."""
     effect: Effect = faults.decide(step, None) if phase == "before" else PASS
     command = Invoke(through=phase == "before")
     match effect:
@@ -221,7 +221,7 @@ def _perturbed(session: Session, faults: SessionFaults, step: Any, port: Port, p
             faults.acted(step, effect, differs=port.stream)
             command = Invoke(limit=limit)
         case Hold():
-            raise _misplaced(
+            raise _phase_error(
                 effect,
                 f"a call of {port.name}",
                 "only operators of the order boundary let other calls go first",
@@ -233,7 +233,7 @@ def _perturbed(session: Session, faults: SessionFaults, step: Any, port: Port, p
         case Duplicate() | Pass():
             pass
     if step.mediation is not None and step.mediation.approval:
-        _confirmed(session, step)
+        _confirm_approval(session, step)
     value = yield from _serve(session, step, port, command)
     if isinstance(effect, Truncate) and effect.kind and port.stream:
         step.error_kind, step.passed = effect.kind, list(value)
@@ -245,14 +245,14 @@ def _perturbed(session: Session, faults: SessionFaults, step: Any, port: Port, p
                 yield from _serve(session, step, port, Invoke(through=False))
             except MatError:
                 raise
-            except Exception:  # the caller has its reply already: the second delivery fails unseen
+            except Exception:  # the caller already has its reply: an error of the second delivery stays unseen
                 continue
     if phase != "after":
         return value
-    return (yield from _changed_reply(faults, step, port, value))
+    return (yield from _perturb_reply(faults, step, port, value))
 
 
-def _changed_reply(faults: SessionFaults, step: Any, port: Port, value: Any) -> Crossing:
+def _perturb_reply(faults: SessionFaults, step: Any, port: Port, value: Any) -> Crossing:
     effect = faults.decide(step, Reply(value))
     match effect:
         case Pass():
@@ -276,12 +276,12 @@ def _changed_reply(faults: SessionFaults, step: Any, port: Port, value: Any) -> 
             faults.acted(step, effect, differs=len(value) > limit)
             return value[:limit]
         case Duplicate() | Rewrite() | Hold():
-            raise _misplaced(
+            raise _phase_error(
                 effect, f"a reply at {port.name}", "the port has already been invoked", 'give the operator phase="before"'
             )
 
 
-def _misplaced(effect: Effect, where: str, why: str, fix: str) -> SpecError:
+def _phase_error(effect: Effect, where: str, why: str, fix: str) -> SpecError:
     return SpecError(what=f"{type(effect).__name__} was decided on {where}", why=why, fix=fix)
 
 

@@ -96,7 +96,7 @@ class Past:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Call:
-    """What an operator knows of a call.
+    """What an operator knows about a call.
 
     `arguments` are in recorded form (hashed or redacted if the port says so), `given` as the caller gave them: this is
     what a Rewrite starts from. `past` holds the port's earlier calls in this run, by any agent, oldest first; reads and

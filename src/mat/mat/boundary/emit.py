@@ -27,8 +27,8 @@ acting: ContextVar[tuple[str, str]] = ContextVar("mat_agent", default=("main", "
 """(agent, role) of the agent that acts in this context."""
 
 
-class Talking(Session, Protocol):
-    """A session as this module needs it: it also records reports that cross no boundary."""
+class ReportingSession(Session, Protocol):
+    """A session that also records reports, which cross no boundary."""
 
     def emit(self, kind: ActionKind, name: str, arguments: FrozenDict, supports: Iterable[object] = ()) -> None: ...
     def project(self, signals: Mapping[str, object]) -> None: ...
@@ -37,8 +37,8 @@ class Talking(Session, Protocol):
     def observe(self, name: str, text: str, *, ttl_ms: int | None, integrity: Integrity, supersedes: bool) -> None: ...
 
 
-def _talking() -> Talking | None:
-    return cast("Talking | None", active())
+def _reporting_session() -> ReportingSession | None:
+    return cast("ReportingSession | None", active())
 
 
 class agent:  # noqa: N801  (reads as a statement: with mat.agent(...))
@@ -115,7 +115,7 @@ def untrusted(text: str, channel: str = "user") -> str:
     if session is None:
         return text
     arguments = snapshot_arguments({"text": text, "sender": channel}, f"untrusted text of {channel}")
-    return cast(str, drive(crossing(session, _port("message", channel, "prompt"), arguments), _delivered("text", text)))
+    return cast(str, drive(crossing(session, _port("message", channel, "prompt"), arguments), _delivery("text", text)))
 
 
 def state(**signals: object) -> None:
@@ -133,7 +133,7 @@ def state(**signals: object) -> None:
 
     Source: A1.1, A1.8.
     """
-    session = _talking()
+    session = _reporting_session()
     if session is not None:
         session.project(signals)
 
@@ -153,7 +153,7 @@ def verify(what: str, passed: bool, supports: Iterable[object] = ()) -> bool:
 
     Source: A1.2, A1.3.
     """
-    session = _talking()
+    session = _reporting_session()
     if session is not None:
         session.emit("verification", what, FrozenDict({"passed": bool(passed)}), supports)
     return passed
@@ -189,7 +189,7 @@ def observed(
         raise SpecError(
             what="an artifact is a non-empty string", why=f"got {type(value).__qualname__}", fix="pass the text itself"
         )
-    session = _talking()
+    session = _reporting_session()
     if session is not None:
         session.observe(name, value, ttl_ms=ttl_ms, integrity=declared.integrity, supersedes=supersedes)
     return value
@@ -212,7 +212,7 @@ def claim(text: str, supports: Iterable[object] = ()) -> str:
 
     Source: A1.3, A2.F2.
     """
-    session = _talking()
+    session = _reporting_session()
     if session is not None:
         session.emit("claim", "claim", FrozenDict({"text": text}), supports)
     return text
@@ -231,7 +231,7 @@ def detect(what: str, supports: Iterable[object] = ()) -> None:
 
     Source: A4.2 (Eq. 10).
     """
-    session = _talking()
+    session = _reporting_session()
     if session is not None:
         session.emit("detection", what, EMPTY, supports)
 
@@ -252,7 +252,7 @@ def mitigate(kind: Mitigation, **details: object) -> None:
     """
     if kind not in MITIGATIONS:
         raise SpecError(what=f"no mitigation is called {kind!r}", fix=f"use one of {', '.join(MITIGATIONS)}")
-    session = _talking()
+    session = _reporting_session()
     if session is not None:
         session.emit("mitigation", kind, snapshot_arguments(details, "mitigation"))
 
@@ -275,10 +275,10 @@ def message(to: str, text: str) -> str | None:
     if session is None:
         return text
     arguments = snapshot_arguments({"text": text, "sender": acting.get()[0]}, f"message to {to}")
-    return cast("str | None", drive(crossing(session, _port("message", to, "delegation"), arguments), _delivered("text", text)))
+    return cast("str | None", drive(crossing(session, _port("message", to, "delegation"), arguments), _delivery("text", text)))
 
 
-def _delivered(field: str, given: Any) -> Any:
+def _delivery(field: str, given: Any) -> Any:
     def deliver(changed: FrozenDict | None) -> Any:
         return changed[field] if changed and field in changed else given
 
@@ -288,8 +288,8 @@ def _delivered(field: str, given: Any) -> Any:
 class DelegatedTask:
     """A delegated task, from the step that delegated it until it is handed back.
 
-    `outer`: the tasks under which it was delegated, outermost first. `entered`: somebody acts on it in a separate
-    context; otherwise it binds its agent in all contexts. `owner`: who keeps account of it, in the run `session`.
+    `outer`: the tasks under which it was delegated, outermost first. `entered`: an agent works on it in a separate
+    context; otherwise it binds its agent in all contexts. `owner`: the mediator that tracks it, in the run `session`.
     """
 
     __slots__ = ("agent", "delegator", "ended", "entered", "outer", "owner", "session", "step")
@@ -303,11 +303,11 @@ class DelegatedTask:
 tasks: ContextVar[tuple[DelegatedTask, ...]] = ContextVar("mat_tasks", default=())
 """The delegated tasks that the agent of this context works on, outermost first. Empty without governance."""
 delegated: ContextVar[DelegatedTask | None] = ContextVar("mat_delegated", default=None)
-"""The task that the mediator last let pass in this context, or that ended last."""
+"""The task that the mediator last allowed in this context, or that ended last."""
 
 
 def take_task() -> DelegatedTask | None:
-    """The task that was just delegated in this context, if a mediator keeps account of tasks in this run."""
+    """The task that was just delegated in this context, if a mediator tracks tasks in this run."""
     task = delegated.get()
     return task if task is not None and task.session is active() else None
 
@@ -326,7 +326,7 @@ def entered(task: DelegatedTask | None) -> Iterator[None]:
 
 
 def _enter(task: DelegatedTask) -> Any:
-    task.entered, task.ended = True, False  # a hand-off that is delivered twice is begun twice
+    task.entered, task.ended = True, False  # a hand-off that is delivered twice begins twice
     before = tasks.get()
     return tasks.set((*before, *(item for item in (*task.outer, task) if item not in before)))
 
@@ -365,7 +365,7 @@ class delegate:  # noqa: N801  (also a statement: with mat.delegate(...))
         if session is not None:
             arguments = snapshot_arguments({"task": task, "delegator": acting.get()[0]}, f"delegation to {to}")
             steps = crossing(session, _port("delegation", to, "delegation"), arguments)
-            self.task = drive(steps, _delivered("task", task))
+            self.task = drive(steps, _delivery("task", task))
             self._taken = take_task()
 
     def __enter__(self) -> delegate:
@@ -411,8 +411,8 @@ def handed_over(to: str, role: str) -> Iterator[None]:
 
 
 def hand_back(delegator: str, task: DelegatedTask | None = None) -> None:
-    """Record that the acting agent has ended its delegated task; `task` if governance keeps account of it."""
-    session = _talking()
+    """Record that the acting agent has ended its delegated task. `task`: the task, if governance tracks it."""
+    session = _reporting_session()
     if session is not None:
         found = {"agent": acting.get()[0]} if task is None else {"agent": acting.get()[0], "task": f"step#{task.step}"}
         session.emit("handback", delegator, snapshot_arguments(found, "hand-back"))
@@ -441,7 +441,7 @@ def grant(to: str, tool: str, /, *, calls: int | None = None, within_ms: int | N
     session = active()
     if session is None:
         return True
-    steps = crossing(session, _granting(to), _grant_arguments(to, tool, calls, within_ms, parameters))
+    steps = crossing(session, _grant_port(to), _grant_arguments(to, tool, calls, within_ms, parameters))
     try:
         return drive(steps, lambda changed: True) is True
     except Blocked:
@@ -465,17 +465,17 @@ async def grant_async(
     if session is None:
         return True
 
-    async def made(changed: FrozenDict | None) -> bool:
+    async def permit(changed: FrozenDict | None) -> bool:
         return True
 
-    steps = crossing(session, _granting(to), _grant_arguments(to, tool, calls, within_ms, parameters))
+    steps = crossing(session, _grant_port(to), _grant_arguments(to, tool, calls, within_ms, parameters))
     try:
-        return await drive_async(steps, made) is True
+        return await drive_async(steps, permit) is True
     except Blocked:
         return False
 
 
-def _granting(to: str) -> Port:
+def _grant_port(to: str) -> Port:
     port = _grants.get(to)
     if port is None:
         port = _grants[to] = Port(name=to, kind="grant", boundary="", effect="none")
@@ -583,7 +583,7 @@ def finish(answer: object = None, *, status: FinishStatus = "completed") -> None
     """
     if status not in ("completed", "aborted", "failed"):
         raise SpecError(what=f"no finish status is called {status!r}", fix="use completed, aborted or failed")
-    session = _talking()
+    session = _reporting_session()
     if session is not None:
         session.finish(status, answer)
 
@@ -610,7 +610,7 @@ def secret(value: str) -> str:
         raise SpecError(
             what="a secret is a non-empty string", why=f"got {type(value).__qualname__}", fix="pass the text itself"
         )
-    session = _talking()
+    session = _reporting_session()
     if session is not None and current_session.get() is not None:
         session.secret(value)
     else:

@@ -96,11 +96,13 @@ class Handles:
             return _HANDLE.sub(lambda found: self[found[1]], value) if PREFIX in value else value
         if isinstance(value, dict):
             new = {key: self.resolve(item) for key, item in value.items()}
-            return value if all(new[key] is item for key, item in value.items()) else _like(value, new)
+            return value if all(new[key] is item for key, item in value.items()) else _collection_like(value, new)
         if isinstance(value, list | tuple | set | frozenset):
             items = list(value)
             found = [self.resolve(item) for item in items]
-            return value if all(one is other for one, other in zip(found, items, strict=True)) else _like(value, found)
+            return (
+                value if all(one is other for one, other in zip(found, items, strict=True)) else _collection_like(value, found)
+            )
         return value
 
     def around(self, callee: Callable[..., Any]) -> Callable[..., Any]:
@@ -117,7 +119,7 @@ class Handles:
         return self._outside if session is None else self._within.setdefault(session, {})
 
 
-def _like(value: Any, items: Any) -> Any:
+def _collection_like(value: Any, items: Any) -> Any:
     """A collection of the same class with other items, or a plain one if the class cannot be made from items."""
     kind = type(value)
     if isinstance(value, tuple) and hasattr(value, "_make"):

@@ -477,7 +477,7 @@ class Binder:
         if not changed:
             return self.callee(*args, **kwargs)
         if self._signature is None:
-            return self.callee(*args, **{**kwargs, **_thawed(changed)})
+            return self.callee(*args, **{**kwargs, **_thaw(changed)})
         bound = self._signature.bind(*args, **kwargs)
         before = self.recorded(args, kwargs)
         for name, value in changed.items():
@@ -485,7 +485,7 @@ class Binder:
                 continue
             parameter = self._signature.parameters.get(name)
             if parameter is not None and parameter.kind is not inspect.Parameter.VAR_KEYWORD:
-                bound.arguments[name] = _thawed(value)
+                bound.arguments[name] = _thaw(value)
                 continue
             extra = next((item.name for item in self._signature.parameters.values() if item.kind is item.VAR_KEYWORD), None)
             if extra is None:
@@ -494,11 +494,11 @@ class Binder:
                     why="a rewrite or an operator tried to set it",
                     fix=f"its parameters are {', '.join(self._names)}",
                 )
-            bound.arguments.setdefault(extra, {})[name] = _thawed(value)
+            bound.arguments.setdefault(extra, {})[name] = _thaw(value)
         return self.callee(*bound.args, **bound.kwargs)
 
 
-def _thawed(value: Any) -> Any:
+def _thaw(value: Any) -> Any:
     from mat.core.value import thaw
 
     return thaw(value)
@@ -559,7 +559,7 @@ class Memory(MutableMapping[str, Any]):
         return self._fetch(key, present=False)
 
     def _fetch(self, key: Any, *, present: bool) -> Any:
-        """Read one cell. `present`: only an existing one, so that a store with default values creates none."""
+        """Read one cell. `present`: only if it exists, so that a store with default values creates no cell."""
 
         def read(changed: FrozenDict | None) -> Any:
             wanted = changed.get("key", key) if changed else key
@@ -581,7 +581,7 @@ class Memory(MutableMapping[str, Any]):
 
     def __setitem__(self, key: str, value: Any) -> None:
         def write(changed: FrozenDict | None) -> None:
-            new = _thawed(changed["value"]) if changed and "value" in changed else value
+            new = _thaw(changed["value"]) if changed and "value" in changed else value
             cell = changed.get("key", key) if changed else key
             if self._put is not None:
                 self._put(cell, new)
@@ -613,7 +613,7 @@ class Memory(MutableMapping[str, Any]):
         return True
 
     def _require_way(self, way: Callable[..., Any] | None) -> None:
-        """Refuse an operation that this memory does not support before a step is taken."""
+        """Refuse an operation that this memory does not support, before a step is recorded."""
         if way is None:
             self._require()
 

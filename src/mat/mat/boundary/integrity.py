@@ -77,17 +77,17 @@ def hmac(key: str | bytes, *, parameter: str = "", algorithm: str = "sha256") ->
         raise SpecError(what=f"no digest is called {algorithm!r}", fix="name one of hashlib's, such as sha256")
 
     def authentic(submitted: str) -> bool:
-        message, code = _parted(submitted, parameter)
+        message, code = _split_code(submitted, parameter)
         if not code:
             return False
         real = _hmac.new(secret, message.encode("utf-8", "surrogatepass"), algorithm).digest()
-        return any(_hmac.compare_digest(real, given) for given in _decoded(code))
+        return any(_hmac.compare_digest(real, given) for given in _code_bytes(code))
 
     return Integrity("hmac", lambda issued, submitted: authentic(submitted))
 
 
-def _parted(text: str, parameter: str) -> tuple[str, str]:
-    """(message, code)"""
+def _split_code(text: str, parameter: str) -> tuple[str, str]:
+    """Split a text into the message and the code that authenticates it."""
     if not parameter:
         message, _, code = text.rpartition(".")
         return message, code
@@ -98,7 +98,7 @@ def _parted(text: str, parameter: str) -> tuple[str, str]:
     return (text[: found.start()] + joint + text[found.end() :]).rstrip("?"), found[1]
 
 
-def _decoded(code: str) -> list[bytes]:
+def _code_bytes(code: str) -> list[bytes]:
     """The possible bytes of a code. Only canonical base64 is accepted: unused bits must not be changed."""
     found, text = [], unquote(code)
     if re.fullmatch(r"(?:[0-9a-f]{2})+|(?:[0-9A-F]{2})+", text):

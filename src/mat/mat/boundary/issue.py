@@ -169,7 +169,7 @@ def applies(when: Mapping[str, re.Pattern[str]], arguments: Mapping[str, Any]) -
 
 
 def places(value: Any, path: str) -> Iterator[tuple[str, Any, Any]]:
-    """(path, value, container) of all places that a path names; keys of mappings match regardless of case."""
+    """(path, value, container) of each place that a path names. Keys of mappings match regardless of case."""
     found: list[tuple[str, Any, Any]] = [("", value, value)]
     for key in path.split(".") if path else ():
         found = [

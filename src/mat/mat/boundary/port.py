@@ -44,7 +44,7 @@ _ERROR_KINDS: Final[tuple[tuple[type[BaseException], str], ...]] = (
 
 @runtime_checkable
 class Resolver(Protocol):
-    """A store that replaces handles by artifacts (mat.boundary.handles), as a port uses it."""
+    """What a port needs from a store of handles (mat.boundary.handles)."""
 
     def resolve(self, value: Any) -> Any:
         """Replace the handles in a value by their artifacts."""
@@ -57,8 +57,8 @@ class Resolver(Protocol):
 class Port:
     """One port. `errors` maps an error kind to what its client raises: a class, an instance or a function of the message.
 
-    `tape="external"`: its replies are served from tape in a replay while calls match. `perturb` limits what the search may
-    do here: False for nothing, or the operator ids allowed. `handles`: the store whose handles are replaced by artifacts.
+    `tape="external"`: in a replay, its replies come from tape while calls match. `perturb` limits what the search may do
+    here: False for nothing, or the allowed operator ids. `handles`: the store whose handles are replaced by artifacts.
     `issues` and `consumes`: the artifacts that its replies bring, and that its arguments must carry.
     """
 

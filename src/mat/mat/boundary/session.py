@@ -18,8 +18,8 @@ from mat.core.value import FrozenDict
 class Pending:
     """A mediation that waits for an approver: a separate approval record is asked, and sealed with the outcome.
 
-    `call` asks the approver; None if nobody is asked now. `settle(answer, artifact)` turns the answer into the final
-    decision, given the artifact of the approval record; `abandon` gives back what the proposal took if no answer comes.
+    `call` asks the approver; None if no approver is asked now. `settle(answer, artifact)` turns the answer into the final
+    decision; `artifact` names the approval record. `abandon` releases what the proposal reserved if no answer comes.
     """
 
     port: Port
@@ -49,7 +49,7 @@ MediationOutcome: TypeAlias = Mediation | Pending | StandIn
 
 
 class AskedStep(Protocol):
-    """A step that was asked and is not sealed yet; the layers note on it what they learn."""
+    """A step that was asked and is not sealed yet. Each layer notes its results on it."""
 
     step: int
     asked: FrozenDict
@@ -73,12 +73,12 @@ class SessionMediation(Protocol):
 
 
 class MeteringLayer(Protocol):
-    """The resource contracts of a run. `active`: somebody works under one."""
+    """The resource contracts of a run. `active`: an agent works under one."""
 
     active: bool
 
     def reserve(self, opened: Any, /) -> Blocked | None:
-        """Reserve what the call may consume, under the contract in force; the error to raise if a budget is too small."""
+        """Reserve what the call may consume under the contract in force. Returns the error if a budget is too small."""
 
 
 class SessionFaults(Protocol):
@@ -90,7 +90,7 @@ class SessionFaults(Protocol):
     interleaves: bool
 
     def turns(self, opened: Any, /, *, suspends: bool) -> int:
-        """How many other calls go first here; 0 for none. `suspends`: the caller can be suspended (async code)."""
+        """How many other calls go first here. `suspends`: the caller can be suspended (async code)."""
 
     def phase(self, opened: Any, /) -> str:
         """The phase in which the schedule acts on this call: "", "before" or "after"."""

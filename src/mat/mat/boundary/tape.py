@@ -20,9 +20,9 @@ class Tape:
     """The replies that one run gets instead of live calls: those of a recorded run, then those of a cassette.
 
     `entries` are found by site and request digest; a request that moved to another call is served in recorded order. `live`
-    limits the live calls for missing replies (None: no limit). With a `cassette`, what they do not have
-    comes from there, for the runs of `seed`, and the cassette counts and keeps live calls. `refused` is the error of a request
-    that nothing answered: the agent may have swallowed it, and the run is worth nothing.
+    limits the live calls for missing replies (None: no limit). A `cassette` provides replies that `entries` lack, for runs of
+    `seed`, and counts and keeps live calls. `refused` is the error of a request that got no reply: the agent may have swallowed
+    it, and the run is invalid.
     """
 
     def __init__(
@@ -51,22 +51,22 @@ class Tape:
         """The recorded reply or error; None for a miss that may be a live call. Other misses are refused."""
         if not self._by_site and self._cassette is None:
             return None
-        entry = self._by_site.get((site, request)) or self._moved(site, request)
+        entry = self._by_site.get((site, request)) or self._moved_reply(site, request)
         if entry is not None:
             self._used.add(entry.site)
         elif self._cassette is not None:
-            entry = self._of_cassette(self._cassette, port, site, request)
+            entry = self._cassette_reply(self._cassette, port, site, request)
         else:
-            self._missed(site)
+            self._count_miss(site)
         return None if entry is None else _as_reply(port, entry)
 
-    def _moved(self, site: str, request: str) -> TapeEntry | None:
+    def _moved_reply(self, site: str, request: str) -> TapeEntry | None:
         for entry in self._by_request.get((site.partition("#")[0], request), ()):
             if entry.site not in self._used:
                 return entry
         return None
 
-    def _missed(self, site: str) -> None:
+    def _count_miss(self, site: str) -> None:
         self.misses.append(site)
         if self.live is not None and len(self.misses) > self.live:
             raise self._refuse(
@@ -83,7 +83,7 @@ class Tape:
 
     # -- the cassette ---------------------------------------------------------------------------------------------------
 
-    def _of_cassette(self, cassette: Cassette, port: Port, site: str, request: str) -> TapeEntry | None:
+    def _cassette_reply(self, cassette: Cassette, port: Port, site: str, request: str) -> TapeEntry | None:
         name = f"{port.boundary}:{port.name}"
         self._asked[name, request] += 1
         key = (self._seed, name, request, self._asked[name, request])
@@ -151,7 +151,7 @@ def _unservable(port: Port, what: str, fix: str) -> SpecError:
 
 
 def _other_type(value: Any, served: Any) -> str:
-    """The type that a recording would change, and to what; "" if the agent cannot see a difference."""
+    """The type that a recording would change and its replacement, in words; "" if the agent cannot see a difference."""
     exact = type(value) is type(served) or (type(value) is tuple and type(served) is list)
     if not exact:  # a dict of another class may carry more than its items
         return f"{type(value).__qualname__}, which comes back as {type(served).__qualname__}"
@@ -167,7 +167,7 @@ def _other_type(value: Any, served: Any) -> str:
 def _as_reply(port: Port, entry: TapeEntry) -> Reply | BaseException:
     if entry.error is not None:
         return _error(port, entry.error, entry.retry_after_ms)
-    return Reply(_typed(port, thaw(entry.value)))
+    return Reply(_as_declared(port, thaw(entry.value)))
 
 
 def _error(port: Port, error: tuple[str, str, str], retry_after_ms: int | None) -> BaseException:
@@ -182,16 +182,16 @@ def _error(port: Port, error: tuple[str, str, str], retry_after_ms: int | None) 
     return RuntimeError(f"{name}: {message}")
 
 
-def _typed(port: Port, value: Any) -> Any:
-    """The value as the port's declared return type, if pydantic knows it."""
+def _as_declared(port: Port, value: Any) -> Any:
+    """Convert the value to the port's declared return type, if pydantic knows the type."""
     if port.result_type in (None, Any):
         return value
     if port.stream:
-        return _typed_as(list[port.result_type], value)  # type: ignore[name-defined]
-    return _typed_as(port.result_type, value)
+        return _validated(list[port.result_type], value)  # type: ignore[name-defined]
+    return _validated(port.result_type, value)
 
 
-def _typed_as(kind: Any, value: Any) -> Any:
+def _validated(kind: Any, value: Any) -> Any:
     from pydantic import TypeAdapter, ValidationError
     from pydantic.errors import PydanticSchemaGenerationError, PydanticUserError
 
