@@ -108,8 +108,8 @@ def contract(
     )
 
 
-def _joined(found: Sequence[Violated], **changes: Any) -> Violated | None:
-    """Several violations of one step as one Violated with `more`."""
+def _merge(found: Sequence[Violated], **changes: Any) -> Violated | None:
+    """Merge the violations of one step into one Violated with `more`; None if there are none."""
     return replace(found[0], more=tuple(found[1:]), **changes) if found else None
 
 
@@ -121,7 +121,7 @@ class _Step:
 
     def __call__(self, state: CompiledState, record: Record) -> CompiledState | Violated:
         found, after = fold_alone(self.formula, state, record)
-        return _joined(found, state=after) or (state if after == state else after)
+        return _merge(found, state=after) or (state if after == state else after)
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,8 +131,8 @@ class _Finish:
     formula: CompiledFormula
 
     def __call__(self, state: CompiledState) -> Violated | None:
-        open_ones = sorted(program_of((self.formula,)).open(state), key=_by_age)
-        return _joined([self.formula.texts[item.goal].closed(item.key, item.since) for item in open_ones if not item.met])
+        open_ones = sorted(program_of((self.formula,)).open(state), key=_age)
+        return _merge([self.formula.texts[item.goal].closed(item.key, item.since) for item in open_ones if not item.met])
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,10 +149,10 @@ class _Waiting:
                 instance="" if item.key is None else str(item.key),
                 met=item.met,
             )
-            for item in sorted(program_of((self.formula,)).open(state), key=_by_age)
+            for item in sorted(program_of((self.formula,)).open(state), key=_age)
             if item.since is not None or not item.met
         )
 
 
-def _by_age(item: OpenObligation) -> tuple[int, int, str]:
+def _age(item: OpenObligation) -> tuple[int, int, str]:
     return (item.goal, -1 if item.since is None else item.since, str(item.key))

@@ -16,7 +16,7 @@ ContractPolicy: TypeAlias = Literal["observe", "block"]
 FoldState: TypeAlias = Any
 """A monitor's state: plain data, tuples, frozensets, enums or frozen dataclasses, so that it has a canonical digest."""
 Margin: TypeAlias = Callable[[Sequence[Record]], float]
-"""Records of a finished trace -> the margin by which the contract is kept; 0 or less if it is broken."""
+"""A function from the records of a finished trace to the margin by which the contract is kept (0 or less if broken)."""
 
 
 class _Keep:

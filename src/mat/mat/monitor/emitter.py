@@ -51,7 +51,7 @@ class RecordCode(RecordReads):
 
 
 def first_of(queue: str, window: Window) -> tuple[str, str]:
-    """(step, time) of the oldest entry of a queue; without times where the window needs none."""
+    """(step, time) of the oldest entry of a queue; the time is "" if the window needs none."""
     return (f"{queue}[0][0]", f"{queue}[0][1]") if window.timed else (f"{queue}[0]", "")
 
 
@@ -95,14 +95,14 @@ class Body:
 
     def value(self, node: FormulaNode, positive: bool = True) -> str:
         """An expression for the value at this step, or its negation; valid once the lines emitted so far have run."""
-        if self._asked(node) and not self._elsewhere(node):
+        if self._is_record_only(node) and not self._on_whole_trace(node):
             return self.function.ask(node, positive)
         shared = self.function.joint.uses[id(node)] > 1
-        if isinstance(node, Not | And | Or) and not shared and not self._elsewhere(node):
+        if isinstance(node, Not | And | Or) and not shared and not self._on_whole_trace(node):
             if isinstance(node, Not):
                 return self.value(node.part, not positive)
             join = conjunction if isinstance(node, And) is positive else disjunction
-            asked = [part for part in node.parts if self._asked(part) and not self._elsewhere(part)]
+            asked = [part for part in node.parts if self._is_record_only(part) and not self._on_whole_trace(part)]
             rest = [self.value(part, positive) for part in node.parts if part not in asked]
             return join([self.function.ask_all(asked, join, positive), *rest] if asked else rest)
         if id(node) not in self._values:
@@ -113,16 +113,16 @@ class Body:
         expression = self._values[id(node)][0]
         return expression if positive else negated(expression)
 
-    def _elsewhere(self, node: FormulaNode) -> bool:
+    def _on_whole_trace(self, node: FormulaNode) -> bool:
         return self.scope.local and self.layout.scope_of(node) is not self.scope
 
-    def _asked(self, node: FormulaNode) -> bool:
-        """Whether a formula depends only on the record, and on no id."""
+    def _is_record_only(self, node: FormulaNode) -> bool:
+        """Whether the value of a formula depends only on the record, not on an id."""
         key = self.layout.of_goal.key
         return id(node) not in self.bound and is_present(node) and not (isinstance(key, Variable) and mentions(node, key))
 
     def _value(self, node: FormulaNode) -> str:
-        if self._elsewhere(node):
+        if self._on_whole_trace(node):
             return self.function.on_trace(self.layout, node)
         if id(node) in self.bound:
             return self.bound[id(node)]
@@ -141,13 +141,13 @@ class Body:
             case Started():
                 return self.layout.slots(node)[0]
             case Once(part=part, window=window):
-                return self._seen(node, TRUE, self.value(part), window)
+                return self._emit_once_since(node, TRUE, self.value(part), window)
             case Since(left=left, right=right, window=window):
-                return self._seen(node, self.value(left), self.value(right), window)
+                return self._emit_once_since(node, self.value(left), self.value(right), window)
             case Previous(part=part):
-                return self._previous(node, self.value(part))
+                return self._emit_previous(node, self.value(part))
             case AtMost():
-                return self._at_most(node, self.value(node.part))
+                return self._emit_at_most(node, self.value(node.part))
         raise AssertionError(node)
 
     def _compare(self, item: Compare) -> str:
@@ -168,13 +168,13 @@ class Body:
         self._lines += updates
         return value
 
-    def _seen(self, node: Once | Since, left: str, right: str, window: Window) -> str:
+    def _emit_once_since(self, node: Once | Since, left: str, right: str, window: Window) -> str:
         slots = self.layout.slots(node)
         seen, timed, late = slots[0], window.timed, delayed(window)
         seen_ms = slots[1] if timed else ""
         gone = [self.set(slot, str(FAR)) for slot in (seen, seen_ms) if slot]
         self._lines += guarded(negated(left), [*gone, *([self.clear(slots[-1])] if late else [])])
-        value = self._near(seen, seen_ms, window)
+        value = self._in_window(seen, seen_ms, window)
         if window.low == 1 and not late and right != FALSE:
             value = self.named(value)
         if late:
@@ -187,16 +187,18 @@ class Body:
         elif right != FALSE:
             need = self.function.need
             noted = [self.set(seen, need("step")), *([self.set(seen_ms, need("at"))] if timed else [])]
-            kept = right if window.bounded else conjunction([f"{seen} < 0", right])  # for ever: the first one says it all
+            kept = (
+                right if window.bounded else conjunction([f"{seen} < 0", right])
+            )  # without a bound, the first occurrence decides
             self._lines += guarded(kept, noted)
         return value
 
-    def _near(self, seen: str, seen_ms: str, window: Window) -> str:
+    def _in_window(self, seen: str, seen_ms: str, window: Window) -> str:
         if not window.bounded:
-            return f"{seen} >= 0"  # what has not occurred is too far back for any bound
+            return f"{seen} >= 0"  # an event that has not occurred is too far back for any bound
         return " and ".join(self.function.elapsed((seen, seen_ms), "<=", window.high, window.high_ms))
 
-    def _previous(self, node: Previous, part: str) -> str:
+    def _emit_previous(self, node: Previous, part: str) -> str:
         (slot,) = self.layout.slots(node)
         if self.scope.local:
             value = self.named(slot)
@@ -207,7 +209,7 @@ class Body:
         self._lines += guarded(part, [self.set(slot, step)])
         return value
 
-    def _at_most(self, node: AtMost, part: str) -> str:
+    def _emit_at_most(self, node: AtMost, part: str) -> str:
         (hits,) = self.layout.slots(node)
         count, window = node.count, node.window
         if not window.bounded:
@@ -316,10 +318,11 @@ class GoalEmitter:
         return self.function.joint.scope.own(self.goal, "table", None)[0]
 
     def _chain(self, guard: FormulaNode, first: Eventually, link: FormulaNode, then: Eventually) -> list[str]:
-        """A trigger, the first answer within steps, the second within steps of it: open triggers and first answers, by step.
+        """Emit a goal with a trigger, a first answer within some steps, and a second answer within some steps of the first.
 
-        A second answer decides the first answers that are near enough, and with them the triggers that are near enough to
-        these. A trigger is violated once no first answer can come any more and none that came can still be followed.
+        The state holds the steps of open triggers and first answers. A second answer settles the first answers that are near
+        enough, and the triggers that are near enough to those. A trigger is violated when no first answer can come any more
+        and no first answer that came can still be followed.
         """
         body, step = self.body, self.function.need("step")
         pending, links = self.layout.chained()
@@ -345,7 +348,7 @@ class GoalEmitter:
         return [*before, *guarded(disjunction([pending, opens]), lines)]
 
     def _engine(self) -> list[str]:
-        """Several or nested future operators: see `obligations`."""
+        """Emit a goal with several or nested future operators: see `obligations`."""
         body, goal = self.body, self.goal
         plan, leaves = planned(goal)
         (engine,) = body.scope.own(goal, "engine", None, plan=plan)

@@ -65,15 +65,15 @@ class Explained:
         )
 
     def _wanted(self, step: int, seen: tuple[int, ...]) -> str:
-        told = [self.wanted] if self.wanted else []
+        phrases = [self.wanted] if self.wanted else []
         for name, last in zip(self.seen, seen, strict=True):
             if last < 0:
-                told.append(f"there was no {name} yet")
+                phrases.append(f"there was no {name} yet")
             elif last < step:
-                told.append(f"{name} was last at step {last}, {step - last} steps before")
+                phrases.append(f"{name} was last at step {last}, {step - last} steps before")
             else:
-                told.append(f"{name} is at this step")
-        return "; ".join(told)
+                phrases.append(f"{name} is at this step")
+        return "; ".join(phrases)
 
 
 def explained(goal: Goal, message: str, repair: str) -> Explained:
@@ -83,8 +83,8 @@ def explained(goal: Goal, message: str, repair: str) -> Explained:
         said=message or _violation_text(body),
         unmet=message
         or (f"at the end {text(body)} does not hold" if goal.when == "last" else f"{_violation_text(body)}, and the run ended"),
-        waiting=message or _wanted(body) or text(body),
-        wanted=_wanted(body),
+        waiting=message or _wanted_text(body) or text(body),
+        wanted=_wanted_text(body),
         repair=repair,
         seen=tuple(text(node.right if isinstance(node, Since) else node.part) for node in occurrences(goal.body)),
     )
@@ -94,7 +94,7 @@ def _violation_text(node: FormulaNode) -> str:
     """The violation in words: for `a implies b`, a happened without b."""
     match node:
         case Or(parts=(Not(part=left), AtMost(count=count, part=part, window=window))) if left is part:
-            return f"more than {count} of {text(part)}{' ' + _back(window) if window.bounded else ''}"
+            return f"more than {count} of {text(part)}{' ' + _before_span(window) if window.bounded else ''}"
         case Or(parts=(Not(part=left), Not(part=Once(part=part)))):
             return f"{text(left)} after {text(part)}"
         case Or(parts=(Not(part=left), right)):
@@ -105,8 +105,8 @@ def _violation_text(node: FormulaNode) -> str:
             return f"{text(node)} does not hold"
 
 
-def _wanted(node: FormulaNode) -> str:
-    """What would have satisfied the formula, as far as it says."""
+def _wanted_text(node: FormulaNode) -> str:
+    """What would have satisfied the formula, in words; "" if the formula does not show it."""
     triggers = [part.part for part in alternatives(node) if isinstance(part, Not) and not looks_ahead(part)]
     rest = [part for part in alternatives(node) if not (isinstance(part, Not) and not looks_ahead(part))]
     if rest:
@@ -117,21 +117,21 @@ def _wanted(node: FormulaNode) -> str:
 def _need(node: FormulaNode) -> str:
     match node:
         case Once(part=part, window=window):
-            return f"{text(part)} {_back(window)}"
+            return f"{text(part)} {_before_span(window)}"
         case Since(left=left, right=right, window=window):
-            return f"{text(right)} {_back(window)}, and {text(left)} ever since"
+            return f"{text(right)} {_before_span(window)}, and {text(left)} ever since"
         case Not(part=Once(part=Not(part=part), window=window)):
-            return f"{text(part)} at every step{'' if not window.bounded else ' ' + _back(window)}"
+            return f"{text(part)} at every step{'' if not window.bounded else ' ' + _before_span(window)}"
         case Eventually(part=part, window=window):
-            return f"{_need(part) if looks_ahead(part) else text(part)} {_forth(window)}"
+            return f"{_need(part) if looks_ahead(part) else text(part)} {_after_span(window)}"
         case Not(part=Eventually(part=part, window=window)):
-            return f"no {text(part)} {_forth(window)}"
+            return f"no {text(part)} {_after_span(window)}"
         case Until(left=left, right=right, window=window):
-            return f"{text(right)} {_forth(window)}, and {text(left)} until then"
+            return f"{text(right)} {_after_span(window)}, and {text(left)} until then"
         case Next(part=part):
             return f"{text(part)} at the next step"
         case AtMost(count=count, part=part, window=window):
-            return f"at most {count} of {text(part)}{'' if not window.bounded else ' ' + _back(window)}"
+            return f"at most {count} of {text(part)}{'' if not window.bounded else ' ' + _before_span(window)}"
         case And(parts=parts):
             return " and ".join(_need(part) for part in parts)
         case Started():
@@ -140,11 +140,11 @@ def _need(node: FormulaNode) -> str:
             return text(node)
 
 
-def _back(window: Window) -> str:
+def _before_span(window: Window) -> str:
     return _span(window, "before", "at some step before, or now")
 
 
-def _forth(window: Window) -> str:
+def _after_span(window: Window) -> str:
     return _span(window, "after", "at some later step, or now")
 
 

@@ -24,7 +24,9 @@ def negated(expression: str) -> str:
         return f"not {expression}"
     if expression.startswith("not ") and expression[4:].isidentifier():
         return expression[4:]
-    code = _LITERAL.sub(lambda literal: "_" * len(literal[0]), expression)  # a text may hold anything, operators too
+    code = _LITERAL.sub(
+        lambda literal: "_" * len(literal[0]), expression
+    )  # a string literal may contain anything, even operators
     found = list(_TURNED.finditer(code))
     if len(found) == 1 and not {"and", "or", "not", "if", ":="} & set(code.split(" ")):
         start, end = found[0].span()
@@ -33,14 +35,14 @@ def negated(expression: str) -> str:
 
 
 def conjunction(parts: Sequence[str]) -> str:
-    return _joined(parts, " and ", neutral=TRUE, absorbing=FALSE)
+    return _join(parts, " and ", neutral=TRUE, absorbing=FALSE)
 
 
 def disjunction(parts: Sequence[str]) -> str:
-    return _joined(parts, " or ", neutral=FALSE, absorbing=TRUE)
+    return _join(parts, " or ", neutral=FALSE, absorbing=TRUE)
 
 
-def _joined(parts: Sequence[str], word: str, *, neutral: str, absorbing: str) -> str:
+def _join(parts: Sequence[str], word: str, *, neutral: str, absorbing: str) -> str:
     if absorbing in parts:
         return absorbing
     kept = [part for part in dict.fromkeys(parts) if part != neutral]
@@ -50,7 +52,7 @@ def _joined(parts: Sequence[str], word: str, *, neutral: str, absorbing: str) ->
 
 
 def block(header: str, lines: Sequence[str]) -> list[str]:
-    """Lines indented under a header; no lines give nothing."""
+    """Lines indented under a header; nothing if there are no lines."""
     return [header, *indented(lines)] if lines else []
 
 

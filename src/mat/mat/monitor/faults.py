@@ -20,8 +20,8 @@ from mat.monitor.contract import Contract
 from mat.monitor.judge import EPISODE
 
 ERROR_KINDS: Final = ("connection", "invalid", "rate_limit", "server_error", "timeout")
-"""Error kinds that mean a fault of the other side even if nothing was injected. Others (blocked, auth, not_found) are answers
-that an agent may well get."""
+"""Error kinds that mean a fault of the other side even if nothing was injected. Others (blocked, auth, not_found) are ordinary
+answers."""
 BOUNDARIES: Final = ("service", "retrieval", "memory", "model", "delegation")
 """Where faults enter. Prompt and order disturbances are perturbations of the search (Sec. IV-C), not faults (Sec. IV-D)."""
 DETECTIONS: Final = ("error", "detect", "verify", "retry")
@@ -37,7 +37,7 @@ _SPARES: Final = frozenset((
     "alt", "alternate", "alternative", "backup", "cache", "cached", "fallback", "main", "mirror", "offline", "primary",
     "replica", "second", "secondary", "spare", "standby",
 ))  # fmt: skip
-"""Words in which the names of two ports with the same purpose may differ; suffixes such as v2, too."""
+"""Words that do not change the purpose of a port when its name contains them; so do suffixes such as v2."""
 _WORD: Final = re.compile(r"[vV]\d+|[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+")
 _TROUBLE: Final = re.compile(
     r"[?？]|\b(?:error|fail(?:s|ed|ing|ure)?|time[ds]?[ -]?out|unavailable|unreachable|outage|offline|(?:is|are|was|were) down"
@@ -46,9 +46,9 @@ _TROUBLE: Final = re.compile(
     re.IGNORECASE,
 )
 _ENVELOPE: Final = ("sender", "delegator")
-"""Arguments that are the same in all messages of one agent."""
+"""Arguments that are the same in all messages of one agent, so they do not identify a request."""
 _REQUEST_MARKS: Final = 64
-"""How many arguments and words identify a request."""
+"""The largest number of arguments and words that identify a request."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +56,7 @@ class Fault:
     """A fault that entered with the record of `step`.
 
     `operators` are those whose effect changed the call; if empty, the fault was observed. `error` is the kind (or type) of
-    error the agent met, "" if the fault is silent: a wrong, late or missing reply. `request` is what identifies a retry.
+    error the agent got, "" if the fault is silent: a wrong, late or missing reply. `request` is what identifies a retry.
     """
 
     step: int
@@ -86,7 +86,7 @@ class Fault:
 
 
 Predicate: TypeAlias = Callable[[Record, Fault], bool]
-"""A user's own rule: whether a record, asked after a fault was known, detects or mitigates it."""
+"""A user's own rule: whether a record, asked after a fault was known, detects or mitigates the fault."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -244,15 +244,15 @@ def _request(arguments: Mapping[str, Any]) -> frozenset[str]:
 
     Bounded, because it stays in the states of monitors.
     """
-    return frozenset(itertools.islice(_marks(arguments, "", 3), _REQUEST_MARKS))
+    return frozenset(itertools.islice(_request_parts(arguments, "", 3), _REQUEST_MARKS))
 
 
-def _marks(fields: Mapping[str, Any], path: str, depth: int) -> Iterator[str]:
+def _request_parts(fields: Mapping[str, Any], path: str, depth: int) -> Iterator[str]:
     for name, value in fields.items():
         if name in _ENVELOPE:
             continue
         if isinstance(value, dict) and value and depth:
-            yield from _marks(value, f"{path}{name}.", depth - 1)
+            yield from _request_parts(value, f"{path}{name}.", depth - 1)
         elif isinstance(value, str) and " " in value:
             yield from (f"{path}{name}~{word}" for word in value[:4096].casefold().split()[:_REQUEST_MARKS])
         else:
@@ -264,7 +264,7 @@ def _marks(fields: Mapping[str, Any], path: str, depth: int) -> Iterator[str]:
 
 
 def known_to(record: Record, fault: Fault) -> bool:
-    """Whether the agent that asked for this could know of the fault: its call was sealed before."""
+    """Whether the agent that asked for this record could know of the fault: the faulty call was sealed before."""
     return record.asked_seq > fault.sealed_seq
 
 
@@ -292,7 +292,7 @@ def is_alternate(record: Record, fault: Fault, rules: DetectionRules = RULES) ->
 
 
 def _purpose(name: str) -> tuple[str, ...]:
-    """The words of a port's name without those that mark a spare, such as "backup"."""
+    """The words of a port's name, without words that mark an alternative, such as "backup"."""
     words = (word.casefold() for word in _WORD.findall(name)) if name.isascii() else ()
     return tuple(word for word in words if word not in _SPARES and not (word[0] == "v" and word[1:].isdigit()))
 
@@ -303,23 +303,23 @@ def detection(record: Record, fault: Fault, rules: DetectionRules = RULES) -> st
         return ""
     kind = record.action.kind
     if kind == "detection":
-        return _unless("detect", rules)
+        return _enabled("detect", rules)
     if kind == "verification" and record.action.arguments.get("passed") is False:
-        return _unless("verify", rules)
+        return _enabled("verify", rules)
     if fault.error and "retry" not in rules.without and is_retry(record, fault):
         return "retry"
-    return _own(rules.detections, record, fault)
+    return _custom_rule(rules.detections, record, fault)
 
 
 def mitigation(record: Record, fault: Fault, rules: DetectionRules = RULES, *, noticed: bool) -> str:
-    """The rule by which a later record mitigates a fault, or "". `noticed`: not only the error itself detected it."""
+    """The rule by which a later record mitigates a fault, or "". `noticed`: more than the error itself detected it."""
     if not known_to(record, fault):
         return ""
-    found = "" if record.blocked else _act(record, fault, rules, noticed)
-    return (_unless(found, rules) if found else "") or _own(rules.mitigations, record, fault)
+    found = "" if record.blocked else _act_rule(record, fault, rules, noticed)
+    return (_enabled(found, rules) if found else "") or _custom_rule(rules.mitigations, record, fault)
 
 
-def _act(record: Record, fault: Fault, rules: DetectionRules, noticed: bool) -> str:
+def _act_rule(record: Record, fault: Fault, rules: DetectionRules, noticed: bool) -> str:
     action = record.action
     if action.kind == "mitigation":
         return "mitigate"
@@ -333,22 +333,22 @@ def _act(record: Record, fault: Fault, rules: DetectionRules, noticed: bool) -> 
         return "escalate"
     if action.kind == "model_call":
         return "replan" if noticed and record.agent == fault.agent else ""
-    ordinary = _ordinary(record, rules)
-    return ordinary if ordinary and (noticed or _speaks(record, rules)) else ""
+    ordinary = _ordinary_rule(record, rules)
+    return ordinary if ordinary and (noticed or _mentions_trouble(record, rules)) else ""
 
 
-def _ordinary(record: Record, rules: DetectionRules) -> str:
-    """The rule of an ordinary act, which may also be business as usual."""
+def _ordinary_rule(record: Record, rules: DetectionRules) -> str:
+    """The mitigation rule of an act that may also be unrelated to the fault, or ""."""
     action = record.action
-    if action.kind == "message":  # what comes from the user enters at the prompt boundary
+    if action.kind == "message":  # a message from the user is at the prompt boundary
         return "clarify" if action.name == "user" and action.boundary != "prompt" else ""
     if action.kind == "delegation":
         return "" if rules.escalates_to else "escalate"
     return "escalate" if action.kind == "approval" else ""
 
 
-def _speaks(record: Record, rules: DetectionRules) -> bool:
-    """Whether the words of an act ask something or mention trouble."""
+def _mentions_trouble(record: Record, rules: DetectionRules) -> bool:
+    """Whether the texts of a record ask a question or mention trouble."""
     action = record.action
     texts = [value for name, value in action.arguments.items() if isinstance(value, str) and name not in _ENVELOPE]
     if action.kind == "approval":
@@ -358,11 +358,11 @@ def _speaks(record: Record, rules: DetectionRules) -> bool:
     return any(word.casefold() in text.casefold() for word in rules.trouble for text in texts)
 
 
-def _unless(rule: str, rules: DetectionRules) -> str:
+def _enabled(rule: str, rules: DetectionRules) -> str:
     return "" if rule in rules.without else rule
 
 
-def _own(given: Mapping[str, Predicate], record: Record, fault: Fault) -> str:
+def _custom_rule(given: Mapping[str, Predicate], record: Record, fault: Fault) -> str:
     return next((name for name, test in given.items() if test(record, fault)), "")
 
 
@@ -398,7 +398,7 @@ class Watch:
 
 
 def begin(fault: Fault, rules: DetectionRules = RULES) -> Watch:
-    """The watch over a fault that has just entered; an error that the agent met detects it at once."""
+    """The watch of a fault that has just entered; an error that the agent got detects it at once."""
     if not fault.error or "error" in rules.without:
         return Watch(fault, fault.step)
     return Watch(fault, fault.step, detected=fault.step, by="error", first=fault.step, first_by="error")

@@ -1,9 +1,9 @@
 """The joint monitor: all armed contracts as one function of a record, dispatched by action kind.
 
-The lines of formulas are inlined and other folds are called, because every step of every run goes through it. If a contract
-raises, it is left out from then on, with its error, and the others go on judging (DESIGN decision 11): formulas read the
-record before they change anything, so the step can be repeated without the one that raised; other folds have no state but
-what they return.
+The lines of formulas are inlined and other folds are called, because this function runs at every step of every run. If a
+contract raises, its error is kept, it is left out from then on, and the others go on judging (DESIGN decision 11). Formulas
+read the record before they change anything, so the step can be repeated without the contract that raised. Other folds have
+only the state that they return.
 """
 
 from __future__ import annotations
@@ -173,7 +173,7 @@ def _generated(contracts: Sequence[Contract], program: Program, objects: tuple[A
     source = _source(contracts, program, kinds, bodies, assigned)
     scope: dict[str, Any] = {}
     try:
-        exec(compile("\n".join(source), "<contracts>", "exec"), scope)  # numbers, literals and names of ours only
+        exec(compile("\n".join(source), "<contracts>", "exec"), scope)  # only numbers, literals and our own names
     except (SyntaxError, RecursionError, MemoryError) as error:
         if isinstance(error, SyntaxError) and "too many" not in str(error):
             raise

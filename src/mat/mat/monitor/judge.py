@@ -20,18 +20,18 @@ _new_violation = fast_constructor(Violation)
 
 
 class Judge:
-    """Folds records, in ask order, into verdicts. It holds the states of the armed contracts; one that raises is unknown.
+    """Folds records, in ask order, into verdicts. It holds the states of the armed contracts; one that raises becomes unknown.
 
     `fold` judges one record (and, if a contract needs it, the record before redaction); for a step that breaks nothing
-    it returns only the ids of the contracts that judged it, see `verdicts`. It is one generated function for all contracts,
-    and is replaced when a contract crashes: always look it up as an attribute.
+    it returns only the ids of the contracts that judged it (see `verdicts`). `fold` is one generated function for all contracts
+    and is replaced when a contract crashes, so always look it up as an attribute.
     """
 
     fold: Fold
 
     def __init__(self, contracts: Iterable[Contract], *, online: bool = True) -> None:
         self.contracts = tuple(contracts)
-        _refuse_doubles(self.contracts)
+        _check_contracts(self.contracts)
         self._errors: dict[int, str] = {}
         self._violations: list[list[Violation]] = [[] for _ in self.contracts]
         self._index = {contract.id: index for index, contract in enumerate(self.contracts)}
@@ -54,7 +54,7 @@ class Judge:
             if contract.formula is not None
             for spoken in contract.formula.texts
         ]
-        """For each goal of the joint formulas: its contract and its texts."""
+        """The contract and the texts of each goal of the joint formulas."""
 
     def _rearm(self) -> None:
         """Make the function again, without the contracts that have crashed since."""
@@ -118,7 +118,7 @@ class Judge:
                 self.contracts[self._armed[position]].step(states[position], record)
             except Exception as own:
                 culprits[position] = own
-        # a predicate that does not raise twice: its contract cannot be told from the others
+        # the predicate does not raise again, so its contract is not known
         for position, raised in (culprits or dict.fromkeys(self._joint.places, error)).items():
             self.crashed(position, record, raised)
         self._rearm()
@@ -143,7 +143,7 @@ class Judge:
         return dict(zip(self._armed, self._joint.states(), strict=True))
 
     def peek(self, proposed: Record, pending: Sequence[Record] = (), *, blocking: bool = False) -> tuple[Violation, ...]:
-        """The violations that a proposed action would add, after the asked but unsealed ones before it. Changes nothing (L4).
+        """The violations that a proposed action would add after the earlier unsealed actions. Changes no state (L4).
 
         `blocking`: only of contracts with policy="block".
         """
@@ -153,15 +153,15 @@ class Judge:
             if contract.raw or (blocking and contract.policy != "block"):
                 continue
             try:
-                broken = self._tried(position, contract, [*pending, proposed])
-            except Exception as error:  # a policy that crashes must not let the action pass: fail closed
+                broken = self._violations_after(position, contract, [*pending, proposed])
+            except Exception as error:  # a crashed policy must block the action: fail closed
                 broken = [Violated(f"{contract.id} raised {type(error).__name__}: {error}")]
             for new in broken:
                 found.extend(_violations(contract, new, proposed))
         found.sort(key=self._order)
-        return tuple(found) + self._crashed(proposed) if self._errors else tuple(found)
+        return tuple(found) + self._crashed_violations(proposed) if self._errors else tuple(found)
 
-    def _tried(self, position: int, contract: Contract, records: Sequence[Record]) -> list[Violated]:
+    def _violations_after(self, position: int, contract: Contract, records: Sequence[Record]) -> list[Violated]:
         """The violations of one contract that the last of several records would add, after the others."""
         if contract.formula is not None and not contract.formula.ahead:
             return self._joint.tried(position, records)
@@ -173,7 +173,7 @@ class Judge:
                 state = (state if new.state is KEEP else new.state) if isinstance(new, Violated) else new
         return [new] if isinstance(new, Violated) else []
 
-    def _crashed(self, proposed: Record) -> tuple[Violation, ...]:
+    def _crashed_violations(self, proposed: Record) -> tuple[Violation, ...]:
         """Violations for blocking contracts that have crashed: as they cannot judge, the actions in their scope do not pass."""
         return tuple(
             _violation(contract, Violated(f"{contract.id} {self._errors[index]}"), proposed)
@@ -202,10 +202,10 @@ class Judge:
         return tuple(outcomes)
 
     def standing(self, last: Record | None) -> tuple[ContractOutcome, ...]:
-        """The verdict of each contract on the prefix so far, without closing it: as if the run ended now (RV-LTL).
+        """The verdict of each contract on the prefix so far, as if the run ended now (RV-LTL). Closes no obligation.
 
         A contract that is not broken is presumably false if something must still happen (its outcome is unknown), else
-        presumably true. `open` lists its obligations, and since which step they are open. May be called at any time.
+        presumably true. `open` lists its obligations with the steps since which they are open. May be called at any time.
         """
         outcomes = []
         evaluations, states = self._count(), self.states()
@@ -280,7 +280,7 @@ def _canonical_state(contract: Contract, state: Any) -> Any:
         ) from error
 
 
-def _refuse_doubles(contracts: Sequence[Contract]) -> None:
+def _check_contracts(contracts: Sequence[Contract]) -> None:
     seen: dict[str, Contract] = {}
     for contract in contracts:
         if not isinstance(contract, Contract):

@@ -122,7 +122,7 @@ class JointGoals:
 
     def __init__(self, goals: Sequence[Goal]) -> None:
         canon = Canon()
-        self._canon = canon  # keeps what the ids in the layout stand for
+        self._canon = canon  # keeps the objects alive whose ids are in the layout
         self.goals = tuple(
             replace(goal, body=canon(goal.body), touches=None if goal.touches is None else canon(goal.touches))
             for goal in goals
@@ -137,14 +137,14 @@ class JointGoals:
         self.kinds = frozenset(kind for found in atoms for atom in found for kind in atom.kinds or ())
         """The action kinds that need lines of their own; all others share some."""
         self.standing = Counter(id(atom) for found in atoms for atom in found)
-        """In how many goals each atom stands, so that a user's function is called once."""
+        """In how many goals each atom occurs, so that a user's function is called once."""
         self.uses: Counter[int] = Counter()
-        """How often each formula stands in others, and in goals."""
+        """How often each formula occurs in other formulas and in goals."""
         self.fields: Counter[Any] = Counter()
         for goal in self.goals:
             self._count(goal.body)
         self.witnesses = tuple(tuple(occurrences(goal.body)) for goal in self.goals)
-        """Per goal the operators whose last occurrences explain a violation."""
+        """For each goal, the operators whose last occurrences explain a violation."""
         for index in range(len(self.goals)):
             self._lay_out(index)
 
@@ -195,7 +195,7 @@ class Layout:
         self.part = joint.slices.get(index)
 
     def scope_of(self, node: FormulaNode) -> Scope:
-        """Parts without the variable of a for_each are judged on the whole trace."""
+        """The scope of a formula: parts without the variable of a for_each are judged on the whole trace."""
         key = self.of_goal.key
         if isinstance(key, Variable) and not mentions(node, key) and not contains(node, Started):
             return self.joint.scope
@@ -205,30 +205,30 @@ class Layout:
         goal = self.of_goal
         self.node(goal.body)
         if goal.when == "last":
-            self._uses(self.scope, self.scope.own(goal, "last", -1 if self.scope.local else of_nothing(goal.body)))
-            self._matters(Window())
+            self._count_uses(self.scope, self.scope.own(goal, "last", -1 if self.scope.local else of_nothing(goal.body)))
+            self._mark_lifetimes(Window())
         if not goal.ahead:
             return
         found = pattern(goal)
         if found is None and chain(goal) is not None:
-            self._uses(self.scope, self.chained())
+            self._count_uses(self.scope, self.chained())
             return
         if found is None:
-            self._uses(self.scope, self.scope.own(goal, "engine", None, plan=planned(goal)[0]))
+            self._count_uses(self.scope, self.scope.own(goal, "engine", None, plan=planned(goal)[0]))
             if self.part is not None:
                 self.part.engine = True
-                self._matters(reaches(goal.body))
+                self._mark_lifetimes(reaches(goal.body))
             return
         _, operator, _ = found
         names = self.pending(operator)
-        self._uses(self.scope, names)
+        self._count_uses(self.scope, names)
         if self.part is None:
             return
         if isinstance(operator, Next) or not operator.window.bounded:
-            self._matters(Window())
+            self._mark_lifetimes(Window())
             return
         self.part.due, self.part.pending = operator.window, names[0]
-        self._matters(operator.window)
+        self._mark_lifetimes(operator.window)
 
     def chained(self) -> tuple[str, ...]:
         """The queues of open triggers, and of first answers that can still be followed."""
@@ -239,11 +239,11 @@ class Layout:
         alone = isinstance(operator, Next) or not (operator.window.bounded or operator.window.low or operator.window.low_ms)
         return self.scope.own(self.of_goal, "pending", -1 if alone else ())
 
-    def _uses(self, scope: Scope, names: tuple[str, ...]) -> None:
+    def _count_uses(self, scope: Scope, names: tuple[str, ...]) -> None:
         if scope is self.joint.scope:
             self.joint.used[self.index] += names
 
-    def _matters(self, window: Window) -> None:
+    def _mark_lifetimes(self, window: Window) -> None:
         if self.part is not None:
             self.part.matters(window)
 
@@ -251,11 +251,11 @@ class Layout:
         for part in children(node):
             self.node(part)
         if isinstance(node, Started) and self.scope_of(node) is self.scope:
-            self._matters(Window())
+            self._mark_lifetimes(Window())
         names = self.slots(node)
-        self._uses(self.scope if isinstance(node, Started) else self.scope_of(node), names)
+        self._count_uses(self.scope if isinstance(node, Started) else self.scope_of(node), names)
         if names and self.scope_of(node) is self.scope:
-            self._matters(node.window if isinstance(node, Once | Since | AtMost) else Window())
+            self._mark_lifetimes(node.window if isinstance(node, Once | Since | AtMost) else Window())
 
     def slots(self, node: FormulaNode) -> tuple[str, ...]:
         """The slots of one operator. The first holds the step of an occurrence, or its queue."""

@@ -32,8 +32,8 @@ def region(
 def backward_slice(records: Sequence[Record], step: int) -> tuple[int, ...]:
     """The steps whose results reach `step` over provenance links; other steps have no recorded influence.
 
-    One pass backwards, so that a memory cell leads to who wrote it last before it was read, and a passage to the retrieval
-    that found it. `records` are in ask order.
+    One backward pass, so that a memory cell leads to the last write before the read, and a passage to the retrieval that
+    found it. `records` are in ask order.
     """
     wanted = {f"step#{step}", f"claim#{step}"}
     found: list[int] = []

@@ -114,7 +114,7 @@ def _goals(node: FormulaNode, key: Variable | Field | None, *, always: bool) -> 
                     what="for_each(...) is nested inside for_each(...)",
                     fix='use one key that reads both ids: for_each(field("arguments.order", "agent"), ...)',
                 )
-            yield from (replace(goal, touches=_plain(part)) for goal in _goals(part, own, always=always))
+            yield from (replace(goal, touches=_strip_always(part)) for goal in _goals(part, own, always=always))
         case _:
             yield _goal(node, key, always=always)
 
@@ -146,11 +146,11 @@ def _counting(node: FormulaNode) -> FormulaNode:
     return And(parts=tuple(_counting(part) for part in node.parts)) if isinstance(node, And) else node
 
 
-def _plain(node: FormulaNode) -> FormulaNode:
+def _strip_always(node: FormulaNode) -> FormulaNode:
     """A formula without always."""
     if isinstance(node, Always):
-        return _plain(node.part)
-    return And(parts=tuple(_plain(part) for part in node.parts)) if isinstance(node, And) else node
+        return _strip_always(node.part)
+    return And(parts=tuple(_strip_always(part) for part in node.parts)) if isinstance(node, And) else node
 
 
 def _check_variables(node: FormulaNode, key: Variable | Field | None) -> None:
@@ -186,13 +186,13 @@ def occurrences(node: FormulaNode) -> Iterator[Once | Since]:
 def is_present(node: Any) -> bool:
     """Whether the value depends only on the record."""
     if isinstance(node, Compare):
-        return not _before(node)
+        return not _reads_previous(node)
     if isinstance(node, Atom):
-        return not any(_before(compare) for compare in node.compares)
+        return not any(_reads_previous(compare) for compare in node.compares)
     return isinstance(node, Not | And | Or) and all(is_present(part) for part in children(node))
 
 
-def _before(node: Compare) -> bool:
+def _reads_previous(node: Compare) -> bool:
     return node.left.before or (isinstance(node.right, Field) and node.right.before)
 
 
@@ -231,9 +231,9 @@ def _state_kinds(node: Any) -> Iterator[Kinds]:
             yield true_kinds(part)
         case Since(left=left, right=right):
             yield union(false_kinds(left), true_kinds(right))
-        case Compare() if _before(node):
+        case Compare() if _reads_previous(node):
             yield None
-        case Atom(compares=compares) if any(_before(compare) for compare in compares):
+        case Atom(compares=compares) if any(_reads_previous(compare) for compare in compares):
             yield None
     for part in children(node):
         yield from _state_kinds(part)
@@ -323,33 +323,33 @@ class Canon:
             case Atom(kinds=kinds, name=name, compares=compares, test=test):
                 parts = tuple(self(compare) for compare in compares)
                 key: Hashable = ("atom", kinds, name, tuple(map(id, parts)), test if test is None else id(test))
-                return self._one(key, replace(node, compares=parts))
+                return self._canonical(key, replace(node, compares=parts))
             case Compare(left=left, operator=operator, right=right):
-                return self._one(("compare", _field_key(left), operator, _constant_key(right)), node)
+                return self._canonical(("compare", _field_key(left), operator, _constant_key(right)), node)
             case Started():
                 return node  # each goal has its own
             case Not(part=part):
                 made = self(part)
-                return self._one(("not", id(made)), Not(part=made))
+                return self._canonical(("not", id(made)), Not(part=made))
             case And(parts=parts) | Or(parts=parts):
                 all_parts = tuple(self(part) for part in parts)
-                return self._one((type(node).__name__, tuple(map(id, all_parts))), type(node)(parts=all_parts))
+                return self._canonical((type(node).__name__, tuple(map(id, all_parts))), type(node)(parts=all_parts))
             case Since(left=left, right=right, window=window) | Until(left=left, right=right, window=window):
                 one, other = self(left), self(right)
                 key = (type(node).__name__, id(one), id(other), window)
-                return self._one(key, type(node)(left=one, right=other, window=window))
+                return self._canonical(key, type(node)(left=one, right=other, window=window))
             case Once(part=part, window=window) | Eventually(part=part, window=window):
                 made = self(part)
-                return self._one((type(node).__name__, id(made), window), type(node)(part=made, window=window))
+                return self._canonical((type(node).__name__, id(made), window), type(node)(part=made, window=window))
             case AtMost(count=count, part=part, window=window):
                 made = self(part)
-                return self._one(("at_most", count, id(made), window), AtMost(count=count, part=made, window=window))
+                return self._canonical(("at_most", count, id(made), window), AtMost(count=count, part=made, window=window))
             case Previous(part=part) | Next(part=part):
                 made = self(part)
-                return self._one((type(node).__name__, id(made)), type(node)(part=made))
+                return self._canonical((type(node).__name__, id(made)), type(node)(part=made))
         raise AssertionError(node)
 
-    def _one(self, key: Hashable, node: Any) -> Any:
+    def _canonical(self, key: Hashable, node: Any) -> Any:
         return self._known.setdefault(key, node)
 
 

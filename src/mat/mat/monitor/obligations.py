@@ -1,4 +1,4 @@
-"""Evaluate nested future operators in three values: which steps still wait for what, as plain data.
+"""Evaluate nested future operators in three values. The state, which steps still wait for what, is plain data.
 
 A formula becomes a tree over leaves (the truth of past formulas at a step, given as a tuple of booleans) and future nodes,
 numbered inner ones first. At every step a node that is needed is *begun* at that step; it is true, false, or open
@@ -98,14 +98,14 @@ class Obligations:
         broken: list[int] = []
         remaining: list[tuple[int, Residual]] = []
         for start, residual in self.open:
-            value = self._simplified(residual)
+            value = self._simplify(residual)
             if value is False:
                 broken.append(start)
             elif value is not True:
                 remaining.append((start, value))
         self.open = remaining
         self._settled.clear()
-        if not remaining:  # nobody waits for what was begun
+        if not remaining:  # no residual waits for the begun nodes
             for node in self._begun:
                 node.clear()
         return broken
@@ -128,7 +128,7 @@ class Obligations:
                         return wanted
                     if value is not (not wanted):
                         open_parts.append(value)
-                return _joined(name, open_parts)
+                return _connect(name, open_parts)
         raise AssertionError(tree)
 
     def _begin(self, node: int) -> Residual:
@@ -138,7 +138,7 @@ class Obligations:
             self._begun[node][self._step] = [self._at, []]
             if self._plan.nodes[node].kind == "until":
                 self._advance(node, self._step, present=True)
-            known = self._cache[node] = self._simplified(("begun", node, self._step))
+            known = self._cache[node] = self._simplify(("begun", node, self._step))
         return known
 
     def _advance(self, node: int, start: int, *, present: bool) -> None:
@@ -148,19 +148,19 @@ class Obligations:
         if spec.kind == "next":
             if present and self._step != start and not seen:
                 seen.append((False, self._value(spec.right)))
-            seen[:] = [(left, self._simplified(right)) for left, right in seen]
+            seen[:] = [(left, self._simplify(right)) for left, right in seen]
             value: Residual | None = seen[0][1] if seen else None
             if isinstance(value, bool):
                 self._conclude(node, start, value)
             return
         steps, milliseconds, window = self._step - start, self._at - at, spec.window
-        over = _beyond(steps, window.high) or _beyond(milliseconds, window.high_ms)
+        over = _is_past(steps, window.high) or _is_past(milliseconds, window.high_ms)
         if present and not over:
             inside = steps >= window.low and milliseconds >= window.low_ms
             left = True if spec.left is None else self._value(spec.left)
             seen.append((left, self._value(spec.right) if inside else False))
         last = over or (window.high is not None and steps >= window.high)
-        simpler = [(self._simplified(left), self._simplified(right)) for left, right in seen]
+        simpler = [(self._simplify(left), self._simplify(right)) for left, right in seen]
         seen[:] = [pair for pair in simpler if pair != (True, False)]
         value = self._read(seen, still=not last)
         if isinstance(value, bool):
@@ -170,7 +170,7 @@ class Obligations:
         """The value of until over the steps seen; None if open. `still`: more steps may come."""
         held, unsure = True, False
         for left, right in seen:
-            left, right = self._simplified(left), self._simplified(right)
+            left, right = self._simplify(left), self._simplify(right)
             if right is True and held:
                 return True
             if right is not False:
@@ -184,7 +184,7 @@ class Obligations:
         del self._begun[node][start]
         self._settled[node, start] = value
 
-    def _simplified(self, residual: Residual) -> Residual:
+    def _simplify(self, residual: Residual) -> Residual:
         if isinstance(residual, bool):
             return residual
         match residual:
@@ -192,17 +192,17 @@ class Obligations:
                 settled = self._settled.get((node, start))
                 return residual if settled is None else settled
             case ("not", inner):
-                return _not(self._simplified(inner))
+                return _not(self._simplify(inner))
             case (name, *parts):
                 wanted: bool = name == "or"
-                values = [self._simplified(part) for part in parts]
+                values = [self._simplify(part) for part in parts]
                 if wanted in values:
                     return wanted
-                return _joined(name, [value for value in values if not isinstance(value, bool)])
+                return _connect(name, [value for value in values if not isinstance(value, bool)])
         raise AssertionError(residual)
 
 
-def _beyond(distance: int, bound: int | None) -> bool:
+def _is_past(distance: int, bound: int | None) -> bool:
     return bound is not None and distance > bound
 
 
@@ -210,7 +210,7 @@ def _not(value: Residual) -> Residual:
     return (not value) if isinstance(value, bool) else ("not", value)
 
 
-def _joined(name: str, parts: list[Residual]) -> Residual:
+def _connect(name: str, parts: list[Residual]) -> Residual:
     if not parts:
         return name == "and"
     return parts[0] if len(parts) == 1 else (name, *parts)

@@ -50,29 +50,29 @@ class SliceEmitter:
 
     def lines(self) -> list[str]:
         made: list[str] = []
-        for node in self._whole(self.goal.body):
+        for node in self._trace_parts(self.goal.body):
             made += self.function.of_trace(self.layout, node)
         groups = self._groups()
-        made += self._overdue(closing=False)
+        made += self._report_due(closing=False)
         for number, (condition, key, bound) in enumerate(groups):
             earlier = [negated(conjunction([other, f"{other_key} == {key}"])) for other, other_key, _ in groups[:number]]
             made += self._group(conjunction([condition, *earlier]), key, bound)
-        return [*made, *self._overdue(closing=True)]
+        return [*made, *self._report_due(closing=True)]
 
-    def _whole(self, node: FormulaNode) -> Iterator[FormulaNode]:
+    def _trace_parts(self, node: FormulaNode) -> Iterator[FormulaNode]:
         """The largest subformulas that are judged on the whole trace and have state."""
         if self.layout.scope_of(node) is self.joint.scope and not is_present(node) and not looks_ahead(node):
             yield node
             return
         for part in children(node):
-            yield from self._whole(part)
+            yield from self._trace_parts(part)
 
     def _groups(self) -> list[tuple[str, str, dict[int, str]]]:
         """(condition, id, values of the atoms with the variable) for each place where an id can occur."""
         key = self.goal.key
         if isinstance(key, Field):
             name = self._id(key)
-            return [(conjunction([f"{name} is not None", self._need()]), name, {})]
+            return [(conjunction([f"{name} is not None", self._run_guard()]), name, {})]
         assert isinstance(key, Variable)
         matches: dict[int, tuple[str, str]] = {}
         for node in subformulas(self.goal.touches):
@@ -82,7 +82,7 @@ class SliceEmitter:
         groups = []
         for place in places:
             conditions = [matched for matched, at in matches.values() if at == place]
-            earlier = places[: places.index(place)]  # had their turn for this id: none of their atoms is true of it
+            earlier = places[: places.index(place)]  # already handled for this id: none of their atoms is true of it
             values = {
                 node: FALSE if at in earlier else matched if at in (place, "") else conjunction([matched, f"{at} == {place}"])
                 for node, (matched, at) in matches.items()
@@ -97,7 +97,7 @@ class SliceEmitter:
             self.function.asking(f"hash({name})")
         return name
 
-    def _need(self) -> str:
+    def _run_guard(self) -> str:
         """The condition under which a past formula can be false, or its state can change; otherwise its slice is skipped."""
         body = self.goal.body
         remembering = [node for node in subformulas(body) if _remembers(node)]
@@ -110,7 +110,7 @@ class SliceEmitter:
         return self.function.asked(disjunction([broken, *[self.function.ask(part) for part in parts]]), "p")
 
     def _match(self, node: Atom | Compare) -> tuple[str, str]:
-        """(whether the rest of the atom holds, the id it holds for)"""
+        """(condition that the rest of the atom holds, the id for which it holds), as expressions."""
         variables = [item for item in compares_of(node) if isinstance(item.right, Variable)]
         tests = [self.function.atom(node)] if isinstance(node, Atom) else []
         if tests == [FALSE]:
@@ -126,20 +126,20 @@ class SliceEmitter:
         if not lines:
             return []
         row = self.function.local("r")
-        if lines == [f"{name} = step" for name in self.names]:  # an occurrence, whatever was before
-            return block(f"if {condition}:", [*lines, *self._kept(key)])
+        if lines == [f"{name} = step" for name in self.names]:  # every occurrence overwrites the state
+            return block(f"if {condition}:", [*lines, *self._put_row(key)])
         changing = [line.strip() for line in lines if line.lstrip().startswith(tuple(f"{name} = " for name in self.names))]
         happened = bool(changing) and not self.part.engine and all(line.endswith(" = step") for line in changing)
-        lines, kept = self._changed(lines, self._kept(key) if happened else self._store(key))
+        lines, kept = self._store_if_changed(lines, self._put_row(key) if happened else self._store(key))
         return block(f"if {condition}:", [f"{row} = {self.table}.get({key})", *self._load(row), *lines, *kept])
 
-    def _changed(self, lines: list[str], kept: list[str]) -> tuple[list[str], list[str]]:
+    def _store_if_changed(self, lines: list[str], kept: list[str]) -> tuple[list[str], list[str]]:
         """Store the state of an id only if it changed; if that is not certain, the lines that change it set a flag."""
         assigned = tuple(f"{name} = " for name in self.names)
         if self.part.engine or any(line.startswith(assigned) for line in lines):
             return lines, kept
-        noted = [line + "; changed = True" if line.lstrip().startswith(assigned) else line for line in lines]
-        return (["changed = False", *noted], block("if changed:", kept)) if noted != lines else (lines, [])
+        flagged = [line + "; changed = True" if line.lstrip().startswith(assigned) else line for line in lines]
+        return (["changed = False", *flagged], block("if changed:", kept)) if flagged != lines else (lines, [])
 
     def _load(self, row: str) -> list[str]:
         if not self.names:
@@ -163,37 +163,37 @@ class SliceEmitter:
                 for slot in self.part.scope.slots
             ]
         )
-        return [f"if {matters}:", *indented(self._kept(key)), f"else: {self.table}.pop({key}, None)"]
+        return [f"if {matters}:", *indented(self._put_row(key)), f"else: {self.table}.pop({key}, None)"]
 
-    def _kept(self, key: str) -> list[str]:
+    def _put_row(self, key: str) -> list[str]:
         row = "".join(name + ", " for name in self.names)
         if not self.part.forgets or (self.part.lasts == -1 and self.part.lasts_ms == -1):
             return [f"{self.table}[{key}] = ({row})"]
         if self.part.bare:
             return [f"{self.table}[{key}] = step", f"order_{self.table}.append((step, {key}))", *self._forget()]
-        touched = self._touched()
+        touched = self._touch_time()
         stored = f"{self.table}[{key}] = ({row}{touched},)"
         return [stored, f"order_{self.table}.append(({touched}, {key}))", *self._forget()]
 
-    def _counted(self) -> tuple[bool, bool]:
+    def _units(self) -> tuple[bool, bool]:
         """Whether steps, and milliseconds, say when an id can be forgotten."""
         in_ms = self.part.lasts_ms != -1
         return (self.part.lasts != -1 or not in_ms, in_ms)
 
-    def _touched(self) -> str:
-        counted = zip(self._counted(), ("step", "at"), strict=True)
+    def _touch_time(self) -> str:
+        counted = zip(self._units(), ("step", "at"), strict=True)
         needed = [self.function.need(name) for wanted, name in counted if wanted]
         return f"({', '.join(needed)})" if len(needed) > 1 else needed[0]
 
     def _forget(self) -> list[str]:
         order, part = f"order_{self.table}", self.part
-        in_steps, in_ms = self._counted()
+        in_steps, in_ms = self._units()
         first = f"{order}[0][0]"
         since = (f"{first}[0]", f"{first}[1]") if in_steps and in_ms else (first, first)
         over = self.function.elapsed(since, ">", part.lasts if in_steps else None, part.lasts_ms if in_ms else None)
         gone = "row == then" if part.bare else "row is not None and row[-1] == then"
         return block(
-            f"while {' and '.join(over)}:",  # the one just queued is never over
+            f"while {' and '.join(over)}:",  # the entry just queued is never over
             [
                 f"then, old = {order}.popleft()",
                 f"row = {self.table}.get(old)",
@@ -201,10 +201,10 @@ class SliceEmitter:
             ],
         )
 
-    def _overdue(self, *, closing: bool) -> list[str]:
+    def _report_due(self, *, closing: bool) -> list[str]:
         """Report the deadlines of all ids that have passed before this step, or that end with it."""
         if self.part.engine:
-            return self._engine_overdue() if closing else []
+            return self._report_due_engines() if closing else []
         window = self.part.due
         if window is None:
             return []
@@ -213,10 +213,10 @@ class SliceEmitter:
         over = self.function.elapsed(start, ">=" if closing else ">", window.high, None if closing else window.high_ms)
         if not over:
             return []
-        return block(f"while {due} and ({' or '.join(over)}):", self._late(due, window))
+        return block(f"while {due} and ({' or '.join(over)}):", self._report_next(due, window))
 
-    def _engine_overdue(self) -> list[str]:
-        """Like `_overdue`, for nested future operators."""
+    def _report_due_engines(self) -> list[str]:
+        """Like `_report_due`, for nested future operators."""
         report = GoalEmitter(self.function, self.layout, Body(self.function, self.part.scope), "late").report("start")
         step, at = self.function.need("step"), self.function.need("at")
         leaves = planned(self.goal)[1]
@@ -224,11 +224,11 @@ class SliceEmitter:
         truth = "".join(
             "False, " if leaf is None else f"bool({self.function.on_trace(self.layout, leaf)}), " for leaf in outside
         )
-        broken = block(f"for start in engine.pass_by({step}, {at}, ({truth})):", [*self._seen_of("late"), report])
+        broken = block(f"for start in engine.pass_by({step}, {at}, ({truth})):", [*self._load_for_witness("late"), report])
         gone = [f"if not engine.open: del due_{self.table}[late]"]
         return block(f"for late, engine in tuple(due_{self.table}.items()):", [*broken, *gone])
 
-    def _late(self, due: str, window: Window) -> list[str]:
+    def _report_next(self, due: str, window: Window) -> list[str]:
         """Report the next obligation that is due, unless it was met in the meantime."""
         body = Body(self.function, self.part.scope)
         found = pattern(self.goal)
@@ -246,6 +246,6 @@ class SliceEmitter:
         kept = f"({row}touched,)" if self.part.forgets else f"({row})"
         return [f"if {matters}: {self.table}[{key}] = {kept}", f"else: {self.table}.pop({key}, None)"]
 
-    def _seen_of(self, key: str) -> list[str]:
+    def _load_for_witness(self, key: str) -> list[str]:
         """The slots of an id, for the witness of a violation."""
-        return [f"row = {self.table}.get({key})", *self._load("row")]  # one forgotten at this very step is as one never seen
+        return [f"row = {self.table}.get({key})", *self._load("row")]  # an id forgotten at this step counts as never seen

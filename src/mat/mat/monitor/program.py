@@ -20,7 +20,10 @@ from mat.monitor.parametric import SliceEmitter
 
 @dataclass(frozen=True, slots=True)
 class OpenObligation:
-    """An obligation of a goal, for an id, open since a step (None: judged at the last step). `met`: if nothing more comes."""
+    """An obligation of a goal, for an id, open since a step (None: judged at the last step).
+
+    `met`: whether it is met if nothing more happens.
+    """
 
     goal: int
     key: Any
@@ -28,8 +31,8 @@ class OpenObligation:
     met: bool
 
 
-def _emitted(goals: JointGoals, kind: ActionKind | None) -> tuple[list[str], set[str]]:
-    """(lines, slots they assign) for a `record` of one kind, or of a kind that no formula mentions; they set `found`."""
+def _emit(goals: JointGoals, kind: ActionKind | None) -> tuple[list[str], set[str]]:
+    """(lines, slots they assign) for records of one kind (None: a kind that no formula mentions). The lines set `found`."""
     function = RecordCode(goals, kind)
     made: list[str] = []
     for index, goal in enumerate(goals.goals):
@@ -50,7 +53,7 @@ class Program:
 
     def __init__(self, goals: Sequence[Goal]) -> None:
         self._joint = JointGoals(goals)
-        self._bodies = {kind: _emitted(self._joint, kind) for kind in [*sorted(self._joint.kinds), None]}
+        self._bodies = {kind: _emit(self._joint, kind) for kind in [*sorted(self._joint.kinds), None]}
         self.goals, self.kinds, self.used = self._joint.goals, self._joint.kinds, self._joint.used
         self.slots, self.constants = tuple(self._joint.scope.slots), self._joint.constants
         self.initial: CompiledState = tuple(_saved_start(slot) for slot in self.slots)
@@ -102,7 +105,7 @@ class Program:
         for slot, value in zip(self.slots, state, strict=True):
             if slot.slice is not None:
                 slots.append(dict(value) if slot.slice.bare else {key: _live_row(slot.slice, row) for key, row in value})
-                extra += [deque(_order(slot.slice, slots[-1])), _due(slot.slice, slots[-1])]
+                extra += [deque(_order(slot.slice, slots[-1])), _deadlines(slot.slice, slots[-1])]
             elif slot.form == "engine":
                 assert slot.plan is not None
                 slots.append(Obligations(slot.plan, value))
@@ -117,14 +120,14 @@ class Program:
         for index, goal in enumerate(self.goals):
             part = self._joint.slices.get(index)
             if part is None:
-                yield from self._open(index, None, values)
+                yield from self._open_of_goal(index, None, values)
                 continue
             (table,) = self._joint.scope.own(goal, "table", None)
             names = [slot.name for slot in part.scope.slots]
             for key, row in values[table].items():
-                yield from self._open(index, key, dict(zip(names, (row,) if part.bare else row, strict=False)))
+                yield from self._open_of_goal(index, key, dict(zip(names, (row,) if part.bare else row, strict=False)))
 
-    def _open(self, index: int, key: Any, values: Mapping[str, Any]) -> Iterator[OpenObligation]:
+    def _open_of_goal(self, index: int, key: Any, values: Mapping[str, Any]) -> Iterator[OpenObligation]:
         goal, part = self.goals[index], self._joint.slices.get(index)
         scope = self._joint.scope if part is None else part.scope
         if goal.when == "last":
@@ -192,7 +195,7 @@ def _order(part: Slice, table: Mapping[Any, tuple[Any, ...]]) -> list[tuple[Any,
     return sorted(((row if part.bare else row[-1], key) for key, row in table.items()), key=lambda entry: entry[0])
 
 
-def _due(part: Slice, table: Mapping[Any, tuple[Any, ...]]) -> Any:
+def _deadlines(part: Slice, table: Mapping[Any, tuple[Any, ...]]) -> Any:
     """Obligations that can expire: (start, id) of those with a deadline, oldest first; engines by id."""
     slots = part.scope.slots
     if part.engine:

@@ -57,8 +57,8 @@ class Journey:
 class FaultSpread:
     """The artifacts and agents that one fault has touched so far; one pass over the records after it, in ask order.
 
-    `come` holds, by step, how it was reached and from which step. Constant time per link. Plain data, so that a copy can be in
-    the state of a monitor.
+    `come` maps each reached step to its hop and the step before it. Each link takes constant time. Plain data, so that a copy
+    can be part of a monitor's state.
     """
 
     fault: Fault
@@ -82,13 +82,13 @@ class FaultSpread:
         """Take one more record, beginning with the fault's own; return the hop if the fault reaches it."""
         if record.step < self.fault.step:
             return None
-        found = self._reached(record, rules)
+        found = self._hop_to(record, rules)
         if found is None:
-            self._wash(record)
+            self._clean(record)
             return None
         hop, _ = found
         self.come[record.step] = found
-        if hop.relation not in ("retry", "alternate"):  # what answers the fault is caused by it, and carries nothing of it
+        if hop.relation not in ("retry", "alternate"):  # a retry or alternate call is caused by the fault but does not carry it
             self._touch(record)
         if record.action.kind == "handback" and self.told.get(record.agent, (0, ""))[1] == "delegation":
             del self.told[record.agent]
@@ -102,12 +102,12 @@ class FaultSpread:
             hops.append(hop)
         return tuple(reversed(hops))
 
-    def _reached(self, record: Record, rules: DetectionRules) -> tuple[Hop, int] | None:
+    def _hop_to(self, record: Record, rules: DetectionRules) -> tuple[Hop, int] | None:
         fault = self.fault
         if record.step == fault.step:
             return _hop(record, record.artefact, "fault"), -1
         own = (record.artefact, f"claim#{record.step}")
-        for link in record.links:  # recorded provenance before what is inferred
+        for link in record.links:  # recorded provenance comes before inferred hops
             source = self._source(link.src) if link.dst in own else None
             if source is not None:
                 return _hop(record, source[0], link.rel), source[1]
@@ -119,7 +119,7 @@ class FaultSpread:
         return None if teller < 0 else (_hop(record, f"step#{teller}", "told"), teller)
 
     def _source(self, artefact: str) -> tuple[str, int] | None:
-        """The touched artifact that this one is, and the step that last made it so; `memory:name/*` is a whole memory."""
+        """The touched artifact that matches this one, and the step that last touched it; `memory:name/*` is a whole memory."""
         step = self.touched.get(artefact)
         if step is not None:
             return artefact, step
@@ -133,11 +133,11 @@ class FaultSpread:
         return (cell, cells[cell]) if cell in cells else None
 
     def _touch(self, record: Record) -> None:
-        """Mark everything that this record made as touched."""
+        """Mark everything that this record produced as touched."""
         step, action = record.step, record.action
         entered = step == self.fault.step
         self.touched[record.artefact] = self.touched[f"claim#{step}"] = step
-        if entered or record.effected != "no":  # a write that the fault swallowed leaves behind what should not be there
+        if entered or record.effected != "no":  # a write that the fault swallowed leaves an outdated value
             for cell in written(record):
                 self.cells.setdefault(cell.partition("/")[0], {})[cell] = step
         for passage, altered in passages(record):
@@ -147,7 +147,7 @@ class FaultSpread:
         if action.kind in _TELLS and action.boundary != "prompt" and not lost:
             self.told.setdefault(action.name, (step, action.kind))
 
-    def _wash(self, record: Record) -> None:
+    def _clean(self, record: Record) -> None:
         """Mark what was written or retrieved again without the fault as clean."""
         if record.action.kind == "memory_write" and record.effected != "no":
             for cell in written(record):
@@ -161,14 +161,14 @@ def _hop(record: Record, artefact: str, relation: str) -> Hop:
 
 
 def written(record: Record) -> tuple[str, ...]:
-    """The memory cells that a record wrote, or tried to."""
+    """The memory cells that a record wrote or tried to write."""
     if not record.links:
         return ()
     return tuple(link.dst for link in record.links if link.src == record.artefact and link.dst.startswith("memory:"))
 
 
 def passages(record: Record) -> Iterator[tuple[str, bool]]:
-    """Ids of the passages that a retrieval delivered, each with whether it differs from what the port said."""
+    """Ids of the passages that a retrieval delivered, each with whether it differs from the port's own reply."""
     value = record.observation.value
     if record.action.kind != "retrieval" or not isinstance(value, list):
         return

@@ -11,7 +11,7 @@ from mat.monitor.layout import JointGoals
 from mat.monitor.normal_form import compares_of
 from mat.monitor.temporal import And, Atom, Compare, Field, FormulaNode, Not, Or, Variable, Window, children
 
-_HEADER: Final = {  # beside action and kind
+_HEADER: Final = {  # in addition to action and kind
     "observation": "record.observation",
     "arguments": "action.arguments",
     "name": "action.name",
@@ -24,7 +24,7 @@ _KNOWN: Final = ("step", "at", "name", "record.agent", "record.role", "record.si
 
 
 def safe(node: FormulaNode) -> bool:
-    """Whether reading it runs no user code and cannot raise."""
+    """Whether reading a field runs no user code and cannot raise."""
     if isinstance(node, Atom) and node.test is not None:
         return False
     for item in compares_of(node) if isinstance(node, Atom | Compare) else ():
@@ -103,7 +103,7 @@ class RecordReads:
             case ("action", "name"):
                 return self.need("name")
             case ("action", "arguments", *rest) if rest:
-                return self._dug(self.need("arguments"), rest)
+                return self._nested(self.need("arguments"), rest)
             case ("action", attribute):
                 return f"action.{attribute}"
             case ("observation", "error", attribute):
@@ -112,9 +112,9 @@ class RecordReads:
             case ("mediation", attribute):
                 return f"(None if record.mediation is None else record.mediation.{attribute})"
             case ("observation", attribute, *rest):
-                return self._dug(f"{self.need('observation')}.{attribute}", rest)
+                return self._nested(f"{self.need('observation')}.{attribute}", rest)
             case ("state", *rest) if rest:
-                return self._dug(self.need("state"), rest)
+                return self._nested(self.need("state"), rest)
             case ("step",):
                 return self.need("step")
             case ("at_ms",):
@@ -124,7 +124,7 @@ class RecordReads:
         raise AssertionError(path)
 
     @staticmethod
-    def _dug(base: str, rest: Sequence[str]) -> str:
+    def _nested(base: str, rest: Sequence[str]) -> str:
         if not rest:
             return base
         if len(rest) == 1 and base in ("arguments", "state"):
@@ -220,7 +220,7 @@ class RecordReads:
         left = self._side(item.left)
         if left.isidentifier() or left in _KNOWN:
             return self.compared(left, item.operator, right)
-        name = self.local("f")  # read where it is needed, and named to be read once
+        name = self.local("f")  # read only where it is needed, and named so that it is read once
         return f"({name} := {left}) is not None and {name} {item.operator} {right}"
 
     @staticmethod

@@ -359,10 +359,10 @@ def at_most(count: int, formula: Formula, *, within: int | None = None, within_m
     >>> broken(twice, trace(*[record("tool_call", "search")] * 4))
     (2, 3)
     """
-    _positive(count, "the count of at_most")
+    _check_count(count, "the count of at_most")
     for bound, name in ((within, "within"), (within_ms, "within_ms")):
         if bound is not None:
-            _positive(bound, name)
+            _check_count(bound, name)
     return AtMost(count=count, part=_past(formula, "at_most"), window=Window(high=within, high_ms=within_ms))
 
 
@@ -613,28 +613,28 @@ def _past(formula: Formula, operator: str) -> FormulaNode:
 
 
 def _window(steps: Bound | None, milliseconds: Bound | None) -> Window:
-    (low, high), (low_ms, high_ms) = _ends(steps, "within"), _ends(milliseconds, "within_ms")
+    (low, high), (low_ms, high_ms) = _parse_bound(steps, "within"), _parse_bound(milliseconds, "within_ms")
     return Window(low=low, high=high, low_ms=low_ms, high_ms=high_ms)
 
 
-def _ends(bound: Bound | None, name: str) -> tuple[int, int | None]:
+def _parse_bound(bound: Bound | None, name: str) -> tuple[int, int | None]:
     if bound is None:
         return (0, None)
     if isinstance(bound, tuple) and len(bound) == 2:
         low, high = bound
-        _positive(low, name)
+        _check_count(low, name)
         if high is None:
             return (low, None)
-        _positive(high, name)
+        _check_count(high, name)
         if low > high:
             raise SpecError(what=f"{name}={bound!r} ends before it starts", fix="give (low, high) with low <= high")
         return (low, high)
-    _positive(bound, name)
+    _check_count(bound, name)
     assert isinstance(bound, int)
     return (0, bound)
 
 
-def _positive(bound: object, name: str) -> None:
+def _check_count(bound: object, name: str) -> None:
     if not isinstance(bound, int) or isinstance(bound, bool) or bound < 0:
         raise SpecError(what=f"{name}={bound!r} is not a count", fix=f"give {name} as an integer >= 0, or as (low, high)")
 
@@ -677,7 +677,7 @@ def text(node: Formula) -> str:
         case Or(parts=(Started(), part)):
             return text(part)
         case Not(part=Once(part=Not(part=part), window=window)):
-            return f"historically({text(part)}{_bounds(window)})"
+            return f"historically({text(part)}{_bounds_text(window)})"
         case Not(part=part):
             return f"~{text(part)}"
         case And(parts=parts):
@@ -687,17 +687,17 @@ def text(node: Formula) -> str:
         case Or(parts=parts):
             return "(" + " | ".join(text(part) for part in parts) + ")"
         case Once(part=part, window=window):
-            return f"once({text(part)}{_bounds(window)})"
+            return f"once({text(part)}{_bounds_text(window)})"
         case Since(left=left, right=right, window=window):
-            return f"since({text(left)}, {text(right)}{_bounds(window)})"
+            return f"since({text(left)}, {text(right)}{_bounds_text(window)})"
         case Previous(part=part):
             return f"previous({text(part)})"
         case AtMost(count=count, part=part, window=window):
-            return f"at_most({count}, {text(part)}{_bounds(window)})"
+            return f"at_most({count}, {text(part)}{_bounds_text(window)})"
         case Eventually(part=part, window=window):
-            return f"eventually({text(part)}{_bounds(window)})"
+            return f"eventually({text(part)}{_bounds_text(window)})"
         case Until(left=left, right=right, window=window):
-            return f"until({text(left)}, {text(right)}{_bounds(window)})"
+            return f"until({text(left)}, {text(right)}{_bounds_text(window)})"
         case Next(part=part):
             return f"next({text(part)})"
         case Always(part=part):
@@ -706,7 +706,7 @@ def text(node: Formula) -> str:
             return f"for_each({key.name if isinstance(key, Variable) else field_text(key)}, {text(part)})"
 
 
-def _bounds(window: Window) -> str:
+def _bounds_text(window: Window) -> str:
     said = ""
     for low, high, name in ((window.low, window.high, "within"), (window.low_ms, window.high_ms, "within_ms")):
         if low:
