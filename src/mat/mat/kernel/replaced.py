@@ -296,9 +296,8 @@ def _submit(self: Any, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> 
         return context.run(fn, *args, **kwargs)
 
     def finish_job(future: Any) -> None:
-        future._done_callbacks.append(
-            lambda _: turns.end_job(self, job)
-        )  # the last callback, because the others wake the threads that wait for the result
+        # the last callback, because the others wake the threads that wait for the result
+        future._done_callbacks.append(lambda _: turns.end_job(self, job))
 
     try:
         with turns.bypassed():

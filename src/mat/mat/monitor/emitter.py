@@ -187,9 +187,8 @@ class Body:
         elif right != FALSE:
             need = self.function.need
             noted = [self.set(seen, need("step")), *([self.set(seen_ms, need("at"))] if timed else [])]
-            kept = (
-                right if window.bounded else conjunction([f"{seen} < 0", right])
-            )  # without a bound, the first occurrence decides
+            # without a bound, the first occurrence decides
+            kept = right if window.bounded else conjunction([f"{seen} < 0", right])
             self._lines += guarded(kept, noted)
         return value
 

@@ -24,9 +24,7 @@ def negated(expression: str) -> str:
         return f"not {expression}"
     if expression.startswith("not ") and expression[4:].isidentifier():
         return expression[4:]
-    code = _LITERAL.sub(
-        lambda literal: "_" * len(literal[0]), expression
-    )  # a string literal may contain anything, even operators
+    code = _LITERAL.sub(lambda literal: "_" * len(literal[0]), expression)  # a literal may contain anything, even operators
     found = list(_TURNED.finditer(code))
     if len(found) == 1 and not {"and", "or", "not", "if", ":="} & set(code.split(" ")):
         start, end = found[0].span()

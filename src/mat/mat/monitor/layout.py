@@ -205,30 +205,30 @@ class Layout:
         goal = self.of_goal
         self.node(goal.body)
         if goal.when == "last":
-            self._count_uses(self.scope, self.scope.own(goal, "last", -1 if self.scope.local else of_nothing(goal.body)))
-            self._mark_lifetimes(Window())
+            self._note_used(self.scope, self.scope.own(goal, "last", -1 if self.scope.local else of_nothing(goal.body)))
+            self._note_lifetime(Window())
         if not goal.ahead:
             return
         found = pattern(goal)
         if found is None and chain(goal) is not None:
-            self._count_uses(self.scope, self.chained())
+            self._note_used(self.scope, self.chained())
             return
         if found is None:
-            self._count_uses(self.scope, self.scope.own(goal, "engine", None, plan=planned(goal)[0]))
+            self._note_used(self.scope, self.scope.own(goal, "engine", None, plan=planned(goal)[0]))
             if self.part is not None:
                 self.part.engine = True
-                self._mark_lifetimes(reaches(goal.body))
+                self._note_lifetime(reaches(goal.body))
             return
         _, operator, _ = found
         names = self.pending(operator)
-        self._count_uses(self.scope, names)
+        self._note_used(self.scope, names)
         if self.part is None:
             return
         if isinstance(operator, Next) or not operator.window.bounded:
-            self._mark_lifetimes(Window())
+            self._note_lifetime(Window())
             return
         self.part.due, self.part.pending = operator.window, names[0]
-        self._mark_lifetimes(operator.window)
+        self._note_lifetime(operator.window)
 
     def chained(self) -> tuple[str, ...]:
         """The queues of open triggers, and of first answers that can still be followed."""
@@ -239,11 +239,11 @@ class Layout:
         alone = isinstance(operator, Next) or not (operator.window.bounded or operator.window.low or operator.window.low_ms)
         return self.scope.own(self.of_goal, "pending", -1 if alone else ())
 
-    def _count_uses(self, scope: Scope, names: tuple[str, ...]) -> None:
+    def _note_used(self, scope: Scope, names: tuple[str, ...]) -> None:
         if scope is self.joint.scope:
             self.joint.used[self.index] += names
 
-    def _mark_lifetimes(self, window: Window) -> None:
+    def _note_lifetime(self, window: Window) -> None:
         if self.part is not None:
             self.part.matters(window)
 
@@ -251,11 +251,11 @@ class Layout:
         for part in children(node):
             self.node(part)
         if isinstance(node, Started) and self.scope_of(node) is self.scope:
-            self._mark_lifetimes(Window())
+            self._note_lifetime(Window())
         names = self.slots(node)
-        self._count_uses(self.scope if isinstance(node, Started) else self.scope_of(node), names)
+        self._note_used(self.scope if isinstance(node, Started) else self.scope_of(node), names)
         if names and self.scope_of(node) is self.scope:
-            self._mark_lifetimes(node.window if isinstance(node, Once | Since | AtMost) else Window())
+            self._note_lifetime(node.window if isinstance(node, Once | Since | AtMost) else Window())
 
     def slots(self, node: FormulaNode) -> tuple[str, ...]:
         """The slots of one operator. The first holds the step of an occurrence, or its queue."""
