@@ -261,7 +261,7 @@ class _Constant:
         return self._value
 
 
-def _chosen(family: Family, function: Callable[..., Any], columns: Sequence[Any]) -> Any:
+def _chosen_outcome(family: Family, function: Callable[..., Any], columns: Sequence[Any]) -> Any:
     """The outcome for the chosen point; if it is an error, all other points are dropped."""
     try:
         return function(*[column[0] for column in columns])
@@ -275,7 +275,7 @@ def _lift(function: Callable[..., Any], *args: Any) -> Any:
     if not all(type(arg) in _NUMBERS for arg in args):
         return function(*[arg.__mat_plain__() if type(arg) in _KINDS else arg for arg in args])
     family, columns = _columns(args)
-    first = _chosen(family, function, columns)
+    first = _chosen_outcome(family, function, columns)
     values = [first] + [_DEAD] * max(family.alive, default=0)
 
     def done(index: int) -> bool:
@@ -294,7 +294,7 @@ def _decide(function: Callable[..., Any], *args: Any) -> Any:
     if not all(type(arg) in _COMPARABLE for arg in args):
         return function(*[arg.__mat_plain__() if type(arg) in _KINDS else arg for arg in args])
     family, columns = _columns(args)
-    first = _chosen(family, function, columns)
+    first = _chosen_outcome(family, function, columns)
     family.keep(lambda index: same(function(*[column[index] for column in columns]), first))
     return first
 
@@ -359,14 +359,14 @@ def replaced(value: Any, leaves: Mapping[PathCondition, Any]) -> Any:
     """
     ways = {path[:length] for path in leaves for length in range(len(path))}
     met: dict[int, int] = {}
-    _count(value, met, 0)
+    _count_containers(value, met, 0)
     return _rebuild(value, (), leaves, ways, met)
 
 
-def _count(value: Any, met: dict[int, int], depth: int) -> None:
+def _count_containers(value: Any, met: dict[int, int], depth: int) -> None:
     parts = _parts(value) if depth <= _DEPTH else None
     for _, part in parts or ():
-        _count(part, met, depth + 1)
+        _count_containers(part, met, depth + 1)
     if parts is not None:
         met[id(value)] = met.get(id(value), 0) + 1
 

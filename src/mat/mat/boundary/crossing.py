@@ -206,7 +206,7 @@ def _perturb(session: Session, faults: SessionFaults, step: Any, port: Port, pha
     match effect:
         case Raise():
             faults.acted(step, effect, differs=True)
-            raise (yield from _failure(step, port, effect))
+            raise (yield from _port_error(step, port, effect))
         case Replace(value=value):
             faults.acted(step, effect, differs=True)
             return value
@@ -259,7 +259,7 @@ def _perturb_reply(faults: SessionFaults, step: Any, port: Port, value: Any) -> 
             return value
         case Raise():
             faults.acted(step, effect, differs=True)
-            raise (yield from _failure(step, port, effect))
+            raise (yield from _port_error(step, port, effect))
         case Replace(value=replaced):
             faults.acted(step, effect, differs=True)
             return replaced
@@ -285,7 +285,7 @@ def _phase_error(effect: Effect, where: str, why: str, fix: str) -> SpecError:
     return SpecError(what=f"{type(effect).__name__} was decided on {where}", why=why, fix=fix)
 
 
-def _failure(step: Any, port: Port, effect: Raise) -> Generator[Command, Any, BaseException]:
+def _port_error(step: Any, port: Port, effect: Raise) -> Generator[Command, Any, BaseException]:
     if effect.delay_ms:
         yield Sleep(effect.delay_ms / 1000)
     step.error_kind = effect.kind

@@ -26,7 +26,7 @@ class ExecutorJobs:
     def submit(self, job: SimulatedThread) -> list[SimulatedThread]:
         """Add a job; returns the jobs that may begin now."""
         self._queue.append(job)
-        return self._start_jobs()
+        return self._start_next()
 
     def withdraw(self, job: SimulatedThread) -> bool:
         """Withdraw a job; False if it has already begun."""
@@ -38,9 +38,9 @@ class ExecutorJobs:
     def end(self) -> list[SimulatedThread]:
         """End a job that had begun; returns the jobs that may begin now."""
         self._active -= 1
-        return self._start_jobs()
+        return self._start_next()
 
-    def _start_jobs(self) -> list[SimulatedThread]:
+    def _start_next(self) -> list[SimulatedThread]:
         started = []
         while self._queue and self._active < self._limit:
             self._active += 1

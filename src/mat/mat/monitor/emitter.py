@@ -134,10 +134,10 @@ class Body:
             case Or(parts=parts):
                 return disjunction([self.value(part) for part in parts])
             case Atom():
-                parts_of = [self.function.atom(node), *[self._compare(item) for item in node.compares if not plain(item)]]
+                parts_of = [self.function.atom(node), *[self._emit_compare(item) for item in node.compares if not plain(item)]]
                 return conjunction(parts_of)
             case Compare():
-                return self._compare(node)
+                return self._emit_compare(node)
             case Started():
                 return self.layout.slots(node)[0]
             case Once(part=part, window=window):
@@ -150,7 +150,7 @@ class Body:
                 return self._emit_at_most(node, self.value(node.part))
         raise AssertionError(node)
 
-    def _compare(self, item: Compare) -> str:
+    def _emit_compare(self, item: Compare) -> str:
         """A comparison with a field of the previous step."""
         sides, updates = [], []
         for place, side in (("left", item.left), ("right", item.right)):
@@ -237,15 +237,15 @@ class GoalEmitter:
         if goal.ahead:
             found = pattern(goal)
             if found is not None:
-                lines = self._response(*found)
+                lines = self._emit_response(*found)
             else:
                 links = chain(goal)
-                lines = self._engine() if links is None else self._chain(*links)
+                lines = self._emit_engine() if links is None else self._emit_chain(*links)
         else:
             value = body.value(goal.body, goal.when == "last")
             if goal.when == "last":
                 (last,) = body.scope.own(goal, "last", False)
-                lines = [*body.take(), body.set(last, self._last(value))]
+                lines = [*body.take(), body.set(last, self._emit_last(value))]
             else:
                 lines = [*body.take(), *guarded(value, [self.report()])]
         if goal.when == "first":
@@ -253,14 +253,14 @@ class GoalEmitter:
             lines.append(body.set(started, TRUE))
         return lines
 
-    def _last(self, value: str) -> str:
+    def _emit_last(self, value: str) -> str:
         """Store whether the goal holds at this step; for an id, the step of its slice at which it does not hold, or -1."""
         if self.key is None:
             return value if value in (TRUE, FALSE) else f"bool({value})"
         step = self.function.need("step")
         return {TRUE: "-1", FALSE: step}.get(value, f"-1 if {value} else {step}")
 
-    def _response(self, guard: FormulaNode, operator: Eventually | Until | Next, absent: bool) -> list[str]:
+    def _emit_response(self, guard: FormulaNode, operator: Eventually | Until | Next, absent: bool) -> list[str]:
         body = self.body
         opens = body.value(guard, False)
         right = body.value(operator.right if isinstance(operator, Until) else operator.part)
@@ -274,11 +274,11 @@ class GoalEmitter:
             return [*before, *lines, *guarded(opens, [body.set(pending, step)])]
         window = operator.window
         if not (window.bounded or window.low or window.low_ms):
-            return [*before, *self._unbounded(pending, opens, left, right, absent)]
-        lines = self._bounded(pending, opens, left, right, window, absent)
+            return [*before, *self._emit_unbounded(pending, opens, left, right, absent)]
+        lines = self._emit_bounded(pending, opens, left, right, window, absent)
         return [*before, *guarded(disjunction([pending, opens]), lines)]
 
-    def _unbounded(self, pending: str, opens: str, left: str, right: str, absent: bool) -> list[str]:
+    def _emit_unbounded(self, pending: str, opens: str, left: str, right: str, absent: bool) -> list[str]:
         """Without a deadline, the first open step represents all open steps."""
         body, step = self.body, self.function.need("step")
         lines = guarded(conjunction([opens, f"{pending} < 0"]), [body.set(pending, step)])
@@ -290,7 +290,7 @@ class GoalEmitter:
             lines += guarded(gone, [self.report(pending), body.set(pending, "-1")])
         return lines
 
-    def _bounded(self, pending: str, opens: str, left: str, right: str, window: Window, absent: bool) -> list[str]:
+    def _emit_bounded(self, pending: str, opens: str, left: str, right: str, window: Window, absent: bool) -> list[str]:
         """A queue of open steps: all windows have the same length, so the first to open is the first to close."""
         body, step = self.body, self.function.need("step")
         first = first_of(pending, window)
@@ -316,7 +316,7 @@ class GoalEmitter:
     def _table(self) -> str:
         return self.function.joint.scope.own(self.goal, "table", None)[0]
 
-    def _chain(self, guard: FormulaNode, first: Eventually, link: FormulaNode, then: Eventually) -> list[str]:
+    def _emit_chain(self, guard: FormulaNode, first: Eventually, link: FormulaNode, then: Eventually) -> list[str]:
         """Emit a goal with a trigger, a first answer within some steps, and a second answer within some steps of the first.
 
         The state holds the steps of open triggers and first answers. A second answer settles the first answers that are near
@@ -346,7 +346,7 @@ class GoalEmitter:
         lines += block(f"if not {pending}:", [f"{links}.clear()"])
         return [*before, *guarded(disjunction([pending, opens]), lines)]
 
-    def _engine(self) -> list[str]:
+    def _emit_engine(self) -> list[str]:
         """Emit a goal with several or nested future operators: see `obligations`."""
         body, goal = self.body, self.goal
         plan, leaves = planned(goal)

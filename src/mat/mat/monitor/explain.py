@@ -110,11 +110,11 @@ def _wanted_text(node: FormulaNode) -> str:
     triggers = [part.part for part in alternatives(node) if isinstance(part, Not) and not looks_ahead(part)]
     rest = [part for part in alternatives(node) if not (isinstance(part, Not) and not looks_ahead(part))]
     if rest:
-        return " or ".join(_need(part) for part in rest)
+        return " or ".join(_need_text(part) for part in rest)
     return f"no {' and '.join(text(part) for part in triggers)}" if triggers else ""
 
 
-def _need(node: FormulaNode) -> str:
+def _need_text(node: FormulaNode) -> str:
     match node:
         case Once(part=part, window=window):
             return f"{text(part)} {_before_span(window)}"
@@ -123,7 +123,7 @@ def _need(node: FormulaNode) -> str:
         case Not(part=Once(part=Not(part=part), window=window)):
             return f"{text(part)} at every step{'' if not window.bounded else ' ' + _before_span(window)}"
         case Eventually(part=part, window=window):
-            return f"{_need(part) if looks_ahead(part) else text(part)} {_after_span(window)}"
+            return f"{_need_text(part) if looks_ahead(part) else text(part)} {_after_span(window)}"
         case Not(part=Eventually(part=part, window=window)):
             return f"no {text(part)} {_after_span(window)}"
         case Until(left=left, right=right, window=window):
@@ -133,7 +133,7 @@ def _need(node: FormulaNode) -> str:
         case AtMost(count=count, part=part, window=window):
             return f"at most {count} of {text(part)}{'' if not window.bounded else ' ' + _before_span(window)}"
         case And(parts=parts):
-            return " and ".join(_need(part) for part in parts)
+            return " and ".join(_need_text(part) for part in parts)
         case Started():
             return ""
         case _:
@@ -141,14 +141,14 @@ def _need(node: FormulaNode) -> str:
 
 
 def _before_span(window: Window) -> str:
-    return _span(window, "before", "at some step before, or now")
+    return _distance_text(window, "before", "at some step before, or now")
 
 
 def _after_span(window: Window) -> str:
-    return _span(window, "after", "at some later step, or now")
+    return _distance_text(window, "after", "at some later step, or now")
 
 
-def _span(window: Window, word: str, ever: str) -> str:
+def _distance_text(window: Window, word: str, ever: str) -> str:
     spans = []
     for low, high, unit in ((window.low, window.high, "steps"), (window.low_ms, window.high_ms, "ms")):
         if low and high is not None:

@@ -148,7 +148,7 @@ class DetectionRules:
     without: Collection[str] = ()
 
     def __post_init__(self) -> None:
-        problems = [*_counts(self), *_names(self), *_predicates(self)]
+        problems = [*_count_problems(self), *_name_problems(self), *_predicate_problems(self)]
         if problems:
             raise SpecError(
                 what=f"these rules cannot be applied: {'; '.join(problems)}",
@@ -163,7 +163,7 @@ class DetectionRules:
             object.__setattr__(self, name, FrozenDict(getattr(self, name)))
 
 
-def _counts(rules: DetectionRules) -> Iterable[str]:
+def _count_problems(rules: DetectionRules) -> Iterable[str]:
     for name, least, unit in (
         ("detect_within", 1, "steps"),
         ("mitigate_within", 0, "steps"),
@@ -174,7 +174,7 @@ def _counts(rules: DetectionRules) -> Iterable[str]:
             yield f"{name}={given!r} is not a number of {unit} >= {least}"
 
 
-def _names(rules: DetectionRules) -> Iterable[str]:
+def _name_problems(rules: DetectionRules) -> Iterable[str]:
     for name in ("boundaries", "errors", "escalates_to", "trouble", "without"):
         given = getattr(rules, name)
         if isinstance(given, str) or not all(isinstance(item, str) and item for item in given):
@@ -190,7 +190,7 @@ def _names(rules: DetectionRules) -> Iterable[str]:
             yield f"alternates[{port!r}]={others!r} names no ports"
 
 
-def _predicates(rules: DetectionRules) -> Iterable[str]:
+def _predicate_problems(rules: DetectionRules) -> Iterable[str]:
     for name, known in (("detections", DETECTIONS), ("mitigations", MITIGATIONS)):
         given = getattr(rules, name)
         if not isinstance(given, Mapping):

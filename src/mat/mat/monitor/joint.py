@@ -155,11 +155,11 @@ def _code(contracts: Sequence[Contract], formulas: Sequence[CompiledFormula], ob
     if known is None:
         if len(_codes) >= _PROGRAMS:
             _codes.clear()
-        known = _codes[key] = _generated(contracts, Program([goal for item in formulas for goal in item.goals]), objects)
+        known = _codes[key] = _compile(contracts, Program([goal for item in formulas for goal in item.goals]), objects)
     return known
 
 
-def _generated(contracts: Sequence[Contract], program: Program, objects: tuple[Any, ...]) -> _Code:
+def _compile(contracts: Sequence[Contract], program: Program, objects: tuple[Any, ...]) -> _Code:
     mentioned = {kind for contract in contracts for kind in contract.kinds or ()} | set(program.kinds)
     kinds = [kind for kind in _FREQUENT if kind in mentioned] + sorted(mentioned - set(_FREQUENT))
     judging, bodies, assigned = [], [], set()

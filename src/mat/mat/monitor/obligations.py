@@ -154,7 +154,7 @@ class Obligations:
                 self._conclude(node, start, value)
             return
         steps, milliseconds, window = self._step - start, self._at - at, spec.window
-        over = _is_past(steps, window.high) or _is_past(milliseconds, window.high_ms)
+        over = _exceeds(steps, window.high) or _exceeds(milliseconds, window.high_ms)
         if present and not over:
             inside = steps >= window.low and milliseconds >= window.low_ms
             left = True if spec.left is None else self._value(spec.left)
@@ -202,7 +202,7 @@ class Obligations:
         raise AssertionError(residual)
 
 
-def _is_past(distance: int, bound: int | None) -> bool:
+def _exceeds(distance: int, bound: int | None) -> bool:
     return bound is not None and distance > bound
 
 

@@ -175,19 +175,19 @@ class SliceEmitter:
         stored = f"{self.table}[{key}] = ({row}{touched},)"
         return [stored, f"order_{self.table}.append(({touched}, {key}))", *self._forget()]
 
-    def _units(self) -> tuple[bool, bool]:
+    def _expiry_units(self) -> tuple[bool, bool]:
         """Whether steps, and milliseconds, say when an id can be forgotten."""
         in_ms = self.part.lasts_ms != -1
         return (self.part.lasts != -1 or not in_ms, in_ms)
 
     def _touch_time(self) -> str:
-        counted = zip(self._units(), ("step", "at"), strict=True)
+        counted = zip(self._expiry_units(), ("step", "at"), strict=True)
         needed = [self.function.need(name) for wanted, name in counted if wanted]
         return f"({', '.join(needed)})" if len(needed) > 1 else needed[0]
 
     def _forget(self) -> list[str]:
         order, part = f"order_{self.table}", self.part
-        in_steps, in_ms = self._units()
+        in_steps, in_ms = self._expiry_units()
         first = f"{order}[0][0]"
         since = (f"{first}[0]", f"{first}[1]") if in_steps and in_ms else (first, first)
         over = self.function.elapsed(since, ">", part.lasts if in_steps else None, part.lasts_ms if in_ms else None)
