@@ -47,7 +47,7 @@ class Metering:
     """
 
     __slots__ = (
-        "_contracts", "_lock", "_metered", "_redactor", "_standing", "_check_horizon", "_time", "_write", "active", "ledger",
+        "_check_horizon", "_contracts", "_lock", "_metered", "_redactor", "_standing", "_time", "_write", "active", "ledger",
         "search",
     )  # fmt: skip
 

@@ -111,7 +111,8 @@ class Recorder:
         if mediator.watches:
             trace.sinks.append(mediator.observe)
         self.metering = Metering(
-            contracts, time=self._time, lock=self._lock, redactor=self._redactor, write=self.write, check_horizon=self._check_horizon,
+            contracts, time=self._time, lock=self._lock, redactor=self._redactor, write=self.write,
+            check_horizon=self._check_horizon,
         )  # fmt: skip
         self._search = self.metering.search = search = None if not keep_states else SearchState(
             trace, self._provenance, world=world, redactor=self._redactor, governed=mediator.state,
