@@ -237,7 +237,9 @@ def test_a_reservation_that_is_settled_twice_is_found_at_the_second_settlement()
     facts = {name: first.facts[name] for name in ("amounts", "reserved", "key")}
     found = violations(conserved(), added(records, first, "settled", "sub#1", **facts))
     assert found[0].step == records[-1].step + 1
-    assert found[0].message == "planted settled under sub#1 what is not reserved: it was settled before, or never reserved"
+    assert (
+        found[0].message == "planted settled under sub#1 a reservation that is not open: it was settled before, or never made"
+    )
 
 
 def test_a_reservation_that_is_never_settled_is_found_where_it_was_made() -> None:
@@ -251,9 +253,7 @@ def test_a_reservation_that_is_never_settled_is_found_where_it_was_made() -> Non
 
 def test_a_settlement_without_a_reservation_is_found() -> None:
     records = delegated()
-    assert any(
-        "never reserved" in text for text in said(conserved(), without(records, entry_of(records, "reserved", "work#1")))
-    )
+    assert any("or never made" in text for text in said(conserved(), without(records, entry_of(records, "reserved", "work#1"))))
 
 
 def test_a_settlement_that_releases_less_than_was_reserved_is_found() -> None:
@@ -271,7 +271,7 @@ def test_a_lost_refund_is_found_at_the_end_of_the_contract() -> None:
     assert (found.step, found.instance) == (ended.step, "sub#1")
     has, lost = found.message.split(": ")
     assert has == "sub#1 of helper has ended with 400 tokens (70 spent, 0 reserved, 0 allocated)"
-    assert lost == "330 tokens did not come back to work#1"
+    assert lost == "330 tokens not returned to work#1"
 
 
 def test_a_late_settlement_that_returns_nothing_is_found() -> None:
@@ -279,7 +279,7 @@ def test_a_late_settlement_that_returns_nothing_is_found() -> None:
     settled = entry_of(records, "settled", "slow#1")
     assert settled.number > entry_of(records, "fulfilled", "slow#1").number
     texts = said(conserved(), changed(records, settled, returned=None))
-    assert any("did not come back to work#1" in text for text in texts)
+    assert any("not returned to work#1" in text for text in texts)
 
 
 @pytest.mark.parametrize("by", [-1, 1])
@@ -293,14 +293,14 @@ def test_more_than_was_allocated_never_comes_back() -> None:
     records = delegated()
     ended = entry_of(records, "fulfilled", "sub#1")
     texts = said(conserved(), changed(records, ended, returned={"sub#1": {"work#1": {"tokens": 401}}}))
-    assert texts[0] == "sub#1 gave 401 tokens back to work#1, which had allocated 400 tokens to it"
+    assert texts[0] == "sub#1 returned 401 tokens to work#1, which had allocated 400 tokens to it"
 
 
 def test_an_overrun_that_is_not_taken_from_above_is_found() -> None:
     records = overrun()
     holder = next(entry for entry in told(records) if entry.facts.get("excess"))
     texts = said(conserved(), changed(records, holder, excess=None))
-    assert any("100 tokens more than it has, not taken of work#1" in text for text in texts)
+    assert any("an excess of 100 tokens not taken from work#1" in text for text in texts)
 
 
 def test_an_allocation_beyond_what_is_free_is_found_and_one_of_all_that_is_free_is_not() -> None:
@@ -359,10 +359,8 @@ def test_a_charge_on_an_account_that_is_not_the_nearest_is_found() -> None:
     amounts = {"work#1": {"calls": 1, "tokens": 102}}
     records = changed(records, reserved, amounts=amounts)
     texts = said(conserved(), changed(records, settled, reserved=amounts))
-    assert (
-        texts[0]
-        == "helper reserved 102 tokens under sub#1 on the account of work#1, and sub#1 is the nearest that has a budget of it"
-    )
+    charged = "helper reserved 102 tokens under sub#1 on the account of work#1"
+    assert texts[0] == f"{charged}, but sub#1 is the nearest contract with a budget of it"
 
 
 def test_a_call_that_reserves_nothing_of_a_budget_it_needs_is_found() -> None:
@@ -370,7 +368,7 @@ def test_a_call_that_reserves_nothing_of_a_budget_it_needs_is_found() -> None:
     reserved, settled = entry_of(records, "reserved", "work#1"), entry_of(records, "settled", "work#1")
     only_calls = {"work#1": {"calls": 1}}
     found = violations(conserved(), changed(changed(records, reserved, amounts=only_calls), settled, reserved=only_calls))
-    assert [item.message for item in found] == ["boss began a call under work#1 without a reservation of tokens of work#1"]
+    assert [item.message for item in found] == ["boss began a call under work#1 without a reservation of tokens from work#1"]
     assert found[0].step == reserved.step
 
 
@@ -392,20 +390,20 @@ COUNTING = entry(1, "drafted"), entry(2, "activated", allocations={"": {"tokens"
         (
             (*BEGUN, *SUB, entry(5, "fulfilled", "sub#1", returned={"sub#1": {"work#1": {"tokens": 50}}}),
              entry(6, "reallocated", "sub#1", allocations={"work#1": {"tokens": 5}})),
-            "sub#1 was allocated more when it was fulfilled",
+            "sub#1 was reallocated when it was fulfilled",
         ),
-        ((*BEGUN, *SUB, entry(5, "reallocated", "sub#1", allocations={"work#1": {"tokens": -5}})), "less than nothing"),
+        ((*BEGUN, *SUB, entry(5, "reallocated", "sub#1", allocations={"work#1": {"tokens": -5}})), "a negative amount"),
         (
             (*BEGUN, entry(3, "reserved", amounts={"work#1": {"tokens": 1}}, key="k"),
              entry(4, "reserved", amounts={"work#1": {"tokens": 1}}, key="k")),
-            "main reserved twice under the key k, which is open since step 2",
+            "main reserved twice under the key k, which has been open since step 2",
         ),
         ((*BEGUN, *SUB, entry(5, "fulfilled", "sub#1", returned={"sub#1": {"work#1": {"calls": 5}}})), "has no budget of it"),
         ((*BEGUN, *SUB, entry(5, "fulfilled", "sub#1", returned={"sub#1": {"else#1": {"tokens": 1}}})), "0 tokens to it"),
-        ((*BEGUN, entry(3, "spent", amounts={"work#1": {"tokens": -5}})), "spent -5 tokens under work#1, which is less"),
-        ((*BEGUN, entry(3, "spent", amounts={"gone#1": {"tokens": 5}})), "on the account of gone#1, and work#1 is the nearest"),
-        ((*BEGUN, entry(3, "spent", amounts={"work#1": {"calls": 5}})), "and no contract there has a budget of it"),
-        ((*BEGUN, entry(3, "settled", amounts=TOKENS, reserved=TOKENS, key="k")), "it was settled before, or never reserved"),
+        ((*BEGUN, entry(3, "spent", amounts={"work#1": {"tokens": -5}})), "under work#1, which is a negative amount"),
+        ((*BEGUN, entry(3, "spent", amounts={"gone#1": {"tokens": 5}})), "on the account of gone#1, but work#1 is the nearest"),
+        ((*BEGUN, entry(3, "spent", amounts={"work#1": {"calls": 5}})), "but no contract there has a budget of it"),
+        ((*BEGUN, entry(3, "settled", amounts=TOKENS, reserved=TOKENS, key="k")), "it was settled before, or never made"),
     ],
 )  # fmt: skip
 def test_each_fault_of_a_ledger_is_found_by_itself(records: tuple[Record, ...], text: str) -> None:
@@ -419,7 +417,7 @@ def test_what_gives_back_and_never_ends_is_found() -> None:
         entry(4, "activated", "sub#1", allocations={"work#1": {"tokens": 50}}),
     )
     gave = entry(5, "spent", "sub#1", amounts={"sub#1": {"tokens": 0}}, returned={"sub#1": {"work#1": {"tokens": 50}}})
-    assert said(conserved(), trace(*BEGUN, *sub, gave)) == ["sub#1 of main gave back at step 4 and never ended"]
+    assert said(conserved(), trace(*BEGUN, *sub, gave)) == ["sub#1 of main returned its budget at step 4 and never ended"]
     assert said(conserved(), trace(*BEGUN, *sub, gave, entry(6, "terminated", "sub#1"))) == []
 
 
@@ -430,7 +428,7 @@ def test_a_charge_that_is_less_than_the_record_shows_is_found() -> None:
     found = violations(conserved(), changed(records, settled, amounts={"work#1": {"calls": 1, "tokens": 10}}))
     assert (found[0].step, found[0].message) == (
         settled.step,
-        "boss consumed 50 tokens under work#1, and work#1 was charged 10",
+        "boss consumed 50 tokens under work#1, but work#1 was charged 10",
     )
 
 
@@ -448,7 +446,7 @@ def test_a_budget_that_is_not_the_one_of_the_draft_is_found() -> None:
     more = {"": {**activated.facts["allocations"][""], "tokens": 5_000}}
     assert (
         said(conserved(), changed(records, activated, allocations=more))[0]
-        == "work#1 was drafted with 1,000 tokens, and allocated 5,000"
+        == "work#1 was drafted with 1,000 tokens but allocated 5,000"
     )
 
 
@@ -456,9 +454,9 @@ def test_a_missing_entry_and_one_told_twice_are_found() -> None:
     records = delegated()
     spent = entry_of(records, "spent", "work#1")
     texts = said(conserved(), tuple(item for item in records if item.step != spent.step))
-    assert f"the trace does not tell entry {spent.number} of the ledger" in texts
+    assert f"the trace lacks entry {spent.number} of the ledger" in texts
     twice = replace(records[spent.step], step=records[-1].step + 1)
-    assert said(conserved(), (*records, twice)) == [f"entry {spent.number} of the ledger is told twice"]
+    assert said(conserved(), (*records, twice)) == [f"the ledger contains entry {spent.number} twice"]
 
 
 def test_what_is_told_at_the_end_is_what_the_entries_add_up_to() -> None:
@@ -466,7 +464,7 @@ def test_what_is_told_at_the_end_is_what_the_entries_add_up_to() -> None:
     ended = entry_of(records, "fulfilled", "work#1")
     consumed = {**ended.facts["consumed"], "tokens": ended.facts["consumed"]["tokens"] + 1}
     found = only(conserved(), changed(records, ended, consumed=consumed))
-    assert found.message == "work#1 was told to have consumed 171 tokens, and its entries add up to 170 tokens"
+    assert found.message == "work#1 reports a consumption of 171 tokens, but its entries add up to 170 tokens"
 
 
 def test_a_fault_in_a_record_that_arrives_early_is_blamed_on_its_own_step() -> None:
@@ -570,7 +568,7 @@ def test_a_contract_of_an_earlier_episode_is_not_judged_by_what_is_unknown() -> 
 def test_a_ledger_is_audited_from_its_beginning_wherever_its_first_entry_stands() -> None:
     """As where the call that a contract is first needed for has a lower step than the records of its draft."""
     held = FrozenDict(entry=3, contract="work#1", amounts=TOKENS)
-    for used, expected in ((60, []), (61, ["work#1 was told to have consumed 60 tokens, and its entries add up to 61 tokens"])):
+    for used, expected in ((60, []), (61, ["work#1 reports a consumption of 60 tokens, but its entries add up to 61 tokens"])):
         charged = FrozenDict(entry=4, contract="work#1", amounts={"work#1": {"tokens": used}}, reserved=TOKENS)
         call = record("tool_call", "search")
         call = replace(
@@ -645,7 +643,7 @@ def test_a_negative_consumption_is_found() -> None:
     records = delegated()
     settled = entry_of(records, "settled", "work#1")
     found = violations(utilisation_monotone(), changed(records, settled, amounts={"work#1": {"calls": 1, "tokens": -50}}))
-    assert (found[0].step, found[0].message) == (settled.step, "boss spent -50 tokens under work#1, which is less than nothing")
+    assert (found[0].step, found[0].message) == (settled.step, "boss spent -50 tokens under work#1, which is a negative amount")
 
 
 def test_a_consumption_that_is_told_lower_than_it_was_is_found_and_higher_is_not_its_business() -> None:
@@ -661,7 +659,7 @@ def test_a_budget_that_grows_without_a_reallocation_is_found() -> None:
     warned = {"resource": "tokens", "percent": 80, "consumed": 90}
     assert said(utilisation_monotone(), trace(*BEGUN, spent, entry(4, "warned", budget=100, **warned))) == []
     texts = said(utilisation_monotone(), trace(*BEGUN, spent, entry(4, "warned", budget=200, **warned)))
-    assert texts == ["work#1 was told of a budget of 200, and was allocated 100 tokens: its utilisation fell"]
+    assert texts == ["work#1 reports a budget of 200 but was allocated 100 tokens: its utilization fell"]
 
 
 def test_a_recorded_reallocation_may_lower_utilisation() -> None:
@@ -735,9 +733,7 @@ def test_allocations_leave_the_reserve(given: int, own: int, from_reserve: bool,
 
 
 def test_an_eaten_reserve_is_named_with_its_amount() -> None:
-    assert said(reserve_kept(), reserving(45)) == [
-        "sub#1 was allocated 45 tokens by work#1 of main, 5 tokens out of its reserve"
-    ]
+    assert said(reserve_kept(), reserving(45)) == ["sub#1 was allocated 45 tokens by work#1 of main, 5 tokens from its reserve"]
 
 
 def test_a_real_run_whose_child_gets_the_reserve_is_found() -> None:
@@ -769,9 +765,9 @@ FROM_WORK = {"allocations": {"work#1": {"tokens": 10}}}
         ((*BEGUN, *below(3, "sub#1", "work#1", allocations={"": {"calls": 10}})), (), ""),
         ((*BEGUN, *below(3, "sub#1", "work#1", allocations={"work#1": {"calls": 10}})), (3,), "which has no budget of it"),
         ((*BEGUN, entry(3, "fulfilled"), *below(4, "sub#1", "work#1", **FROM_WORK)), (4, 4), "which was fulfilled"),
-        ((*BEGUN, *OTHER, *below(5, "sub#1", "other#1", **FROM_WORK)), (5,), "not the one to give it"),
+        ((*BEGUN, *OTHER, *below(5, "sub#1", "other#1", **FROM_WORK)), (5,), "not the nearest contract with a budget of it"),
         ((*BEGUN, *below(3, "sub#1", "work#1", allocations={"gone#1": {"tokens": 1}})), (3,), "which has no budget of it"),
-        ((*BEGUN, *below(3, "sub#1", "gone#1")), (2,), "which the trace does not know"),
+        ((*BEGUN, *below(3, "sub#1", "gone#1")), (2,), "which is not in the trace"),
     ],
 )  # fmt: skip
 def test_allocations_come_from_a_live_contract_above_within_what_it_has(
@@ -815,7 +811,7 @@ def test_no_contract_lies_deeper_than_those_above_allow() -> None:
     drafted = entry_of(records, "drafted", "work#1")
     found = only(delegation_within_parent(), changed(records, drafted, depth=1))
     assert found.step == entry_of(records, "drafted", "two#1").step
-    assert found.message == "two#1 lies 2 levels below work#1, which allows 1"
+    assert found.message == "two#1 is 2 levels below work#1, which allows 1"
 
 
 def test_an_allocation_edited_in_a_real_run_is_found() -> None:

@@ -219,7 +219,7 @@ def test_as_a_guard_it_lets_no_call_begin_that_needs_what_is_used_up(budget: int
         ({"tool:": 1}, {}, "does not name a port"),
         ({"money": 1}, {}, "money has no prices"),
         ({"money": 1}, {"prices": {"modell:x": Price()}}, "names? no port"),
-        ({"money": 1}, {"prices": {"model:x": 3}}, "no Price"),
+        ({"money": 1}, {"prices": {"model:x": 3}}, "not a Price"),
         ({"tokens": 1}, {"per": "agents"}, "did you mean 'agent'"),
         (None, {"per": "agent"}, "per without budgets"),
         (None, {"prices": {}}, "prices without budgets"),
@@ -303,7 +303,7 @@ def test_on_any_trace_the_step_that_ends_too_late_is_named_once() -> None:
     slow = (records[0], replace(records[1], sealed_ms=9_000), *records[2:])
     (found,) = violations(deadline_met(within_ms=5_000), slow)
     assert found.step == 1
-    assert found.message == "the run was not done within 5000 ms: step 1 ended after 9000 ms, 4000 ms late"
+    assert found.message == "the run did not finish within 5000 ms: step 1 ended after 9000 ms, 4000 ms late"
     assert found.witness == (0, 1)
 
 

@@ -12,7 +12,7 @@ from mat_contracts._shared import all_of, judged
 from mat_contracts.catalogue import Options, template
 from mat_contracts.resource.books import KINDS, BookRule, Books, Discrepancy, entries
 from mat_contracts.resource.posting import close, post
-from mat_contracts.resource.words import listed
+from mat_contracts.resource.words import amount_list
 
 
 @template
@@ -48,7 +48,7 @@ def conserved(
         "conservation", "resource.conserved",
         "reserve before a call, settle once after it, and change accounts in one place, one at a time",
         "no more of any resource is spent, reserved and allocated than is available, and nothing is lost or counted twice",
-        obligations=_to_settle,
+        obligations=_settlement_obligations,
     )  # fmt: skip
 
 
@@ -76,7 +76,7 @@ def exactly_one_terminal_state(
     return audit(
         "lifecycle", "resource.exactly_one_terminal_state",
         "end a contract in one place, whatever happens to its agent, and check first whether it has already ended",
-        "every contract reaches exactly one terminal state", also=_never_ended, obligations=_to_end,
+        "every contract reaches exactly one terminal state", also=_unended, obligations=_end_obligations,
     )  # fmt: skip
 
 
@@ -189,7 +189,7 @@ def delegation_within_parent(
     )  # fmt: skip
 
 
-def _never_ended(books: Books) -> list[Violated]:
+def _unended(books: Books) -> list[Violated]:
     """The contracts that have no terminal state."""
     return [
         Violated(
@@ -201,7 +201,7 @@ def _never_ended(books: Books) -> list[Violated]:
     ]  # fmt: skip
 
 
-def _to_end(books: Books) -> tuple[Obligation, ...]:
+def _end_obligations(books: Books) -> tuple[Obligation, ...]:
     return tuple(
         Obligation(text=f"{party.id} of {party.agent} must end", since=party.step, instance=party.id)
         for party in books.in_order()
@@ -209,9 +209,9 @@ def _to_end(books: Books) -> tuple[Obligation, ...]:
     )
 
 
-def _to_settle(books: Books) -> tuple[Obligation, ...]:
+def _settlement_obligations(books: Books) -> tuple[Obligation, ...]:
     return tuple(
-        Obligation(text=f"{hold.agent} must settle {listed(hold.amounts)}", since=hold.step, instance=hold.contract)
+        Obligation(text=f"{hold.agent} must settle {amount_list(hold.amounts)}", since=hold.step, instance=hold.contract)
         for hold in books.open_holds()
     )
 

@@ -1,8 +1,8 @@
 """Independent books of resource contracts, rebuilt from a trace: every ledger entry is posted and checked.
 
-The code does not know how the ledger made its entries. An entry is taken as recorded, its amounts are posted where it says,
-and what does not add up is a fault. Entries are numbered and posted in this order. A trace holds them in ask order, so some
-must wait for earlier ones. A fault breaks rules; each template of `mat_contracts.resource` reports the faults of its rule.
+The code does not know how the ledger made its entries. It posts the amounts of an entry to the accounts that the entry names;
+whatever does not add up is a fault. Entries are posted in the order of their numbers. A trace holds them in ask order, so
+some must wait for earlier ones. A fault breaks rules; each template of `mat_contracts.resource` reports the faults of its rule.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class BookAccount(NamedTuple):
 class Party(NamedTuple):
     """A contract as the entries describe it. `state`: drafted, active, or the event that ended it.
 
-    `ending`: the step at which it gave back its budget before its end was recorded, or -1. The end of a contract is recorded
+    `ending`: the step at which it returned its budget before its end was recorded, or -1. The end of a contract is recorded
     after the ends of those below it.
     """
 
@@ -135,7 +135,7 @@ class Books:
     """The books after the entries so far. `number`: the number of the next entry.
 
     `waiting`: entries, by number, that came before earlier ones; all entries, if the trace begins in the middle of a run and
-    lacks the first one. `begun`: the step of the first record. `said`: lasting faults that were reported once, such as an
+    lacks the first one. `begun`: the step of the first record. `reported`: lasting faults that were reported once, such as an
     overrun.
     """
 
@@ -144,10 +144,10 @@ class Books:
     waiting: PersistentTable = EMPTY_TABLE
     number: int = 1
     begun: int = -1
-    said: frozenset[str] = frozenset()
+    reported: frozenset[str] = frozenset()
 
     @property
-    def whole(self) -> bool:
+    def from_start(self) -> bool:
         """Whether the trace holds the ledger from its beginning."""
         return self.number > 1 or self.begun == 0
 
@@ -168,13 +168,13 @@ def entries(record: Record) -> Sequence[Posted]:
     if not charged and (mediation is None or not mediation.reserved):
         return ()
     surely, needed = _needs(kind, name)
-    told = {"reserved": needed, "settled": _shown_by(record, surely) if record.invoked else EMPTY}
-    return [Posted(item, record.agent, told[item.event]) for item in entries_of(record)]
+    counts = {"reserved": needed, "settled": _shown_by(record, surely) if record.invoked else EMPTY}
+    return [Posted(item, record.agent, counts[item.event]) for item in entries_of(record)]
 
 
 @lru_cache(maxsize=1024)
 def _needs(kind: str, name: str) -> tuple[frozenset[str], FrozenDict]:
-    """The resources that a call counts as, and those it needs a reservation of: the same, and those of unforeseeable amount."""
+    """The resources that a call surely consumes, and those that it must reserve: these, and those of unknown amount."""
     surely = ("calls", _COUNTED[kind], f"{PER_PORT[kind]}:{name}")
     needed = (*surely, "seconds", *(_TOKENS if kind == "model_call" else ()))
     return frozenset(surely), FrozenDict(dict.fromkeys(needed, 0))

@@ -17,12 +17,12 @@ from mat_contracts._shared import any_names, judged, milliseconds_of, one_of
 from mat_contracts.catalogue import Options, template
 from mat_contracts.resource.audit import audit
 from mat_contracts.resource.books import KINDS
-from mat_contracts.resource.words import most, of
+from mat_contracts.resource.words import at_most, quantity
 
 Per: TypeAlias = Literal["run", "agent", "role"]
 _PER: Final = ("run", "agent", "role")
 _CLOSE: Final = 0.85
-"""The similarity from which a name is taken for a misspelled resource."""
+"""The least similarity at which a name counts as a misspelled resource."""
 _TOKENS: Final = ("tokens", "input_tokens", "reasoning_tokens", "output_tokens")
 
 
@@ -68,8 +68,8 @@ def within_budget(
     >>> from mat.core.record import Observation
     >>> from mat.core.value import FrozenDict
     >>> from mat_contracts.traces import broken, record, trace
-    >>> told = Observation(value="text", usage=FrozenDict(input_tokens=30, output_tokens=20))
-    >>> reply = replace(record("model_call", "planner"), observation=told)
+    >>> observation = Observation(value="text", usage=FrozenDict(input_tokens=30, output_tokens=20))
+    >>> reply = replace(record("model_call", "planner"), observation=observation)
     >>> broken(within_budget({"tokens": 100, "calls": 3}), trace(reply, reply))
     ()
     >>> broken(within_budget({"tokens": 99, "calls": 3}), trace(reply, reply))
@@ -83,7 +83,7 @@ def within_budget(
     needed = prices or {}
 
     def step(state: _Spending, record: Record) -> _Spending | Violated:
-        state, taken = _taken(state, record, needed)
+        state, taken = _consumed(state, record, needed)
         if whose and record.agent not in whose:
             return state
         proposed = record.sealed_seq <= record.asked_seq and not record.blocked
@@ -93,27 +93,27 @@ def within_budget(
             name, more = f"{owner} {resource}", taken.get(resource, 0)
             before = used.get(name) or _Used()
             if more:
-                used[name] = _Used(before.amount + more, *max((more, record.step), (before.most, before.at), key=_first))
+                used[name] = _Used(before.amount + more, *max((more, record.step), (before.most, before.at), key=_by_amount))
             beyond = before.amount + more > budget
             if proposed:
                 if (beyond and more) or (before.amount >= budget and _may_need(record, resource, needed)):
-                    over.append(_not_left(record, resource, budget, before, options.get("repair")))
+                    over.append(_used_up(record, resource, budget, before, options.get("repair")))
             elif beyond and name not in known:
                 known = known | {name}
-                over.append(_beyond(record, owner, per, resource, budget, used.get(name) or before))
+                over.append(_overrun(record, owner, per, resource, budget, used.get(name) or before))
         new = replace(state, used=FrozenDict(used), over=known) if taken else state
         return judged(over, new)
 
-    said = ", ".join(of(resource, budget) for resource, budget in units.items())
+    limits = ", ".join(quantity(resource, budget) for resource, budget in units.items())
     whom = f" of {', '.join(whose)}" if whose else ""
     return Contract(
         id=f"resource.within_budget{'.' + '+'.join(whose) if whose else ''}", step=step, start=_Spending(), kinds=KINDS,
-        repair="once the budget is used up, stop or hand over what there is; check what is left before each call",
-        text=f"consumption{whom} stays within {said}{'' if per == 'run' else f' for each {per}'}",
+        repair="once the budget is used up, stop or hand over what is done; check what is left before each call",
+        text=f"consumption{whom} stays within {limits}{'' if per == 'run' else f' for each {per}'}",
     )  # fmt: skip
 
 
-def _first(found: tuple[int, int]) -> tuple[int, int]:
+def _by_amount(found: tuple[int, int]) -> tuple[int, int]:
     return found[0], -found[1]
 
 
@@ -137,7 +137,8 @@ def _budgets(budgets: Mapping[str, AmountInput], prices: Prices | None) -> dict[
     problems = []
     if not isinstance(budgets, Mapping) or not budgets:
         raise SpecError(
-            what=f"budgets={budgets!r} names no resource", fix='write {"tokens": 50_000}, or leave it out for the trace\'s own'
+            what=f"budgets={budgets!r} names no resource",
+            fix='write {"tokens": 50_000}, or omit it to judge the contracts of the trace',
         )
     for name in budgets:
         if isinstance(name, str) and name not in METERED and ":" not in name:
@@ -145,13 +146,15 @@ def _budgets(budgets: Mapping[str, AmountInput], prices: Prices | None) -> dict[
             if slip:
                 problems.append(f"nothing counts {name!r}; did you mean {slip[0]!r}?")
     if "money" in budgets and prices is None:
-        problems.append("money has no prices: give prices={...}, which may be empty where only spendings by name count")
+        problems.append("money has no prices: give prices={...}, which may be empty if only explicit spending counts")
     for port, price in (prices or {}).items():
         kind = port.partition(":")[0] if isinstance(port, str) else ""
         if kind not in ("tool", "model", "retriever") or (":" in port and resource_problem(port)):
-            problems.append(f"prices name no port with {port!r}{did_you_mean(str(port), ('tool', 'model', 'retriever'))}")
+            problems.append(
+                f"the key {port!r} of prices names no port{did_you_mean(str(port), ('tool', 'model', 'retriever'))}"
+            )
         elif not isinstance(price, Price):
-            problems.append(f"the price of {port} is {price!r}, and no Price")
+            problems.append(f"the price of {port} is {price!r}, not a Price")
     try:
         units = amounts(budgets, "budgets")
     except SpecError as error:
@@ -159,12 +162,12 @@ def _budgets(budgets: Mapping[str, AmountInput], prices: Prices | None) -> dict[
     if problems:
         raise SpecError(
             what=f"within_budget: {'; '.join(problems)}", why="a budget that counts nothing would never be broken",
-            fix=f"resources that are counted by themselves: {', '.join(METERED)}, tool:name, model:name, retriever:name",
+            fix=f"resources that are counted automatically: {', '.join(METERED)}, tool:name, model:name, retriever:name",
         )  # fmt: skip
     return units
 
 
-def _taken(state: _Spending, record: Record, prices: Prices) -> tuple[_Spending, dict[str, int]]:
+def _consumed(state: _Spending, record: Record, prices: Prices) -> tuple[_Spending, dict[str, int]]:
     """The next state, and what a record consumed: as a call, or as a ledger entry that does not concern a call."""
     action = record.action
     if action.kind != "contract":
@@ -196,22 +199,23 @@ def _may_need(record: Record, resource: str, prices: Prices) -> bool:
     return resource == "seconds"
 
 
-def _beyond(record: Record, owner: str, per: Per, resource: str, budget: int, used: _Used) -> Violated:
-    who = "the run" if per == "run" else f"{per} {owner}" if owner else f"whoever has no {per}"
+def _overrun(record: Record, owner: str, per: Per, resource: str, budget: int, used: _Used) -> Violated:
+    who = "the run" if per == "run" else f"{per} {owner}" if owner else f"agents without a {per}"
     beyond = f"{shown(resource, used.amount - budget)} more than the budget of {shown(resource, budget)}"
     took = "" if used.at in (-1, record.step) else f"; step {used.at} took most of it, {shown(resource, used.most)}"
     return Violated(
-        f"{who} consumed {of(resource, used.amount)}, {beyond}{took}", witness=tuple(sorted({used.at, record.step} - {-1})),
-        instance=f"{owner} {resource}".strip(), wanted=most(resource, budget),
+        f"{who} consumed {quantity(resource, used.amount)}, {beyond}{took}",
+        witness=tuple(sorted({used.at, record.step} - {-1})),
+        instance=f"{owner} {resource}".strip(), wanted=at_most(resource, budget),
     )  # fmt: skip
 
 
-def _not_left(record: Record, resource: str, budget: int, used: _Used, repair: str | None) -> Violated:
+def _used_up(record: Record, resource: str, budget: int, used: _Used, repair: str | None) -> Violated:
     """The violation of a call that must not begin."""
-    spent = f"{shown(resource, used.amount)} of the budget of {of(resource, budget)} are spent"
+    spent = f"{shown(resource, used.amount)} of the budget of {quantity(resource, budget)} are spent"
     return Violated(
         f"{record.agent} may not call {record.action.name}: {spent}", witness=tuple(sorted({used.at, record.step} - {-1})),
-        instance=resource, wanted=most(resource, budget), repair=repair or f"{spent}: stop, or hand over what there is",
+        instance=resource, wanted=at_most(resource, budget), repair=repair or f"{spent}: stop, or hand over what is done",
     )  # fmt: skip
 
 
@@ -255,10 +259,10 @@ def deadline_met(
     whose = any_names(agents, "agents")
     if within_ms is None:
         if per != "run":
-            raise SpecError(what=f"per={per!r} without within_ms", fix="give within_ms=, or leave per= out")
+            raise SpecError(what=f"per={per!r} without within_ms", fix="give within_ms=, or omit per=")
         return audit(
             "deadline", "resource.deadline_met",
-            "check the remaining time before each call, and deliver what there is before it is over",
+            "check the remaining time before each call, and deliver what is done before it is over",
             "contracts end before their deadline", whose=frozenset(whose),
         )  # fmt: skip
     one_of(per, "per", ("run", "agent"))
@@ -277,7 +281,7 @@ def deadline_met(
             return state
         who = owner or ("the run" if not whose else ", ".join(whose))
         return Violated(
-            f"{who} was not done within {bound} ms: step {record.step} ended after {passed} ms, {passed - bound} ms late",
+            f"{who} did not finish within {bound} ms: step {record.step} ended after {passed} ms, {passed - bound} ms late",
             state=FrozenDict({**state, owner: begun._replace(late=True)}), witness=tuple(sorted({begun.step, record.step})),
             instance=owner, wanted=f"its last step ended at {begun.at_ms + bound} ms or before",
         )  # fmt: skip

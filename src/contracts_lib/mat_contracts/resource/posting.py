@@ -1,4 +1,4 @@
-"""Posting entries into the books: what each of them changes, and what does not add up there."""
+"""Posts entries into the books: applies what each entry changes, and reports what does not add up."""
 
 from __future__ import annotations
 
@@ -21,25 +21,25 @@ from mat_contracts.resource.books import (
     Party,
     Posted,
 )
-from mat_contracts.resource.words import flat, listed, most, moves, of, parts
+from mat_contracts.resource.words import amount_list, at_most, breakdown, flat, quantity, transfers
 
 _NONE: Final = BookAccount()
 WAITING: Final = 100_000
-"""Entries that wait for those before them. Past it the contract is unknown."""
+"""The most entries that may wait for earlier ones. Beyond it the contract's outcome is unknown."""
 
 
 def post(books: Books, found: Sequence[Posted]) -> tuple[Books, list[Discrepancy]]:
-    """The books with these entries, as far as all before them are known, and what is wrong with those that were posted."""
+    """The books after these entries, and the faults found. An entry is posted once all earlier entries are known."""
     work, waiting, number = Posting(books), books.waiting, books.number
     for item in found:
-        told = item.entry.number
-        if told == number and not waiting.count:
+        entry_number = item.entry.number
+        if entry_number == number and not waiting.count:
             number += 1
             work.enter(item)
-        elif told < number or waiting.get(str(told)) is not None:
-            work.fault(item, "conservation", f"entry {told} of the ledger is told twice")
+        elif entry_number < number or waiting.get(str(entry_number)) is not None:
+            work.fault(item, "conservation", f"the ledger contains entry {entry_number} twice")
         else:
-            waiting = waiting.put({str(told): item})
+            waiting = waiting.put({str(entry_number): item})
     while waiting.count and (due := waiting.get(str(number))) is not None:
         waiting = waiting.put({str(number): None})
         number += 1
@@ -54,70 +54,71 @@ def post(books: Books, found: Sequence[Posted]) -> tuple[Books, list[Discrepancy
 
 
 def close(books: Books) -> tuple[Books, list[Discrepancy]]:
-    """The books at the end of a trace: what still waited is posted, and what is missing or left over is a fault."""
-    work, number = Posting(books, whole=books.whole), books.number
+    """The books at the end of a trace, and the faults found. Waiting entries are posted; missing ones are faults."""
+    work, number = Posting(books, from_start=books.from_start), books.number
     for item in sorted(books.waiting.values(), key=lambda item: item.entry.number):
-        told = item.entry.number
-        if told > number and books.whole:
-            missing = f"entry {number}" if told == number + 1 else f"entries {number} to {told - 1}"
-            work.fault(item, "conservation", f"the trace does not tell {missing} of the ledger")
-        number = told + 1
+        entry_number = item.entry.number
+        if entry_number > number and books.from_start:
+            missing = f"entry {number}" if entry_number == number + 1 else f"entries {number} to {entry_number - 1}"
+            work.fault(item, "conservation", f"the trace lacks {missing} of the ledger")
+        number = entry_number + 1
         work.enter(item)
     closed = work.books(PersistentTable(), number, books.begun)
-    return closed, [*work.faults, *_left_over(closed)]
+    return closed, [*work.faults, *_leftovers(closed)]
 
 
-def _left_over(books: Books) -> Iterator[Discrepancy]:
-    """What nobody settled, and what gave back as if it had ended."""
+def _leftovers(books: Books) -> Iterator[Discrepancy]:
+    """The faults of reservations that were never settled, and of contracts that returned their budget but never ended."""
     rules: frozenset[BookRule] = frozenset(("conservation",))
     for hold in books.open_holds():
-        said = f"{hold.agent} reserved {listed(hold.amounts)} under {hold.contract} at step {hold.step} and never settled it"
-        wanted = "a settlement, or word of its loss"
+        reserved = f"{hold.agent} reserved {amount_list(hold.amounts)} under {hold.contract} at step {hold.step}"
+        message = f"{reserved} and never settled the reservation"
+        wanted = "a settlement, or a report of its loss"
         yield Discrepancy(
-            rules, Violated(said, step=hold.step, witness=(hold.step,), instance=hold.contract, wanted=wanted), hold.agent
+            rules, Violated(message, step=hold.step, witness=(hold.step,), instance=hold.contract, wanted=wanted), hold.agent
         )
     for party in books.in_order():
         if party.ending >= 0 and not party.has_ended:
-            said = f"{party.id} of {party.agent} gave back at step {party.ending} and never ended"
+            message = f"{party.id} of {party.agent} returned its budget at step {party.ending} and never ended"
             witness = (party.step, party.ending)
-            yield Discrepancy(rules, Violated(said, step=party.ending, witness=witness, instance=party.id), party.agent)
+            yield Discrepancy(rules, Violated(message, step=party.ending, witness=witness, instance=party.id), party.agent)
 
 
 class Posting:
-    """The books while entries are posted: what changes is kept apart until all of them are."""
+    """The books while entries are posted. Changes are collected here, and `books` returns the books that include them."""
 
-    def __init__(self, books: Books, *, whole: bool = True) -> None:
+    def __init__(self, books: Books, *, from_start: bool = True) -> None:
         self._books = books
         self._parties: dict[str, Party] = {}
         self._holds: dict[str, OpenReservation | None] = {}
-        self._said = books.said
+        self._reported = books.reported
         self._touched: dict[str, None] = {}
-        self.whole = whole
+        self.from_start = from_start
         self.faults: list[Discrepancy] = []
 
     def books(self, waiting: PersistentTable, number: int, begun: int) -> Books:
         books = self._books
-        return Books(books.parties.put(self._parties), books.holds.put(self._holds), waiting, number, begun, self._said)
+        return Books(books.parties.put(self._parties), books.holds.put(self._holds), waiting, number, begun, self._reported)
 
     def enter(self, item: Posted) -> None:
-        """Post one entry. Of a contract that was drafted before the trace began nothing is known, and nothing is said."""
+        """Post one entry. Skip the entries of contracts that were drafted before the trace began."""
         entry = item.entry
         self._touched = {}
         party = self.party(entry.contract)
         if entry.event == "drafted":
-            _drafted(self, item, party)
+            _post_draft(self, item, party)
         elif party is not None:
             posts = _POSTS.get(entry.event)
             if posts is not None:
                 posts(self, item, party)
             for moved in ("returned", "excess"):
-                for id, above, resource, value in moves(entry.facts.get(moved)):
-                    _moved(self, item, moved, id, above, resource, value)
+                for id, above, resource, value in transfers(entry.facts.get(moved)):
+                    _post_transfer(self, item, moved, id, above, resource, value)
             for id in self._touched:
-                _balanced(self, item, id)
-        elif self.whole:
-            said = f"{entry.contract} was {entry.event} by {item.agent} at step {entry.step} and never drafted"
-            self.fault(item, ("lifecycle", "conservation"), said)
+                _check_balance(self, item, id)
+        elif self.from_start:
+            message = f"{entry.contract} was {entry.event} by {item.agent} at step {entry.step} but never drafted"
+            self.fault(item, ("lifecycle", "conservation"), message)
 
     # -- what is known --------------------------------------------------------------------------------------------------
 
@@ -136,17 +137,17 @@ class Posting:
         return found
 
     def nearest(self, id: str, resource: str) -> str | None:
-        """The contract that a spending is charged to; "" for none, None where the trace does not tell."""
+        """The contract whose account pays; "" if no contract has a budget of the resource, None if the trace lacks it."""
         while (party := self.party(id)) is not None:
             if resource in party.accounts:
                 return id
-            if len(party.parents) != 1:  # under several there is none that it shares
+            if len(party.parents) != 1:  # contracts with several parents share no single account
                 return ""
             id = party.parents[0]
         return None
 
     def counting(self, party: Party, resource: str) -> list[str]:
-        """Who has the nearest account of a resource on each way up from a contract; its own is left out."""
+        """The nearest contracts above that have an account of the resource, one for each path up."""
         found: dict[str, None] = {}
         seen, waiting = set(), list(party.parents)
         while waiting:
@@ -162,7 +163,7 @@ class Posting:
         return list(found)
 
     def above(self, party: Party) -> Iterator[tuple[Party, int]]:
-        """The contracts above one, each once, with how many levels they lie above it at most."""
+        """Every contract above, with the largest number of levels between the two."""
         levels: dict[str, int] = {}
         waiting = [(name, 1) for name in party.parents]
         while waiting:
@@ -183,18 +184,18 @@ class Posting:
         self._touched[party.id] = None
 
     def change(self, id: str, resource: str, **changed: Any) -> None:
-        """Some of an account, which is made where there is none."""
+        """Change fields of an account. Create the account if it does not exist."""
         party = self.party(id)
         assert party is not None
         account = party.accounts.get(resource, _NONE)._replace(**changed)
         self.put(party._replace(accounts=FrozenDict({**party.accounts, resource: account})))
 
     def keep(self, key: str, hold: OpenReservation | None) -> None:
-        """An open reservation; None where it is closed."""
+        """Store an open reservation under its key; None closes it."""
         self._holds[key] = hold
 
     def consume(self, item: Posted, id: str, resource: str, more: int) -> None:
-        """Count a consumption in an account and those above it: of several, the first pays first, and the last what is over."""
+        """Add consumption to an account and to those above. Of several, the first pays first; the last pays the overrun."""
         account = self.account(id, resource)
         if account is None or not more:
             return
@@ -205,27 +206,27 @@ class Posting:
             shares.append(share._replace(used=share.used + part))
             rest -= part
         self.change(id, resource, used=account.used + more, shares=tuple(shares))
-        _overrun(self, item, id, resource)
+        _check_overrun(self, item, id, resource)
         for old, new in zip(account.shares, shares, strict=True):
             self.consume(item, new.above, resource, new.used - old.used)
 
     def is_new(self, what: str) -> bool:
-        """Whether this was not said before."""
-        new = what not in self._said
-        self._said = self._said | {what}
+        """Whether a lasting fault has not been reported yet. Marks it as reported."""
+        new = what not in self._reported
+        self._reported = self._reported | {what}
         return new
 
     def fault(
-        self, item: Posted, rules: BookRules, said: str, *, seen: Iterable[int] = (), of: str = "", wanted: str = ""
+        self, item: Posted, rules: BookRules, message: str, *, seen: Iterable[int] = (), about: str = "", wanted: str = ""
     ) -> None:
-        """Something does not add up at an entry. `seen`: other steps that matter; `of`: the contract, where it is another."""
-        step, id = item.entry.step, of or item.entry.contract
+        """Report a fault at an entry. `seen`: other steps that matter. `about`: the contract, if not that of the entry."""
+        step, id = item.entry.step, about or item.entry.contract
         witness = tuple(sorted({*(at for at in seen if at >= 0), step}))
         party = self.party(id)
         self.faults.append(
             Discrepancy(
                 frozenset((rules,) if isinstance(rules, str) else rules),
-                Violated(said, step=step, witness=witness, instance=id, wanted=wanted),
+                Violated(message, step=step, witness=witness, instance=id, wanted=wanted),
                 item.agent if party is None else party.agent,
             )
         )
@@ -234,10 +235,10 @@ class Posting:
 # -- the life of a contract ---------------------------------------------------------------------------------------------
 
 
-def _drafted(work: Posting, item: Posted, known: Party | None) -> None:
+def _post_draft(work: Posting, item: Posted, known: Party | None) -> None:
     entry, facts = item.entry, item.entry.facts
     if known is not None:
-        work.fault(item, "lifecycle", f"{known.id} was drafted at step {known.step}, and again", seen=(known.step,))
+        work.fault(item, "lifecycle", f"{known.id} was drafted at step {known.step}, and then again", seen=(known.step,))
         return
     skills, budgets = facts.get("skills"), facts.get("budgets")
     party = Party(
@@ -247,26 +248,26 @@ def _drafted(work: Posting, item: Posted, known: Party | None) -> None:
     )  # fmt: skip
     work.put(party)
     for name in party.parents:
-        if work.party(name) is None and work.whole:
-            work.fault(item, "delegation", f"{party.id} was drafted under {name}, which the trace does not know")
+        if work.party(name) is None and work.from_start:
+            work.fault(item, "delegation", f"{party.id} was drafted under {name}, which is not in the trace")
     for above, level in work.above(party):
         if above.depth is not None and level > above.depth:
-            said = f"{party.id} lies {level} levels below {above.id}, which allows {above.depth}"
-            work.fault(item, "delegation", said, seen=(above.step,), wanted=f"at most {above.depth} levels below {above.id}")
+            message = f"{party.id} is {level} levels below {above.id}, which allows {above.depth}"
+            work.fault(item, "delegation", message, seen=(above.step,), wanted=f"at most {above.depth} levels below {above.id}")
         if level == 1 and above.skills is not None:
-            _skilled(work, item, party, above, above.skills)
+            _check_skills(work, item, party, above, above.skills)
 
 
-def _skilled(work: Posting, item: Posted, party: Party, above: Party, skills: tuple[str, ...]) -> None:
+def _check_skills(work: Posting, item: Posted, party: Party, above: Party, skills: tuple[str, ...]) -> None:
     """Whether all skills of a sub-contract are skills of the contract above."""
     beyond = None if party.skills is None else [name for name in party.skills if name not in skills]
     if beyond != []:
         what = "anything" if beyond is None else ", ".join(beyond)
-        said = f"{party.id} of {party.agent} may use {what}, and {above.id} above it may not"
-        work.fault(item, "delegation", said, seen=(above.step,), wanted=f"some of {', '.join(skills) or 'no skill at all'}")
+        message = f"{party.id} of {party.agent} may use {what}, but {above.id} above it may not"
+        work.fault(item, "delegation", message, seen=(above.step,), wanted=f"some of {', '.join(skills) or 'no skill at all'}")
 
 
-def _activated(work: Posting, item: Posted, party: Party) -> None:
+def _post_activation(work: Posting, item: Posted, party: Party) -> None:
     facts = item.entry.facts
     if party.state != "drafted":
         rules: BookRules = ("lifecycle", "monotone") if party.state == "active" else "lifecycle"
@@ -276,7 +277,7 @@ def _activated(work: Posting, item: Posted, party: Party) -> None:
     for name in party.parents:
         above = work.party(name)
         if above is not None:
-            _begun_below(work, item, party, above, due_ms)
+            _check_parent(work, item, party, above, due_ms)
     given = flat(facts.get("allocations"))
     payers = {
         resource: [work.nearest(name, resource) for name in party.parents]
@@ -288,13 +289,13 @@ def _activated(work: Posting, item: Posted, party: Party) -> None:
         return turns.index(allocation[0]) if allocation[0] in turns else len(turns)
 
     for giver, resource, value in sorted(given, key=turn):
-        _allocated(work, item, party, giver, resource, value)
-    _as_drafted(work, item, party, given)
-    _counted(work, item, party)
+        _post_allocation(work, item, party, giver, resource, value)
+    _check_draft(work, item, party, given)
+    _post_subcontract(work, item, party)
 
 
-def _as_drafted(work: Posting, item: Posted, party: Party, given: list[tuple[str, str, int]]) -> None:
-    """Whether a contract was given the budgets that it was drafted with, where its draft names them."""
+def _check_draft(work: Posting, item: Posted, party: Party, given: list[tuple[str, str, int]]) -> None:
+    """Check that a contract was allocated the budgets of its draft, if the draft names any."""
     if party.budgets is None:
         return
     allocated: dict[str, int] = {}
@@ -303,231 +304,237 @@ def _as_drafted(work: Posting, item: Posted, party: Party, given: list[tuple[str
     for resource in sorted({*allocated, *party.budgets}):
         wanted, got = party.budgets.get(resource, 0), allocated.get(resource, 0)
         if wanted != got:
-            said = f"{party.id} was drafted with {of(resource, wanted)}, and allocated {shown(resource, got)}"
-            work.fault(item, "conservation", said, seen=(party.step,), wanted=f"an allocation of {of(resource, wanted)}")
+            message = f"{party.id} was drafted with {quantity(resource, wanted)} but allocated {shown(resource, got)}"
+            work.fault(
+                item, "conservation", message, seen=(party.step,), wanted=f"an allocation of {quantity(resource, wanted)}"
+            )
 
 
-def _begun_below(work: Posting, item: Posted, party: Party, above: Party, due_ms: int | None) -> None:
-    """Whether a contract was activated below a live one, and ends with it."""
+def _check_parent(work: Posting, item: Posted, party: Party, above: Party, due_ms: int | None) -> None:
+    """Check that the contract above is live, and that its deadline is not earlier."""
     if above.is_over or above.state == "drafted":
-        said = f"{party.id} was activated below {above.id}, which was {above.is_now}"
-        work.fault(item, "delegation", said, seen=(above.step, above.over_at), wanted="a live contract above")
+        message = f"{party.id} was activated below {above.id}, which was {above.is_now}"
+        work.fault(item, "delegation", message, seen=(above.step, above.over_at), wanted="a live contract above")
     if above.due_ms is not None and (due_ms is None or due_ms > above.due_ms):
         until = "without a deadline" if due_ms is None else f"until {due_ms} ms"
-        said = f"{party.id} may work {until}, and {above.id} above it until {above.due_ms} ms"
-        work.fault(item, "delegation", said, seen=(above.step,), wanted=f"a deadline at {above.due_ms} ms or before")
+        message = f"{party.id} may work {until}, but {above.id} above it only until {above.due_ms} ms"
+        work.fault(item, "delegation", message, seen=(above.step,), wanted=f"a deadline at {above.due_ms} ms or before")
 
 
-def _counted(work: Posting, item: Posted, party: Party) -> None:
-    """A new contract is one of the subcontracts of whoever above counts them."""
-    counting, told = work.counting(party, "subcontracts"), flat(item.entry.facts.get("amounts"))
-    charged = [account for account, resource, _ in told if resource == "subcontracts"]
+def _post_subcontract(work: Posting, item: Posted, party: Party) -> None:
+    """Check that the contracts above that limit `subcontracts` are charged for a new contract."""
+    counting, charges = work.counting(party, "subcontracts"), flat(item.entry.facts.get("amounts"))
+    charged = [account for account, resource, _ in charges if resource == "subcontracts"]
     for account in counting:
         if account not in charged:
-            said = f"{party.id} is not counted as one of the subcontracts of {account}"
-            work.fault(item, "conservation", said, of=account, wanted="a charge of 1 subcontract")
-    for account, resource, value in told:
+            message = f"{party.id} is not counted as one of the subcontracts of {account}"
+            work.fault(item, "conservation", message, about=account, wanted="a charge of 1 subcontract")
+    for account, resource, value in charges:
         if (account not in counting or resource != "subcontracts" or value != 1) and work.party(account) is not None:
-            said = f"{account} was charged {of(resource, value)} for {party.id}"
+            message = f"{account} was charged {quantity(resource, value)} for {party.id}"
             wanted = f"a charge of 1 subcontract to {' and '.join(counting)}" if counting else "no charge"
-            work.fault(item, "conservation", said, of=account, wanted=wanted)
-        _charged(work, item, account, resource, value, begun=True)
+            work.fault(item, "conservation", message, about=account, wanted=wanted)
+        _charge(work, item, account, resource, value, begun=True)
 
 
-def _warned(work: Posting, item: Posted, party: Party) -> None:
+def _post_warning(work: Posting, item: Posted, party: Party) -> None:
     resource, budget = str(item.entry.facts.get("resource")), item.entry.facts.get("budget")
     account = party.accounts.get(resource)
-    if account is None:  # time, too
+    if account is None:  # such as time, which has no account
         return
-    _told(work, item, party, resource, item.entry.facts.get("consumed"))
+    _check_report(work, item, party, resource, item.entry.facts.get("consumed"))
     if isinstance(budget, int) and budget > account.allocated:
-        had = of(resource, account.allocated)
-        said = f"{party.id} was told of a budget of {shown(resource, budget)}, and was allocated {had}: its utilisation fell"
-        work.fault(item, "monotone", said, seen=(party.step,), wanted="a recorded reallocation wherever a budget grows")
+        had = quantity(resource, account.allocated)
+        message = f"{party.id} reports a budget of {shown(resource, budget)} but was allocated {had}: its utilization fell"
+        work.fault(item, "monotone", message, seen=(party.step,), wanted="a recorded reallocation wherever a budget grows")
 
 
-def _told(work: Posting, item: Posted, party: Party, resource: str, told: Any) -> None:
-    """Whether what an entry says was consumed is what those before it add up to."""
+def _check_report(work: Posting, item: Posted, party: Party, resource: str, reported: Any) -> None:
+    """Check that the consumption that an entry reports equals the sum of the earlier entries."""
     account = party.accounts.get(resource)
-    if account is not None and isinstance(told, int) and told != account.used:
-        rules: BookRules = ("conservation", "monotone") if told < account.used else "conservation"
-        has = f"its entries add up to {of(resource, account.used)}"
-        work.fault(item, rules, f"{party.id} was told to have consumed {of(resource, told)}, and {has}", seen=(party.step,))
+    if account is not None and isinstance(reported, int) and reported != account.used:
+        rules: BookRules = ("conservation", "monotone") if reported < account.used else "conservation"
+        has = f"its entries add up to {quantity(resource, account.used)}"
+        work.fault(
+            item, rules, f"{party.id} reports a consumption of {quantity(resource, reported)}, but {has}", seen=(party.step,)
+        )
 
 
-def _ended(work: Posting, item: Posted, party: Party) -> None:
+def _post_end(work: Posting, item: Posted, party: Party) -> None:
     entry = item.entry
     if party.has_ended:
-        said = f"{party.id} was {party.state} at step {party.ended}, and then {entry.event}"
-        work.fault(item, "lifecycle", said, seen=(party.ended,), wanted="one terminal state")
+        message = f"{party.id} was {party.state} at step {party.ended}, and then {entry.event}"
+        work.fault(item, "lifecycle", message, seen=(party.ended,), wanted="one terminal state")
         return
     if party.state == "drafted" and entry.event != "terminated":
-        said = f"{party.id} was {entry.event} and never active"
-        work.fault(item, "lifecycle", said, seen=(party.step,), wanted="terminated, as a draft that is dropped")
+        message = f"{party.id} was {entry.event} but never active"
+        work.fault(item, "lifecycle", message, seen=(party.step,), wanted="terminated, because it is a draft")
     over = [name for name, account in sorted(party.accounts.items()) if account.used > account.allocated]
     if over and entry.event == "fulfilled":
-        said = f"{party.id} was fulfilled beyond its budget of {', '.join(over)}"
-        work.fault(item, "lifecycle", said, seen=(party.step,), wanted="violated")
+        message = f"{party.id} was fulfilled beyond its budget of {', '.join(over)}"
+        work.fault(item, "lifecycle", message, seen=(party.step,), wanted="violated")
     if entry.event == "expired" or (party.due_ms is not None and entry.at_ms > party.due_ms):
         due = "" if party.due_ms is None else f", and its deadline was at {party.due_ms} ms"
-        said = f"{party.id} of {party.agent} ended as {entry.event} at {entry.at_ms} ms{due}"
-        work.fault(item, "deadline", said, seen=(party.step,), wanted="its end within the time that it has")
+        message = f"{party.id} of {party.agent} ended as {entry.event} at {entry.at_ms} ms{due}"
+        work.fault(item, "deadline", message, seen=(party.step,), wanted="an end by its deadline")
     work.put(party._replace(state=entry.event, ended=entry.step))
-    for resource, told in (entry.facts.get("consumed") or EMPTY).items():
-        _told(work, item, party, resource, told)
+    for resource, reported in (entry.facts.get("consumed") or EMPTY).items():
+        _check_report(work, item, party, resource, reported)
 
 
 # -- what is allocated, and what comes back -----------------------------------------------------------------------------
 
 
-def _reallocated(work: Posting, item: Posted, party: Party) -> None:
+def _post_reallocation(work: Posting, item: Posted, party: Party) -> None:
     facts = item.entry.facts
     if party.state != "active" or party.is_over:
-        said = f"{party.id} was allocated more when it was {party.is_now}"
-        work.fault(item, ("delegation", "conservation"), said, seen=(party.step, party.over_at))
+        message = f"{party.id} was reallocated when it was {party.is_now}"
+        work.fault(item, ("delegation", "conservation"), message, seen=(party.step, party.over_at))
     for giver, resource, value in flat(facts.get("allocations")):
-        _allocated(work, item, party, giver, resource, value, from_reserve=bool(facts.get("from_reserve")))
+        _post_allocation(work, item, party, giver, resource, value, from_reserve=bool(facts.get("from_reserve")))
 
 
-def _allocated(
+def _post_allocation(
     work: Posting, item: Posted, party: Party, giver: str, resource: str, value: int, *, from_reserve: bool = False
 ) -> None:
-    """An amount passes from one contract's account into that of one below; from outside, where the giver is ""."""
-    amount = of(resource, value)
+    """Post an allocation from the giver's account; from outside if the giver is ""."""
+    amount = quantity(resource, value)
     if value < 0:
-        work.fault(item, ("conservation", "monotone"), f"{party.id} was allocated {amount}, which is less than nothing")
+        work.fault(item, ("conservation", "monotone"), f"{party.id} was allocated {amount}, which is a negative amount")
     own = work.account(party.id, resource) or BookAccount(reserve=party.reserve.get(resource, 0))
-    shares = _more(own.shares, giver, value) if giver else own.shares
+    shares = _add_share(own.shares, giver, value) if giver else own.shares
     limits = [] if giver else work.counting(party, resource)
     work.change(
         party.id, resource, budget=own.budget + value, allocated=own.allocated + value, reserve=own.reserve, shares=shares
     )
     if giver:
-        _given(work, item, party, giver, resource, value, from_reserve=from_reserve)
+        _post_giver(work, item, party, giver, resource, value, from_reserve=from_reserve)
     elif limits:
-        said = f"{party.id} was allocated {amount} from outside, and {', '.join(limits)} above it has a budget of it"
-        work.fault(item, ("delegation", "conservation"), said, wanted=f"an allocation of {' or '.join(limits)}")
+        message = f"{party.id} was allocated {amount} from outside, but {', '.join(limits)} above it has a budget of it"
+        work.fault(item, ("delegation", "conservation"), message, wanted=f"an allocation of {' or '.join(limits)}")
 
 
-def _given(
+def _post_giver(
     work: Posting, item: Posted, party: Party, giver: str, resource: str, value: int, *, from_reserve: bool
 ) -> None:  # fmt: skip
-    """The giver's side of an allocation."""
+    """Post the giver's side of an allocation."""
     source, account = work.party(giver), work.account(giver, resource)
-    if source is None and not work.whole:
+    if source is None and not work.from_start:
         return
-    said = f"{party.id} was allocated {of(resource, value)} by {giver}"
+    message = f"{party.id} was allocated {quantity(resource, value)} by {giver}"
     if source is None or account is None:
-        work.fault(item, ("delegation", "conservation"), f"{said}, which has no budget of it")
+        work.fault(item, ("delegation", "conservation"), f"{message}, which has no budget of it")
         return
-    said, seen = f"{said} of {source.agent}", (source.step, source.over_at)
+    message, seen = f"{message} of {source.agent}", (source.step, source.over_at)
     if giver not in [work.nearest(name, resource) for name in party.parents]:
         wanted = "an allocation of the nearest contract above that has a budget of it"
-        work.fault(item, "delegation", f"{said}, which is not the one to give it", seen=seen, wanted=wanted)
+        work.fault(
+            item, "delegation", f"{message}, which is not the nearest contract with a budget of it", seen=seen, wanted=wanted
+        )
     if source.is_over or source.state == "drafted":
         work.fault(
-            item, "delegation", f"{said}, which was {source.is_now}", seen=seen, wanted="an allocation of a live contract"
+            item, "delegation", f"{message}, which was {source.is_now}", seen=seen, wanted="an allocation of a live contract"
         )
     free, kept = account.free, account.kept
     if value > max(0, free):
-        had = (
-            f"which had {shown(resource, max(0, free))} of {shown(resource, account.budget)} free ({parts(resource, account)})"
-        )
-        work.fault(item, ("delegation", "conservation"), f"{said}, {had}", seen=seen, wanted=most(resource, free))
+        left = f"{shown(resource, max(0, free))} of {shown(resource, account.budget)}"
+        had = f"which had {left} free ({breakdown(resource, account)})"
+        work.fault(item, ("delegation", "conservation"), f"{message}, {had}", seen=seen, wanted=at_most(resource, free))
     lendable = max(0, free - kept)
     if kept and value > lendable and not from_reserve:
-        eaten = of(resource, min(kept, value - lendable))
-        wanted = f"{most(resource, lendable)}, so that its reserve of {shown(resource, kept)} is kept"
-        work.fault(item, "reserve", f"{said}, {eaten} out of its reserve", seen=seen, wanted=wanted)
+        eaten = quantity(resource, min(kept, value - lendable))
+        wanted = f"{at_most(resource, lendable)}, so that its reserve of {shown(resource, kept)} is kept"
+        work.fault(item, "reserve", f"{message}, {eaten} from its reserve", seen=seen, wanted=wanted)
     reserve = account.reserve - max(0, value - lendable) if from_reserve else account.reserve
     work.change(giver, resource, out=account.out + value, reserve=max(0, reserve))
 
 
-def _moved(work: Posting, item: Posted, moved: str, id: str, above: str, resource: str, value: int) -> None:
-    """An ended contract gave back what it does not need, or took what it had consumed beyond its budget."""
+def _post_transfer(work: Posting, item: Posted, moved: str, id: str, above: str, resource: str, value: int) -> None:
+    """Post a transfer of an ended contract: it returns its free budget, or takes what it consumed beyond its budget."""
     party, account, giver = work.party(id), work.account(id, resource), work.account(above, resource)
     did = (
-        f"{id} gave {of(resource, value)} back to {above}"
+        f"{id} returned {quantity(resource, value)} to {above}"
         if moved == "returned"
-        else f"{id} took {of(resource, value)} of {above}"
+        else f"{id} took {quantity(resource, value)} from {above}"
     )
     if party is None or account is None:
-        if work.whole:
-            work.fault(item, "conservation", f"{did}, and has no budget of it", of=id)
+        if work.from_start:
+            work.fault(item, "conservation", f"{did}, but has no budget of it", about=id)
         return
     if not party.is_over:
         work.put(party._replace(ending=item.entry.step))
     had = sum(share.part for share in account.shares if share.above == above)
     signed = value if moved == "excess" else -value
     if value < 0 or had + signed < 0 or above not in [share.above for share in account.shares]:
-        said = f"{did}, which had allocated {of(resource, had)} to it"
-        work.fault(item, "conservation", said, seen=(party.step,), of=id, wanted=most(resource, had))
-    work.change(id, resource, budget=account.budget + signed, shares=_more(account.shares, above, signed))
+        message = f"{did}, which had allocated {quantity(resource, had)} to it"
+        work.fault(item, "conservation", message, seen=(party.step,), about=id, wanted=at_most(resource, had))
+    work.change(id, resource, budget=account.budget + signed, shares=_add_share(account.shares, above, signed))
     if giver is not None:
         work.change(above, resource, out=giver.out + signed)
 
 
-def _more(shares: tuple[BookShare, ...], above: str, value: int) -> tuple[BookShare, ...]:
-    """With so much more from a contract above."""
+def _add_share(shares: tuple[BookShare, ...], above: str, value: int) -> tuple[BookShare, ...]:
+    """The shares with `value` more from a contract above."""
     if all(share.above != above for share in shares):
         return (*shares, BookShare(above, value))
     return tuple(share._replace(part=share.part + value) if share.above == above else share for share in shares)
 
 
-def _balanced(work: Posting, item: Posted, id: str) -> None:
-    """An ended contract keeps what it has committed, and nothing else."""
+def _check_balance(work: Posting, item: Posted, id: str) -> None:
+    """Check that an ended contract keeps only what it has committed."""
     party = work.party(id)
     if party is None or not party.is_over:
         return
     for resource, account in sorted(party.accounts.items()):
         left = account.free
         if left and account.shares and work.is_new(f"{id} {resource} {left}"):
-            amount, givers = of(resource, abs(left)), ", ".join(share.above for share in account.shares)
-            lost = (
-                f"{amount} did not come back to {givers}" if left > 0 else f"{amount} more than it has, not taken of {givers}"
-            )
-            said = f"{id} of {party.agent} has ended with {of(resource, account.budget)} ({parts(resource, account)}): {lost}"
+            amount, givers = quantity(resource, abs(left)), ", ".join(share.above for share in account.shares)
+            lost = f"{amount} not returned to {givers}" if left > 0 else f"an excess of {amount} not taken from {givers}"
+            budget = f"{quantity(resource, account.budget)} ({breakdown(resource, account)})"
+            message = f"{id} of {party.agent} has ended with {budget}: {lost}"
             wanted = f"{amount} {'returned to' if left > 0 else 'charged to'} {givers}"
-            work.fault(item, "conservation", said, seen=(party.step, party.over_at), of=id, wanted=wanted)
+            work.fault(item, "conservation", message, seen=(party.step, party.over_at), about=id, wanted=wanted)
 
 
 # -- what is spent ------------------------------------------------------------------------------------------------------
 
 
-def _reserved(work: Posting, item: Posted, party: Party) -> None:
+def _post_reservation(work: Posting, item: Posted, party: Party) -> None:
     key, amounts = _key(item.entry), item.entry.facts.get("amounts") or EMPTY
     before = work.hold(key)
     if before is not None:
-        said = f"{item.agent} reserved twice under the key {key}, which is open since step {before.step}"
-        work.fault(item, "conservation", said, seen=(before.step,), wanted="a settlement between the two")
-    _may_begin(work, item, party, "reserved")
+        message = f"{item.agent} reserved twice under the key {key}, which has been open since step {before.step}"
+        work.fault(item, "conservation", message, seen=(before.step,), wanted="a settlement between the two")
+    _check_active(work, item, party, "reserved")
     for account, resource, value in flat(amounts):
-        _in_place(work, item, party, account, resource, value, "reserved")
+        _check_account(work, item, party, account, resource, value, "reserved")
         had = work.account(account, resource)
         if had is not None:
-            _fits(work, item, account, resource, value, "reserved")
+            _check_free(work, item, account, resource, value, "reserved")
             work.change(account, resource, held=had.held + value)
     for resource in item.counts:
         nearest = work.nearest(party.id, resource)
         if nearest and resource not in amounts.get(nearest, EMPTY):
-            said = f"{item.agent} began a call under {party.id} without a reservation of {resource} of {nearest}"
-            work.fault(item, "conservation", said, of=nearest, wanted="a reservation of whatever the call may consume")
+            message = f"{item.agent} began a call under {party.id} without a reservation of {resource} from {nearest}"
+            work.fault(
+                item, "conservation", message, about=nearest, wanted="a reservation of everything that the call may consume"
+            )
     work.keep(key, OpenReservation(party.id, item.agent, item.entry.step, FrozenDict(amounts)))
 
 
-def _settled(work: Posting, item: Posted, party: Party) -> None:
+def _post_settlement(work: Posting, item: Posted, party: Party) -> None:
     key, facts = _key(item.entry), item.entry.facts
     hold = work.hold(key)
     if hold is None:
-        said = f"{item.agent} settled under {party.id} what is not reserved: it was settled before, or never reserved"
-        work.fault(item, "conservation", said, wanted="one settlement of each reservation")
+        message = f"{item.agent} settled under {party.id} a reservation that is not open: it was settled before, or never made"
+        work.fault(item, "conservation", message, wanted="one settlement of each reservation")
         return
     work.keep(key, None)
     held, released = flat(hold.amounts), flat(facts.get("reserved"))
     if sorted(held) != sorted(released) or hold.contract != party.id:
-        was = f"{hold.agent} reserved {listed(hold.amounts)} under {hold.contract} at step {hold.step}"
-        said = f"{was}, and its settlement released {listed(facts.get('reserved'))} under {party.id}"
-        work.fault(item, "conservation", said, seen=(hold.step,), wanted="a settlement that releases what was reserved")
+        was = f"{hold.agent} reserved {amount_list(hold.amounts)} under {hold.contract} at step {hold.step}"
+        message = f"{was}, but its settlement released {amount_list(facts.get('reserved'))} under {party.id}"
+        work.fault(item, "conservation", message, seen=(hold.step,), wanted="a settlement that releases what was reserved")
     for account, resource, value in held:
         had = work.account(account, resource)
         if had is not None:
@@ -535,101 +542,101 @@ def _settled(work: Posting, item: Posted, party: Party) -> None:
     charged: dict[str, int] = {}
     for account, resource, value in flat(facts.get("amounts")):
         charged[resource] = charged.get(resource, 0) + value
-        _in_place(work, item, party, account, resource, value, "spent")
-        _charged(work, item, account, resource, value)
-    _all_charged(work, item, party, charged)
+        _check_account(work, item, party, account, resource, value, "spent")
+        _charge(work, item, account, resource, value)
+    _check_charges(work, item, party, charged)
 
 
-def _all_charged(work: Posting, item: Posted, party: Party, charged: Mapping[str, int]) -> None:
-    """Whether what the record of a call shows was charged, wherever a contract has a budget of it."""
+def _check_charges(work: Posting, item: Posted, party: Party, charged: Mapping[str, int]) -> None:
+    """Check that the consumption that the record of a call shows was charged wherever a contract has a budget of it."""
     for resource, count in item.counts.items():
         account = work.nearest(party.id, resource)
         if account and charged.get(resource, 0) != count:
             was = f"{account} was charged {shown(resource, charged.get(resource, 0))}"
-            said = f"{item.agent} consumed {of(resource, count)} under {party.id}, and {was}"
-            work.fault(item, "conservation", said, of=account, wanted=f"a charge of {of(resource, count)}")
+            message = f"{item.agent} consumed {quantity(resource, count)} under {party.id}, but {was}"
+            work.fault(item, "conservation", message, about=account, wanted=f"a charge of {quantity(resource, count)}")
 
 
-def _spent(work: Posting, item: Posted, party: Party) -> None:
-    _may_begin(work, item, party, "spent")
+def _post_spending(work: Posting, item: Posted, party: Party) -> None:
+    _check_active(work, item, party, "spent")
     for account, resource, value in flat(item.entry.facts.get("amounts")):
-        _in_place(work, item, party, account, resource, value, "spent")
-        _charged(work, item, account, resource, value, begun=True)
+        _check_account(work, item, party, account, resource, value, "spent")
+        _charge(work, item, account, resource, value, begun=True)
 
 
-def _may_begin(work: Posting, item: Posted, party: Party, did: str) -> None:
-    """Whether the contract, and all above it, are active."""
+def _check_active(work: Posting, item: Posted, party: Party, did: str) -> None:
+    """Check that the contract and all above it are active."""
     over = party if party.is_over else next((above for above, _ in work.above(party) if above.is_over), None)
     if party.state != "drafted" and over is None:
         return
-    said = f"{item.agent} {did} {listed(item.entry.facts.get('amounts'))} under {party.id}"
+    message = f"{item.agent} {did} {amount_list(item.entry.facts.get('amounts'))} under {party.id}"
     if party.state == "drafted":
-        work.fault(item, "lifecycle", f"{said}, which was never activated", seen=(party.step,))
+        work.fault(item, "lifecycle", f"{message}, which was never activated", seen=(party.step,))
     if over is not None:
         where = "which" if over is party else f"below {over.id}, which"
-        said = f"{said}, {where} was {over.is_now} at step {over.over_at}"
-        wanted = "nothing that begins after the end of a contract"
-        work.fault(item, "after_end", said, seen=(over.over_at,), of=over.id, wanted=wanted)
+        message = f"{message}, {where} was {over.is_now} at step {over.over_at}"
+        wanted = "nothing begins after the end of a contract"
+        work.fault(item, "after_end", message, seen=(over.over_at,), about=over.id, wanted=wanted)
 
 
-def _in_place(work: Posting, item: Posted, party: Party, account: str, resource: str, value: int, did: str) -> None:
-    """Whether an amount stands in the account that it belongs to, and is one."""
+def _check_account(work: Posting, item: Posted, party: Party, account: str, resource: str, value: int, did: str) -> None:
+    """Check that an amount is not negative, and is charged to the right account."""
     nearest = work.nearest(party.id, resource)
     if value >= 0 and nearest == account:
         return
-    said = f"{item.agent} {did} {of(resource, value)} under {party.id}"
+    message = f"{item.agent} {did} {quantity(resource, value)} under {party.id}"
     if value < 0:
-        work.fault(item, ("conservation", "monotone"), f"{said}, which is less than nothing")
-    if nearest is not None and nearest != account and (work.whole or work.party(account) is not None):
-        has = f"{nearest} is the nearest that has a budget of it" if nearest else "no contract there has a budget of it"
+        work.fault(item, ("conservation", "monotone"), f"{message}, which is a negative amount")
+    if nearest is not None and nearest != account and (work.from_start or work.party(account) is not None):
+        has = f"{nearest} is the nearest contract with a budget of it" if nearest else "no contract there has a budget of it"
         wanted = f"a charge to {nearest}" if nearest else "no charge"
-        work.fault(item, "conservation", f"{said} on the account of {account}, and {has}", of=account, wanted=wanted)
+        work.fault(item, "conservation", f"{message} on the account of {account}, but {has}", about=account, wanted=wanted)
 
 
-def _fits(work: Posting, item: Posted, account: str, resource: str, value: int, did: str) -> None:
-    """Whether what begins fits into what is free. Where nothing is free no call begins, not even one of unknown needs."""
+def _check_free(work: Posting, item: Posted, account: str, resource: str, value: int, did: str) -> None:
+    """Check that an amount is free. If nothing is free, no call may begin, not even one of unknown consumption."""
     had, owner = work.account(account, resource), work.party(account)
     if had is None or owner is None or (value <= had.free and (had.free > 0 or (did == "spent" and not value))):
         return
-    free = f"which had {shown(resource, max(0, had.free))} of {shown(resource, had.budget)} free ({parts(resource, had)})"
-    said = f"{item.agent} {did} {of(resource, value)} of {account}, {free}"
-    work.fault(item, "conservation", said, seen=(owner.step,), of=account, wanted=most(resource, had.free))
+    free = f"which had {shown(resource, max(0, had.free))} of {shown(resource, had.budget)} free ({breakdown(resource, had)})"
+    message = f"{item.agent} {did} {quantity(resource, value)} from {account}, {free}"
+    work.fault(item, "conservation", message, seen=(owner.step,), about=account, wanted=at_most(resource, had.free))
 
 
-def _charged(work: Posting, item: Posted, account: str, resource: str, value: int, *, begun: bool = False) -> None:
-    """An amount was consumed; `begun`: by an act that had to fit, and not by a call in flight."""
+def _charge(work: Posting, item: Posted, account: str, resource: str, value: int, *, begun: bool = False) -> None:
+    """Post a charge. `begun`: the charge is checked against the free budget; those of calls in flight are not."""
     had = work.account(account, resource)
     if had is not None:
         if begun:
-            _fits(work, item, account, resource, value, "spent")
+            _check_free(work, item, account, resource, value, "spent")
         work.change(account, resource, own=had.own + value)
         work.consume(item, account, resource, value)
 
 
-def _overrun(work: Posting, item: Posted, id: str, resource: str) -> None:
-    """Whether a contract has consumed more than it was ever allocated; told once."""
+def _check_overrun(work: Posting, item: Posted, id: str, resource: str) -> None:
+    """Report once that a contract consumed more than it was ever allocated."""
     party, account = work.party(id), work.account(id, resource)
     if party is None or account is None or account.used <= account.allocated or not work.is_new(f"{id} {resource}"):
         return
     givers = [work.party(share.above) for share in account.shares]
     by = ", ".join(f"{giver.agent} of {giver.id}" for giver in givers if giver is not None)
-    allocated = f"{shown(resource, account.allocated)} that {'it was given' if not by else f'{by} allocated'}"
+    allocated = f"{shown(resource, account.allocated)} that {'it was allocated' if not by else f'{by} allocated'}"
     beyond = shown(resource, account.used - account.allocated)
-    said = f"{id} of {party.agent} consumed {of(resource, account.used)}, {beyond} more than the {allocated}"
-    work.fault(item, "overrun", said, seen=(party.step,), of=id, wanted=most(resource, account.allocated))
+    message = f"{id} of {party.agent} consumed {quantity(resource, account.used)}, {beyond} more than the {allocated}"
+    work.fault(item, "overrun", message, seen=(party.step,), about=id, wanted=at_most(resource, account.allocated))
 
 
 def _key(entry: LedgerEntry) -> str:
-    """The name of a reservation: its own, or that of the call that it is for."""
+    """The key of a reservation: its own, or one made from the step of its call."""
     return str(entry.facts.get("key") or f"step#{entry.step}")
 
 
 _POSTS: Final[Mapping[str, Callable[[Posting, Posted, Party], None]]] = {
-    "activated": _activated,
-    "reallocated": _reallocated,
-    "reserved": _reserved,
-    "settled": _settled,
-    "spent": _spent,
-    "warned": _warned,
-    **dict.fromkeys(TERMINAL, _ended),
+    "activated": _post_activation,
+    "reallocated": _post_reallocation,
+    "reserved": _post_reservation,
+    "settled": _post_settlement,
+    "spent": _post_spending,
+    "warned": _post_warning,
+    **dict.fromkeys(TERMINAL, _post_end),
 }

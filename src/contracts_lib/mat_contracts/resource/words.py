@@ -1,4 +1,4 @@
-"""Amounts and entries in words, and the amounts that entries hold."""
+"""Texts for amounts, and the amounts that ledger entries hold as flat lists."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ from mat_contracts.resource.books import BookAccount
 
 
 def flat(amounts: Any) -> list[tuple[str, str, int]]:
-    """(contract, resource, amount) of amounts by contract."""
+    """Amounts by contract and resource as a list of (contract, resource, amount)."""
     return [
         (str(contract), str(resource), value)
-        for contract, given in (amounts or EMPTY).items()
-        for resource, value in given.items()
+        for contract, values in (amounts or EMPTY).items()
+        for resource, value in values.items()
     ]  # fmt: skip
 
 
-def moves(moved: Any) -> list[tuple[str, str, str, int]]:
-    """(contract, contract above, resource, amount) of what came back, or was taken."""
+def transfers(moved: Any) -> list[tuple[str, str, str, int]]:
+    """Returned or excess amounts as a list of (contract, contract above, resource, amount)."""
     return [(str(id), above, resource, value) for id, to in (moved or EMPTY).items() for above, resource, value in flat(to)]
 
 
-def of(resource: str, value: int) -> str:
+def quantity(resource: str, value: int) -> str:
     """`1,200 tokens`, `2.5 seconds`, `1 call of tool:search`."""
     name, port = ("calls", f" of {resource}") if ":" in resource else (resource, "")
     amount = shown(resource, value)
@@ -32,18 +32,18 @@ def of(resource: str, value: int) -> str:
     return f"{amount} {name.replace('_', ' ')}{port}"
 
 
-def most(resource: str, value: int) -> str:
-    """What would have been in order: `at most 1,200 tokens`."""
-    return f"at most {of(resource, max(0, value))}"
+def at_most(resource: str, value: int) -> str:
+    """The largest correct amount: `at most 1,200 tokens`."""
+    return f"at most {quantity(resource, max(0, value))}"
 
 
-def listed(amounts: Any) -> str:
-    """`100 tokens of work#1, 1 call of work#1`, without what is nothing."""
-    found = [f"{of(resource, value)} of {contract}" for contract, resource, value in flat(amounts) if value]
+def amount_list(amounts: Any) -> str:
+    """`100 tokens of work#1, 1 call of work#1`; amounts of zero are left out."""
+    found = [f"{quantity(resource, value)} of {contract}" for contract, resource, value in flat(amounts) if value]
     return ", ".join(found) or "nothing"
 
 
-def parts(resource: str, account: BookAccount) -> str:
-    """What became of a budget: `30 spent, 0 reserved, 70 allocated`."""
+def breakdown(resource: str, account: BookAccount) -> str:
+    """How a budget was used: `30 spent, 0 reserved, 70 allocated`."""
     spent, held, out = (shown(resource, value) for value in (account.own, account.held, account.out))
     return f"{spent} spent, {held} reserved, {out} allocated"
