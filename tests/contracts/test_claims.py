@@ -370,7 +370,7 @@ def test_a_verifier_that_says_something_else_makes_the_contract_unknown_with_its
         trace(track("x"), claim("It is so", "step#0")), [claims_supported(verifier=lambda text, given: "yes")]
     )  # type: ignore[arg-type,return-value]
     assert outcome.outcome == "unknown"
-    assert "a support verifier said 'yes'" in outcome.error
+    assert "a support verifier returned 'yes'" in outcome.error
 
 
 def test_a_long_passage_hides_only_itself_and_a_long_reply_is_known_by_its_link() -> None:

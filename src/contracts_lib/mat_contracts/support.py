@@ -65,11 +65,11 @@ Verifier: TypeAlias = Callable[[str, Sequence[ArtefactContent]], SupportStatus |
 def evidence(value: object, *, asked: object = None, artefact: str = "step#0") -> ArtefactContent:
     """Evidence made from a value, to try a verifier and for labeled data."""
     said = snapshot(value, "evidence")
-    names, ids = _named(said)
+    names, ids = _keys_and_ids(said)
     return ArtefactContent(artefact, 0, 0, tuple(leaves(said)), tuple(leaves(snapshot(asked, "asked"))), names, ids)
 
 
-# -- what a record says -------------------------------------------------------------------------------------------------
+# -- the content of a record -------------------------------------------------------------------------------------------------
 
 
 Kept: TypeAlias = tuple[str, int, int, EvidenceSource, Any, str, str, "FrozenDict | None"]
@@ -167,12 +167,12 @@ def evidence_by(kept: Kept) -> ArtefactContent:
     _, _, _, source, value, _, name, arguments = kept
     if source == "claim":
         return said._replace(about=(value,))
-    names, ids = _named(value) if said.texts else ((), ())
+    names, ids = _keys_and_ids(value) if said.texts else ((), ())
     return said._replace(about=names if arguments is None else (name, *arguments, *names), ids=ids)
 
 
 def _port_reply(record: Record) -> Observation:
-    """The reply as the port gave it, before a fault changed it; empty if a fault made it up."""
+    """The port's own reply, before a fault changed it; empty if a fault replaced the call."""
     if not any(note.changed for note in record.faults):
         return record.observation
     if record.raw is not None:
@@ -224,8 +224,8 @@ _ROW_KEY = re.compile(
 )
 
 
-def _named(value: Any) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """(the keys of a value, the scalars that name its rows: under an id-like key, or a key that looks like an id itself)."""
+def _keys_and_ids(value: Any) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """(the keys of a value, the ids of its rows: scalars under an id-like key, and keys that look like ids)."""
     if not isinstance(value, dict | list):
         return (), ()
     names: dict[str, None] = {}
@@ -249,7 +249,7 @@ def _named(value: Any) -> tuple[tuple[str, ...], tuple[str, ...]]:
 
 @lru_cache(maxsize=4096)
 def _key_kind(key: str) -> tuple[bool, str]:
-    """Whether values under a key name rows, and the id a key is where rows are listed by it."""
+    """(whether values under a key name rows, the id that the key itself is, or "")."""
     plain = key.casefold().lstrip("#")
     return _ROW_KEY.match(key) is not None, plain if ids_of(key) == (plain,) else ""
 
@@ -257,14 +257,14 @@ def _key_kind(key: str) -> tuple[bool, str]:
 # -- verifiers ----------------------------------------------------------------------------------------------------------
 
 
-def answer_of(said: object) -> SupportStatus:
+def answer_of(answer: object) -> SupportStatus:
     """The answer of a verifier, which returns a status or a bool. SpecError for anything else."""
-    if said is True or said is False:
-        return "supported" if said else "unsupported"
-    if said in SAID:
-        return said
+    if answer is True or answer is False:
+        return "supported" if answer else "unsupported"
+    if answer in SAID:
+        return answer
     raise SpecError(
-        what=f"a support verifier said {said!r}", why="support is judged in three words", fix=f"say one of {', '.join(SAID)}"
+        what=f"a support verifier returned {answer!r}", why="support has three values", fix=f"return one of {', '.join(SAID)}"
     )
 
 
@@ -296,11 +296,11 @@ def normal(text: str) -> str:
 def number_match(*, overlap: float = 0.0, tolerance: float = 0.0) -> Verifier:
     """Every number, date, time and weekday of the claim is in the evidence, and they have words in common.
 
-    Numbers are equal across thousands separators, signs, scales and units of one dimension (2 hours, 120 min); a bare number
-    agrees with any unit, 0.5 with 50 %; different currencies never agree. `tolerance` is relative: 0.01 lets 99.5 pass for
-    100. A number may stand in the question the evidence answers; dates and times may not. Dates agree however they are
-    written and where one names no year; a date also says its weekday. `overlap` is the least share of the claim's content
-    words that the evidence, its keys and its question hold; one at least must be, where the claim has any.
+    Numbers are equal across thousands separators, signs, scales and units of one dimension (2 hours, 120 min). A bare number
+    agrees with any unit, and 0.5 with 50 %; different currencies never agree. `tolerance` is relative: 0.01 lets 99.5 pass
+    for 100. A number may also be in the question that the evidence answers; dates and times may not. Dates agree in any
+    notation, even if one has no year; a date implies its weekday. `overlap` is the least share of the claim's content words
+    that the evidence, its keys and its question contain. If the claim has content words, at least one must be there.
 
     Unknown for a claim that names no number, date, time or weekday.
 
@@ -325,7 +325,7 @@ def number_match(*, overlap: float = 0.0, tolerance: float = 0.0) -> Verifier:
             return "unknown"
         said = facts_of(" \n ".join(_texts(given)))
         asked = facts_of(" \n ".join(text for item in given for text in item.asked))
-        if not _says_all(wanted, said, asked, near):
+        if not _contains_facts(wanted, said, asked, near):
             return "unsupported"
         words = content_words(claim)
         known = content_words(" ".join(text for item in given for text in (*(item.texts or ()), *item.asked, *item.about)))
@@ -336,7 +336,7 @@ def number_match(*, overlap: float = 0.0, tolerance: float = 0.0) -> Verifier:
     return verify
 
 
-def _says_all(wanted: Facts, said: Facts, asked: Facts, near: Decimal) -> bool:
+def _contains_facts(wanted: Facts, said: Facts, asked: Facts, near: Decimal) -> bool:
     known = [day for readings in said.days for day in readings]
     weekdays = said.weekdays | {weekday_of(day) for day in known}
     numbers = (*said.quantities, *asked.quantities)
@@ -360,13 +360,13 @@ _CAMEL = re.compile(r"(?<=[a-z])(?=[A-Z])")
 
 
 def content_words(text: str) -> frozenset[str]:
-    """The words that carry meaning, as stems, out of prose as out of names like `arrival_date` and `arrivalDate`."""
+    """The stems of the words that carry meaning, in prose and in names such as `arrival_date` and `arrivalDate`."""
     words = _WORD.findall(_CAMEL.sub(" ", text).replace("_", " "))
     return frozenset(stem(word) for word in words if word.casefold() not in _STOPWORDS)
 
 
 def stem(word: str) -> str:
-    """A word without its inflection, roughly: delivers, delivered, delivering and delivery are one."""
+    """An approximate stem: the same for delivers, delivered, delivering and delivery."""
     low = word.casefold()
     for ending, rest in (("ies", "y"), ("ied", "y"), ("ing", ""), ("ed", ""), ("es", ""), ("s", ""), ("ery", "er"), ("al", "")):
         if low.endswith(ending) and len(low) - len(ending) >= 3 and not low.endswith("ss"):
@@ -438,48 +438,48 @@ def judged_by(judge: Callable[[str, Sequence[str]], object]) -> Verifier:
         raise SpecError(what=f"judge={judge!r} is not a function", fix="give judge(claim, texts) -> str")
 
     def verify(claim: str, given: Sequence[ArtefactContent]) -> SupportStatus:
-        said = judge(claim, _texts(given))
-        word = normal(said) if isinstance(said, str) else said
+        reply = judge(claim, _texts(given))
+        word = normal(reply) if isinstance(reply, str) else reply
         return answer_of(word) if isinstance(word, bool) or word in SAID else "unknown"
 
     return verify
 
 
 def first_of(*verifiers: Verifier) -> Verifier:
-    """The first verifier that knows decides."""
-    asked = _given(verifiers)
+    """A verifier that returns the first answer that is not unknown."""
+    asked = _checked_verifiers(verifiers)
 
     def verify(claim: str, given: Sequence[ArtefactContent]) -> SupportStatus:
         for verifier in asked:
-            said = answer_of(verifier(claim, given))
-            if said != "unknown":
-                return said
+            answer = answer_of(verifier(claim, given))
+            if answer != "unknown":
+                return answer
         return "unknown"
 
     return verify
 
 
 def any_of(*verifiers: Verifier) -> Verifier:
-    """Supported if one verifier says so; otherwise unknown if one does not know."""
-    return _ordered(_given(verifiers), ("supported", "unknown", "unsupported"))
+    """A verifier: supported if any of the verifiers says so, else unknown if any does, else unsupported."""
+    return _by_precedence(_checked_verifiers(verifiers), ("supported", "unknown", "unsupported"))
 
 
 def all_of(*verifiers: Verifier) -> Verifier:
-    """Unsupported if one verifier says so; otherwise unknown if one does not know."""
-    return _ordered(_given(verifiers), ("unsupported", "unknown", "supported"))
+    """A verifier: unsupported if any of the verifiers says so, else unknown if any does, else supported."""
+    return _by_precedence(_checked_verifiers(verifiers), ("unsupported", "unknown", "supported"))
 
 
 def by_one(verifier: Verifier) -> Verifier:
-    """One piece of evidence supports the claim alone; parts of several do not add up."""
+    """A verifier that asks about each piece of evidence alone; one piece must support the claim."""
 
     def verify(claim: str, given: Sequence[ArtefactContent]) -> SupportStatus:
-        said = [answer_of(verifier(claim, (item,))) for item in given]
-        return next((word for word in ("supported", "unknown") if word in said), "unsupported")
+        answers = [answer_of(verifier(claim, (item,))) for item in given]
+        return next((word for word in ("supported", "unknown") if word in answers), "unsupported")
 
     return verify
 
 
-def _ordered(verifiers: tuple[Verifier, ...], order: tuple[SupportStatus, SupportStatus, SupportStatus]) -> Verifier:
+def _by_precedence(verifiers: tuple[Verifier, ...], order: tuple[SupportStatus, SupportStatus, SupportStatus]) -> Verifier:
     """The answer that comes first in `order` wins. Once a verifier gives the first one, no other is asked."""
 
     def verify(claim: str, given: Sequence[ArtefactContent]) -> SupportStatus:
@@ -493,7 +493,7 @@ def _ordered(verifiers: tuple[Verifier, ...], order: tuple[SupportStatus, Suppor
     return verify
 
 
-def _given(verifiers: Iterable[Verifier]) -> tuple[Verifier, ...]:
+def _checked_verifiers(verifiers: Iterable[Verifier]) -> tuple[Verifier, ...]:
     found = tuple(verifiers)
     if not found or not all(callable(item) for item in found):
         raise SpecError(

@@ -100,13 +100,13 @@ def _artefacts(
         Issued(id="", name=name, at="", issued_ms=0, ttl_ms=ttl, integrity="sha256", delivered=True, supersedes=supersedes)
         for name, ttl in issues
     ]
-    carried = [_carried(item, "") if isinstance(item, str) else _carried(*item) for item in uses]
+    carried = [_use_of(item, "") if isinstance(item, str) else _use_of(*item) for item in uses]
     missing = [Lacking(name=name, at="", what=what) for name, what in lacks]
     found = {"issued": tuple(brought), "used": tuple(carried), "lacking": tuple(missing)}
     return FrozenDict({name: as_facts(items) for name, items in found.items() if items})
 
 
-def _carried(name: str, damage: Damage) -> Used:
+def _use_of(name: str, damage: Damage) -> Used:
     return Used(
         id=name, name=name.partition("#")[0], at="", damage=damage, intact=not damage, handle=False, issued_ms=0, ttl_ms=None,
         superseded=False,

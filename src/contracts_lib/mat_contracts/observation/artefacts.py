@@ -34,12 +34,12 @@ DAMAGE: Final[Mapping[str, str]] = {
 }
 """The label of each kind of damage (seed 003, appendix J). The seed's TOOL_INPUT_TOO_LONG (truncated) counts as OTHER."""
 _BECAME: Final = {
-    "truncated": "was cut short",
-    "wrapped": "has a line break in it",
-    "reencoded": "was decoded, or encoded anew",
+    "truncated": "was truncated",
+    "wrapped": "contains a line break",
+    "reencoded": "was decoded or re-encoded",
     "reordered": "has its parts in another order",
     "other": "was changed",
-    "": "does not keep its integrity predicate",
+    "": "breaks its integrity predicate",
 }
 
 
@@ -65,8 +65,10 @@ def used_while_valid(
     >>> broken(used_while_valid("url"), trace(listed, get, get))
     (2,)
     """
-    late = partial(_late, label=_known(label))
-    return _judging("used_while_valid", artefact, on, form, late, "use what expires first, or ask for it anew")
+    late = partial(_lateness, label=checked_label(label))
+    return _use_contract(
+        "used_while_valid", artefact, on, form, late, "use the artifact before it expires, or request a new one"
+    )
 
 
 @template
@@ -82,8 +84,8 @@ def bytes_preserved(
 
     Inside a URL, a header or JSON it may be encoded as the format demands. artefact and on are as in `used_while_valid`.
     labels: damage (truncated, wrapped, reencoded, reordered, other) -> label, to replace those in `DAMAGE`. form="reached"
-    judges the artifact as it reached the port. If that is violated and form="asked" is not, the path is to blame, not the
-    agent.
+    judges the artifact as it reached the port. If that is violated and form="asked" is not, the path
+    changed the artifact, not the agent.
 
     >>> from mat_contracts.traces import record, trace, violations
     >>> listed = record("tool_call", "list", issues=[("url", None)])
@@ -93,8 +95,8 @@ def bytes_preserved(
     >>> [(item.step, item.label) for item in violations(bytes_preserved(), trace(listed, sorted_))]
     [(1, 'SIGNATURE_MISMATCH')]
     """
-    damaged = partial(_damaged, labels=_labels(labels))
-    return _judging("bytes_preserved", artefact, on, form, damaged, "pass it on as it came, or by a handle")
+    damaged = partial(_damage, labels=_labels(labels))
+    return _use_contract("bytes_preserved", artefact, on, form, damaged, "pass the artifact on unchanged, or by a handle")
 
 
 @template
@@ -118,12 +120,12 @@ def compliant(
     >>> [item.label for item in violations(compliant("url"), trace(listed, get, get))]
     ['MUTATED_TOKEN', 'EXPIRED_BEFORE_USE']
     """
-    told = _labels(labels)
+    chosen = _labels(labels)
 
     def both(item: Used, record: Record) -> tuple[str, str] | None:
-        return _late(item, record, label="EXPIRED_BEFORE_USE") or _damaged(item, record, labels=told)
+        return _lateness(item, record, label="EXPIRED_BEFORE_USE") or _damage(item, record, labels=chosen)
 
-    return _judging("compliant", artefact, on, form, both, "pass it on in time and as it came", lacks=True)
+    return _use_contract("compliant", artefact, on, form, both, "pass the artifact on in time and unchanged", lacks=True)
 
 
 @template
@@ -141,7 +143,7 @@ def present(artefact: ArtefactNames = "*", *, on: On = None, **options: Unpack[O
     >>> [(item.step, item.label) for item in violations(present("token"), trace(bare))]
     [(0, 'MISSING_TOKEN')]
     """
-    return _judging("present", artefact, on, "asked", lambda item, record: None, "put it there", lacks=True)
+    return _use_contract("present", artefact, on, "asked", lambda item, record: None, "put the artifact there", lacks=True)
 
 
 @template
@@ -164,12 +166,12 @@ def version_fresh(
     >>> broken(version_fresh("etag"), trace(read, read, first))
     (2,)
     """
-    told = _known(label)
+    label = checked_label(label)
 
     def old(item: Used, record: Record) -> tuple[str, str] | None:
-        return (told, f"{item.id} is used, and a newer one was there") if item.superseded else None
+        return (label, f"{item.id} was used after a newer one was issued") if item.superseded else None
 
-    return _judging("version_fresh", artefact, on, "asked", old, "read again before you write")
+    return _use_contract("version_fresh", artefact, on, "asked", old, "read again before you write")
 
 
 @template
@@ -194,32 +196,32 @@ def no_stale_write(
     >>> broken(no_stale_write("etag"), trace(read, read, write))
     (2,)
     """
-    told = _known(label)
+    label = checked_label(label)
 
     def stale(item: Used, record: Record) -> tuple[str, str] | None:
         if record.action.effect != "write":
             return None
         if item.superseded or not item.intact:
-            return told, f"{item.id} is named by a write, and is not the version that is there"
+            return label, f"a write names {item.id}, which is not the current version"
         return None
 
     def writes(record: Record) -> bool:
         return record.action.effect == "write"
 
-    return _judging(
-        "no_stale_write", artefact, on, "asked", stale, "read again, and write on top of what you have read",
-        lacks=True, absent="MISSING_CONSTRAINT", foreign=told, where=writes,
+    return _use_contract(
+        "no_stale_write", artefact, on, "asked", stale, "read again, and write with the version that was read",
+        lacks=True, absent="MISSING_CONSTRAINT", foreign=label, where=writes,
     )  # fmt: skip
 
 
-def _late(item: Used, record: Record, *, label: str) -> tuple[str, str] | None:
+def _lateness(item: Used, record: Record, *, label: str) -> tuple[str, str] | None:
     late = item.late_ms(record.at_ms)
     if late is not None:
-        return label, f"{item.id} was used {late / 1000:g} s after its {(item.ttl_ms or 0) / 1000:g} s were over"
-    return (label, f"{item.id} was used, and a newer one had ended it") if item.superseded else None
+        return label, f"{item.id} was used {late / 1000:g} s after its {(item.ttl_ms or 0) / 1000:g} s of validity ended"
+    return (label, f"{item.id} was used after a newer one superseded it") if item.superseded else None
 
 
-def _damaged(item: Used, record: Record, *, labels: Mapping[str, str]) -> tuple[str, str] | None:
+def _damage(item: Used, record: Record, *, labels: Mapping[str, str]) -> tuple[str, str] | None:
     if item.intact:
         return None
     where = f" in {item.at}" if item.at else ""
@@ -230,7 +232,7 @@ UseJudgement: TypeAlias = Callable[[Used, Record], tuple[str, str] | None]
 """A use and its record -> (label, problem), or None."""
 
 
-def _judging(
+def _use_contract(
     family: str,
     artefact: ArtefactNames,
     on: On,
@@ -258,32 +260,32 @@ def _judging(
                 yield (*found, item.id)
         for gap in lacking(record) if lacks else ():
             if wanted(gap.name):
-                said = f"nothing stands in {gap.at}" if gap.what == ABSENT else f"what stands in {gap.at} is no {gap.name}"
-                yield absent if gap.what == ABSENT else foreign, f"{said}, where {gap.name} belongs", gap.name
+                message = f"{gap.at} is empty" if gap.what == ABSENT else f"{gap.at} holds something else"
+                yield absent if gap.what == ABSENT else foreign, f"{message}, where {gap.name} belongs", gap.name
 
     def step(state: None, record: Record) -> Violated | None:
         if not record.artefacts or selected(record) is None or (where is not None and not where(record)):
             return state
         found = sorted(wrong(record), key=lambda item: SEVERITY.index(item[0]))
-        return judged([Violated(said, instance=of, label=told) for told, said, of in found], state)
+        return judged([Violated(message, instance=id, label=label) for label, message, id in found], state)
 
-    said = joined(names)
+    artifacts = joined(names)
     return Contract(
-        id=f"observation.{family}({said})", step=step, repair=repair, text=f"{family.replace('_', ' ')}: {said}",
+        id=f"observation.{family}({artifacts})", step=step, repair=repair, text=f"{family.replace('_', ' ')}: {artifacts}",
     )  # fmt: skip
 
 
-def _labels(given: Mapping[str, str] | None) -> dict[str, str]:
+def _labels(replaced: Mapping[str, str] | None) -> dict[str, str]:
     """Damage -> label: `DAMAGE` with the given replacements."""
-    unknown = sorted(set(given or ()) - set(DAMAGE))
+    unknown = sorted(set(replaced or ()) - set(DAMAGE))
     if unknown:
         raise SpecError(
             what=f"no damage is called {unknown[0]!r}{did_you_mean(unknown[0], DAMAGE)}", fix=f"there are {', '.join(DAMAGE)}"
         )
-    return {**DAMAGE, **{name: _known(item) for name, item in (given or {}).items()}}
+    return {**DAMAGE, **{name: checked_label(item) for name, item in (replaced or {}).items()}}
 
 
-def _known(label: str) -> str:
+def checked_label(label: str) -> str:
     if label not in (*FAILURES, OTHER):
         raise SpecError(
             what=f"no failure label is called {label!r}{did_you_mean(label, FAILURES)}", fix=f"there are {', '.join(FAILURES)}"

@@ -117,7 +117,7 @@ def _split(url: str) -> SplitResult:
     """The parts of a URL. A text that is not a URL becomes the path."""
     try:
         return urlsplit(url)
-    except ValueError:  # an address in brackets that do not close
+    except ValueError:  # an IPv6 address without its closing bracket
         return SplitResult("", "", url, "", "")
 
 

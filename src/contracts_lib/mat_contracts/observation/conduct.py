@@ -1,4 +1,4 @@
-"""How an agent treats a service: requested waits, announced downtime, limits, sagas, idempotency, no shortcuts.
+"""Contracts on how an agent uses a service: requested waits, announced downtime, limits, sagas, idempotency, no shortcuts.
 
 The contracts judge calls of any port, and read HTTP exchanges of ports that make HTTP requests (see `Exchange`).
 """
@@ -21,7 +21,7 @@ from mat.monitor.contract import Contract, Violated
 from mat_contracts._shared import all_of, count_of, milliseconds_of, names_of, one_of, short
 from mat_contracts._shared import label as joined
 from mat_contracts.catalogue import Options, template
-from mat_contracts.observation.artefacts import _known
+from mat_contracts.observation.artefacts import checked_label
 from mat_contracts.observation.calls import Exchange, On, SelectedCalls, status_of
 from mat_contracts.observation.labels import OTHER
 
@@ -57,11 +57,11 @@ def stated_wait_ms(record: Record) -> int | None:
     if not isinstance(value, Mapping):
         return None
     headers = value.get("headers")
-    said = value.get("retry_after")
+    stated = value.get("retry_after")
     if isinstance(headers, Mapping):
-        said = next((item for name, item in headers.items() if str(name).lower() == "retry-after"), said)
+        stated = next((item for name, item in headers.items() if str(name).lower() == "retry-after"), stated)
     try:
-        seconds = float(said)  # type: ignore[arg-type]
+        seconds = float(stated)  # type: ignore[arg-type]
     except (TypeError, ValueError):  # none, or a date
         return None
     return math.ceil(seconds * 1000) if 0 <= seconds < 1e9 else None
@@ -116,12 +116,12 @@ def backoff_respected(
             return quiet
         left = (asked.until_ms - record.at_ms) / 1000
         return Violated(
-            f"{where} was asked again {left:g} s before the wait it had asked for was over", state=quiet,
-            witness=(asked.step,), repair="wait as long as Retry-After says", label=told,
+            f"{where} was called again {left:g} s before the requested wait was over", state=quiet,
+            witness=(asked.step,), repair="wait as long as Retry-After says", label=label,
         )  # fmt: skip
 
-    told = _known(label)
-    return _contract("backoff_respected", selected, step, EMPTY, told, text="waits that were asked for are kept")
+    label = checked_label(label)
+    return _contract("backoff_respected", selected, step, EMPTY, label, text="requested waits are respected")
 
 
 @template
@@ -147,11 +147,11 @@ def within_rate(on: On = None, *, calls: int, per_ms: int, label: str = "RATE_LI
         if len(recent) < calls:
             return new
         return Violated(
-            f"{calls + 1} calls within {per_ms} ms, {calls} are allowed", state=new, repair="spread the calls", label=told
+            f"{calls + 1} calls within {per_ms} ms; {calls} are allowed", state=new, repair="spread the calls", label=label
         )
 
-    told = _known(label)
-    return _contract("within_rate", selected, step, (), told, text=f"at most {calls} calls in {per_ms} ms")
+    label = checked_label(label)
+    return _contract("within_rate", selected, step, (), label, text=f"at most {calls} calls in {per_ms} ms")
 
 
 @template
@@ -183,12 +183,12 @@ def not_rate_limited(
         if refused < at_most:
             return new
         return Violated(
-            f"refused as one call too many, {at_most} such refusals are allowed", state=new, repair="wait, or ask less often",
-            label=told,
+            f"the call was refused because of a rate limit; {at_most} such refusals are allowed", state=new,
+            repair="wait, or call less often", label=label,
         )  # fmt: skip
 
-    told = _known(label)
-    return _contract("not_rate_limited", selected, step, 0, told, text="no rate limit is exceeded")
+    label = checked_label(label)
+    return _contract("not_rate_limited", selected, step, 0, label, text="no rate limit is exceeded")
 
 
 @template
@@ -234,18 +234,18 @@ def not_during_maintenance(
         if hit is None:
             return new
         return Violated(
-            f"asked in a downtime that was known, {(hit[1] - record.at_ms) / 1000:g} s before its end", state=new,
-            repair="come back when it is over", label=told,
+            f"the call was made in a known downtime, {(hit[1] - record.at_ms) / 1000:g} s before its end", state=new,
+            repair="call again when the downtime is over", label=label,
         )  # fmt: skip
 
-    told = _known(label)
+    label = checked_label(label)
     start = tuple((first, end, -1) for first, end in known)
-    return _contract("not_during_maintenance", selected, step, start, told, text="announced downtime is kept free")
+    return _contract("not_during_maintenance", selected, step, start, label, text="no call is made during announced downtime")
 
 
 @template
 def no_shortcut(forbidden: On, *, label: str = "SHORTCUT_TAKEN", **options: Unpack[Options]) -> Contract:
-    """The forbidden calls are never made, even if they are offered: the agent takes the canonical way.
+    """The forbidden calls are never made, even if they are offered: the agent takes the canonical path.
 
     >>> from mat_contracts.traces import broken, record, trace
     >>> broken(no_shortcut("force_approve"), trace(record("tool_call", "approve")))
@@ -260,10 +260,10 @@ def no_shortcut(forbidden: On, *, label: str = "SHORTCUT_TAKEN", **options: Unpa
     def step(state: None, record: Record) -> Violated | None:
         if selected(record) is None:
             return state
-        return Violated(f"{selected.said} is a shortcut around the canonical way", label=told)
+        return Violated(f"{selected.said} is a shortcut around the canonical path", label=label)
 
-    told = _known(label)
-    return _contract("no_shortcut", selected, step, None, told, text=f"never {selected.said}")
+    label = checked_label(label)
+    return _contract("no_shortcut", selected, step, None, label, text=f"never {selected.said}")
 
 
 @template
@@ -288,7 +288,7 @@ def compensated(
     >>> violations(saga, trace(*done, record("tool_call", "cancel_flight", {"id": 7})))
     ()
     >>> [item.message for item in violations(saga, trace(*done))]
-    ['book_flight was done (7) and never undone by cancel_flight, though the saga failed']
+    ['book_flight was done (7) but never undone by cancel_flight, though the saga failed']
     """
     if not steps:
         raise SpecError(
@@ -312,19 +312,19 @@ def compensated(
         return state
 
     def finish(state: _Saga) -> Violated | None:
-        return all_of([owed(item) for item in state.done]) if ending is not None or state.failed else None
+        return all_of([not_undone(item) for item in state.done]) if ending is not None or state.failed else None
 
-    def owed(item: _Done) -> Violated:
+    def not_undone(item: _Done) -> Violated:
         return Violated(
-            f"{item.do} was done ({item.key or 'once'}) and never undone by {item.undo}, though the saga failed",
-            witness=(item.step,), instance=item.key, label=told, repair=f"call {item.undo} when a later step fails",
+            f"{item.do} was done ({item.key or 'once'}) but never undone by {item.undo}, though the saga failed",
+            witness=(item.step,), instance=item.key, label=label, repair=f"call {item.undo} when a later step fails",
         )  # fmt: skip
 
-    told = _known(label)
+    label = checked_label(label)
     name = joined(steps)
     return Contract(
         id=f"observation.compensated({name})", step=step, start=_Saga(), finish=finish,
-        text=f"what was done of a saga that fails is undone: {name}", label=told,
+        text=f"the completed steps of a failed saga are undone: {name}", label=label,
     )  # fmt: skip
 
 
@@ -394,7 +394,7 @@ def idempotency_key_kept(
         found = selected.exchange(record)
         given = record.arguments.get(key) if found is None else found.value(key)
         if given is None or given == "":
-            return Violated(f"no {key} stands in the request", label="MISSING_CONSTRAINT", repair="send a key with every write")
+            return Violated(f"the request has no {key}", label="MISSING_CONSTRAINT", repair="send a key with every write")
         what, text = request(record, found), str(given)
         before, meant = dict(state.keys).get(what), dict(state.requests).get(text)
         keys = tuple(item for item in state.keys if item[0] != what)
@@ -402,20 +402,20 @@ def idempotency_key_kept(
             keys = (*keys, (what, text))
         requests = state.requests if meant else (*state.requests, (text, what))
         new = _Keys(keys[-_REMEMBERED:], requests[-_REMEMBERED:])
-        if _refused_for_good(record):  # nothing was done under this key
+        if _permanently_refused(record):  # nothing was done under this key
             new = state
         if before is not None and before != text:
-            said = "another attempt at the same request has another key"
+            message = "an earlier attempt at the same request had a different key"
         elif meant is not None and meant != what:
-            said = "the key was used for another request before"
+            message = "the key was used before for a different request"
         else:
             return new
-        return Violated(said, state=new, label="WRONG_VALUE", repair="one key per request, the same in all its attempts")
+        return Violated(message, state=new, label="WRONG_VALUE", repair="one key per request, the same in all its attempts")
 
     return _contract("idempotency_key_kept", selected, step, _Keys(), "", text="one idempotency key per request")
 
 
-def _refused_for_good(record: Record) -> bool:
+def _permanently_refused(record: Record) -> bool:
     return 400 <= status_of(record) < 500 and status_of(record) not in (408, 409, 425, 429)
 
 
@@ -442,10 +442,10 @@ def required(on: On, places: str | Iterable[str], *, label: str = "MISSING_CONST
         if selected(record) is None:
             return state
         missing = [place for place in wanted if value_at(selected, record, place) in (None, "", (), [])]
-        return Violated(f"the request lacks {joined(missing)}", label=told) if missing else state
+        return Violated(f"the request lacks {joined(missing)}", label=label) if missing else state
 
-    told = _known(label)
-    return _contract("required", selected, step, None, told, text=f"requests have {joined(wanted)}")
+    label = checked_label(label)
+    return _contract("required", selected, step, None, label, text=f"requests have {joined(wanted)}")
 
 
 @template
@@ -474,11 +474,11 @@ def expected(
         for place, allowed in lists.items():
             found = value_at(selected, record, place)
             if found not in (None, "") and not within(allowed, found):
-                return Violated(f"{place} is {short(found)}, wanted is {describe(allowed)}", label=told)
+                return Violated(f"{place} is {short(found)}; expected {describe(allowed)}", label=label)
         return state
 
-    told = _known(label)
-    return _contract("expected", selected, step, None, told, text=f"requests have the right {joined(values)}")
+    label = checked_label(label)
+    return _contract("expected", selected, step, None, label, text=f"requests have the right {joined(values)}")
 
 
 @template
@@ -515,10 +515,10 @@ def digest_correct(
         if not isinstance(given, str) or not given or content is None:
             return state
         real = hashlib.new(algorithm, content.encode() if isinstance(content, str) else content).digest()
-        return state if real in _possible_digests(given) else Violated(f"{place} is not the digest of the content", label=told)
+        return state if real in _possible_digests(given) else Violated(f"{place} is not the digest of the content", label=label)
 
-    told = _known(label)
-    return _contract("digest_correct", selected, step, None, told, text=f"{place} is the digest of the content")
+    label = checked_label(label)
+    return _contract("digest_correct", selected, step, None, label, text=f"{place} is the digest of the content")
 
 
 def _possible_digests(text: str) -> list[bytes]:
@@ -554,10 +554,10 @@ def signature_verifies(
     def step(state: None, record: Record) -> Violated | None:
         if selected(record) is None or verify(record) is not False:
             return state
-        return Violated("the signature of the request does not verify", label=told)
+        return Violated("the signature of the request does not verify", label=label)
 
-    told = _known(label)
-    return _contract("signature_verifies", selected, step, None, told, text="requests are signed as they are sent")
+    label = checked_label(label)
+    return _contract("signature_verifies", selected, step, None, label, text="the signatures of requests verify")
 
 
 def value_at(selected: SelectedCalls, record: Record, place: str) -> Any:
