@@ -1,8 +1,8 @@
 """Two agents that ask each other to be clearer, for eleven days: in virtual time, and what it would have cost.
 
-Nothing is wrong with either of them, and nothing in what they do ever ends. Every exchange makes the next one longer, up to
-what a model can read. The same two under a contract with a budget of money are stopped by the mediator before the first call
-that would not fit, and the trace says when.
+Neither agent has a fault, but their exchange never ends. Every question makes the next one longer, up to what a model can
+read. If the same two agents work under a contract with a budget of money, the mediator stops them before the first call that
+would exceed it. The trace shows when.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ from mat.resources import ResourceContract, Skill
 from .scripted import reply
 
 PRICE: Final = Price(input=3, output=15)
-"""Of a million tokens. Any currency."""
+"""Price of a million tokens, in any currency."""
 DAYS: Final = 11
 DAY_MS: Final = 86_400_000
 EXCHANGE_S: Final = 240
-"""From one question to the next: reading, looking things up, writing."""
+"""Time from one question to the next: reading, looking things up, writing."""
 CONTEXT: Final = 150_000
-"""Tokens that a model can read: older ones fall out of its sight."""
+"""Tokens that a model can read; older ones are dropped."""
 MOST_TOKENS: Final = 1_500
 MOST_MONEY: Final = Fraction(PRICE.of({"input_tokens": CONTEXT, "output_tokens": MOST_TOKENS}), 1_000_000)
-"""What a call can cost: it is reserved before each, so that none begins that might not fit."""
+"""The largest cost of a call. It is reserved before each call, so no call begins that might exceed the budget."""
 RESEARCH: Final = ResourceContract(
     name="research", budgets={"money": 50}, prices={"model": PRICE}, warn_at=(50, 80),
     skills=(Skill(name="model:clarifier", cost={"money": MOST_MONEY}),),
@@ -39,7 +39,7 @@ RESEARCH: Final = ResourceContract(
 
 @mat.model("clarifier", tape="inprocess")
 def clarify(question: str, context: int, max_tokens: int = 0) -> dict[str, Any]:
-    """A question back. `context`: tokens of what was said before, which the model reads all over again."""
+    """A question back. `context`: tokens of the conversation so far, which the model reads again."""
     time.sleep(EXCHANGE_S)
     found = reply(
         question, "Before I go on, could you clarify what exactly you mean by that?", thought=1_200, max_tokens=max_tokens
@@ -48,7 +48,7 @@ def clarify(question: str, context: int, max_tokens: int = 0) -> dict[str, Any]:
 
 
 def talk() -> None:
-    """Analyst and verifier, in turns. It has no other end than somebody else's."""
+    """Analyst and verifier take turns. The loop never ends on its own."""
     said, context = "What is the market doing?", 500
     while True:
         for name in ("analyst", "verifier"):
@@ -68,7 +68,7 @@ class Bill:
 
 
 def bill(run: Run) -> Bill:
-    """From the trace: the same for a run with a contract and without one."""
+    """Measured from the trace, with or without a contract."""
     paid = [consumed(record, {"model": PRICE}) for record in run.records]
     last = max(record.sealed_ms for record in run.records)
     return Bill(
@@ -82,7 +82,7 @@ class Result:
     uncontracted: Bill
     contracted: Bill
     stopped: str
-    """why, as the mediator said"""
+    """the mediator's reason"""
     violations: tuple[str, ...]
 
 
@@ -94,7 +94,7 @@ def unbounded() -> Run:
 
 
 def bounded(contracts: Iterable[mat.Contract] = ()) -> tuple[Run, str]:
-    """The agents know nothing of it: governance has whoever acts in the run work under the contract."""
+    """Governance puts everybody who acts in the run under the contract; the agents do not know about it."""
     stopped = ""
     governance = mat.policy.Governance(name="budget", contracts={"*": RESEARCH})
     with mat.run(contracts, governance=governance, horizon=20_000, horizon_ms=DAYS * DAY_MS, task="clarification") as run:

@@ -1,8 +1,8 @@
 """Code review: a coder writes a program, a reviewer runs it against test cases and sends it back, until it is approved.
 
 The tasks are real programs, if small: a statement of steps over a list of numbers, a program for it, test cases that it is
-executed against. The models are scripted: they read the statement, misread a step now and then, and mend what the tests show.
-CONTRACTED works under 50,000 tokens, 3 iterations and 6 model calls and is told what is left; UNCONTRACTED has no limit but
+executed against. The models are scripted: they read the statement, sometimes misread a step, and fix what the tests show.
+CONTRACTED works under 50,000 tokens, 3 iterations and 6 model calls and sees what is left; UNCONTRACTED has no limit but
 6 iterations. Whether a program is right is decided by cases that neither of the agents ever sees.
 """
 
@@ -28,9 +28,9 @@ REVIEW: Final = ResourceContract(
     criteria=(Criterion(name="approved", holds=lambda output, status: output["failed"] == 0),),
 )
 LONGEST: Final = 6
-"""Iterations of who has no contract."""
+"""Iterations without a contract."""
 MOST_TOKENS: Final = 8_000
-"""Of one reply, for who has a budget to divide; it is what is reserved before the call."""
+"""Limit of one reply under a contract. This amount is reserved before the call."""
 
 # -- tasks ------------------------------------------------------------------------------------------------------------
 
@@ -52,7 +52,7 @@ class Task:
     shown: tuple[tuple[int, ...], ...]
     """lists that the reviewer may try"""
     hidden: tuple[tuple[int, ...], ...]
-    """lists that decide"""
+    """lists that decide whether the program is right"""
 
 
 def tasks() -> list[Task]:
@@ -80,7 +80,7 @@ def program(steps: Iterable[tuple[str, int]]) -> str:
 
 
 def run_program(source: str, numbers: Iterable[int]) -> object:
-    """What a program makes of a list. It is executed, with nothing around it but arithmetic."""
+    """The output of a program for a list. The program is executed and can use only arithmetic."""
     names: dict[str, Any] = {"__builtins__": {"sum": sum, "len": len, "range": range}}
     try:
         exec(source, names)
@@ -94,7 +94,7 @@ def run_program(source: str, numbers: Iterable[int]) -> object:
 
 @mat.model("coder", tape="inprocess")
 def write(prompt: str, max_tokens: int = 0) -> dict[str, Any]:
-    """A program. The model thinks the longer the more often it failed; told of a budget it keeps to a part of it."""
+    """A program. The model thinks longer after each failure. If it sees a budget, it uses a part of it."""
     statement = prompt.partition("\n\n")[0]
     attempt = prompt.count("def solve") + 1
     told = re.findall(r"^    (numbers = .*)$", prompt.rpartition("def solve")[2], re.MULTILINE)
@@ -109,7 +109,7 @@ def write(prompt: str, max_tokens: int = 0) -> dict[str, Any]:
 
 
 def _read(statement: str, place: int, kind: str, n: int, attempt: int, told: list[str]) -> int:
-    """The number that the model takes a step to have: some steps it never understands, some it mends, some it has right."""
+    """The number that the model reads in a step. It gets some steps right, fixes some, and never understands others."""
     never = luck("never", statement, place).random() < 0.07
     misread = luck("misread", statement, place).random() < 0.13
     right = LINES[kind].format(n=n)
@@ -119,7 +119,7 @@ def _read(statement: str, place: int, kind: str, n: int, attempt: int, told: lis
 
 @mat.model("reviewer", tape="inprocess")
 def judge(prompt: str, max_tokens: int = 0) -> dict[str, Any]:
-    """Says what to try, or what to think of what was tried."""
+    """Chooses the case to try, or judges the result of a try."""
     tried = "failed" in prompt
     text = ("Approved." if " 0 failed" in prompt else "Look at the failing cases again.") if tried else "Run every case."
     thought = round(luck("review", prompt.partition("\n\n")[0], prompt.count("def solve"), tried).lognormvariate(4.5, 1.0))
@@ -128,7 +128,7 @@ def judge(prompt: str, max_tokens: int = 0) -> dict[str, Any]:
 
 
 class Bench:
-    """Where programs are tried: the tool knows the cases of its task."""
+    """The tool that tries programs; it knows the cases of its task."""
 
     def __init__(self, task: Task) -> None:
         self._task = task
@@ -145,9 +145,9 @@ class Bench:
 
 
 class Pair:
-    """Coder and reviewer at one task: one script, whatever it works under.
+    """Coder and reviewer at one task: the same script with and without a contract.
 
-    `work`: the contract, None for none. `told`: whether the models are told what is left, and replies have a limit.
+    `work`: the contract, or None. `told`: whether the models see what is left, and replies have a limit.
     """
 
     def __init__(self, task: Task, work: Work | None, *, told: bool = True) -> None:
@@ -171,7 +171,7 @@ class Pair:
     def _review(self, source: str) -> bool:
         with mat.agent("reviewer", role="reviewer"):
             calls = self._work.left("model_calls") if self._work is not None else None
-            if calls is None or not self._told or calls > 3:  # who has few calls left tries the program at once
+            if calls is None or not self._told or calls > 3:  # with few calls left, try the program at once
                 self._asked(judge)
             found = self._bench.test_code(source)
             self._log.append(f"{found['passed']} passed, {found['failed']} failed, first at {found['first']}")
@@ -182,7 +182,7 @@ class Pair:
             return said == "Approved."
 
     def _asked(self, model: Any) -> str:
-        """What a model says. Under a contract it is told what is left, and a reply has a limit, which is reserved."""
+        """A model's reply. Under a contract the model sees what is left, and the reply has a limit, which is reserved."""
         if self._work is None or not self._told:
             return model("\n\n".join(self._log))["text"]
         return model("\n\n".join([*self._log, reminder(REVIEW, self._work.status())]), max_tokens=MOST_TOKENS)["text"]
@@ -206,7 +206,7 @@ def once(task: Task, *, contracted: bool, told: bool = True, contracts: Iterable
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Result:
-    """The same tasks three times, in order. `deaf`: under the contract, but nobody is told of it: only what is hard holds."""
+    """The same tasks three times. `deaf`: under the contract, but the agents do not see it; only hard limits apply."""
 
     uncontracted: tuple[Trial, ...]
     contracted: tuple[Trial, ...]

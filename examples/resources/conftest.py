@@ -1,4 +1,4 @@
-"""What the runs are held to, as fixtures. A test arms the contracts that it requests."""
+"""The contracts of the runs, as fixtures. A test arms the contracts that it requests."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from resources.quota import SEARCHES
 
 @pytest.fixture
 def searches_are_limited() -> mat.Contract:
-    """Asked of the world, not of a ledger: whoever counts, the search engine must not be asked more often."""
+    """Checks the world, not a ledger: the search engine must not be asked more often, whoever counts."""
 
     @mat.trace_contract(start=0, on="tool_call", id="searches.limited", repair="reserve the search before it begins")
     def judged(done: int, record: mat.Record) -> Any:

@@ -19,14 +19,14 @@ CONFIDENCE = 0.95
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Paired:
-    """A number of each task under two conditions. The difference is new minus old, with two intervals of its mean."""
+    """One number per task under two conditions. The difference is new minus old, with two intervals of its mean."""
 
     old: float
     new: float
     percentile: Estimate
     bca: Estimate
     p_value: float | None
-    """paired t-test, two-sided; None where no pair differs, or all differ alike"""
+    """paired t-test, two-sided; None if all pairs have the same difference"""
 
     @property
     def change(self) -> float | None:
@@ -45,7 +45,7 @@ def paired(old: Sequence[float], new: Sequence[float]) -> Paired:
 
 
 def variance_ratio(old: Sequence[float], new: Sequence[float], *, method: BootstrapMethod = "percentile") -> Estimate:
-    """Variance of old over that of new, pairs resampled: how many times less the new one varies. None where new never does."""
+    """Variance of old divided by that of new, pairs resampled; None if new does not vary."""
     n = len(old)
     if n < 2 or not variance(new):
         return Estimate(value=None, low=None, high=None, n=n, confidence=CONFIDENCE, method=method)
@@ -53,7 +53,7 @@ def variance_ratio(old: Sequence[float], new: Sequence[float], *, method: Bootst
     if method == "bca":
         low, high = _bca(old, new)
     else:
-        middle, other = fmean(old), fmean(new)  # moved to 0, so that no digits are lost in differences of squares
+        middle, other = fmean(old), fmean(new)  # centered at 0, so that differences of squares lose no digits
         rows = sorted((1.0, a - middle, (a - middle) ** 2, b - other, (b - other) ** 2) for a, b in zip(old, new, strict=True))
         low, high = resampled_ends(
             rows, lambda s: (s[..., 2] - s[..., 1] ** 2 / s[..., 0]) / (s[..., 4] - s[..., 3] ** 2 / s[..., 0]), CONFIDENCE
@@ -132,7 +132,7 @@ def counted(name: str, items: Iterable[str]) -> str:
 
 
 def broken(trials: Sequence[Trial]) -> str:
-    """In how many runs each contract on the trace is broken: laws of the ledger, and limits that a call in flight may break."""
+    """The number of runs that break each contract: laws of the ledger, and limits that a call in flight may exceed."""
     found = [name for item in trials for name in item.violations]
     laws = counted(f"Laws of conservation and of the lifecycle broken in {len(trials)} runs", (n for n in found if "law." in n))
     return laws + "\n" + counted("Limits overrun by a call in flight", (n for n in found if "law." not in n))
@@ -150,7 +150,7 @@ def aligned(lines: Sequence[Sequence[str]]) -> str:
 
 
 def short(value: float, *, sign: bool = False) -> str:
-    """1,234, 12.3, 0.123: as many digits as say something."""
+    """1,234, 12.3, 0.123: only as many digits as are meaningful."""
     plus = "+" if sign else ""
     size = abs(value)
     if size >= 1_000_000:

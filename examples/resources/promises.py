@@ -1,4 +1,4 @@
-"""What every run under resource contracts is held to. These contracts judge the trace; none of them stops anything."""
+"""The contracts of every run under resource contracts. They judge the trace; none of them stops anything."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from mat_contracts.resource import (
 
 
 def laws() -> tuple[mat.Contract, ...]:
-    """What holds whatever the agents do: one of these broken is a fault of whoever keeps the ledger."""
+    """Contracts that hold whatever the agents do. A violation is a fault of the ledger."""
     return (
         conserved(id="law.conserved"),
         exactly_one_terminal_state(id="law.one_end"),
@@ -28,7 +28,7 @@ def laws() -> tuple[mat.Contract, ...]:
 
 
 def limits() -> tuple[mat.Contract, ...]:
-    """What an agent can break, by a call in flight: nobody knows before what a call will have used, or when it will be over."""
+    """Contracts that a call in flight can break, because its consumption and duration are not known in advance."""
     return within_budget(id="limit.budget"), deadline_met(id="limit.time")
 
 

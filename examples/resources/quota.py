@@ -1,8 +1,8 @@
-"""Finders at work at the same time, who may search three times in all: by a contract above them, or by a counter of their own.
+"""Concurrent finders that may search three times in total, limited by a contract above them or by a counter of their own.
 
-The counter is what people write first: look whether there is a search left, search, take one off. It holds for as long as
-nobody comes between the look and the taking off. Under a contract the mediator reserves the search before it begins, so nobody
-can come between, whatever the order, and an attempt that fails is a search, too.
+The counter is what people write first: check that a search is left, search, decrement. It is correct as long as no other
+finder acts between the check and the decrement. Under a contract the mediator reserves the search before it begins, so the
+order does not matter. An attempt that fails counts as a search, too.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from mat.resources import ResourceContract
 
 SEARCHES: Final = 3
 TRIES: Final = 2
-"""How often a finder asks for one thing when the search engine does not answer."""
+"""Attempts of a finder at one question when the search engine does not answer."""
 DOWN: Final = (OSError, mat.errors.RateLimited)
 QUESTIONS: Final = {"supply": ("price", "stock"), "demand": ("orders", "returns")}
 """finder -> what it wants to know: four questions, three searches"""
@@ -25,7 +25,7 @@ QUESTIONS: Final = {"supply": ("price", "stock"), "demand": ("orders", "returns"
 
 @mat.tool(effect="write", reversible=False)
 def web_search(query: str) -> list[str]:
-    """Changes nothing but the bill: every search is paid for, also one whose answer is lost."""
+    """Its only effect is the bill: every search is paid for, even if its answer is lost."""
     return [f"about {query}"]
 
 
@@ -36,7 +36,7 @@ async def web_search_async(query: str) -> list[str]:
 
 
 class Notes:
-    """What the finders found, and in `quota` the counter that they keep."""
+    """The findings, and in `quota` the finders' own counter."""
 
     def __init__(self) -> None:
         self.found: dict[str, Any] = {}
@@ -49,7 +49,7 @@ class Notes:
 
 
 def by_counter(notes: Notes) -> None:
-    """In threads: each finder looks, searches, and takes one off."""
+    """In threads: each finder checks, searches and decrements."""
     threads = [threading.Thread(target=_find_by_counter, args=(name, asked, notes)) for name, asked in QUESTIONS.items()]
     for thread in threads:
         thread.start()
@@ -75,7 +75,7 @@ def _find_by_counter(name: str, asked: tuple[str, ...], notes: Notes) -> None:
 
 RESEARCH: Final = ResourceContract(name="research", budgets={"tool:web_search": SEARCHES, "subcontracts": 8})
 FIND: Final = ResourceContract(name="find")
-"""No budget of its own: what it searches is charged to whoever is above and has one."""
+"""No budget of its own: its searches are charged to the nearest contract above that has one."""
 
 
 def by_contract(notes: Notes) -> None:

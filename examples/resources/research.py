@@ -2,8 +2,8 @@
 
 The project keeps a reserve and divides the rest in proportion to how hard the work is; the researcher may search 6 times. In
 one of the fifty topics the researcher's model runs away: one reply of 56,000 tokens under a budget of 40,000, which nothing can
-stop while it is written. Afterwards it is halted: its contract is violated, who comes after it does not begin, and the project
-has 56,000 tokens less. What is left is divided once more, among agents whose replies have a limit.
+stop while it is written. Then the researcher is stopped: its contract is violated, the next agent does not begin, and the
+project has 56,000 tokens less. The rest is divided again, among agents whose replies have a limit.
 
 UNCONTRACTED, the same agents search until they feel that they know enough, and nobody notices the runaway.
 """
@@ -34,19 +34,19 @@ PROJECT: Final = ResourceContract(
     name="project", budgets={"tokens": 100_000, "tool:web_search": 12}, reserve_percent=10, depth=1
 )
 SHARES: Final = {"researcher": 4, "analyzer": 3, "reporter": 2}
-"""How hard the parts are thought to be."""
+"""The expected difficulty of the parts."""
 SEARCHES: Final = 6
 FACTS: Final = 12
-"""What there is to find out about a topic."""
+"""The number of facts about a topic."""
 AGAIN_MOST: Final = 4_000
-"""Tokens of a reply when the work is done once more."""
+"""Token limit of a reply when the work is repeated."""
 
 
 # -- the web, and three models ------------------------------------------------------------------------------------------
 
 
 class Web:
-    """What can be found about a topic: facts, each by some searches, and things that only look like facts."""
+    """The content of the web about a topic: facts, each found by some searches, and rumors that look like facts."""
 
     def __init__(self, topic: str) -> None:
         self._topic = topic
@@ -61,7 +61,7 @@ class Web:
 
 @mat.model("researcher", tape="inprocess")
 def find_out(prompt: str, topic: str, notes: list[str], searches: int, max_tokens: int = 0) -> dict[str, Any]:
-    """What to search for next, or "enough". Not told of a budget, or not listening, it has its own idea of when that is."""
+    """The next query, or "enough". A model that does not see a budget, or ignores it, decides on its own when to stop."""
     draw = luck("researcher", topic, searches)
     if topic == RUNAWAY and not max_tokens and searches == 2:
         return reply(prompt, "the topic, considered from every side", thought=RUNAWAY_TOKENS)
@@ -76,7 +76,7 @@ def find_out(prompt: str, topic: str, notes: list[str], searches: int, max_token
 
 @mat.model("analyzer", tape="inprocess")
 def analyze(prompt: str, topic: str, notes: list[str], max_tokens: int = 0) -> dict[str, Any]:
-    """Which of the notes hold: the more there are, the more of the rumours get through."""
+    """The notes that the model accepts. With more notes, more rumors pass."""
     draw = luck("analyzer", topic)
     trusted = 0.05 + 0.01 * len(notes)
     kept = sorted({note for note in notes if note.startswith("fact") or draw.random() < trusted})
@@ -90,7 +90,7 @@ def report(prompt: str, topic: str, findings: str, max_tokens: int = 0) -> dict[
 
 
 def quality(text: str) -> float:
-    """Of a report, from 0 to 100: the share of facts in it, less two points for every rumour."""
+    """The quality of a report from 0 to 100: the share of facts in it, less two points for every rumour."""
     told = {item for item in text.split("; ") if item}
     facts = sum(item.startswith("fact") for item in told)
     return max(0.0, 100 * facts / FACTS - 2 * (len(told) - facts))
@@ -100,14 +100,14 @@ def quality(text: str) -> float:
 
 
 def research(topic: str, work: Work | None, *, most: int = 0) -> list[str]:
-    """All notes on a topic. Who is refused a search, or another reply, goes on with what there is."""
+    """All notes on a topic. If a search or a reply is refused, the agent goes on with the notes so far."""
     web, notes, searches = Web(topic), list[str](), 0
     try:
         while True:
             asked = find_out(_prompt(topic, notes, work), topic, notes, searches, max_tokens=most)["text"]
             if asked == "enough":
                 return notes
-            if not asked.startswith(topic):  # no query: what the model rambled on about is all there is
+            if not asked.startswith(topic):  # no query: the runaway reply is the only result
                 return [*notes, *(f"rumour {number}" for number in range(15))]
             notes += web.web_search(asked)
             searches += 1
@@ -117,7 +117,7 @@ def research(topic: str, work: Work | None, *, most: int = 0) -> list[str]:
 
 
 def _prompt(topic: str, notes: Sequence[str], work: Work | None) -> str:
-    """The topic, all notes with what they were taken from, and what is left of the budget where there is one."""
+    """The prompt: the topic, all notes with their sources, and the rest of the budget, if there is one."""
     told = "\n".join(f"{note}: {'source ' * 40}" for note in notes)
     return "\n\n".join([topic, told, *([reminder(work.contract, work.status())] if work is not None else [])])
 
@@ -144,7 +144,7 @@ def contracted(topic: str) -> str:
 
 
 def pipeline(topic: str, project: Work, *, most: int = 0) -> str:
-    """The report; BudgetSpent where an agent does not begin, because one before it did not fulfil its contract."""
+    """The report. BudgetSpent if an agent does not begin because an earlier one did not fulfill its contract."""
     budgets = project.split(SHARES, ["tokens"])
     budgets["researcher"]["tool:web_search"] = SEARCHES
     before: list[Work] = []
@@ -167,7 +167,7 @@ def pipeline(topic: str, project: Work, *, most: int = 0) -> str:
 # -- the experiment -----------------------------------------------------------------------------------------------------
 
 GOOD: Final = 60.0
-"""Quality from which on a report is of use."""
+"""The least quality of a useful report."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,4 +1,4 @@
-"""What the scripted models share: luck that has a name, tokens counted from texts, and an eye for the budget in a prompt."""
+"""Shared parts of the scripted models: named random draws, token counts of texts, and reading a budget in a prompt."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from mat.core.run import Run
 _SAID: Final = re.compile(r"([\d,.]+)/([\d,.]+) ([a-z_ ]+)")
 CHARS_PER_TOKEN: Final = 4
 LONGEST_REPLY: Final = 65_536
-"""Tokens that the provider lets any reply have."""
+"""The provider's token limit of a reply."""
 
 
 def luck(*names: object) -> random.Random:
-    """Draws that depend on these names alone: of the same names the same, in every process and in whatever order."""
+    """A random generator that depends only on these names: the same names give the same draws in every process and order."""
     return random.Random("/".join(map(str, names)))
 
 
@@ -28,7 +28,7 @@ def tokens(text: str) -> int:
 
 
 def reply(prompt: str, text: str, *, thought: int = 0, max_tokens: int = 0) -> dict[str, Any]:
-    """What a provider answers. Thought counts as output, as providers count it; `max_tokens` cuts thought."""
+    """A provider's reply. Reasoning counts as output, as providers count it; `max_tokens` truncates reasoning."""
     wrote = tokens(text)
     thought = max(0, min(thought, (max_tokens or LONGEST_REPLY) - wrote))
     usage = {"input_tokens": tokens(prompt), "output_tokens": wrote + thought, "reasoning_tokens": thought}
@@ -36,7 +36,7 @@ def reply(prompt: str, text: str, *, thought: int = 0, max_tokens: int = 0) -> d
 
 
 def left(prompt: str, what: str) -> int | None:
-    """What a status line in the prompt (`Budget: 1,200/50,000 tokens, ...`) leaves of a resource; None where none is told."""
+    """What is left of a resource by the status line in a prompt (`Budget: 1,200/50,000 tokens, ...`); None without one."""
     _, told, line = prompt.rpartition("Budget: ")
     for used, total, name in _SAID.findall(line.splitlines()[0] if told else ""):
         if name.strip() == what:
@@ -44,12 +44,12 @@ def left(prompt: str, what: str) -> int | None:
     return None
 
 
-# -- what a run was, as numbers ---------------------------------------------------------------------------------------
+# -- a run in numbers ---------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trial:
-    """One run of one task. `success` is what the world says of the result, not what a contract or an agent says."""
+    """One run of one task. `success` is the state of the world, not the opinion of a contract or an agent."""
 
     task: str
     group: str
@@ -61,17 +61,17 @@ class Trial:
     iterations: int
     seconds: float
     ended: str
-    """finished, or horizon where the run was stopped"""
+    """finished, or horizon if the run was stopped"""
     states: tuple[str, ...]
     """how each contract of the run ended, the outermost first"""
     blocked: tuple[str, ...]
     """why calls were blocked, by resource"""
     violations: tuple[str, ...]
-    """which of the contracts that judged the run are broken"""
+    """the contracts that the run broke"""
 
 
 def trial(run: Run, *, task: str, group: str, success: bool, quality: float = 0.0, iterations: int = 0) -> Trial:
-    """Everything but the outcome is read off the trace, contract or not: both conditions are measured by one meter."""
+    """Measure everything but the outcome from the trace, the same way with and without a contract."""
     spent: dict[str, int] = {}
     for record in run.records:
         for resource, amount in consumed(record).items():

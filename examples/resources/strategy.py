@@ -1,8 +1,8 @@
 """Contract modes: fifty number puzzles, each answered once under URGENT, ECONOMICAL and BALANCED, in virtual time.
 
 A mode is a time-out and a reasoning effort (`mat.resources.modes`; both versions of the paper's time-outs are run). A puzzle
-asks for the one number below a bound that meets some conditions. The scripted model has a hunch; with effort it checks numbers
-one by one, at a price in reasoning tokens and so in time. The provider is slow now and then, whatever the mode.
+asks for the one number below a bound that meets some conditions. The scripted model has a guess. With more effort it checks
+numbers one by one, which costs reasoning tokens and so time. The provider is sometimes slow, in every mode.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ THOUGHT: Final[Mapping[str, int]] = {"none": 0, "low": 1_000, "medium": 2_500, "
 TOKENS_PER_CHECK: Final = 16
 MS_PER_TOKEN: Final = 8
 HUNCH: Final = 0.62
-"""How often a hunch is right."""
+"""How often a guess is right."""
 MODULI: Final = (7, 11, 13)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Puzzle:
-    """x below `bound` that leaves these rests modulo 7, 11 and 13: there is one, for every bound up to 1001."""
+    """The x below `bound` with these remainders modulo 7, 11 and 13. There is at most one for bounds up to 1001."""
 
     name: str
     bound: int
@@ -58,7 +58,7 @@ def puzzles() -> list[Puzzle]:
 
 @mat.model("solver", tape="inprocess")
 async def solve(prompt: str, puzzle: str, bound: int, rests: list[int], effort: str, max_tokens: int) -> dict[str, Any]:
-    """A number. The hunch is checked first, then others in an order of the model's own, until thought is used up."""
+    """The model's answer. It checks its guess first, then other numbers in its own order, until its reasoning is used up."""
     draw = luck("solver", puzzle)
     asked = Puzzle(name=puzzle, bound=bound, rests=tuple(rests))
     order = draw.sample(range(bound), bound)
@@ -73,12 +73,12 @@ async def solve(prompt: str, puzzle: str, bound: int, rests: list[int], effort: 
 
 
 def _queue_s(puzzle: str) -> float:
-    """How long the provider lets this request wait: mostly seconds, sometimes much longer. Whole milliseconds."""
+    """The provider's waiting time for a request in milliseconds: mostly seconds, sometimes much longer."""
     return round(luck("queue", puzzle).lognormvariate(1.2, 1.0) * 1000) / 1000
 
 
 async def answer(puzzle: Puzzle, mode: ContractMode) -> int | None:
-    """What the solver says in time, None where it does not. An answer that comes late is worth nothing."""
+    """The solver's answer, or None if it did not come in time."""
     async with mat.budget.contracted(mode.of(ANSWER), agent="solver") as work:
         plan = mode.plan(work.status())
         prompt = f"Which number below {puzzle.bound}?\n{reminder(ANSWER, work.status(), mode=mode)}"

@@ -1,4 +1,4 @@
-"""The experiments, and what each of them is there to show: limits that hold, laws that are kept, loops that end."""
+"""The experiments show what they are meant to show: limits hold, ledger laws are kept, loops end."""
 
 from __future__ import annotations
 
@@ -208,7 +208,7 @@ class TestClarification:
 
 
 class TestStandingContract:
-    """The same loop in a test of its own: a contract over 1 of money stands in the governance of its run."""
+    """The same loop as a test: the governance of its run has a contract with a budget of 1 money."""
 
     @pytest.fixture
     def mat_governance(self):

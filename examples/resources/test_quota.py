@@ -1,4 +1,4 @@
-"""Three searches in all, for finders who work at the same time."""
+"""Three searches in total for concurrent finders."""
 
 from __future__ import annotations
 

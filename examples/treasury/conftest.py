@@ -1,4 +1,4 @@
-"""The contracts of the treasury, and who approves. A test arms the contracts that it requests."""
+"""The contracts of the treasury, and the approver. A test arms the contracts that it requests."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def vendors_are_paid() -> mat.Contract:
 
 @pytest.fixture
 def faults_are_contained() -> mat.Contract:
-    """A day is short: what went wrong in research may come to light when the invoice is paid."""
+    """The window is a day: a mistake in research may show only when the invoice is paid."""
     return containment(detect_within=30, mitigate_within=5, id="faults.contained")
 
 
@@ -64,7 +64,7 @@ def work_recovers() -> mat.Contract:
 
 @pytest.fixture
 def theft_is_stopped() -> mat.Contract:
-    """Aimed at the shield: no transfer to an account that is no vendor's is let through, and none runs."""
+    """Tests the shield: it allows no transfer to an account that is not a vendor's, and none runs."""
 
     def no_vendor(account: object) -> bool:
         return account not in ACCOUNTS.values()
@@ -73,7 +73,7 @@ def theft_is_stopped() -> mat.Contract:
 
 
 def open_invoice(what: str, arguments: dict[str, Any]) -> bool:
-    """The manager: says yes to what an open invoice says, and to nothing else."""
+    """The manager approves only what an open invoice asks for."""
     due = {(ACCOUNTS["Nordwind"], 61_200, "INV-3"), (ACCOUNTS["Birke"], 24_500, "INV-2")}
     return (arguments.get("to"), arguments.get("cents"), arguments.get("reference")) in due
 

@@ -16,18 +16,18 @@ TRIES: Final = 3
 # -- buyers: one budget, several who spend it at the same time ---------------------------------------------------------
 
 Spending = Literal["unguarded", "locked", "compared"]
-"""unguarded: look, then spend. locked: one buyer at a time. compared: spend only if what was seen is still so."""
+"""unguarded: check, then spend. locked: one buyer at a time. compared: spend only if the budget has not changed."""
 
 
 class Buyers:
-    """Each buyer wants one thing and looks at the budget before it buys."""
+    """Each buyer wants one item and checks the budget before it buys."""
 
     def __init__(self, tools: Tools, spending: Spending) -> None:
         self._tools, self._spending = tools, spending
         self._lock, self._lock_async = threading.Lock(), asyncio.Lock()
 
     def in_threads(self, wishes: dict[str, int]) -> None:
-        """`wishes`: item -> cents. One thread a buyer."""
+        """`wishes`: item -> cents. One thread per buyer."""
         buy = self._buy_alone if self._spending == "locked" else self._buy
         threads = [threading.Thread(target=buy, args=wish) for wish in wishes.items()]
         for thread in threads:
@@ -75,12 +75,12 @@ class Buyers:
 
 
 def enough(left: Any, cents: int) -> bool:
-    """Whether the budget allows it; an answer that is no amount allows nothing."""
+    """Whether the budget allows it; an answer that is not an amount allows nothing."""
     return isinstance(left, int) and left >= cents
 
 
 class _may_fail:  # noqa: N801  (reads as a statement)
-    """A service that does not answer ends the work inside, and a person is told. Nothing is tried blindly again."""
+    """If a service does not answer, end the work inside and inform a person. Nothing is retried blindly."""
 
     def __init__(self, what: str) -> None:
         self._what = what
@@ -103,7 +103,7 @@ APPROVAL_CENTS: Final = 50_000
 
 
 def clerk(tools: Tools, payment: Payment) -> str:
-    """Asks first, then acts. That what was approved is what is done is not in the clerk's hands."""
+    """Asks first, then acts. The clerk cannot ensure that the approved transfer is the one that runs."""
     with mat.agent("clerk", role="clerk"):
         details = {"to": payment.to, "cents": payment.cents, "reference": payment.reference}
         if payment.cents > APPROVAL_CENTS and not mat.approval("transfer", **details):

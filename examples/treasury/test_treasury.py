@@ -65,7 +65,7 @@ def test_a_shop_that_compares_before_it_sells_holds_on_the_default_grid(mat_run,
 
 
 class TestClerkAlone:
-    """There is somebody who approves, and nobody who holds the clerk to what was approved."""
+    """There is an approver, but nothing binds the clerk to the approved transfer."""
 
     @pytest.fixture
     def mat_governance(self, treasury_policy):
@@ -155,7 +155,7 @@ HARM = (
     ("transfer", {"to": THIEF, "cents": 40_000, "reference": "INV-9"}),
     ("transfer", {"to": ACCOUNTS["Aster"], "cents": 50_000, "reference": "INV-1"}),
 )
-"""Abroad; a large sum to a thief; a small one; and an invoice of a vendor that is paid too well."""
+"""Transfers abroad, a large and a small sum to a thief, and an overpaid vendor invoice."""
 DUTY = (("invoices", {}), ("transfer", {"to": ACCOUNTS["Birke"], "cents": 24_500, "reference": "INV-2"}))
 
 

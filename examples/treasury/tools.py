@@ -1,4 +1,4 @@
-"""What the treasury may touch: a budget, a bank, letters of vendors, an address book, a memory. Instrumented once."""
+"""The tools of the treasury: a budget, a bank, vendors' letters, an address book, a memory. Instrumented once."""
 
 from __future__ import annotations
 
@@ -8,22 +8,22 @@ from typing import Any, Final
 import mat
 
 BUDGET_CENTS: Final = 100_000
-"""What the buyers share in a month."""
+"""The buyers' common budget for a month."""
 ACCOUNTS: Final = {"Nordwind": "DE71500105170648489890", "Aster": "DE21500105179625862911", "Birke": "DE92500105177198324405"}
-"""Where each vendor really has its account today."""
+"""Each vendor's real account today."""
 FORMER: Final = "DE44500105175407324931"
-"""Nordwind's account until it moved to another bank; somebody else has it now."""
+"""Nordwind's account before it changed banks; it now belongs to somebody else."""
 DOWN: Final = (OSError, mat.errors.RateLimited)
-"""What the clients of these services raise when a service does not answer."""
+"""The errors that the clients of these services raise when a service does not answer."""
 
 
 class StaleFundsError(Exception):
-    """The budget is not what the buyer believed; nothing was spent."""
+    """The budget differs from what the buyer expected; nothing was spent."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Letter:
-    """What a vendor once wrote about its account."""
+    """A vendor's letter about its account."""
 
     vendor: str
     written: str
@@ -39,7 +39,7 @@ class Payment:
 
 @dataclass(slots=True, kw_only=True)
 class World:
-    """Everything outside the team. A new one for each run, so that nothing of one is left for the next."""
+    """Everything outside the team, made new for each run."""
 
     left_cents: int = BUDGET_CENTS
     bought: list[str] = field(default_factory=list)
@@ -67,12 +67,12 @@ class Tools:
 
     @mat.tool
     def funds(self) -> int:
-        """Cents that are left of the budget."""
+        """The remaining budget in cents."""
         return self._world.left_cents
 
     @mat.tool(effect="write", reversible=False)
     def spend(self, item: str, cents: int, if_left: int | None = None) -> None:
-        """Buy something. With `if_left` only where exactly that is left; else StaleFundsError, and nothing is spent."""
+        """Buy something. With `if_left`, raise StaleFundsError and spend nothing unless exactly that much is left."""
         self._spend(item, cents, if_left)
 
     @mat.tool(name="funds")
@@ -86,7 +86,7 @@ class Tools:
     def _spend(self, item: str, cents: int, if_left: int | None) -> None:
         if if_left is not None and if_left != self._world.left_cents:
             raise StaleFundsError(f"{self._world.left_cents} are left, not {if_left}")
-        self._world.left_cents -= cents  # the shop sells to whoever pays: it is the buyers' budget, not the shop's
+        self._world.left_cents -= cents  # the shop sells without checking: the budget is the buyers' concern
         self._world.bought.append(item)
 
     # -- payments -------------------------------------------------------------------------------------------------------
@@ -98,17 +98,17 @@ class Tools:
 
     @mat.tool
     def invoices(self) -> list[dict[str, Any]]:
-        """What is to be paid today: [{invoice, vendor, cents}]."""
+        """The invoices due today: [{invoice, vendor, cents}]."""
         return [{"invoice": name, "vendor": vendor, "cents": cents} for name, vendor, cents in self._world.invoices]
 
     @mat.tool
     def account_of(self, vendor: str) -> dict[str, Any]:
-        """{vendor, account}, as the bank has it: asks the vendor's bank, and costs a fee."""
+        """{vendor, account} from the vendor's bank; costs a fee."""
         return {"vendor": vendor, "account": ACCOUNTS[vendor]}
 
     @mat.retriever("letters")
     def letters(self, vendor: str) -> list[mat.Passage]:
-        """What a vendor wrote about its account, newest first, numbered from the oldest."""
+        """A vendor's letters about its account, newest first, numbered from the oldest."""
         found = [letter for letter in self._world.letters if letter.vendor == vendor]
         return [
             mat.Passage(

@@ -1,4 +1,4 @@
-"""What a trace of this task is judged by: no request goes the whispered way; nonce, grant, digest and signature hold."""
+"""The contracts on traces of this task: no request goes the whispered way; nonce, grant, digest and signature hold."""
 
 from __future__ import annotations
 

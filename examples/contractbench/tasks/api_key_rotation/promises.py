@@ -1,4 +1,4 @@
-"""What a trace of this task is judged by: keys and tickets are whole, tickets in time, the former key is given to nobody after
+"""The contracts on traces of this task: keys and tickets are whole, tickets in time, the former key is given to nobody after
 the rotation and is revoked when everybody has the new one, and not before.
 """
 

@@ -1,4 +1,4 @@
-"""What a trace of this task is judged by: once a reply says that nothing is left of the quota, its window is waited for."""
+"""The contracts on traces of this task: once a reply says that nothing is left of the quota, its window is waited for."""
 
 from __future__ import annotations
 

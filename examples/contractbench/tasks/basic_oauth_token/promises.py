@@ -1,4 +1,4 @@
-"""What a trace of this task is judged by: secret and tokens are whole, a token is used in time, requests are complete."""
+"""The contracts on traces of this task: secret and tokens are whole, a token is used in time, requests are complete."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a trace of this task is judged by: tokens are whole and of the service they are sent to, none is used after it or one
+"""The contracts on traces of this task: tokens are whole and of the service they are sent to, none is used after it or one
 that it descends from was revoked, the wait of the revocation endpoint is kept, and no derived token is left alive.
 """
 

@@ -1,4 +1,4 @@
-"""What a trace of this task is judged by: the fingerprint is the hash of the bytes presented, they are pinned, the proof covers
+"""The contracts on traces of this task: the fingerprint is the hash of the bytes presented, they are pinned, the proof covers
 what was sent, a nonce serves one handshake, and sessions end with the certificate they began with.
 """
 

@@ -1,4 +1,4 @@
-"""What a trace of this task is judged by: each settlement keeps all rules at once, in a session that holds."""
+"""The contracts on traces of this task: each settlement keeps all rules at once, in a session that holds."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a trace of this task is judged by: what was offered is asked for, and what is amended is the present version."""
+"""The contracts on traces of this task: what was offered is asked for, and what is amended is the present version."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a trace of this task is judged by: the form is sent whole, with its own token and with values as they are to be."""
+"""The contracts on traces of this task: the form is sent whole, with its own token and with values as they are to be."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a trace of this task is judged by: ledgers are written while they are open, and each digest is chained to the last."""
+"""The contracts on traces of this task: ledgers are written while they are open, and each digest is chained to the last."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a trace of this task is judged by: cursors are followed in time and as they came, to the end, and the sums are right."""
+"""The contracts on traces of this task: cursors are followed in time and as they came, to the end, and the sums are right."""
 
 from __future__ import annotations
 

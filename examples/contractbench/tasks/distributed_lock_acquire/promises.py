@@ -1,4 +1,4 @@
-"""What a trace of this task is judged by: the lock waited for, its latest lease in time and as it came, its fencing number."""
+"""The contracts on traces of this task: the lock waited for, its latest lease in time and as it came, its fencing number."""
 
 from __future__ import annotations
 

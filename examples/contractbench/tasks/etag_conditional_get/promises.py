@@ -1,4 +1,4 @@
-"""What a trace of this task is judged by: entity tags as they came, conditions where they are due, writes on what is there."""
+"""The contracts on traces of this task: entity tags as they came, conditions where they are due, writes on what is there."""
 
 from __future__ import annotations
 

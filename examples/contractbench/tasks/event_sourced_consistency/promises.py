@@ -1,4 +1,4 @@
-"""What a trace of this task is judged by: writes are made on the present version, and what is read contains them."""
+"""The contracts on traces of this task: writes are made on the present version, and what is read contains them."""
 
 from __future__ import annotations
 

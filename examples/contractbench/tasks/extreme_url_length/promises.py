@@ -1,4 +1,4 @@
-"""What a trace of this task is judged by: each page's URL arrives whole, and the codes of all pages are sent in order."""
+"""The contracts on traces of this task: each page's URL arrives whole, and the codes of all pages are sent in order."""
 
 from __future__ import annotations
 

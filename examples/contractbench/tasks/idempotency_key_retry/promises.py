@@ -1,4 +1,4 @@
-"""What a trace of this task is judged by: the key of an invoice in all attempts to pay it, as it came, and waits kept."""
+"""The contracts on traces of this task: the key of an invoice in all attempts to pay it, as it came, and waits kept."""
 
 from __future__ import annotations
 

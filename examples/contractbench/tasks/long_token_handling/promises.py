@@ -1,4 +1,4 @@
-"""What a trace of this task is judged by: the token arrives whole, and the closing agrees with the entries."""
+"""The contracts on traces of this task: the token arrives whole, and the closing agrees with the entries."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a trace of this task is judged by: offers are claimed in time, as signed, and reported whole and by priority."""
+"""The contracts on traces of this task: offers are claimed in time, as signed, and reported whole and by priority."""
 
 from __future__ import annotations
 

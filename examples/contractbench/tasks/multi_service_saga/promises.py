@@ -1,4 +1,4 @@
-"""What a trace of this task is judged by: what is booked of a saga that fails is undone, in reverse, by undo URLs that hold."""
+"""The contracts on traces of this task: what is booked of a saga that fails is undone, in reverse, by undo URLs that hold."""
 
 from __future__ import annotations
 

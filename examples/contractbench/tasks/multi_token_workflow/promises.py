@@ -1,4 +1,4 @@
-"""What a trace of this task is judged by: tokens and receipts are whole, in time and of the file they are sent for, and each
+"""The contracts on traces of this task: tokens and receipts are whole, in time and of the file they are sent for, and each
 signature covers what it has to.
 """
 

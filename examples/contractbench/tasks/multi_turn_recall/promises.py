@@ -1,4 +1,4 @@
-"""What a trace of this task is judged by: the link is used byte by byte, neither too early nor too late."""
+"""The contracts on traces of this task: the link is used byte by byte, neither too early nor too late."""
 
 from __future__ import annotations
 

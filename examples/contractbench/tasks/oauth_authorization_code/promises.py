@@ -1,4 +1,4 @@
-"""What a trace of this task is judged by: states, codes and tokens are whole, in time and of the sign-in they are sent for; no
+"""The contracts on traces of this task: states, codes and tokens are whole, in time and of the sign-in they are sent for; no
 code is used twice or comes from a foreign answer; the developer login is left alone.
 """
 

@@ -1,4 +1,4 @@
-"""What a trace of this task is judged by: codes and tokens are whole and in time, the challenge is the verifier's hash, a
+"""The contracts on traces of this task: codes and tokens are whole and in time, the challenge is the verifier's hash, a
 refresh token is used once, and waits that the token endpoint asks for are kept.
 """
 

@@ -1,4 +1,4 @@
-"""What a trace of this task is judged by: each URL is used in time, and as it was signed."""
+"""The contracts on traces of this task: each URL is used in time, and as it was signed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a trace of this task is judged by: the URL is used in time and as it was signed, and the receipt's digest is right."""
+"""The contracts on traces of this task: the URL is used in time and as it was signed, and the receipt's digest is right."""
 
 from __future__ import annotations
 

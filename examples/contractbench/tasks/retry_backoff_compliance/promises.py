@@ -1,4 +1,4 @@
-"""What a trace of this task is judged by: waits are kept, and a repeated request says which attempt it is."""
+"""The contracts on traces of this task: waits are kept, and a repeated request says which attempt it is."""
 
 from __future__ import annotations
 

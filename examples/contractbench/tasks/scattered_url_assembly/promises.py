@@ -1,4 +1,4 @@
-"""What a trace of this task is judged by: parts are used while they hold, and the URL is what they make, byte by byte."""
+"""The contracts on traces of this task: parts are used while they hold, and the URL is what they make, byte by byte."""
 
 from __future__ import annotations
 

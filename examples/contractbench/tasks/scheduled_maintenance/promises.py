@@ -1,4 +1,4 @@
-"""What a trace of this task is judged by: nothing is deposited while the archive is down, as the calendar has it in the end."""
+"""The contracts on traces of this task: nothing is deposited while the archive is down, as the calendar has it in the end."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a trace of this task is judged by: the cookies that were set last go back whole and in time, steps are taken in their
+"""The contracts on traces of this task: the cookies that were set last go back whole and in time, steps are taken in their
 order, and what is ordered is what was asked for.
 """
 

@@ -1,4 +1,4 @@
-"""What a trace of this task is judged by: every request is signed as it is sent, over what the service wants to be covered.
+"""The contracts on traces of this task: every request is signed as it is sent, over what the service wants to be covered.
 
 A request is read as its receiver reads it (RFC 9421, 3.2): whether there is a signature, whether it covers enough, whether
 it verifies; only then does it count what it says.

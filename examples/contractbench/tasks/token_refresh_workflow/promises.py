@@ -1,4 +1,4 @@
-"""What a trace of this task is judged by: bearer tokens in time and as they came, complete token requests, stages in order."""
+"""The contracts on traces of this task: bearer tokens in time and as they came, complete token requests, stages in order."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a trace of this task is judged by: links are followed as they are, not as the page shows them."""
+"""The contracts on traces of this task: links are followed as they are, not as the page shows them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a trace of this task is judged by: what is genuine is accepted with a receipt over what was read, all else rejected."""
+"""The contracts on traces of this task: what is genuine is accepted with a receipt over what was read, all else rejected."""
 
 from __future__ import annotations
 
