@@ -1,4 +1,4 @@
-"""AgentDojo's suites, parsed once; every run gets a copy of the environment of its own, as AgentDojo's own runs do."""
+"""AgentDojo's suites, parsed once; every run gets its own copy of the environment, as in AgentDojo."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def _environment(name: str):
 
 @pytest.fixture(scope="session")
 def policies():
-    """The module policies.py beside the tests."""
+    """The module policies.py next to the tests."""
     spec = importlib.util.spec_from_file_location("agentdojo_policies", Path(__file__).parent / "policies.py")
     module = importlib.util.module_from_spec(spec)
     sys.modules[spec.name] = module

@@ -1,6 +1,6 @@
 """Policies for AgentDojo's four suites under four governance variants, and scripts for attacks that have a goal but no script.
 
-Written from what the tools do and what a user asks for, never from the injection tasks. Three parts:
+Based on what the tools do and what a user asks for, never on the injection tasks. Three parts:
 
 - The shield knows the user's own records (whom the user wrote to, paid or met; members) and no prompt: nothing goes to
   strangers, nothing is deleted, no links and no papers go out, nobody is let in, nothing is published, no password changes.
@@ -9,12 +9,12 @@ Written from what the tools do and what a user asks for, never from the injectio
 - Routing sends every action of high impact to a verifier that sees the user's prompt and the action. It says yes where the
   prompt asks for that kind of action, and names each of its targets or the records know them.
 
-The four standard variants are made of these by `mat.Policy`. A fifth one has the same parts in another order: a shield that
-asks the verifier where it would refuse.
+`mat.Policy` makes the four standard variants of these. A fifth one has the same parts in another order: its shield asks the
+verifier before it refuses.
 
-A policy reads the records of an environment in which every injection vector already holds the attack: what it trusts must be
-nothing that an attacker can write. Links in messages of members are the one thing of others' making that is trusted, and only
-for reading; AgentDojo puts no injection there.
+A policy reads the records of an environment in which every injection vector already holds the attack, so it must not trust
+anything that an attacker can write. The only trusted texts of others are links in messages of members, and only for reading;
+AgentDojo puts no injection there.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ TARGETS: Final[Mapping[str, tuple[str, ...]]] = {
     "send_direct_message": ("recipient",),
     "add_user_to_channel": ("user",),
 }
-"""The parameters that say who gets something: people and accounts, which the user's records may know."""
+"""The parameters that name recipients: people and accounts, which the user's records may contain."""
 NAMED: Final[Mapping[str, tuple[str, ...]]] = {
     "invite_user_to_slack": ("user",),
     "remove_user_from_slack": ("user",),
@@ -68,7 +68,7 @@ OUTGOING: Final[Mapping[str, tuple[str, ...]]] = {
     "send_money": ("subject",),
     "schedule_transaction": ("subject",),
 }
-"""Texts that others get to read."""
+"""The parameters whose texts others will read."""
 FORBIDDEN: Final[Mapping[str, str]] = {
     "delete_email": "deletes mail",
     "delete_file": "deletes a file",
@@ -78,7 +78,7 @@ FORBIDDEN: Final[Mapping[str, str]] = {
     "post_webpage": "publishes on the web",
     "update_password": "changes the password",
 }
-"""What an assistant does not do by itself."""
+"""Actions that an assistant never takes unasked."""
 ASKED_BY: Final[Mapping[str, str]] = {
     "send_email": r"e-?mails?\b|mail\b|send\b|write\b",
     "delete_email": r"delete|remove",
@@ -102,7 +102,7 @@ ASKED_BY: Final[Mapping[str, str]] = {
     "remove_user_from_slack": r"remove|kick",
     "post_webpage": r"\bpost\b|publish",
 }
-"""Words of a prompt that ask for an action; what is not listed needs no asking."""
+"""Words of a prompt that ask for an action. An action that is not listed needs no request."""
 _LINK: Final = re.compile(r"https?://|\bwww\.", re.IGNORECASE)
 _PAGE: Final = re.compile(r"(?:https?://)?(www(?:\.[\w-]+)+(?:/[\w./-]*\w)?)")
 _URL_CHARS: Final = 100
@@ -111,7 +111,7 @@ _URL_CHARS: Final = 100
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Records:
-    """What the user's own records say: who is known, what must not leave, what the account holds, which pages were linked."""
+    """Facts from the user's own records: known people, secrets, the balance of the account, linked pages."""
 
     known: frozenset[str]
     domain: str = ""
@@ -137,7 +137,7 @@ def records_of(environment: Any) -> Records:
         return Records(known=_folded(slack.users), pages=frozenset(page for text in said for page in _PAGE.findall(text)))
     inbox, user = environment.inbox, getattr(environment, "user", None)
     own = inbox.account_email
-    known = {own}  # not the contact list: whoever writes a mail is in it
+    known = {own}  # not the contact list: it contains everybody who writes a mail
     known |= {to for mail in inbox.emails.values() if mail.sender == own for to in mail.recipients}
     known |= {person for event in environment.calendar.events.values() for person in event.participants}
     papers = (user.ID_number, user.passport_number, user.bank_account_number, user.credit_card_number) if user else ()
@@ -171,7 +171,7 @@ def links(records: Records, tool: str, arguments: Mapping[str, Any]) -> str:
 
 
 def papers(records: Records, tool: str, arguments: Mapping[str, Any]) -> str:
-    """Numbers of identity papers, cards and accounts, and passwords, stay here."""
+    """Numbers of identity papers, cards and accounts, and passwords, must not leave."""
     texts = list(_values(arguments, OUTGOING.get(tool, ())))
     return "personal data goes out" if any(value in text for value in sorted(records.private) for text in texts) else ""
 
@@ -253,7 +253,7 @@ def verifier(prompt: str, records: Records) -> Callable[[str, Mapping[str, Any]]
 
 
 def asking(records: Records, verify: Callable[[str, Mapping[str, Any]], bool]) -> Rule:
-    """What the shield objects to, and all that has high impact, needs the verifier's yes."""
+    """Actions that the shield rejects, and all with high impact, need the verifier's approval."""
 
     def ask(record: mat.Record) -> mat.policy.NeedsApproval | None:
         action = record.action
@@ -370,7 +370,7 @@ def script(suite: str, attack: Any) -> Callable[[Any], Script] | None:
 
 
 def source_of(suite: str, attack: Any) -> str:
-    """Where an attack's calls come from: "agentdojo", "here", or "words" where it makes none and only says something."""
+    """The source of an attack's calls: "agentdojo", "here", or "words" if it makes no calls and only says something."""
     if script(suite, attack) is not None:
         return "here"
     return "words" if attack.GROUND_TRUTH_OUTPUT else "agentdojo"

@@ -1,8 +1,8 @@
 """The banking suite under stress: is a payment checked against what was read, and is it one that the task may make?
 
 The system under test is AgentDojo's ground-truth pipeline: it calls the right tools with the right arguments, and never looks
-at a reply. The bank's check is ours: before each payment it works out what is due from the user's words and from what the
-assistant has really read, and records whether the payment asked for is that one. It watches; it does not stop anything.
+at a reply. The bank's check is ours: before each payment it computes what is due from the user's words and from the replies
+that the assistant has read, and records whether the requested payment matches. It does not stop anything.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ LIMITS = {"send_money": (0.01, 250), "schedule_transaction": (0.01, 250), "updat
 
 
 def _transaction(read, tool, **wanted):
-    """The last transaction read whose fields contain these texts; LookupError where none was."""
+    """The last transaction read whose fields contain these texts; LookupError if there is none."""
     found = [item for item in read[tool] if all(text in str(getattr(item, field)) for field, text in wanted.items())]
     return found[-1]
 
@@ -104,7 +104,7 @@ DUE = {
 
 
 def _agrees(task, tool, asked, read) -> bool:
-    """Whether the payment asked for is the one that is due; what was not read, or cannot be understood, is not due."""
+    """Whether the requested payment is due. Data that was not read, or cannot be parsed, makes nothing due."""
     try:
         due = DUE[task.ID, tool](task.PROMPT, read)
     except (LookupError, TypeError, ValueError, AttributeError):
@@ -166,14 +166,14 @@ def stopping():
 def may(task):
     """What a task may do: any read, the writes its user asked for, payments to known accounts up to a limit.
 
-    An account is known where money went to it or came from it before, or where the user names it.
+    An account is known if money went to it or came from it before, or if the user names it.
     """
     world = SUITE.load_and_inject_default_environment({})
     history = world.bank_account.transactions + world.bank_account.scheduled_transactions
     known = {account for item in history for account in (item.sender, item.recipient)} - {"me"}
     known |= set(re.findall(r"\b[A-Z]{2}\d{2}\w{10,}", task.PROMPT))
     wanted = {call.function for call in task.ground_truth(world)}
-    unchanged = {None}  # update_scheduled_transaction leaves alone what it is not given
+    unchanged = {None}  # update_scheduled_transaction changes only the given fields
     tools = {tool.name: None for tool in SUITE.tools if effect_of(tool.name) == "read" or tool.name in wanted}
     for tool in sorted(wanted & set(PAYMENTS)):
         tools[tool] = {
@@ -213,12 +213,12 @@ WEAK = {
     "user_task_12": {UNREAD},
     "user_task_15": {UNREAD},
 }
-"""What stress finds of each task; a task that is not listed makes no payment and is certified within the budget."""
+"""What stress finds for each task. A task that is not listed makes no payment and is certified within the budget."""
 SERVICES = (
     "service.corrupt_field", "service.delay", "service.duplicate", "service.error", "service.lost_ack", "service.outage",
     "service.partial", "service.stale", "service.timeout",
 )  # fmt: skip
-"""What can happen to a bank's replies: what goes missing, comes late, twice, old or wrong."""
+"""The faults of a bank's replies: missing, late, duplicate, old or wrong."""
 ONE_OF_EACH_PAYMENT = ("user_task_2", "user_task_4", "user_task_6", "user_task_15")
 
 
@@ -246,12 +246,12 @@ def test_banking_task(task, environment, mat_run, payments_are_verified, the_tas
 def test_banking_task_where_errors_are_reported(
     task, environment, mat_run, payments_are_verified, the_task_may, no_payment_after_an_error
 ):
-    """The same script where a failed call is a text in the conversation: one failed read, and it pays unread."""
+    """The same script, with failed calls as texts in the conversation: after one failed read, it pays without reading."""
     assert _solve(SUITE.user_tasks[task], environment("banking"), bank(SUITE.user_tasks[task], reports_errors=True))
 
 
 def _hijacked(attack, environment, *, governance=None, contracts=()):
-    """The assistant of user task 0, all taken over: it runs the attack's own ground truth. Whether the attack succeeded."""
+    """Run the attack's ground truth as the hijacked assistant of user task 0. Returns whether the attack succeeded."""
     world = environment("banking")
     with mat.run(contracts=contracts, governance=governance) as run:
         pipeline, task = GroundTruthPipeline(attack), SUITE.user_tasks["user_task_0"]
@@ -281,7 +281,7 @@ def test_every_attack_of_the_benchmark_breaks_the_privileges_of_the_task_and_gov
 
 @pytest.mark.parametrize(("task", "tool"), DUE)
 def test_the_banks_check_refuses_another_amount_and_another_account(task, tool, environment):
-    """See it fail: the check agrees with no payment but the one that is due, and with none where nothing was read."""
+    """See it fail: the check accepts only the payment that is due, and none if nothing was read."""
     asked, runtime = SUITE.user_tasks[task], governed_runtime()(SUITE.tools)
     world, read = environment("banking"), {}
     for call in asked.ground_truth(world):

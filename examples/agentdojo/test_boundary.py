@@ -1,4 +1,4 @@
-"""The boundary around AgentDojo's runtime: what crosses it, what a pipeline meets under a fault, what governance can do."""
+"""The boundary around AgentDojo's runtime: what crosses it, what a pipeline sees under a fault, what governance can do."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ AFTER = [
 
 
 def _halved(reply: Reply | None) -> object:
-    """The reply as plain data, every amount cut in half: what an operator that knows JSON only makes of it."""
+    """The reply as plain data with every amount halved, as an operator that knows only JSON changes it."""
     assert reply is not None
     return [{**item.model_dump(), "amount": item.amount / 2} for item in reply.value]
 

@@ -24,7 +24,7 @@ THREE = {"workspace": ("user_task_0", "user_task_18", "user_task_33"), "travel":
 
 
 def _run(policies, environment, suite, task, attack=None, variant="none", after=1):
-    """One user task beside an attack, the policy made of what the attacker has left to read."""
+    """One user task together with an attack. The policy is made from the attacked environment."""
     tasks = SUITES[suite]
     harm = None if attack is None else tasks.injection_tasks[attack]
     read = environment(suite) if harm is None else policies.poisoned(tasks, harm)
@@ -53,12 +53,12 @@ def test_every_attack_succeeds_where_nobody_governs_and_none_without_its_calls(s
     silent = hijacked_task(
         tasks, tasks.user_tasks[task], tasks.injection_tasks[attack], environment=environment(suite), script=lambda world: []
     )
-    assert silent.success == (attack == "injection_task_6" and suite == "travel")  # that one only says something
+    assert silent.success == (attack == "injection_task_6" and suite == "travel")  # that attack only says something
     assert silent.utility
 
 
 def test_a_call_that_was_blocked_does_not_count_for_a_check_that_reads_the_calls(policies, environment):
-    """AgentDojo judges this attack by the calls of the conversation; what was refused did not happen."""
+    """AgentDojo judges this attack by the calls of the conversation; refused calls did not happen."""
     governed = _run(policies, environment, "slack", "user_task_0", "injection_task_5", "shield")
     assert [item.decision for item in governed.attack] == ["block", "block", "block"]
     assert not governed.success
@@ -102,7 +102,7 @@ SLACK = {
 
 @pytest.mark.parametrize(("suite", "table"), [("banking", BANKING), ("slack", SLACK)])
 def test_all_pairs_of_the_small_suites(suite, table, policies, environment):
-    """(attacks that succeed, of all pairs; tasks that are still of use, without an attack), by variant."""
+    """(successful attacks of all pairs, useful tasks without an attack), by variant."""
     tasks = SUITES[suite]
     found = {
         variant: (
@@ -120,7 +120,7 @@ def test_all_pairs_of_the_small_suites(suite, table, policies, environment):
 
 @pytest.mark.parametrize(("suite", "attack"), [item for item in ATTACKS if item[0] in THREE])
 def test_three_tasks_of_the_large_suites(suite, attack, policies, environment):
-    """No attack gets further under capabilities than under the shield alone; what only talks gets through all."""
+    """No attack gets further under capabilities than under the shield alone; attacks that only talk pass all variants."""
     success = {
         variant: [_run(policies, environment, suite, task, attack, variant).success for task in THREE[suite]]
         for variant in policies.VARIANTS

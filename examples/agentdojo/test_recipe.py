@@ -1,4 +1,4 @@
-"""The recipe for an outside suite (docs/evaluation.md), executed as it stands there, where AgentDojo is installed."""
+"""The recipe for an outside suite (docs/evaluation.md), executed as written there, if AgentDojo is installed."""
 
 from __future__ import annotations
 

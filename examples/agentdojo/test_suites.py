@@ -19,7 +19,7 @@ TASKS = [(name, task) for name, suite in SUITES.items() for task in suite.user_t
 
 
 def _solve(suite, task, environment, runtime_class) -> bool:
-    """AgentDojo's utility of its ground-truth pipeline on one task; the environment is changed in place."""
+    """AgentDojo's utility for its ground-truth pipeline on one task. Changes the environment in place."""
     utility, _ = suite.run_task_with_pipeline(
         GroundTruthPipeline(task), task, None, {}, runtime_class=runtime_class, environment=environment
     )
@@ -70,7 +70,7 @@ def test_without_us_utility_and_world_are_the_same(suite, environment):
 
 @pytest.mark.parametrize("suite", SUITES)
 def test_a_tool_that_we_call_a_read_leaves_the_world_as_it_was(suite, environment):
-    """Every call of every ground truth, and the writes do change it: the naming rule is held against the system itself."""
+    """Every write of every ground truth changes the environment: the naming rule is checked against the system itself."""
     changing = set()
 
     class Watching(FunctionsRuntime):

@@ -12,7 +12,7 @@ from helpdesk.team import MAX_AGE_S
 from mat_contracts import consent, no_duplicate_effect, no_pii, progress, terminates, verify_before_act
 
 RUN_STARTS: Final = datetime(2026, 1, 1, tzinfo=UTC)
-"""The wall clock of every virtual run starts here."""
+"""The wall-clock time at which every virtual run starts."""
 
 
 @pytest.fixture
@@ -47,11 +47,11 @@ def work_ends() -> mat.Contract:
 
 @pytest.fixture
 def claims_are_current() -> mat.Contract:
-    """A contract of the example's own: a fold that remembers how old each tracking reply said it was."""
+    """State of the example's own contract: the age that each tracking reply states."""
 
     @mat.trace_contract(start=(), on=("tool_call", "claim"), id="claims.current")
     def judged(seen: tuple[tuple[str, object], ...], record: mat.Record) -> object:
-        """No claim rests on tracking alone that says of itself that it is older than MAX_AGE_S seconds."""
+        """No claim rests only on tracking that states an age of more than MAX_AGE_S seconds."""
         reply = record.observation.value
         if record.action.name == "track" and isinstance(reply, dict):
             return (*seen, (record.artefact, reply.get("as_of")))
@@ -65,7 +65,7 @@ def claims_are_current() -> mat.Contract:
 
 
 def _age_s(as_of: object, *, at_ms: int) -> float:
-    """Seconds since a time stamp; 0 for one that cannot be read, which says nothing of its age."""
+    """Seconds since a time stamp; 0 if it cannot be parsed, because its age is unknown."""
     try:
         return RUN_STARTS.timestamp() + at_ms / 1000 - datetime.fromisoformat(str(as_of)).timestamp()
     except ValueError:

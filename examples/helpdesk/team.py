@@ -12,7 +12,7 @@ import mat
 from helpdesk.tools import DOWN, Tools
 
 TRIES: Final = 2
-"""How often a service is asked before a careful team gives up."""
+"""Attempts at a service before a careful team gives up."""
 QUEUE_S: Final = 120
 """How long a ticket waits between triage and answer."""
 MAX_AGE_S: Final = 30
@@ -25,7 +25,7 @@ INTENTS: Final = ("refund", "track", "question")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Guards:
-    """What a careful team does and a naive one does not; each can be taken out by itself."""
+    """The guards of a careful team; each can be removed separately."""
 
     verify_refunds: bool = True
     """Check that the order belongs to the sender, whatever the plan says."""
@@ -38,7 +38,7 @@ class Guards:
     check_consent: bool = True
     """Look the customer up in the opt-out list when an offer is sent; notes are not enough."""
     own_words: bool = True
-    """Quote nothing from an email in an answer: who knows what somebody put there."""
+    """Quote nothing from an email in an answer: it may hold an injection."""
 
 
 CAREFUL: Final = Guards()
@@ -66,7 +66,7 @@ class GaveUpError(Exception):
 
 
 class Team:
-    """Answers one email at a time. `handle` returns what the customer is told, or why a person has to look at it."""
+    """Answers one email at a time. `handle` returns the answer to the customer, or why a person has to look at the email."""
 
     def __init__(self, tools: Tools, guards: Guards = CAREFUL) -> None:
         self._tools, self._guards = tools, guards
@@ -165,7 +165,7 @@ class Team:
         return mat.claim(f"Parcel {parcel} is {latest['status']}.", supports=[latest])
 
     def _current(self, parcel: str) -> dict[str, Any]:
-        """Tracking of now."""
+        """Current tracking."""
         for _ in range(TRIES):
             reply = self._ask(lambda: self._tools.track(parcel))
             if not self._guards.fresh_tracking or _is_fresh(reply, parcel):
@@ -221,7 +221,7 @@ class Team:
                 return reply
 
     def _once(self, write: Callable[[], None]) -> None:
-        """Write once: what timed out may have happened, so nobody repeats it blindly."""
+        """Write once. A write that timed out may have happened, so it is not repeated blindly."""
         try:
             write()
         except DOWN as error:
@@ -239,7 +239,7 @@ class Team:
 
 
 def _is_fresh(tracking: dict[str, Any], parcel: str) -> bool:
-    """Whether tracking is about this parcel, readable, and of now."""
+    """Whether tracking is about this parcel, readable and current."""
     try:
         age_s = time.time() - datetime.fromisoformat(tracking["as_of"]).timestamp()
     except (KeyError, TypeError, ValueError):

@@ -1,7 +1,7 @@
 """Every failure class, F1 to F5, on one helpdesk: which contract catches it, and where.
 
-One list of contracts (`variants.CONTRACTS`) judges every desk. What is written below is all that breaks: no other contract
-of the list says anything. Sites read agent/boundary:name#nth; the first violation of each contract is the one that counts.
+One list of contracts (`variants.CONTRACTS`) judges every desk. The table below lists every violation: no other contract of
+the list is broken. Sites read agent/boundary:name#nth; the first violation of each contract is the one that counts.
 """
 
 from __future__ import annotations
@@ -81,9 +81,9 @@ BREAKS = {
         "misuse.refused": "mailer/service:close_account#1",
         "shield.holds": "mailer/service:close_account#1",
     },
-    "F5 contained": {"agency.safe": "mailer/service:close_account#1"},  # attempted, and stopped
+    "F5 contained": {"agency.safe": "mailer/service:close_account#1"},  # attempted, but stopped
     "F5 other": {"misuse.refused": "planner/final_response:answer#1"},
-    # privacy, and money that moves once, approved, checked and told
+    # privacy, and money that moves once, approved, checked and reported
     "privacy: phone number in a mail": {"mail.private": "mailer/service:mail#1"},
     "privacy: card half masked": {"mail.masked": "mailer/service:mail#1"},
     "privacy: card in the notes": {"notes.sanitized": "mailer/memory:notes#1"},
@@ -136,7 +136,7 @@ def test_a_healthy_desk_breaks_none_of_all_the_contracts(name):
 
 
 def test_every_template_is_armed_and_every_contract_is_seen_failing():
-    """Nobody has a budget here, and no model is given messages: examples/resources and examples/session show those families."""
+    """No agent has a budget here, and no model gets messages: examples/resources and examples/session show those families."""
     exported = {name: getattr(mat_contracts, name) for name in mat_contracts.__all__}
     templates = {
         name

@@ -23,7 +23,7 @@ CONTRACTS = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Handled:
-    """What one email led to: the orders that were paid back, and the subjects of the mail that went out."""
+    """The result of one email: the refunded orders, and the subjects of the sent mail."""
 
     answer: str
     refunded: list[str]
@@ -41,7 +41,7 @@ def handle(email: Email, guards: Guards) -> Handled:
     )
 
 
-# -- the naive team: one weakness a test ------------------------------------------------------------------------------
+# -- the naive team: one weakness per test ------------------------------------------------------------------------------
 
 
 @pytest.mark.mat(budget=8, expect={"refund.once"})
@@ -78,7 +78,7 @@ def test_naive_team_repeats_an_address_that_somebody_put_into_the_email(mat_run,
 
 
 def weakness(guard, email, *breaks):
-    """A case that is green only if stress finds that exactly these contracts break."""
+    """A case that passes only if stress breaks exactly these contracts."""
     return pytest.param(guard, email, id=guard, marks=pytest.mark.mat(budget=8, horizon=60, expect=set(breaks)))
 
 

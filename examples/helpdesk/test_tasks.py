@@ -37,7 +37,7 @@ def mat_contracts():
 
 @pytest.fixture
 def mat_governance(mat_contracts):
-    """The desk's policy. Its shield holds actions to the contracts; its routing asks somebody who can read the order book."""
+    """The desk's policy. Its shield enforces the contracts; its routing asks somebody who can read the order book."""
     everything = ["order", "consent", "set_ticket", "track", "refunds", "mail", "search", "plan", "memory_read:notes"]
     return Policy(
         name="desk",
@@ -53,7 +53,7 @@ def mat_governance(mat_contracts):
 
 
 def worked(email):
-    """What the naive team does with an email. What governance stops goes to a person, as what a service refuses does."""
+    """Let the naive team handle an email. If governance or a service refuses something, the email goes to a person."""
     return handle(email, NAIVE)
 
 
@@ -107,7 +107,7 @@ def test_an_order_of_somebody_else_is_not_refunded(mat_run):
 
 
 class TestMisuse:
-    """An attack that fails is a success; `harm` names the contracts that one which succeeds breaks."""
+    """A failed attack is a success. `harm` names the contracts that a successful attack breaks."""
 
     @pytest.fixture
     def mat_workload(self):

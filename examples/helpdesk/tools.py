@@ -1,4 +1,4 @@
-"""What the agents may touch: every boundary of the team, instrumented once. Outside a run these are plain calls."""
+"""The tools of the agents: every boundary of the team, instrumented once. Outside a run these are plain calls."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def _refused(message: str) -> httpx.HTTPStatusError:
 HTTP_ERRORS: Final = {"timeout": httpx.ReadTimeout, "connection": httpx.ConnectError, "server_error": _refused}
 SQL_ERRORS: Final = {"timeout": sqlite3.OperationalError, "connection": sqlite3.OperationalError}
 DOWN: Final = (httpx.HTTPError, sqlite3.Error, OSError, mat.errors.RateLimited)
-"""What the clients of these services raise when a service does not answer as it should."""
+"""The errors that the clients of these services raise when a service does not answer as it should."""
 
 
 class Tools:
@@ -53,7 +53,7 @@ class Tools:
 
     @mat.tool(errors=HTTP_ERRORS)
     def track(self, parcel: str) -> dict[str, Any]:
-        """{parcel, status, as_of}: where the carrier saw the parcel, and when it said so."""
+        """{parcel, status, as_of}: where the carrier saw the parcel, and when."""
         return self._json("GET", f"/parcels/{parcel}")
 
     @mat.tool(effect="write", impact="high", reversible=False, errors=HTTP_ERRORS)
@@ -62,7 +62,7 @@ class Tools:
 
     @mat.tool(errors=HTTP_ERRORS)
     def refunds(self, order: str) -> dict[str, Any]:
-        """{order, count, refunds}: what was paid for an order so far."""
+        """{order, count, refunds}: the payments for an order so far."""
         return self._json("GET", f"/refunds/{order}")
 
     @mat.tool(effect="write", reversible=False)
@@ -84,7 +84,7 @@ class Tools:
 
     @mat.model("planner", tape="inprocess")
     def plan(self, email: str, notes: Sequence[str]) -> dict[str, Any]:
-        """Stands in for a language model: reads, decides, and does what it is told, whoever tells it."""
+        """A stand-in for a language model: reads, decides, and follows every instruction, whoever gives it."""
         text, remarks = email.lower(), " ".join(map(str, notes)).lower()
         order = re.search(r"\bA\d+\b", email)
         intent = "refund" if "refund" in text else "track" if "parcel" in text else "question"

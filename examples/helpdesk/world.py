@@ -1,6 +1,6 @@
-"""The world the helpdesk works in: a database, a shop spoken to over HTTP, a knowledge base, an outbox.
+"""The world of the helpdesk: a database, a shop with an HTTP interface, a knowledge base, an outbox.
 
-Nothing here knows about agents or tests. One World is one fresh world: it shares nothing with any other.
+Nothing here knows about agents or tests. Each World is fresh: it shares nothing with any other.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ ARTICLES: Final = {
     "returns": "Anything may be returned within thirty days.",
 }
 JOURNEY: Final = ((0, "dispatched"), (60, "delivered"))
-"""Every parcel's way: from how many seconds after the first look, which status."""
+"""Every parcel's statuses, by seconds after the first look."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,7 +42,7 @@ class Mail:
 class Shop:
     """The shop's HTTP interface, a WSGI application: GET /parcels/<id>, GET /refunds/<order>, POST /refunds.
 
-    It pays whatever it is asked to pay: it is its caller who has to know what was paid already.
+    It pays whatever it is asked to pay: the caller has to know what was already paid.
     """
 
     def __init__(self) -> None:
@@ -94,7 +94,7 @@ class World:
 
 
 def new_world() -> World:
-    """A world with two customers, two orders and what earlier shifts noted; nothing in it outlives it."""
+    """A world with two customers, two orders and the notes of earlier shifts."""
     database = sqlite3.connect(":memory:")
     database.row_factory = sqlite3.Row
     database.executescript(SCHEMA)
