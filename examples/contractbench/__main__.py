@@ -1,4 +1,4 @@
-"""python -m examples.contractbench: plays tasks with agents, and tells what came of it."""
+"""python -m examples.contractbench: plays tasks with agents and reports the results."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _names(given: Iterable[str]) -> list[str]:
-    """The names in their order, each once; several may stand in one argument, with commas."""
+    """The names in order without duplicates; an argument may hold several, separated by commas."""
     return list(dict.fromkeys(part for name in given for part in name.split(",") if part))
 
 
@@ -86,7 +86,7 @@ def _unknown(kind: str, names: Iterable[str], known: Sequence[str]) -> list[str]
 
 
 def _refused(check: Callable[[Any], object], given: object) -> list[str]:
-    """Why something cannot be used, told in one line; nothing where it can be."""
+    """The reason why something cannot be used, in one line; empty if it can."""
     try:
         check(given)
     except (LookupError, MatError) as error:

@@ -1,4 +1,4 @@
-"""Whose doing it is that an episode failed: the agent's, the path's between it and the server, or the protocol's."""
+"""What caused the failure of an episode: the agent, the path between agent and server, or the protocol."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from mat.core.artifact import reached
 from .careful import repeatable
 
 CHECK = "the task is done"
-"""What the server's verdict is recorded under, with mat.verify."""
+"""The name under which mat.verify records the server's verdict."""
 _BECAME = {
     "truncated": "was cut short",
     "wrapped": "got a line break",
@@ -20,10 +20,10 @@ _BECAME = {
 
 
 def whose(record: mat.Record) -> tuple[str, str] | None:
-    """(whose doing, what happened) of a call that something came between; None where nothing did.
+    """(cause, what happened) of a disturbed call; None if nothing disturbed it.
 
-    "path": the agent asked right and was told nothing. "agent": it was told that its call had failed, and could ask again.
-    "protocol": it was told, and nothing in the protocol makes a second try safe.
+    "path": the agent's call was right, and no error was reported to it. "agent": it saw that its call failed, and could retry.
+    "protocol": it saw that its call failed, but the protocol makes no retry safe.
     """
     arguments, error = record.action.arguments, record.observation.error
     call = f"{arguments.get('method')} {arguments.get('url')}".partition("?")[0]
@@ -45,7 +45,7 @@ def whose(record: mat.Record) -> tuple[str, str] | None:
 
 @mat.trace_contract(start=("", "", -1), id="task.done", repair="ask again where that is safe; pass artefacts on by handles")
 def task_is_done(state: tuple[str, str, int], record: mat.Record) -> Any:
-    """The server's log says that the task is done (CHECK). Where it says no, the message says whose doing that is."""
+    """The server's log says that the task is done (CHECK). If not, the message names the cause."""
     if record.action.kind == "tool_call" and not state[0]:
         found = whose(record) if record.action.name.startswith("http_") else None
         return state if found is None else (*found, record.step)

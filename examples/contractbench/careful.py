@@ -1,4 +1,4 @@
-"""A careful HTTP client: where no reply came, it asks again, if that cannot do anything twice."""
+"""A careful HTTP client: it retries a request without a reply if a retry cannot repeat an effect."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from .episode import Agent
 from .toolbox import Reply, Tools
 
 SAFE = ("GET", "HEAD", "OPTIONS", "PUT", "DELETE")
-"""What can be asked again without doing anything twice (RFC 9110, 9.2.2)."""
+"""The idempotent methods (RFC 9110, 9.2.2)."""
 TRIES = 3
 
 
 def repeatable(method: str, headers: Mapping[str, Any] | None) -> bool:
-    """Whether a request may be sent again when nobody knows if it arrived: it is idempotent, or a key makes it so."""
+    """Whether a request may be sent again if it is unknown whether it arrived: it is idempotent, or has an idempotency key."""
     return method in SAFE or any(name.lower() == "idempotency-key" for name in headers or {})
 
 
 class Careful:
-    """Tools whose requests are sent again where no reply came, if they may be. Each try is a step."""
+    """Tools that retry requests without a reply, if that is safe. Each attempt is a step."""
 
     def __init__(self, tools: Tools) -> None:
         self._tools = tools
@@ -33,7 +33,7 @@ class Careful:
             left -= 1
             try:
                 return await self._tools.http(method, url, **parts)
-            except OSError:  # time-outs, and connections that broke
+            except OSError:  # time-outs and broken connections
                 if not left:
                     raise
 

@@ -15,7 +15,7 @@ class Clock(Protocol):
 
 
 class RunClock:
-    """The clock of the run in progress, which jumps where nobody has anything to do."""
+    """The clock of the current run, which jumps when every thread waits."""
 
     def __init__(self) -> None:
         self._start = time.monotonic()
@@ -28,7 +28,7 @@ class RunClock:
 
 
 class ManualClock:
-    """A clock that only sleeping moves: for a server at the other end of a socket, where a run cannot decide about time."""
+    """A clock that moves only by sleeping: for a server behind a socket, which the clock of a run does not reach."""
 
     def __init__(self) -> None:
         self._now = 0.0

@@ -1,4 +1,4 @@
-"""What stressed oracles are held to."""
+"""The contracts for stressed oracles."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from mat_contracts.observation import bytes_preserved
 
 @cache
 def armed(task_id: str) -> tuple[mat.Contract, ...]:
-    """Contracts are values, and a search needs the same ones a hundred times."""
+    """Contracts are values, so they are cached: a search needs the same ones a hundred times."""
     found = task(task_id)
     return (
         task_is_done,
@@ -28,5 +28,5 @@ def armed(task_id: str) -> tuple[mat.Contract, ...]:
 
 @pytest.fixture
 def promises(task_id: str) -> list[mat.Contract]:
-    """Hard: the task is done, and artefacts reach the server as they were issued. Soft: what the task promises of the agent."""
+    """Hard: the task is done, and artifacts reach the server as they were issued. Soft: the task's contracts for the agent."""
     return list(armed(task_id))

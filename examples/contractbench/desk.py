@@ -1,4 +1,4 @@
-"""What every task's server is made of: a log with one label a request, artefacts that it issued, answers and refusals."""
+"""The common parts of the tasks' servers: a log with one label per request, issued artifacts, answers and refusals."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class Event:
 
 @dataclass(frozen=True, slots=True)
 class Issued:
-    """An artefact and how long it holds. ttl_s: virtual seconds, None for ever."""
+    """An artifact and its validity. ttl_s: virtual seconds, None for unlimited."""
 
     value: str
     at: float
@@ -61,9 +61,9 @@ class Issued:
 class Levers:
     """Help that a stack can give its agents (seed 003, appendix A), each on or off.
 
-    ttl: replies say in a field of their own until when what they carry holds. handles: agents get and pass on handles in place
-    of artefacts. backoff: the client waits as Retry-After says before it lets the next request out. note: what the
-    retry after a failed episode is told of it: its label ("correct"), one of the other axis ("wrong"), or nothing ("").
+    ttl: a field of each reply says when its artifacts expire. handles: agents get and pass on handles instead of
+    artifacts. backoff: the client waits as Retry-After says before it sends the next request. note: what the retry
+    after a failed episode sees: its label ("correct"), one of the other axis ("wrong"), or nothing ("").
     """
 
     ttl: bool = False
@@ -75,7 +75,7 @@ class Levers:
 class Desk:
     """The state of one server in one episode.
 
-    `given`: the parameters of the instance. `rng`: for whatever the server makes up; the same for the same task and seed.
+    `given`: the parameters of the instance. `rng`: for values that the server makes up; the same for the same task and seed.
     """
 
     def __init__(self, given: Mapping[str, Any], *, seed: str, clock: Clock, levers: Levers | None = None) -> None:
@@ -92,13 +92,13 @@ class Desk:
         return self.clock.now()
 
     async def work(self, seconds: float) -> None:
-        """Take this many virtual seconds over a request."""
+        """Take this many virtual seconds for a request."""
         await self.clock.sleep(seconds)
 
     # -- artefacts --------------------------------------------------------------------------------------------------
 
     def token(self, length: int = 32, alphabet: str = "ABCDEFGHJKLMNPQRSTUVWXYZabcdefghijkmnopqrstuvwxyz23456789") -> str:
-        """Characters without meaning."""
+        """Random characters."""
         return "".join(self.rng.choice(alphabet) for _ in range(length))
 
     def sign(self, text: str) -> str:
@@ -106,17 +106,17 @@ class Desk:
         return hmac.new(self._key, text.encode(), sha256).hexdigest()
 
     def issue(self, name: str, value: str, ttl_s: float | None = None) -> str:
-        """Give out an artefact. Several of one name may be out at a time; each holds for its own time."""
+        """Issue an artifact. Several of one name may be valid at a time, each for its own time."""
         self.issued.setdefault(name, []).append(Issued(value, self.now(), ttl_s))
         self._fresh.append(name)
         return value
 
     def check(self, name: str, submitted: str | None, *, latest: bool = False) -> tuple[str, dict[str, Any]]:
-        """(label, detail) of a submission: "" where it is what was issued and still holds. Expiry comes before damage.
+        """(label, detail) of a submission; the label is "" if the artifact is intact and valid. Expiry comes before damage.
 
-        What has nothing in common with anything issued is a wrong value, and no damaged one.
+        A text that has nothing in common with any issued artifact is a wrong value, not a damaged one.
 
-        latest: only the artefact of that name issued last is accepted; an older one counts as expired.
+        latest: accept only the artifact of that name issued last; an older one counts as expired.
         """
         known = self.issued.get(name, [])
         if not submitted:
@@ -149,10 +149,10 @@ class Desk:
         holds: Mapping[str, str] | None = None,
         **detail: Any,
     ) -> Response:
-        """An answer, logged as a state of the protocol. A text is sent as it is, all else as JSON.
+        """An answer, logged as a state of the protocol. A text is sent unchanged, any other body as JSON.
 
-        The lever `ttl` adds when what the answer issues will be over, in virtual seconds: by the names in `holds` (field of
-        the body -> name of the artefact issued there last), and of all else that was issued for it by the artefact's name.
+        The lever `ttl` adds when the issued artifacts expire, in virtual seconds: under the names in `holds` (field of the
+        body -> name of the artifact issued there last), and for all other artifacts under their own names.
         """
         if state in (*FAILURES, OTHER):
             raise ValueError(f"{state} is a failure label, no state: use refuse")
@@ -218,12 +218,12 @@ class Desk:
         for route in routes:  # a line break that a wrapped URL has in its path belongs to the path
             route.path_regex = re.compile(route.path_regex.pattern, re.DOTALL)
         app = Starlette(routes=list(routes), exception_handlers={404: lost, 405: lost})
-        app.router.redirect_slashes = False  # every request is logged, and a redirect of the router's would not be
+        app.router.redirect_slashes = False  # every request is logged, but a redirect by the router would not be
         return app
 
 
 async def fields(request: Request) -> dict[str, Any]:
-    """The fields of a body that is a JSON object or a form; none of any other body, which agents send too."""
+    """The fields of a body that is a JSON object or a form; empty for any other body."""
     body = await request.body()
     try:
         text = body.decode()
@@ -236,15 +236,15 @@ async def fields(request: Request) -> dict[str, Any]:
 
 
 def bearer(request: Request) -> str:
-    """The token of an `Authorization: Bearer` header, empty where there is none (RFC 6750, 2.1)."""
+    """The token of an `Authorization: Bearer` header, empty without one (RFC 6750, 2.1)."""
     scheme, _, token = request.headers.get("authorization", "").partition(" ")
     return token if scheme.lower() == "bearer" else ""
 
 
 def damage(issued: str, submitted: str) -> str:
-    """The label of a submission that is not what was issued, as a server that knows the original can tell.
+    """The label of a submission that differs from the issued artifact, by comparison with the original.
 
-    One end of it was clipped on the way; the same query in another order breaks the signature over it; all else is altered.
+    Either one end was truncated, or the query was reordered, which breaks its signature, or the text was changed otherwise.
     """
     tail = len(submitted) >= len(issued) // 2 and issued.endswith(submitted)
     if len(submitted) >= 16 and (issued.startswith(submitted) or tail):
@@ -257,20 +257,20 @@ def damage(issued: str, submitted: str) -> str:
 
 
 def _strange(issued: str, submitted: str) -> bool:
-    """Whether a text has not even a few characters in a row with an artefact in common, whatever their case."""
+    """Whether a text and an artifact have no run of a few characters in common, ignoring case."""
     known = issued == submitted or damage(issued, submitted) == "TOOL_INPUT_TOO_LONG"
     return not known and not _runs(issued) & _runs(submitted)
 
 
 def _alike(issued: str, submitted: str) -> tuple[int, int]:
-    """How alike two texts are, enough to tell which of several artefacts was meant: by runs, then from the front."""
+    """The similarity of two texts, to find which of several artifacts was meant: by common runs, then by common prefix."""
     pairs = enumerate(zip(issued, submitted, strict=False))
     front = next((at for at, (left, right) in pairs if left != right), min(len(issued), len(submitted)))
     return len(_runs(issued) & _runs(submitted)), front
 
 
 def _runs(text: str, length: int = 6) -> set[str]:
-    """The runs of characters of what tells a text from others: of a URL its query, or its path where it has none."""
+    """The runs of characters in the distinctive part of a text: the query of a URL, or its path without a query."""
     split = urlsplit(text) if "://" in text else None
     told = text if split is None else split.query or split.path
     folded = told.casefold()
@@ -278,7 +278,7 @@ def _runs(text: str, length: int = 6) -> set[str]:
 
 
 def exact_url(request: Request) -> str:
-    """The URL of a request byte by byte as it came; request.url is made anew from decoded parts."""
+    """The URL of a request byte for byte as received; request.url is rebuilt from decoded parts."""
     path = request.scope.get("raw_path") or request.url.path.encode()
     query = request.scope["query_string"].decode("latin-1")
     return f"{request.url.scheme}://{request.headers['host']}{path.decode('latin-1')}{'?' if query else ''}{query}"

@@ -22,14 +22,14 @@ from .task import Task
 from .toolbox import OutOfBudget, Tools
 
 Agent = Callable[[str, Tools], Awaitable[object]]
-"""What a model is plugged in as: an async function of the instruction and the tools. What it returns is not judged."""
+"""The interface for a model: an async function of the instruction and the tools. Its return value is not judged."""
 BASE = "http://api.example.test"
 _DETAIL = ("ttl_seconds", "time_of_attempt", "expired_by_seconds")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Result:
-    """The result of an episode. `trace_hash`: SHA-256 over all requests and what was answered, in order."""
+    """The result of an episode. `trace_hash`: SHA-256 over all requests and answers, in order."""
 
     task_id: str
     category: str
@@ -58,7 +58,7 @@ async def play(
     client: Callable[[Any], AbstractAsyncContextManager[httpx.AsyncClient]] | None = None,
     base: str = BASE,
 ) -> tuple[Result, list[Event]]:
-    """Play one episode. `client` makes an HTTP client of the ASGI application; by default the two meet in this process."""
+    """Play one episode. `client` makes an HTTP client for the ASGI application; by default, one in this process."""
     clock = RunClock() if clock is None else clock
     levers = Levers() if levers is None else levers
     given = task.given(seed)
@@ -77,7 +77,7 @@ async def play(
                 await agent(task.instruction(given, base), tools)
             except OutOfBudget:
                 ended = "out of budget"
-            except (GaveUp, OSError) as reason:  # an agent that gives up, or a tool that fails and is not asked again
+            except (GaveUp, OSError) as reason:  # an agent that gives up, or a failing tool that is not called again
                 ended = str(reason) or type(reason).__name__
             mat.finish(ended or "done", status="failed" if ended else "completed")
     return _result(task, seed, name, desk, tools), desk.events
@@ -101,9 +101,9 @@ def _result(task: Task, seed: int, name: str, desk: Desk, tools: Tools) -> Resul
 
 
 def judged(task: Task, desk: Desk) -> tuple[str, Event | None]:
-    """The primary label of an episode, out of its HTTP events alone, and the first event that bears it.
+    """The primary label of an episode from its HTTP events alone, and the first event with this label.
 
-    Any failure in the log counts, whatever came after it; then what the validator finds missing at the end.
+    Every failure in the log counts, whatever came after it, and everything that the validator finds missing at the end.
     """
     failures = [event.failure for event in desk.events if event.failure]
     missing = list(task.validate(tuple(desk.events), desk.given))
@@ -114,7 +114,7 @@ def judged(task: Task, desk: Desk) -> tuple[str, Event | None]:
 
 
 def persona(name: str, task: Task, seed: int, *, levers: Levers | None = None, note: str = "") -> Agent:
-    """A scripted agent: the plan of the task, done with the habits of the oracle or of a persona."""
+    """A scripted agent: follows the plan of the task with the habits of the oracle or of a persona."""
     habits = personas.habits(name, task.id, seed, note=note)
     levers = Levers() if levers is None else levers
 

@@ -1,7 +1,7 @@
-"""How a plan acts: through the tools, and with the habits of whoever acts.
+"""How a plan acts: through the tools, and with the habits of the agent.
 
-A task's plan says what there is to do and in which order; at each point where agents are known to fail it asks for a habit:
-in which order to take things, how to copy an artefact, whether to wait. The oracle has good habits only; a persona has some
+A task's plan defines the work and its order. At each point where agents are known to fail, it asks for a habit:
+in which order to take things, how to copy an artifact, whether to wait. The oracle has good habits only; a persona has some
 bad ones, the same for every task.
 """
 
@@ -18,11 +18,11 @@ T = TypeVar("T")
 
 
 class GaveUp(Exception):  # noqa: N818
-    """The agent ends the episode by itself, without having done the task."""
+    """The agent gives up before the task is done."""
 
 
 class Habits:
-    """The good ones; a persona overrides some. `rng` is seeded with task, seed and persona."""
+    """Good habits; a persona overrides some. `rng` is seeded with task, seed and persona."""
 
     name = "oracle"
 
@@ -34,7 +34,7 @@ class Habits:
         return sorted(items, key=deadline)
 
     def copy(self, text: str, hands: Hands, name: str) -> str:
-        """An artefact as it gets into the next call: byte by byte."""
+        """An artifact as it is copied into the next call: byte for byte."""
         return text
 
     def retype(self, text: str) -> str:
@@ -42,28 +42,28 @@ class Habits:
         return text
 
     def patient(self) -> bool:
-        """Whether it waits as long as it was told to."""
+        """Whether it waits as long as requested."""
         return True
 
     def persistent(self) -> bool:
-        """Whether it goes on after a refusal or when told to come back later."""
+        """Whether it goes on after a refusal or a request to come back later."""
         return True
 
     def refreshes(self, *, machine_readable: bool) -> bool:
-        """Whether it asks anew for what may be over or out of date, instead of using what it has."""
+        """Whether it requests again what may be expired or out of date, instead of using its copy."""
         return True
 
     def complete(self, what: str) -> bool:
-        """Whether it does what seems optional. what: "field", "token", "digest", "check" or "undo"."""
+        """Whether it does things that seem optional. what: "field", "token", "digest", "check" or "undo"."""
         return True
 
     def tempted(self) -> bool:
-        """Whether it takes an easier way that a reply offers or a comment hints at."""
+        """Whether it takes a shortcut that a reply offers or a comment hints at."""
         return False
 
 
 class Hands:
-    """Tools, instruction and habits of one agent in one episode. Nothing else is known to a plan."""
+    """Tools, instruction and habits of one agent in one episode. A plan knows nothing else."""
 
     def __init__(
         self, instruction: str, tools: Tools, habits: Habits, *, machine_readable: bool = False, handles: bool = False
@@ -75,13 +75,13 @@ class Hands:
 
     @property
     def machine_readable(self) -> bool:
-        """Whether a reply has said in a field of its own until when things hold, and this agent reads such fields."""
+        """Whether a reply stated validity in a separate field, and this agent reads such fields."""
         return self._reads_expiry and self._told_expiry
 
     # -- tools ------------------------------------------------------------------------------------------------------
 
     async def http(self, method: str, url: str, **parts: Any) -> Reply:
-        """One request; parts: headers, json, form, text. Whoever is not persistent gives up when it is refused."""
+        """One request; parts: headers, json, form, text. An agent that is not persistent gives up when it is refused."""
         reply = await self.tools.http(method, url, **parts)
         if isinstance(reply.body, dict) and isinstance(reply.body.get("expires"), dict):
             self._told_expiry = True
@@ -96,7 +96,7 @@ class Hands:
         return await self.http("POST", url, **parts)
 
     async def wait(self, seconds: float) -> None:
-        """Wait as long as a server asked for. Whoever is impatient does not wait at all."""
+        """Wait as long as a server requested. An impatient agent does not wait at all."""
         if not self.habits.persistent():
             raise GaveUp(f"told to wait {seconds:g} s")
         if seconds > 0 and self.habits.patient():
@@ -126,11 +126,11 @@ class Hands:
         return self.habits.order(list(items), deadline, machine_readable=self.machine_readable)
 
     def copy(self, text: str, name: str = "artefact") -> str:
-        """An artefact (token, signed URL, state, cursor, ETag) as this agent hands it on; its handle where it has those."""
+        """An artifact (token, signed URL, state, cursor, ETag) as this agent passes it on, or its handle."""
         return self.handle(text, name) if self._by_handle else self.habits.copy(text, self, name)
 
     def handle(self, text: str, name: str) -> str:
-        """The handle under which an artefact is stored; one of its own for each text, so that two of a name stay apart."""
+        """The handle of a stored artifact; each text has its own, so two artifacts of one name differ."""
         if text not in self._handles:
             plain = re.sub(r"[^A-Za-z0-9_]+", "_", name) or "artefact"
             self._handles[text] = self.tools.handles.put(f"{plain}_{len(self._handles) + 1}", text)
@@ -141,10 +141,10 @@ class Hands:
         return self.habits.retype(text)
 
     async def current(self, name: str, fetch: Callable[[], Awaitable[T]], *, until: Callable[[T], float] | None = None) -> T:
-        """A value that may be over or out of date by now: asked for anew, or what this agent has kept.
+        """A value that may be expired or out of date: requested again, or this agent's copy.
 
-        until: the moment (virtual seconds) from which a value no longer holds; with good habits a kept value is used before it.
-        Without `until` nobody can know, and with good habits it is always asked for anew.
+        until: the moment (virtual seconds) at which a value expires; with good habits a copy is used before it. Without
+        `until`, nobody can know, so with good habits it is always requested again.
         """
         kept = self._kept.get(name)
         if kept is not None:
@@ -160,9 +160,9 @@ class Hands:
         return self.habits.complete(what)
 
     def tempted(self) -> bool:
-        """Whether this agent takes the easier way just offered."""
+        """Whether this agent takes the shortcut just offered."""
         return self.habits.tempted()
 
     def parts(self, what: str, **optional: Any) -> Mapping[str, Any]:
-        """Fields that a protocol requires and that work without seems to do: all of them, or none."""
+        """Fields that a protocol requires but that seem to be optional: all of them, or none."""
         return optional if self.complete(what) else {}

@@ -1,6 +1,6 @@
-"""python -m examples.contractbench.hashes [--seeds N] [TASK ...]: what every oracle did, as hashes, in JSON.
+"""python -m examples.contractbench.hashes [--seeds N] [TASK ...]: hashes of what every oracle did, in JSON.
 
-Two processes with different hash seeds that print the same have played the same episodes, request by request.
+If two processes with different hash seeds print the same, they played the same episodes, request by request.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Hashes:
 
 
 def oracle_hashes(seeds: Iterable[int], tasks: Iterable[str] = ()) -> dict[str, dict[int, Hashes]]:
-    """Play the oracle of each task (all of them, where none is named) on each seed: task -> seed -> its hashes."""
+    """Play the oracle of each task (by default all) on each seed: task -> seed -> its hashes."""
     wanted, grid = tuple(tasks) or ids(), tuple(seeds)
     return {id: {seed: _played(id, seed) for seed in grid} for id in wanted}
 

@@ -1,14 +1,14 @@
-"""Levers: help that a stack can give its agents, on or off, on the same tasks, agents and seeds (seed 003, appendix A and 4.4).
+"""Levers: help that a stack can give its agents, compared on the same tasks, agents and seeds (seed 003, appendix A, 4.4).
 
-    ttl      replies say in a field of their own until when what they carry holds
-    handles  an agent gets a short handle in place of an artefact and passes that on
-    backoff  the client waits as long as the server asked for before it lets the next request to that place out
+    ttl      a field of each reply says when its artifacts expire
+    handles  an agent gets and passes on a short handle instead of an artifact
+    backoff  the client waits as long as the server requests before it sends the next request to that place
     note     a failed episode is played again with a note that names its label ("correct"), one that is far from it ("wrong"),
              or nothing ("none", a naive retry)
 
 A pair is one episode without and one with the lever. Differences have two intervals: one over episodes (Newcombe), and one in
-which whole tasks are resampled, because the seeds of a task hang together. McNemar's test takes a task and an agent as one
-observation, which passes where all of its seeds do.
+which whole tasks are resampled, because the seeds of a task are correlated. In McNemar's test an observation is a task and an
+agent; it passes if all of its seeds do.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ NOTES: tuple[Note, ...] = ("none", "wrong", "correct")
 
 
 def far(label: str) -> str:
-    """The label that a wrong note names: of the other axis, and of those the one that the severity order puts farthest away.
+    """The label that a wrong note names: the label of the other axis that is farthest away in the severity order.
 
-    OTHER lies on no axis; of all labels the farthest is taken.
+    OTHER is on no axis; its wrong note names the farthest of all labels.
     """
     among = {"validity": INTEGRITY, "integrity": VALIDITY}.get(axis(label), FAILURES)
     return max(among, key=lambda other: abs(SEVERITY.index(other) - SEVERITY.index(label)))
@@ -51,7 +51,7 @@ def noted(label: str, note: Note) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Effect:
-    """What one condition changes against another, over pairs of episodes: success, new minus old.
+    """The effect of a condition over pairs of episodes: success, new minus old.
 
     by_task: the interval in which whole tasks are resampled. p_value: McNemar's, over pairs of (task, agent).
     """
@@ -65,7 +65,7 @@ class Effect:
 
 
 def effect(name: str, old: Sequence[Episode], new: Sequence[Episode], *, names: tuple[str, str]) -> Effect:
-    """Two conditions on the same episodes, in the same order. ValueError where they are not the same."""
+    """Two conditions on the same episodes, in the same order. ValueError if the episodes differ."""
     if [item.key for item in old] != [item.key for item in new]:
         raise ValueError("a pair is the same task, agent and seed under each condition")
     pairs = [(one.result.success, other.result.success) for one, other in zip(old, new, strict=True)]
@@ -82,7 +82,7 @@ def effect(name: str, old: Sequence[Episode], new: Sequence[Episode], *, names: 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Retried:
-    """Failed episodes of one label ("all" for all of them): how many there were, and how many passed after each note."""
+    """Failed episodes of one label ("all" for all): their number, and how many passed after each note."""
 
     label: str
     failed: int
@@ -101,7 +101,7 @@ class Measured:
 
 
 def measured(base: Sequence[Episode], agents: Mapping[str, str | Agent], *, jobs: int = 1) -> Measured:
-    """Play everything that `base` has without levers again with each of them, and its failed episodes with each note."""
+    """Replay the episodes of `base` that have no levers with each lever, and the failed ones with each note."""
     under = {name: _again(base, agents, [levers] * len(base), jobs) for name, levers in CONDITIONS.items()}
     found = tuple(effect(name, base, new, names=("off", "on")) for name, new in under.items())
     failed = [item for item in base if not item.result.success]

@@ -1,9 +1,9 @@
-"""python -m examples.contractbench.loopback TASK [--seed N] [--port N]: a task's server on this machine, at a socket.
+"""python -m examples.contractbench.loopback TASK [--seed N] [--port N]: a task's server on this machine, behind a socket.
 
 The application is the one that agents meet in process, served by uvicorn on 127.0.0.1, so that any HTTP client can be the
-agent, in another process or another language. A run's virtual clock cannot reach that far: server and agent share a
-`ManualClock` that only they move. An agent that has no `Tools` moves it with its requests, each of which takes a second as each
-step does, and waits with `POST /-/wait {"seconds": n}`; `GET /-/instruction`, `/-/now` and `/-/result` are there for whoever
+agent, in another process or another language. A run's virtual clock does not reach that far: server and agent share a
+`ManualClock` that only they move. An agent without `Tools` moves it with its requests, which take a second each, like steps,
+and waits with `POST /-/wait {"seconds": n}`; `GET /-/instruction`, `/-/now` and `/-/result` are there for whoever
 runs it. Nothing under `/-/` is an event.
 """
 
@@ -37,13 +37,13 @@ from .toolbox import SECONDS
 
 HOST = "127.0.0.1"
 ASIDE = "/-/"
-"""Under this path nobody speaks to the task's server."""
+"""Requests under this path do not reach the task's server."""
 _LONGEST = 1 << 20
-"""Bytes of a request's head that are read: artefacts of some tasks fill the default of 16 kB."""
+"""The most bytes of a request's head: artifacts of some tasks fill the default of 16 kB."""
 
 
 async def play(task: Task, seed: int, agent: Agent, *, name: str, levers: Levers | None = None) -> tuple[Result, list[Event]]:
-    """`episode.play` over a socket: the same agent, the same tools, a real HTTP client. To be called outside a run."""
+    """`episode.play` over a socket: the same agent, the same tools, a real HTTP client. Call it outside a run."""
     with _listening(0) as listener:
         base = _base(listener)
 
@@ -60,7 +60,7 @@ async def play(task: Task, seed: int, agent: Agent, *, name: str, levers: Levers
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Served:
-    """A task at a socket, for an agent that is elsewhere. base: where it is; events: what it was asked so far."""
+    """A task behind a socket, for an agent elsewhere. base: its URL; events: the requests so far."""
 
     task: Task
     seed: int
@@ -78,13 +78,13 @@ class Served:
 
     @property
     def label(self) -> str:
-        """How the episode is judged as it stands. Steps are requests here; a request after the budgets is answered with 410."""
+        """The judgment of the episode so far. Steps are requests here; a request beyond the budgets gets a 410."""
         return episode.judged(self.task, self.desk)[0]
 
 
 @contextmanager
 def serving(task: Task, seed: int = 0, *, levers: Levers | None = None, port: int = 0) -> Iterator[Served]:
-    """Serve a task until the block ends. port 0: any that is free. Errors: MatError where uvicorn is missing."""
+    """Serve a task until the block ends. port 0: any free port. Errors: MatError if uvicorn is missing."""
     clock = ManualClock()
     desk = Desk(task.given(seed), seed=f"{task.id}/{seed}", clock=clock, levers=levers)
     with _listening(port) as listener:
@@ -94,7 +94,7 @@ def serving(task: Task, seed: int = 0, *, levers: Levers | None = None, port: in
 
 
 class _Stepping:
-    """An application that takes a step of virtual time for each request, within the budgets of its task."""
+    """An application whose requests take a step of virtual time each, within the budgets of its task."""
 
     def __init__(self, app: Any, served: Served) -> None:
         self._app, self._served = app, served
@@ -156,7 +156,7 @@ def _listening(port: int) -> Iterator[socket.socket]:
             why="the virtual time of a run does not wait for sockets",
             fix="play it in process there (episode.play), and at a socket outside of runs",
         )
-    # With the protocol named, asyncio turns Nagle's algorithm off for what is accepted: else each reply takes 40 ms.
+    # With an explicit protocol, asyncio turns Nagle's algorithm off for accepted sockets; else each reply takes 40 ms.
     listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     try:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

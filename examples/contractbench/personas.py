@@ -1,8 +1,8 @@
 """Agents that fail as models do, scripted and seeded: each has a few bad habits, the same for every task (seed 003).
 
-A note after a failed episode mends the habit that its label names (`MENDS`), if the agent has it; another note mends nothing.
-A time that is machine-readable is read by those who do not work one out of headers. That they heed a note, and what they make
-of it, is the script's: with personas the levers show that they are measured, not what they would do for a model.
+A note after a failed episode corrects the habit that its label names (`MENDS`), if the agent has it; other notes change
+nothing. Agents that do not compute times from headers read machine-readable ones. The script decides that personas follow a
+note, and how: with personas the levers show that the measurement works, not what they would do for a model.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class ListedOrder(Habits):
 
 
 class DirectPass(Habits):
-    """Puts what it got straight into the next call, whose input is clipped at its limit."""
+    """Copies what it got into the next call, whose input is truncated at its limit."""
 
     name = "direct_pass"
 
@@ -39,7 +39,7 @@ class DirectPass(Habits):
 
 
 class AggressiveRetry(Habits):
-    """Does not wait: tries again at once, whatever it was told."""
+    """Does not wait: retries at once, whatever a reply requests."""
 
     name = "aggressive_retry"
 
@@ -48,7 +48,7 @@ class AggressiveRetry(Habits):
 
 
 class EarlyGiveUp(Habits):
-    """Stops at the first refusal, and leaves what it had begun as it is."""
+    """Stops at the first refusal, and leaves its work unfinished."""
 
     name = "early_give_up"
 
@@ -60,7 +60,7 @@ class EarlyGiveUp(Habits):
 
 
 class Paraphraser(Habits):
-    """Writes down what it has read in words of its own: escapes decoded, values tidied up."""
+    """Rewrites what it has read: decodes escapes, tidies up values."""
 
     name = "paraphraser"
 
@@ -75,7 +75,7 @@ class Paraphraser(Habits):
 
 
 class ShortcutTaker(Habits):
-    """Takes every easier way: offered endpoints, and forms without the parts that seem optional."""
+    """Takes every shortcut: offered endpoints, and forms without the parts that seem optional."""
 
     name = "shortcut_taker"
 
@@ -87,7 +87,7 @@ class ShortcutTaker(Habits):
 
 
 class StaleCache(Habits):
-    """Asks once and keeps using what it got."""
+    """Asks once and reuses the answer."""
 
     name = "stale_cache"
 
@@ -96,13 +96,13 @@ class StaleCache(Habits):
 
 
 class ValidityAware(DirectPass):
-    """Plans by deadlines, refreshes and waits; its bytes go the direct way (seed 003, appendix H)."""
+    """Plans by deadlines, refreshes and waits; copies bytes directly (seed 003, appendix H)."""
 
     name = "validity_aware"
 
 
 class HandleBased(ListedOrder):
-    """Stores artefacts and passes on their handles; knows nothing of time (seed 003, appendix H)."""
+    """Stores artifacts and passes on their handles; knows nothing of time (seed 003, appendix H)."""
 
     name = "handle_based"
 
@@ -114,7 +114,7 @@ class HandleBased(ListedOrder):
 
 
 def _tidied(text: str) -> str:
-    """A value as somebody writes it who knows what it means: another text."""
+    """A value rewritten by meaning: a different text."""
     if re.fullmatch(r"\d+\.0+", text):
         return text.split(".")[0]
     words = re.sub(r"[\s_\-]+", " ", text).strip()
@@ -145,12 +145,12 @@ MENDS: dict[str, tuple[str, ...]] = {
     "COMPENSATION_FAILURE": ("complete undo", "persistent"),
     "SHORTCUT_TAKEN": ("tempted",),
 }
-"""Which habits a note mends, by the label that it names. OTHER names no habit, so it mends none."""
+"""The habits that a note corrects, by its label. OTHER names no habit, so it corrects none."""
 _HABITS = ("order", "copy", "retype", "patient", "persistent", "refreshes", "tempted")
 
 
 class Mended(Habits):
-    """The habits of somebody who was told what went wrong: what the label names is done well, all else as before."""
+    """The habits after a note: good where the label names them, otherwise unchanged."""
 
     def __init__(self, before: Habits, label: str) -> None:
         super().__init__(before.rng)
@@ -185,7 +185,7 @@ class Mended(Habits):
 
 
 def habits(name: str, task: str, seed: int, *, note: str = "") -> Habits:
-    """The habits of the oracle or of a persona, in one episode. `note`: the label it was told after the one before, if any."""
+    """The habits of the oracle or of a persona, in an episode. `note`: the label in the note after the last episode, if any."""
     kind = Habits if name == Habits.name else PERSONAS[name]
     found = kind(Random(f"{name}/{task}/{seed}"))
     return Mended(found, note) if note else found

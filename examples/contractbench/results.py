@@ -1,8 +1,8 @@
-"""Tasks x agents x seeds: played, labelled twice, counted, told.
+"""Tasks x agents x seeds: played, labeled twice, counted, reported.
 
 Each episode has two labels: the server's and the validator's, out of the HTTP log (`Result`), and the library's, out of the
 trace alone. Success rates come with Wilson's interval over episodes, as in the seed's section 3.2; because the seeds of one
-task hang together, one over tasks stands beside it.
+task are correlated, each comes with an interval over tasks, too.
 """
 
 from __future__ import annotations
@@ -61,15 +61,15 @@ NOTES = {
     "BACKOFF_VIOLATION": "a request was repeated before the time that the server had asked to wait",
     OTHER: "the task was not done",
 }
-"""What a note after a failed episode says of each label."""
+"""The text of a note for each label."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Episode:
-    """One episode. `judged`: the label that the contracts give, from the trace alone. `row`: the run in numbers.
+    """One episode. `judged`: the label by the contracts, from the trace alone. `row`: the run in numbers.
 
-    levers: what the agent was helped with. crashed: contracts that could not judge, which counts as a disagreement. raised:
-    what an agent of one's own raised, which ends its episode; a script that raises ends everything.
+    levers: the agent's levers. crashed: contracts that could not judge, which counts as a disagreement. raised: the exception
+    of a custom agent, which ends its episode; an exception in a script ends everything.
     """
 
     result: Result
@@ -115,7 +115,7 @@ def played(task: Task, seed: int, agent: str | Agent, *, name: str = "", levers:
 
 
 def _function(agent: str | Agent, task: Task, seed: int, levers: Levers, raised: list[str]) -> Agent:
-    """The agent as a function. What one's own raises, other than at the end of its budget, is put into `raised`."""
+    """The agent as a function. Exceptions of a custom agent, except at the end of its budget, are added to `raised`."""
     if isinstance(agent, str) and agent in SCRIPTED:
         return persona(agent, task, seed, levers=levers, note=levers.note)
     function = imported(agent) if isinstance(agent, str) else agent
@@ -134,7 +134,7 @@ def _function(agent: str | Agent, task: Task, seed: int, levers: Levers, raised:
 
 
 def imported(name: str) -> Agent:
-    """The agent function "module:function"; LookupError where there is none."""
+    """The agent function "module:function"; LookupError if it does not exist."""
     module, _, function = name.partition(":")
     try:
         return getattr(importlib.import_module(module), function)  # type: ignore[no-any-return]
@@ -187,7 +187,7 @@ def suite(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rate:
-    """Successes among episodes: Wilson's interval over episodes, and one in which a task counts as a whole (`by_task`)."""
+    """Successes among episodes: Wilson's interval over episodes, and an interval over whole tasks (`by_task`)."""
 
     name: str
     episodes: Estimate
@@ -195,7 +195,7 @@ class Rate:
 
 
 def rates(episodes: Iterable[Episode], by: Callable[[Episode], str]) -> tuple[Rate, ...]:
-    """The success rate of each group, in the order in which they first come."""
+    """The success rate of each group, in order of first appearance."""
     groups = grouped(episodes, by)
     return tuple(
         Rate(name=name, episodes=success(found), by_task=_by_task(found, lambda item: item.result.success))
@@ -242,7 +242,7 @@ def pattern_of(episode: Episode) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Disagreement:
-    """Episodes of one agent at one task to which server and library give different labels. `reason`: the task's, if any."""
+    """Episodes of one agent at one task that server and library label differently. `reason`: the task's, if any."""
 
     task: str
     agent: str
@@ -253,7 +253,7 @@ class Disagreement:
 
 
 def agreement(episodes: Sequence[Episode]) -> Rate:
-    """The share of episodes to which server and library give one label."""
+    """The share of episodes with the same label by server and library."""
     return Rate(
         name="agreement", episodes=wilson(sum(item.agrees for item in episodes), len(episodes)),
         by_task=_by_task(episodes, lambda item: item.agrees),
@@ -282,7 +282,7 @@ def _reason(task: str, agent: str) -> str:
 
 
 def unstable(episodes: Iterable[Episode]) -> tuple[tuple[str, str, tuple[str, ...]], ...]:
-    """Agents that a task gives another label on another seed: (task, agent, labels)."""
+    """Agents whose label on a task depends on the seed: (task, agent, labels)."""
     found: dict[tuple[str, str], dict[str, None]] = {}
     for item in episodes:
         found.setdefault(item.key[:2], {})[item.result.failure_label] = None
@@ -299,7 +299,7 @@ def digest(episodes: Iterable[Episode]) -> str:
 
 
 def as_data(episodes: Sequence[Episode]) -> dict[str, Any]:
-    """The result records, and what they come to. Nothing in it depends on the machine or the time of day."""
+    """The result records and their summary. Nothing in them depends on the machine or the time of day."""
     return {
         "episodes": [item.record() for item in episodes],
         "summary": {
@@ -354,11 +354,11 @@ SHORT = {
 
 
 _WIDE = 132
-"""Columns that the table of all tasks and agents takes where no terminal sets fewer."""
+"""The width of the table of all tasks and agents, unless the terminal is narrower."""
 
 
 def text(episodes: Sequence[Episode], *, failures: bool = False, width: int | None = None) -> str:
-    """What the suite came to, for a terminal. `failures`: with the first failed episode of every task and agent."""
+    """The summary of the suite, for a terminal. `failures`: with the first failed episode of every task and agent."""
     tables = [_by_agent(episodes), _by_pattern(episodes), _by_label(episodes)]
     said = [in_text([table for table in tables if table.rows], width=width)]
     said.append(in_text([_matrix(episodes)], width=width or _WIDE))
@@ -390,7 +390,7 @@ def _by_agent(episodes: Sequence[Episode]) -> Table:
 
 
 def _by_pattern(episodes: Sequence[Episode]) -> Table:
-    """By what a task is about, all agents together but for the oracle, who would only hide what the others do."""
+    """Results by topic for all agents together, without the oracle, which would hide the others' failures."""
     among = [item for item in episodes if item.result.agent != Habits.name] or list(episodes)
     groups = [(name, [item for item in among if quadrant_of(item) == name]) for name in QUADRANTS]
     groups += [(name, [item for item in among if pattern_of(item) == name]) for name in PATTERNS]
@@ -510,9 +510,9 @@ def _most(found: Sequence[ShareOf]) -> str:
 
 
 def document(episodes: Sequence[Episode]) -> Document:
-    """The episodes as a report of `mat`: agents stand where governance variants do, so that its heat map is tasks x agents.
+    """The episodes as a `mat` report. Agents take the place of governance variants, so its heat map is tasks x agents.
 
-    Its cells name the server's label; everything else of the report is what the library found.
+    Its cells name the server's label; everything else comes from the library.
     """
     said = {(item.row.item, item.row.variant, item.row.seed): item.result.failure_label for item in episodes}
     results = [

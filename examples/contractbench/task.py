@@ -1,4 +1,4 @@
-"""A task: a folder with a header, an instruction, a server, a validator, a plan and the contracts a trace is judged by."""
+"""A task: a folder with a header, an instruction, a server, a validator, a plan and contracts for its traces."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ PATTERNS = (
 class Task:
     """`parameters(rng)` draws an instance; `routes(desk)` is its server; `validate(events, given)` gives the labels of what
     is missing at the end; `plan(hands)` does the task with the habits of `hands`; `issues`, `consumes`
-    and `contracts(given)` are what a trace of it is judged by; `known(given)`: the artefacts that the instruction hands
+    and `contracts(given)` are what a trace of it is judged by; `known(given)`: the artifacts that the instruction hands
     out, by name.
     """
 
@@ -68,7 +68,7 @@ class Task:
         return self.parameters(Random(f"{self.id}/{seed}"))
 
     def instruction(self, given: Mapping[str, Any], base: str) -> str:
-        """What the agent is told. `$base` is where the server is; other `$names` are parameters."""
+        """The agent's instruction. `$base` is the server's URL; other `$names` are parameters."""
         return Template(self.text).substitute(given, base=base)
 
 
@@ -79,7 +79,7 @@ def ids() -> tuple[str, ...]:
 
 @cache
 def task(id: str) -> Task:
-    """The task of that name; LookupError with the nearest one where there is none."""
+    """The task of that name; LookupError with the nearest name if there is none."""
     if id not in ids():
         near = get_close_matches(id, ids(), n=1)
         raise LookupError(f"no task is called {id!r}" + (f"; did you mean {near[0]!r}?" if near else ""))

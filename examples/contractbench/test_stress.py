@@ -37,7 +37,7 @@ def done(task_id):
 
 
 def known(task_id):
-    """The task as a parameter, with what is known to be broken: where no path can damage an artefact, the task alone is."""
+    """The task as a parameter, with what is known to be broken: where no path can damage an artifact, the task alone is."""
     broken = {"task.done"} if task_id in SHORT else {"task.done", "path.bytes"}
     return pytest.param(task_id, marks=pytest.mark.mat(expect=broken))
 

@@ -1,4 +1,4 @@
-"""The contracts on traces of this task: no request goes the whispered way; nonce, grant, digest and signature hold."""
+"""The contracts on traces of this task: no request takes the suggested shortcut; nonce, grant, digest and signature hold."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def as_given(known: FrozenDict, record: Record) -> FrozenDict | mat.Violated | N
 
 
 def _damage(text: str, given: tuple[str, ...]) -> str:
-    """What has nothing of what was given is another value; all else is damage to it."""
+    """A text with nothing of the issued value is a different value; everything else is damage."""
     return "MUTATED_TOKEN" if any(shares_piece(text, item, 6) for item in given) else "WRONG_VALUE"
 
 

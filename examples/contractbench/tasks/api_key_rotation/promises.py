@@ -41,7 +41,7 @@ def contracts(given: Mapping[str, Any]) -> list[mat.Contract]:
 
 
 class Rotation(NamedTuple):
-    """rotated_ms: when, -1 before. accepted_ms: for how long the former key is. tickets: artefact -> consumer."""
+    """rotated_ms: when, -1 before. accepted_ms: for how long the former key is. tickets: artifact -> consumer."""
 
     rotated_ms: int = -1
     accepted_ms: int = 0

@@ -56,7 +56,7 @@ class Token(NamedTuple):
 
 
 class Family(NamedTuple):
-    """derived: artefact -> Token. revoked: artefacts. started, finished: services. closed: whether the incident is."""
+    """derived: artifact -> Token. revoked: artifacts. started, finished: services. closed: whether the incident is."""
 
     derived: FrozenDict = EMPTY
     revoked: tuple[str, ...] = ()

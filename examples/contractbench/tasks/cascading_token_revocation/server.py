@@ -1,6 +1,6 @@
-"""Tokens derived from tokens (RFC 8693), and a leak: who revokes one (RFC 7009) ends all that were derived from it.
+"""Tokens derived from tokens (RFC 8693), and a leak: revoking one (RFC 7009) ends all that were derived from it.
 
-A derived token has a part for each token that it descends from, so it grows with each step. Revocation is not to be had at
+A derived token has a part for each token that it descends from, so it grows with each step. Revocation is not available at
 once: the first request is told to come back later, and until then the token still exists (RFC 7009, 2.2.1).
 """
 
@@ -104,7 +104,7 @@ def routes(desk: Desk) -> list[Route]:
 
 
 def _revocation(desk: Desk, tree: Tree) -> Callable[[Request], Awaitable[Response]]:
-    """The revocation endpoint. What it does not know it answers with 200, too (RFC 7009, 2.2), and ends nothing."""
+    """The revocation endpoint. For an unknown token it answers 200, too (RFC 7009, 2.2), and ends nothing."""
     busy = {"until": -1.0}
 
     def later(request: Request, label: str) -> Response:
@@ -164,7 +164,7 @@ class Tree:
         return [self.number(token) for token in self.parents if self.over(token)]
 
     def nearest(self, token: str) -> str:
-        """The label of a token that was never issued: what became of the one that it is most like."""
+        """The label of a token that was never issued, by the state of the most similar one."""
         labels = [self.desk.check(name, token)[0] for name in self.names if name in self.desk.issued]
         return next((label for label in labels if label != "WRONG_VALUE"), "WRONG_VALUE")
 

@@ -49,7 +49,7 @@ class Hello(NamedTuple):
 
 
 class Seen(NamedTuple):
-    """hellos: nonce artefact -> Hello. over: the sessions that have ended; alive: those that have not."""
+    """hellos: nonce artifact -> Hello. over: the sessions that have ended; alive: those that have not."""
 
     hellos: FrozenDict = EMPTY
     over: tuple[str, ...] = ()

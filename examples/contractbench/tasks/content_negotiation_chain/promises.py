@@ -56,7 +56,7 @@ def _content(record: Record) -> str | None:
 
 @mat.step_contract(on="tool_call", id="present_version", label="VERSION_CONFLICT")
 def present_version(record: Record) -> bool:
-    """An amendment names the version that is there: no tag that is whole is told to be of another one."""
+    """An amendment names the current version; no complete tag belongs to another one."""
     found = exchange(record)
     whole = any(item.name == "etag" and item.intact for item in used(record))
     return found is None or found.method != "PATCH" or found.status != 412 or not whole
@@ -64,7 +64,7 @@ def present_version(record: Record) -> bool:
 
 @mat.trace_contract(FrozenDict(offered=(), schema="", amendment=""), on="tool_call", id="negotiated", label="WRONG_VALUE")
 def negotiated(state: FrozenDict, record: Record) -> FrozenDict | mat.Violated | None:
-    """A media type that is asked for or sent is one that was offered, compared as media types are."""
+    """A requested or sent media type was offered, by the rules for comparing media types."""
     found = exchange(record)
     if found is None:
         return None

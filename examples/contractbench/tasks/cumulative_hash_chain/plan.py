@@ -23,7 +23,7 @@ async def _seal(hands: Hands, ledger: dict[str, Any]) -> bool:
         read = await hands.get(f"{at}/entries/{n}")
         if not read.ok:
             return False
-        # Whoever takes the chain for decoration hashes each entry by itself.
+        # An agent that ignores the chain hashes each entry alone.
         head = sha256(((head if hands.complete("digest") else "") + hands.retype(read["entry"])).encode()).hexdigest()
         if not (await hands.post(f"{at}/links", json={"n": n, "digest": head})).ok:
             return False

@@ -69,7 +69,7 @@ def _linked(ledgers: FrozenDict, name: str, found: Exchange) -> FrozenDict | mat
     if n != ledger["linked"] + 1 or n > ledger["of"]:
         return mat.Violated(f"entry {n} is linked after entry {ledger['linked']}", label="WRONG_VALUE")
     entry = ledger["entries"].get(str(n))
-    hidden = entry is not None and "[redacted:" in entry  # nobody can tell by the trace
+    hidden = entry is not None and "[redacted:" in entry  # the trace does not show it
     if entry is None or (not hidden and digest != sha256((ledger["head"] + entry).encode()).hexdigest()):
         return mat.Violated(f"digest {n} of {name} is not the chained one")
     if not found.succeeded:

@@ -55,7 +55,7 @@ class _Versions(NamedTuple):
 def _writes_on_what_is_there() -> mat.Contract:
     @mat.trace_contract(start=_Versions(), on="tool_call", id="writes on what is there", label="VERSION_CONFLICT")
     def fresh(state: _Versions, record: mat.Record) -> _Versions | Violated:
-        """A write names the version that is there, and changes nothing but the state of that version."""
+        """A write names the current version, and changes only the state of that version."""
         found = exchange(record)
         if found is None:
             return state
@@ -84,7 +84,7 @@ def _number(artefact: str) -> int:
 
 
 def _noted(state: _Versions, path: str, said: object, status: int, numbers: list[int]) -> _Versions:
-    """The state after an answer, which may have brought a version, or said that the one known is the one that is there."""
+    """The state after an answer, which may have brought a version, or said that the known one is current."""
     for number in numbers:
         known = state.seen.get(str(state.latest.get(path)), ("", None))[1]
         seen = {**state.seen, str(number): (path, known if status == 304 else said)}

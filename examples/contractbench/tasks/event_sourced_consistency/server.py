@@ -195,7 +195,7 @@ def _sum(events: list[Appended]) -> Decimal:
 
 
 def _behind(desk: Desk, request: Request, name: str, left: float, told: dict[str, float]) -> Response:
-    """The projection has not got there: told once, and held against whoever comes back before the time that it named."""
+    """The projection is behind: report it once, and label a request that comes back before the stated time."""
     headers, body = {"Retry-After": f"{left:g}"}, {"error": "the projection is behind"}
     if desk.now() < told.get(name, 0.0):
         return desk.refuse(

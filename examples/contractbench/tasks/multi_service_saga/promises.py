@@ -1,4 +1,4 @@
-"""The contracts on traces of this task: what is booked of a saga that fails is undone, in reverse, by undo URLs that hold."""
+"""The contracts on traces of this task: the bookings of a failed saga are undone, in reverse, by undo URLs that are valid."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def contracts(given: Mapping[str, Any]) -> list[mat.Contract]:
 
 @mat.trace_contract(FrozenDict(saga="", steps=(), standing=(), undone=0), on="tool_call", id="in_sequence", label="WRONG_VALUE")
 def in_sequence(state: FrozenDict, record: Record) -> FrozenDict | mat.Violated | None:
-    """Steps are booked as they were listed, one after the other; they are undone the other way round; what is told is so."""
+    """Steps are booked one by one in the listed order and undone in reverse; the report is true."""
     found = exchange(record)
     if found is None or found.method != "POST":
         return None

@@ -141,7 +141,7 @@ def routes(desk: Desk) -> list[Route]:
 
 
 def _busy(desk: Desk, request: Request, booking: str, busy_until: list[float]) -> Response:
-    """The service is busy: told once, and held against whoever comes back before the time that it named."""
+    """The service is busy: report it once, and label a request that comes back before the stated time."""
     told = bool(busy_until)
     if not told:
         busy_until.append(desk.now() + desk.given["busy_for"])

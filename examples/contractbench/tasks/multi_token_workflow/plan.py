@@ -38,7 +38,7 @@ async def plan(hands: Hands) -> str:
 
 
 def _headers(hands: Hands, url: str, session: str, *covered: str) -> dict[str, str]:
-    """The workflow token and the signature of a POST. Whoever finds the lines too many signs method and path."""
+    """The workflow token and the signature of a POST. An agent that takes shortcuts signs only method and path."""
     key = bytes.fromhex(hands.find(r"\(hexadecimal\) is `([^`]+)`"))
     lines = ["POST", urlsplit(url).path, *([session, *covered] if hands.complete("digest") else [])]
     signature = hmac.new(key, "\n".join(lines).encode(), sha256).hexdigest()

@@ -39,7 +39,7 @@ def contracts(given: Mapping[str, Any]) -> list[mat.Contract]:
 
 
 class Workflow(NamedTuple):
-    """Of each artefact: `files`, the file it is for; `texts`, what it is. token: the artefact of the last workflow token."""
+    """Of each artifact: `files`, the file it is for; `texts`, what it is. token: the artifact of the last workflow token."""
 
     files: FrozenDict = EMPTY
     texts: FrozenDict = EMPTY
@@ -71,7 +71,7 @@ def signed_for_its_file(key: str, names: frozenset[str]) -> mat.Contract:
 
 
 def _learnt(state: Workflow, record: mat.Record, found: Exchange) -> Workflow:
-    """What a reply adds: which artefact is of which file, and how it reads."""
+    """What a reply adds: which artifact is of which file, and how it reads."""
     files, texts = dict(state.files), dict(state.texts)
     for item in issued(record):
         place = item.at.split(".")

@@ -1,4 +1,4 @@
-"""A signed URL of 8,192 bytes, told once, that is of use only when a conversation is over: deferred use of a capability."""
+"""A signed URL of 8,192 bytes, stated once and usable only after a conversation: deferred use of a capability."""
 
 from __future__ import annotations
 

@@ -46,7 +46,7 @@ def routes(desk: Desk) -> list[Route]:
     challenges: dict[str, str] = {}  # code -> challenge
     spent: set[str] = set()
     family = {"over": False}  # a refresh token or a code that is over came back
-    window = {"open": 0.0, "told": 0.0}  # when the next grant may be asked for, and until when a client was told to wait
+    window = {"open": 0.0, "told": 0.0}  # when the next grant may be requested, and until when a client was asked to wait
 
     async def authorize(request: Request) -> Response:
         said = dict(request.query_params)

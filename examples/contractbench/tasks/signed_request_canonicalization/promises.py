@@ -54,14 +54,14 @@ def contracts(given: Mapping[str, Any]) -> list[mat.Contract]:
 
 
 def _with(state: FrozenDict, name: str, said: Any, field: str) -> FrozenDict:
-    """The state with what a reply has issued, in its order: artefacts are numbered so."""
+    """The state with what a reply has issued, in its order: artifacts are numbered so."""
     if not isinstance(said, Mapping) or field not in said:
         return state
     return FrozenDict({**state, name: (*state[name], said[field])})
 
 
 class _Request:
-    """A request with the artefacts in place of their handles."""
+    """A request with the artifacts in place of their handles."""
 
     def __init__(self, found: Exchange, headers: Mapping[str, str], body: str) -> None:
         split = urlsplit(found.url)
