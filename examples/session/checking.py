@@ -1,6 +1,6 @@
-"""Results of ai-agent sessions (AIAgentResult) as traces: observes; it perturbs, governs and replays nothing.
+"""Results of ai-agent sessions (AIAgentResult) as traces. Only observes: it perturbs, governs and replays nothing.
 
-A result holds `success`, `finalReport`, `conversation`, `accounting`, `error` and, where a command line was run, `exitCode`.
+A result holds `success`, `finalReport`, `conversation`, `accounting`, `error` and, if a command line was run, `exitCode`.
 It becomes records by the convention of docs/session-contract.md. What a result does not show is listed and never guessed:
 requests and settings, Retry-After, turn numbers, raw tool responses, configuration files, streams.
 """
@@ -61,7 +61,7 @@ _TURNS: Final = tuple(
         "transport.report_command",
     )
 )
-"""Guarantees that follow requests and executions through the turns: which of them gave which message must be known."""
+"""Guarantees that follow requests and executions through the turns; they need to know which of them gave which message."""
 _BY_CALL: Final = (
     "session.tools.timeout_text",
     "session.conversation.failed_format",
@@ -89,7 +89,7 @@ class Imported:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Checked:
-    """What a check of a result says: one outcome for each guarantee that was judged, and what could not be."""
+    """The result of a check: one outcome for each judged guarantee, and the guarantees that could not be judged."""
 
     records: tuple[Record, ...]
     outcomes: tuple[ContractOutcome, ...]
@@ -104,7 +104,7 @@ ConfigT = TypeVar("ConfigT", contravariant=True)
 
 
 class Guaranteed(Protocol[ConfigT]):
-    """What `check` needs of a guarantee; those of `session.contracts.GUARANTEES` are such."""
+    """The interface that `check` needs of a guarantee; `session.contracts.GUARANTEES` have it."""
 
     @property
     def id(self) -> str: ...
@@ -119,7 +119,7 @@ class Guaranteed(Protocol[ConfigT]):
 def check(
     result: object, config: Any, guarantees: Iterable[Guaranteed[Any]], *, error_kind: Callable[[str], str] | None = None
 ) -> Checked:
-    """Judge a result by every guarantee that it shows (C3), with `guarantees=session.contracts.GUARANTEES`.
+    """Judge a result by every guarantee that is observable in it (C3), with `guarantees=session.contracts.GUARANTEES`.
 
     `config` is the SessionConfig that the session ran with. Guarantees that only requests or logs show, whose settings are
     not given, or whose evidence this result lacks are listed with the reason. MatError for a malformed result, as in `read`.
@@ -150,9 +150,9 @@ _UNSEEN: Final[Mapping[str, str]] = {
 def read(result: object, *, transport: str = "native", error_kind: Callable[[str], str] | None = None) -> Imported:
     """A result as a trace: a mapping, or its JSON as text or bytes.
 
-    `transport` tells how calls stand in assistant messages. `error_kind` maps the error text of a failed LLM entry to one of
-    ERROR_KINDS or to ""; the default knows common texts, and leaves one that fits none or several as unknown. MatError names
-    every problem of a malformed result in one go.
+    `transport` is the format of calls in assistant messages. `error_kind` maps the error text of a failed LLM entry to one of
+    ERROR_KINDS or to ""; the default knows common texts; a text that fits none or several is unknown. MatError
+    reports every problem of a malformed result at once.
     """
     data = load_json(result, where="the result") if isinstance(result, str | bytes) else result
     problems = _problems(data)
@@ -169,7 +169,7 @@ def read(result: object, *, transport: str = "native", error_kind: Callable[[str
 
 
 def classified(text: str) -> str:
-    """The kind of an LLM error by its text; empty where no rule fits, or several do."""
+    """The kind of an LLM error by its text; empty if no rule fits, or several do."""
     found = [kind for kind, rule in _ERRORS.items() if rule.search(text)]
     return found[0] if len(found) == 1 else ""
 
@@ -178,7 +178,7 @@ def classified(text: str) -> str:
 
 
 def _problems(data: object) -> list[str]:
-    """Every way in which data is no result, each beginning with where."""
+    """Every reason why data is not a result, each beginning with its place."""
     if not isinstance(data, Mapping):
         return [f"result is {type(data).__name__}, not an object"]
     found = [] if isinstance(data.get("success"), bool) else ["result.success is not true or false"]
@@ -239,7 +239,7 @@ class _Call:
 
 @dataclass(slots=True)
 class _Reader:
-    """Puts accounting and conversation, each in its own order, into one: requests before the messages that they gave."""
+    """Merges accounting and conversation, each in its own order: requests before the messages that they gave."""
 
     result: Mapping[str, Any]
     transport: str
@@ -258,7 +258,7 @@ class _Reader:
         messages = list(self.result["conversation"])
         self._check_pairing(entries, messages)
         at = 0 if self.paired else len(entries)
-        for index, entry in enumerate(entries[:at]):  # without their requests and executions: nothing is paired by guessing
+        for index, entry in enumerate(entries[:at]):  # without their requests and executions: pairs are never guessed
             self._write("accounting", index, entry)
         for index, message in enumerate(messages):
             if message["role"] == "assistant":
@@ -318,7 +318,7 @@ class _Reader:
     def _executions(self, entries: Sequence[Mapping[str, Any]], at: int) -> int:
         """Take a row of tool entries: executions by when they began, and each entry once its execution was over.
 
-        Where one ends as another begins, the other counts as begun before: nothing tells the order within a millisecond.
+        If one ends as another begins, the other counts as begun before: the order within a millisecond is unknown.
         """
         end = next((index for index in range(at, len(entries)) if entries[index]["type"] != "tool"), len(entries))
         if not all(_is_number(entry.get("timestamp")) and _is_number(entry.get("latency")) for entry in entries[at:end]):
@@ -377,7 +377,7 @@ class _Reader:
         self._record("tool_call", name, arguments, observation, began=began, ended=ended)
 
     def _call_id(self, name: str) -> str:
-        """The call that an entry accounts for: by its tool's name, where this is the only call of that name in its reply."""
+        """The call that an entry accounts for: by its tool's name, if this is the only call of that name in its reply."""
         mine = [call for call in self.calls if call.name == name]
         if not mine:
             batch = next((call for call in self.calls if call.name == "agent__batch"), None)
@@ -412,7 +412,7 @@ class _Reader:
         self._record("memory_write", name, arguments, NOTHING, began=self.now_ms, ended=self.now_ms)
 
     def _times(self, entry: Mapping[str, Any]) -> tuple[int, int]:
-        """(begin, end) in ms since the first entry; the time before where an entry has none."""
+        """(begin, end) in ms since the first entry; the previous time if an entry has none."""
         stamp, latency = entry.get("timestamp"), entry.get("latency")
         if _is_number(stamp):
             self.start = stamp if self.start is None else self.start

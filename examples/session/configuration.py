@@ -21,12 +21,12 @@ class MissingVariableError(Exception):
 
 
 class QueueError(Exception):
-    """A tool that is bound to a queue nobody defined."""
+    """A tool that is bound to an undefined queue."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Places:
-    """Where layers are looked for. `root` stands for the file system's root, so that a test can have an /etc of its own."""
+    """The directories of the layers. `root` replaces the file system's root, so that a test can have its own /etc."""
 
     cwd: Path
     prompt: Path
@@ -88,7 +88,7 @@ def _layer(source: str, path: Path) -> Layer:
 
 
 def _fill(merged: dict[str, Any], lower: Mapping[str, Any], path: tuple[str, ...]) -> None:
-    """Add what higher layers left open."""
+    """Add the values that higher layers do not set."""
     for key, value in lower.items():
         if key not in merged:
             merged[key] = value

@@ -28,7 +28,7 @@ FATAL: Final = ("auth", "quota")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Keeps:
-    """What the session promises and each switch breaks alone."""
+    """The promises of the session. Each switch breaks one of them."""
 
     max_turns: bool = True
     retries_are_no_turns: bool = True
@@ -87,7 +87,7 @@ class Result:
     exit_code: int = 0
 
     def as_dict(self) -> dict[str, Any]:
-        """The result as it is given out."""
+        """The result as returned to the caller."""
         found: dict[str, Any] = {"success": self.success, "conversation": self.conversation, "accounting": self.accounting}
         if self.final_report is not None:
             found["finalReport"] = self.final_report
@@ -95,7 +95,7 @@ class Result:
 
 
 class Ledger:
-    """An append-only array of the result; what is added is seen at a memory boundary."""
+    """An append-only array of the result; additions pass a memory boundary."""
 
     def __init__(self, name: str) -> None:
         self.items: list[dict[str, Any]] = []
@@ -108,7 +108,7 @@ class Ledger:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Asked:
-    """A call out of a reply: with arguments, or with the reason why it cannot run."""
+    """A call of a reply, with arguments or with the reason why it cannot run."""
 
     id: str
     name: str
@@ -131,7 +131,7 @@ class Counters:
 
 @dataclass(slots=True)
 class Waits:
-    """Rate limits of a turn: until when each target rests, how often it was limited, and the waits of the cycle."""
+    """Rate limits of a turn: until when each target must wait, how often it was limited, and the waits of the cycle."""
 
     until: dict[int, float] = field(default_factory=dict)
     limited: dict[int, int] = field(default_factory=dict)
@@ -139,7 +139,7 @@ class Waits:
 
 
 class Rejected(Exception):  # noqa: N818  (a reply was rejected)
-    """A reply that cannot be used. `notice` is what the retry tells the model; `status` goes into the accounting."""
+    """A reply that cannot be used. `notice` is the retry's text for the model; `status` goes into the accounting."""
 
     def __init__(self, why: str, notice: str) -> None:
         self.notice = notice
@@ -364,7 +364,7 @@ class Session:
         return reply, request, began
 
     def _guarded(self, target: Target, extra: list[dict[str, Any]]) -> tuple[Request, dict[str, int], dict[str, int] | None]:
-        """The request, the counters by which the guard judged it, and those after shrinking where it had to."""
+        """The request, the counters by which the guard judged it, and those after shrinking, if any."""
         final = self._forced or self._turn >= self._last_turn
         request = self._request(extra, final=final)
         counters = self._projection(request, extra)
@@ -457,7 +457,7 @@ class Session:
     # -- replies ----------------------------------------------------------------------------------------------------
 
     async def _use(self, reply: dict[str, Any], request: Request, target: Target, began: float) -> None:
-        """Store a reply and do what it asks; Rejected where there is nothing to do."""
+        """Store a reply and do what it asks; Rejected if there is nothing to do."""
         found = self._transport.calls(reply, request, self.keeps)
         asked = [self._read(id, name, raw, request) for id, name, raw in found.calls]
         text, reasoning = reply.get("content") or "", reply.get("reasoning") or ""
@@ -556,7 +556,7 @@ class Session:
 
     @asynccontextmanager
     async def _slot(self, queue: str) -> AsyncIterator[None]:
-        """A slot of a queue, waited for; how many wait is told."""
+        """Wait for a slot of a queue. The number of waiting calls is recorded."""
         self._waiting[queue] = self._waiting.get(queue, 0) + 1
         async with self._queues[queue]:
             self._waiting[queue] -= 1
@@ -604,7 +604,7 @@ class Session:
         )
 
     def _commit(self, item: Asked, text: str, status: str, latency_ms: int) -> tuple[str, dict[str, int] | None]:
-        """What goes into the conversation, and the numbers of a drop where the guard forbids it."""
+        """The response for the conversation, and the numbers of the drop if the guard forbids it."""
         messages = self._transport.answers(item.id, item.name, status, latency_ms, item.arguments or {}, text)
         cost, counters = sum(tokens(json.dumps(message)) for message in messages), self._counters
         request = self._request([], final=self._forced)
@@ -647,7 +647,7 @@ class Session:
         return {**entry, "error": error} if error else entry
 
     async def _batch(self, call_id: str, arguments: dict[str, Any]) -> str:
-        """Run the calls of a batch; each output is truncated by itself."""
+        """Run the calls of a batch; each output is truncated separately."""
         outputs = []
         for number, part in enumerate(arguments["calls"], 1):
             tool = self.config.by_name[part["tool"]]
@@ -683,7 +683,7 @@ class Session:
                 self._last_turn = min(self._last_turn, self._turn + 1)
 
     async def _final(self, call_id: str, arguments: dict[str, Any]) -> str:
-        """Check a report and keep it; ReportError where it cannot be used."""
+        """Check a report and keep it; ReportError if it cannot be used."""
         content = self._content(arguments)
         schema = self.config.output_schema
         if self.config.expected_output_format == "json" and schema:

@@ -31,7 +31,7 @@ class Call:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Says:
-    """A reply. `report`: final reports, in order; `usage`: (input, output, cache read) where it is not counted."""
+    """A reply. `report`: final reports, in order; `usage`: (input, output, cache read), counted by default."""
 
     content: str = ""
     reasoning: str = ""
@@ -72,7 +72,7 @@ TEXTS: Final = {
 
 
 class Provider:
-    """Answers request by request out of a script; one that is used up fails every further request."""
+    """Answers requests from a script. When the script is used up, every further request fails."""
 
     def __init__(self, script: Iterable[Says | Fails]) -> None:
         self._script = list(script)

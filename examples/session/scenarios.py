@@ -1,4 +1,4 @@
-"""What can happen to a session, as scripts that hold in all three transports."""
+"""The scenarios of a session, as scripts that work in all three transports."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ REPORT: Final = Says(report=("Kettles boil water.",))
 class Scenario:
     """A script, what differs from the usual configuration and tools, and how the session should end.
 
-    `reason`: of a synthetic report; `transports`: where it can happen.
+    `reason`: that of a synthetic report; `transports`: those in which it can happen.
     """
 
     script: tuple[Says | Fails, ...]

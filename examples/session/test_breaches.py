@@ -1,4 +1,4 @@
-"""Every guarantee is broken once, by a switch in the session or an edit of its trace, and exactly its contract says so."""
+"""Every guarantee is broken once, by a switch in the session or an edit of its trace, and exactly its contract reports it."""
 
 from __future__ import annotations
 
@@ -161,7 +161,7 @@ def longer(where: Where, ms: int) -> Edit:
 
 
 def errs(where: Where, kind: str) -> Edit:
-    """A call that met an error instead of its reply."""
+    """A call with an error instead of its reply."""
 
     def edit(trace: Trace) -> Trace:
         index = where.index(trace)
@@ -194,7 +194,7 @@ def told(old: str, new: str) -> Callable[[Any], Any]:
 
 
 def at_the_limit() -> Scenario:
-    """The plain session where the projection of its first request is exactly the limit."""
+    """The plain session whose first request is projected to exactly the limit."""
     plain = SCENARIOS["plain"]
     with mat.run() as run:
         plain.run("native")
@@ -834,7 +834,7 @@ def test_a_breach_is_caught_by_exactly_the_contract_meant_for_it(breach: Breach)
 
 
 def _elsewhere() -> list[Breach]:
-    """The broken promises once more, in every other transport where scenario and guarantee make sense."""
+    """The broken promises again, in every other transport in which scenario and guarantee make sense."""
     return [
         replace(breach, transport=transport)
         for breach in BREACHES
@@ -856,7 +856,7 @@ def test_a_broken_promise_is_caught_in_every_transport(breach: Breach) -> None:
 
 
 def result_of(trace: Trace) -> dict[str, Any] | None:
-    """The AIAgentResult of a trace; None where the session gave none."""
+    """The AIAgentResult of a trace; None if the session gave none."""
     found: dict[str, Any] = {"conversation": [], "accounting": []}
     for record in trace:
         if record.action.kind == "memory_write" and record.action.name in found:
@@ -869,7 +869,7 @@ SHOWN: Final = [breach for breach in BREACHES if BY_ID[breach.contract].observab
 
 
 def in_result(breach: Breach) -> set[str]:
-    """The guarantees that the result of a breach is seen to break; nothing where there is no result to look at."""
+    """The guarantees that the result of a breach breaks observably; none without a result."""
     result = result_of(trace_of(breach))
     if result is None:
         return set()
@@ -1045,7 +1045,7 @@ def test_a_changed_log_is_no_violation(scenario: str, transport: str) -> None:
 
 @pytest.mark.parametrize("scenario", ["plain", "network", "failed turns", "empty", "overflow"])
 def test_internal_state_that_is_not_told_or_told_otherwise_is_no_violation(scenario: str) -> None:
-    """The turn and the counters beside a request are the session's own; one that does not tell them is judged by the rest."""
+    """The turn and counters of a request are the session's own; a request without them is judged by the rest."""
 
     def bare(record: Record) -> Record:
         arguments = FrozenDict({name: item for name, item in record.action.arguments.items() if name != "session"})

@@ -1,4 +1,4 @@
-"""The catalogue and its settings, and what holds of all session contracts together."""
+"""The catalogue and its settings, and properties of all session contracts."""
 
 from __future__ import annotations
 
@@ -128,10 +128,10 @@ def test_a_trace_that_is_no_session_breaks_nothing() -> None:
     for transport in ("native", "xml-final", "xml"):
         _, outcomes = judge(other, session_contracts(replace(CONFIG, transport=transport), observable=EVERYTHING))
         wrong = {item.contract: item.violations for item in outcomes if item.violations or item.error}
-        assert set(wrong) <= {"session.accounting.tool_entry"}  # a tool that ran in a session and was not accounted
+        assert set(wrong) <= {"session.accounting.tool_entry"}  # a tool that ran in a session without an accounting entry
 
 
-# -- robustness: whatever stands in a record, a contract is silent or says something, and never raises -------------------------
+# -- robustness: whatever a record contains, a contract passes or reports a violation, and never raises ------------------------
 
 SCALARS = st.none() | st.booleans() | st.integers(-9, 99) | st.floats(allow_nan=False) | st.text(max_size=8)
 NAMES = st.sampled_from(

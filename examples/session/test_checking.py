@@ -1,4 +1,4 @@
-"""Results of sessions as traces: what they show, what they do not, and what is refused."""
+"""Results of sessions as traces: what is observable in them, what is not, and what is rejected."""
 
 from __future__ import annotations
 
@@ -315,7 +315,7 @@ def test_more_successful_requests_than_messages_leave_attempts_uncounted() -> No
     assert checked.violations == ()
 
 
-# -- what is refused ---------------------------------------------------------------------------------------------------------
+# -- rejected data ---------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

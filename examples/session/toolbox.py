@@ -11,12 +11,12 @@ import mat
 
 
 class ToolError(Exception):
-    """What a tool says when it cannot do what was asked."""
+    """The error of a tool that cannot do what was asked."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Behaviour:
-    """What a tool does: how long it takes, what it returns, and the error it raises instead."""
+    """The script of a tool: its latency, its output, and the error that it raises instead."""
 
     output: str = "ok"
     seconds: float = 0.1

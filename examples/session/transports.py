@@ -1,4 +1,4 @@
-"""How a session speaks to a model: native tool calls, native calls with an XML final report, or XML alone."""
+"""How a session talks to a model: native tool calls, native calls with an XML final report, or XML alone."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ OFFERED: Final = 3
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
-    """What a provider gets, the tokens that describe the tools, and the schemas by which calls are checked."""
+    """The provider's request, the tokens that describe the tools, and the schemas for checking calls."""
 
     messages: list[dict[str, Any]]
     tools: list[dict[str, Any]]
@@ -34,9 +34,9 @@ class Request:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Found:
-    """What a reply asks for: (id, tool, raw arguments) of each call, a final report, or a report that was cut off.
+    """The content of a reply: (id, tool, raw arguments) of each call, a final report, or a truncated report.
 
-    Raw arguments are None where a tag is not closed. `warn`: an unclosed report was taken for lack of a known stop reason.
+    Raw arguments are None if a tag is not closed. `warn`: an unclosed report was accepted because the stop reason is unknown.
     """
 
     calls: list[tuple[str, str, Any]] = field(default_factory=list)
@@ -157,7 +157,7 @@ class XmlFinal(Native):
         return {"source": "xml"} if tool == FINAL else {}
 
     def streamed(self, arguments: dict[str, Any]) -> Iterator[str]:
-        """The report as the user sees it grow, cut out of the model's stream."""
+        """The growing report for the user, extracted from the model's stream."""
         if "payload" not in arguments:
             return
         stream, slot = TagStream(f"{self.nonce}-FINAL"), f"{self.nonce}-FINAL"
@@ -183,7 +183,7 @@ def _may_be_open(tag: Tag, stop: str, keeps: Any) -> bool:
 
 
 class Xml(XmlFinal):
-    """Everything by tags: the provider sees no tools."""
+    """Calls and report by tags: the provider gets no tools."""
 
     def __init__(self, config: SessionConfig, nonce: str) -> None:
         super().__init__(config, nonce)
@@ -255,14 +255,14 @@ def _schemas(tools: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 class TagStream:
-    """Shows of a stream only what stands inside one tag: text is held back while it may be markup."""
+    """Shows only the content of one tag of a stream; text is held back while it may be markup."""
 
     def __init__(self, slot: str) -> None:
         self._open, self._close = f"<ai-agent-{slot}", f"</ai-agent-{slot}>"
         self._held, self._inside, self._done = "", False, False
 
     def feed(self, chunk: str) -> str:
-        """What may be shown after one more chunk."""
+        """The text to show after one more chunk."""
         if self._done:
             return ""
         self._held += chunk
@@ -281,6 +281,6 @@ class TagStream:
         return shown
 
     def rest(self) -> str:
-        """What is held back once the stream is over: of a tag that was never closed, the end of its content."""
+        """The text that is held back at the end of the stream: the end of the content of a tag that was never closed."""
         shown, self._held = (self._held if self._inside and not self._done else ""), ""
         return shown

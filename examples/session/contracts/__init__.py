@@ -25,7 +25,7 @@ def session_contracts(
 ) -> list[Contract]:
     """The contracts of all guarantees that apply to a session of this configuration, by where they can be observed.
 
-    A guarantee applies where its settings are given and the transport is one of its own. The contracts share one fold of the
+    A guarantee applies if its settings are given and it supports the transport. The contracts share one fold of the
     session, so the step of all of them costs little more than that of one; it never reads the prefix.
 
     >>> from mat_contracts.traces import record, trace, violations
@@ -58,9 +58,9 @@ def session_contract(
     policy: ContractPolicy = "observe",
     repair: str = "",
 ) -> Contract:
-    """One guarantee by its id, such as "session.limits.max_turns". SpecError where it says nothing of such a session.
+    """One guarantee by its id, such as "session.limits.max_turns". SpecError if it does not apply to such a session.
 
-    C1. What the guarantee says is in `GUARANTEES`; a log-only one is soft unless `severity` says otherwise.
+    C1. `GUARANTEES` has the text of the guarantee; a log-only one is soft unless `severity` says otherwise.
 
     >>> from mat_contracts.traces import broken, record, trace
     >>> kept = session_contract("session.result.exit_zero_is_success", config=SessionConfig())

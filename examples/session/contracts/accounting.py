@@ -13,7 +13,7 @@ from session.contracts.settings import FINAL, SessionConfig
 from session.contracts.view import Moment, View
 
 SLACK_MS: Final = 5
-"""How far, beside 2 %, an entry's latency may be from the duration that was seen."""
+"""The allowed difference between an entry's latency and the observed duration, in addition to 2 %."""
 _Open = tuple[tuple[str, int], ...]
 
 
@@ -213,7 +213,7 @@ def _types(now: Moment, own: None) -> Violated | None:
     return None if kind in ("llm", "tool") else Violated(f"an entry is of type {kind!r}", wanted="'llm' or 'tool'")
 
 
-# -- what entries say is what happened ---------------------------------------------------------------------------------------
+# -- entries agree with the trace ---------------------------------------------------------------------------------------
 
 
 @guarantee(

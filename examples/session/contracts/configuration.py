@@ -1,4 +1,4 @@
-"""What providers receive of the configuration (section 1), and how it is loaded (section 7)."""
+"""The configuration that providers receive (section 1), and its loading (section 7)."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def _layers(event: FrozenDict) -> list[FrozenDict]:
 
 
 def _leaves(value: Any, path: Path = ()) -> Iterator[tuple[Path, Any]]:
-    """Every value that is no object, with its path; an empty object is one."""
+    """Every value that is not an object, and every empty object, with its path."""
     if isinstance(value, Mapping) and value:
         for name, item in value.items():
             yield from _leaves(item, (*path, name))
@@ -96,7 +96,7 @@ def _at(value: Any, path: Path) -> tuple[bool, Any]:
 
 
 def _winners(event: FrozenDict) -> dict[Path, tuple[Any, FrozenDict]]:
-    """Each value that should stand in the merged configuration, as its layer has it, and that layer."""
+    """Each value that belongs in the merged configuration, as in its layer, and that layer."""
     found: dict[Path, tuple[Any, FrozenDict]] = {}
     taken: set[str] = set()
     for layer in _layers(event):
@@ -126,7 +126,7 @@ def _names(raw: Any, path: Path) -> list[str]:
 
 
 def _resolved(raw: str, path: Path, layer: FrozenDict, event: FrozenDict) -> tuple[str, list[str]]:
-    """A value with its variables resolved, and the names that are nowhere defined."""
+    """A value with its variables resolved, and the undefined names."""
     env, process = layer.get("env") or {}, event.get("process_env") or {}
     lost = [name for name in _names(raw, path) if name not in env and name not in process]
 
@@ -428,7 +428,7 @@ def _default(now: Moment, own: None) -> Violated | None:
     assert isinstance(now.event, Loaded)
     merged = _succeeded(now.event.event)
     if merged is None or any(path[:2] == ("queues", "default") for path in _winners(now.event.event)):
-        return None  # one that is configured and lost is deep_merge's
+        return None  # a configured queue that is lost is judged by deep_merge
     queues = merged.get("queues")
     if isinstance(queues, Mapping) and "default" in queues:
         return None

@@ -106,7 +106,7 @@ def _linked(now: Moment, own: None) -> Any:
 
 
 def _unanswered(config: SessionConfig, view: View) -> list[str]:
-    """Calls that ran and have no response in the conversation. Those beyond the limit are limits.excess_calls_told's."""
+    """Calls that ran without a response in the conversation. Calls beyond the limit are judged by limits.excess_calls_told."""
     if view.attempt is None or not view.attempt.stored or reported(view) is not None:
         return []
     allowed = [call for call in view.stored if not call.final][: config.max_tool_calls_per_turn]
@@ -181,7 +181,7 @@ def _failed(now: Moment, own: tuple[str, ...]) -> Any:
     repair="append what the tool returned",
 )
 def _successful(now: Moment, own: tuple[tuple[str, str, str | None], ...]) -> Any:
-    """(id, tool, response) of successes whose response is to come unchanged; None for a response that was not seen."""
+    """(id, tool, response) of successes whose response must be stored unchanged; None for an unseen response."""
     event = now.event
     if isinstance(event, Executed):
         known = () if now.before.executed == () else own

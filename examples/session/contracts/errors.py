@@ -1,4 +1,4 @@
-"""Fatal and retryable errors, back-off, and what a retry is told (sections 2 and 3)."""
+"""Fatal and retryable errors, back-off, and the notices of retries (sections 2 and 3)."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ MAX_BACKOFF_MS: Final = 60_000
 AT_ONCE_MS: Final = 1_000
 """Attempts closer together than the shortest back-off count as immediate."""
 CLOCK_MS: Final = 5
-"""How much too early a wait may end: clocks are rounded to milliseconds."""
+"""The tolerance for a wait that ends early: clocks are rounded to milliseconds."""
 
 
 def _no_retry(kind: str, now: Moment) -> Violated | None:
@@ -137,7 +137,7 @@ def _stops(now: Moment, own: None) -> Violated | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Wait:
-    """Until when a target is not to be asked, why, and how often in a row it was limited."""
+    """Until when a target must not be called, why, and how often in a row it was limited."""
 
     provider: str
     model: str
@@ -150,7 +150,7 @@ class _Wait:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Waits:
-    """Of the turn: one wait a target, and the waits of the attempts of the current cycle (0: that attempt was not limited)."""
+    """Of a turn: a wait per target, and the waits of the attempts of the current cycle (0: that attempt was not limited)."""
 
     turn: int = 0
     targets: tuple[_Wait, ...] = ()
@@ -173,7 +173,7 @@ def backoff_ms(limited: int) -> int:
 
 
 def _noted(config: SessionConfig, waits: _Waits, attempt: Attempt) -> _Waits:
-    """The waits after one more attempt; none where requests do not show their target."""
+    """The waits after one more attempt; none if requests do not show their target."""
     if not attempt.provider:
         return NO_WAITS
     if attempt.turn != waits.turn:
@@ -199,7 +199,7 @@ def _noted(config: SessionConfig, waits: _Waits, attempt: Attempt) -> _Waits:
 
 
 def _all_limited_ms(config: SessionConfig, waits: _Waits) -> int:
-    """The longest wait of a complete cycle in which every target was limited; 0 where there is none."""
+    """The longest wait of a complete cycle in which every target was limited; 0 without one."""
     complete = len(waits.cycle) == max(1, len(config.targets))
     return max(waits.cycle) if complete and all(wait > 0 for wait in waits.cycle) else 0
 
@@ -314,7 +314,7 @@ def _no_delay(now: Moment, own: _Waits) -> Violated | _Waits:
     return Violated(said, state=new, witness=(before.step, now.record.step), wanted="the next target at once")
 
 
-# -- what a retry is told ----------------------------------------------------------------------------------------------------
+# -- the notices of retries ----------------------------------------------------------------------------------------------------
 
 
 def _is_retry(now: Moment) -> Attempt | None:

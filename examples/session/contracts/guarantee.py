@@ -27,9 +27,9 @@ SESSION_KINDS: Final[frozenset[ActionKind]] = frozenset(
 class Guarantee:
     """One guarantee. `section` of the document, `text` in a sentence.
 
-    `observable`: "result" where the AIAgentResult shows it, "request" where only what a provider, a tool, the user or the
-    configuration loader met does, "log" where only logs do: section 8 makes these advisory, so they are soft. `needs`: the
-    settings without which it says nothing.
+    `observable`: "result" if the AIAgentResult shows it, "request" if only the provider, a tool, the user or the
+    configuration loader sees it, "log" if only logs show it: section 8 makes these advisory, so they are soft. `needs`: the
+    settings that it requires.
     """
 
     id: str
@@ -47,11 +47,11 @@ class Guarantee:
     streams: bool = False
 
     def applies(self, config: SessionConfig) -> bool:
-        """Whether it says anything of a session with this configuration."""
+        """Whether it applies to a session with this configuration."""
         return config.transport in self.transports and not self.missing(config)
 
     def missing(self, config: SessionConfig) -> tuple[str, ...]:
-        """The settings that it needs and that are not given."""
+        """The required settings that are not given."""
         return tuple(name for name in self.needs if not config.knows(name))
 
     def make(
@@ -64,7 +64,7 @@ class Guarantee:
         policy: ContractPolicy = "observe",
         repair: str = "",
     ) -> Contract:
-        """The contract for a session of this configuration: hard, or soft where only logs show it."""
+        """The contract for a session of this configuration: hard, or soft if only logs show it."""
         rule, events, end, opened = self.rule, self.events, self.end, self.open
 
         def step(state: tuple[View, Any], record: Record) -> Any:
@@ -110,7 +110,7 @@ def guarantee(
     transports: tuple[str, ...] = ("native", "xml-final", "xml"),
     streams: bool = False,
 ) -> Callable[[Rule], Rule]:
-    """Enter a rule into the catalogue as the guarantee `session.<id>`; `on` are the events it is asked about."""
+    """Enter a rule into the catalogue as the guarantee `session.<id>`; `on` are the events that it judges."""
 
     def enter(rule: Rule) -> Rule:
         made = Guarantee(
@@ -140,7 +140,7 @@ def entered() -> tuple[Guarantee, ...]:
 
 
 def broken(found: Iterable[Violated], state: Any = KEEP) -> Any:
-    """Several violations of one step as one answer; the state where there is none, None to keep it."""
+    """Several violations of one step as one answer; without any, the state, or None to keep it."""
     items = tuple(found)
     if not items:
         return None if state is KEEP else state

@@ -85,7 +85,7 @@ def _max_retries(now: Moment, own: None) -> Violated | None:
     attempt, limit = now.after.attempt, now.config.max_retries or 0
     assert attempt is not None
     if not attempt.declared or attempt.number - now.before.empties <= limit:
-        return None  # empty replies that somebody forgot to count are another guarantee's
+        return None  # empty replies that were not counted are judged by another guarantee
     said = f"attempt {attempt.number} of turn {attempt.turn} with maxRetries {limit}"
     return Violated(said, instance=f"turn {attempt.turn}", wanted=f"at most {limit} attempts a turn")
 
@@ -164,7 +164,7 @@ def _excess_told(now: Moment, own: None) -> Any:
     view, limit = now.before, now.config.max_tool_calls_per_turn or 0
     calls = counted(view)
     if view.attempt is not None and view.attempt.reply == "unknown" and any(call.tag is not None for call in calls):
-        return None  # which tags were valid, only the request tells
+        return None  # only the request shows which tags were valid
     if len(calls) <= limit or view.attempt is None or not view.attempt.stored or _reported(view.calls):
         return None
     excess = [call for call in calls[limit:] if call.id not in view.answered and call.id not in view.executed]
@@ -185,5 +185,5 @@ def _excess_told(now: Moment, own: None) -> Any:
 
 
 def _reported(calls: tuple[object, ...]) -> bool:
-    """Whether a reply also ended the session: then nobody reads answers any more."""
+    """Whether a reply also ended the session: then nobody reads answers anymore."""
     return any(getattr(call, "final", False) and getattr(call, "runs", False) for call in calls)

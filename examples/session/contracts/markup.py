@@ -1,6 +1,6 @@
 """The XML transport's texts (section 11): invocation tags, tool-response notices, and the per-turn instructions XML-NEXT.
 
-Tags are found by substring, as the document has it; nothing here is an XML parser.
+Tags are found by substring, as in the document; there is no XML parser here.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ class Instructions:
 
 
 def instructions(text: str) -> Instructions | None:
-    """The per-turn instructions in a message, known by the slot for the final report; None where there are none."""
+    """The per-turn instructions in a message, known by the slot for the final report; None without any."""
     final = _FINAL_SLOT.search(text)
     if final is None:
         return None

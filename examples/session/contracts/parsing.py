@@ -10,7 +10,7 @@ from typing import Any, Final
 from mat.core.value import FrozenDict, Value, snapshot_arguments
 
 _DEPTH: Final = 8
-"""How deep stringified JSON is looked for in a report."""
+"""The depth to which a report is searched for stringified JSON."""
 _TYPES: Final[Mapping[str, tuple[type, ...]]] = {
     "object": (dict,),
     "array": (list, tuple),
@@ -23,7 +23,7 @@ _TYPES: Final[Mapping[str, tuple[type, ...]]] = {
 
 
 def parsed(raw: Value) -> FrozenDict | None:
-    """Step one: what plain JSON gives, None where it gives no object."""
+    """Step one: what plain JSON gives, None if that is not an object."""
     if isinstance(raw, dict):
         return raw if isinstance(raw, FrozenDict) else snapshot_arguments(raw, "arguments")
     if not isinstance(raw, str):
@@ -42,7 +42,7 @@ def _no_constant(name: str) -> None:
 def repaired(raw: Value) -> FrozenDict | None:
     """Step two: the object after repair. Code fences, text around it, single quotes, bare keys, trailing commas, open braces.
 
-    Only repairs with one possible meaning are made here, all of which jsonrepair makes too; None for the rest.
+    Makes only unambiguous repairs, all of which jsonrepair makes too; None for the rest.
     """
     if not isinstance(raw, str) or "{" not in raw:
         return None
@@ -61,7 +61,7 @@ def _requoted(text: str) -> str:
 
 
 def _extracted(raw: str) -> str:
-    """From the first brace to its partner; what is still open at the end of the text is closed."""
+    """The text from the first brace to its partner; closes everything that is still open at the end."""
     start = raw.index("{")
     closing: list[str] = []
     quoted = escaped = False
@@ -86,7 +86,7 @@ def _extracted(raw: str) -> str:
 
 def schema_problem(value: Any, schema: Any, where: str = "") -> str:
     """The first way in which a value does not fit a schema, empty where it does. Reads type, properties, required,
-    items, enum, const and additionalProperties=false; what else a schema says is not judged."""
+    items, enum, const and additionalProperties=false; ignores everything else in a schema."""
     if not isinstance(schema, Mapping):
         return ""
     wanted = schema.get("type")

@@ -2,7 +2,7 @@
 
 model_call: an attempt; tool_call: an execution; memory_write to "conversation", "accounting", "log" or "configuration": what
 was added there; final_response or termination with a mapping that has `success`: the result; message to "user": streamed text.
-Fields that a record does not have are None: nothing is judged that was not seen.
+Fields that a record does not have are None: only observed facts are judged.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ ReplyKind: TypeAlias = Literal["error", "unknown", "calls", "text", "reasoning",
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolRequest:
-    """A call that the model asked for, and how its arguments stand. `problem` says why it is not valid."""
+    """A call that the model asked for, and the state of its arguments. `problem` says why it is not valid."""
 
     id: str
     name: str
@@ -93,7 +93,7 @@ class Answer:
 
     @property
     def failure(self) -> str | None:
-        """The reason of `(tool failed: <reason>)`, None where it is no failure of that form."""
+        """The reason of `(tool failed: <reason>)`, None if it is not a failure of that form."""
         found = _FAILED.fullmatch(self.text)
         return None if found is None else found[1]
 
@@ -104,7 +104,7 @@ _RESPONSE: Final = re.compile(r"^response:[ \t]*\n?(.*)", re.DOTALL | re.MULTILI
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Said:
-    """A message added to the conversation. `answers`: the tool responses in it, whichever form they have."""
+    """A message added to the conversation. `answers`: the tool responses in it, in any form."""
 
     role: str
     content: str
@@ -117,7 +117,7 @@ class Said:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Executed:
-    """A tool execution. `text` is the tool's own response, None where it was not seen."""
+    """A tool execution. `text` is the tool's own response, None if it was not seen."""
 
     id: str
     name: str
@@ -152,7 +152,7 @@ class Loaded:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ended:
-    """The AIAgentResult. `category`: what kind of failure the session says it was, empty where it does not say."""
+    """The AIAgentResult. `category`: the kind of failure that the session reports; empty if it reports none."""
 
     success: bool
     report: FrozenDict | None
@@ -184,7 +184,7 @@ Event: TypeAlias = Asked | Said | Executed | Billed | Logged | Loaded | Ended | 
 
 
 def field(mapping: Mapping[str, Any], *names: str) -> Any:
-    """The first of several names that a mapping has; None where it has none."""
+    """The first of several names that a mapping has; None if it has none."""
     for name in names:
         if name in mapping:
             return mapping[name]
@@ -192,7 +192,7 @@ def field(mapping: Mapping[str, Any], *names: str) -> Any:
 
 
 def text_of(value: Any) -> str:
-    """A text, or the compact JSON of what stands in its place; empty for None."""
+    """A text, or the compact JSON of another value; empty for None."""
     if isinstance(value, str):
         return value
     return "" if value is None else json.dumps(value, ensure_ascii=False, separators=(",", ":"), default=str)
@@ -204,7 +204,7 @@ def size(text: str) -> int:
 
 
 def read(config: SessionConfig, record: Record) -> Event | None:
-    """The event that a record is, None where it is none of a session's."""
+    """The event of a record; None if it does not belong to a session."""
     kind, name, value = record.action.kind, record.action.name, record.action.arguments.get("value")
     if kind == "model_call":
         return _asked(config, record)
@@ -290,7 +290,7 @@ _HASHED: Final = frozenset(("sha256", "length", "pii"))
 
 
 def _seen(value: Any) -> Any:
-    """A recorded field, None where the recording policy kept no more than its hash."""
+    """A recorded field; None if the recording policy kept only its hash."""
     return None if isinstance(value, FrozenDict) and value.keys() == _HASHED else value
 
 
@@ -335,7 +335,7 @@ def _told(messages: FrozenList | None) -> Instructions | None:
 
 
 def _restricted(config: SessionConfig, names: tuple[str, ...] | None, told: Instructions | None) -> bool | None:
-    """Whether only the final report was offered; None where the request does not show it, or there is nothing to restrict."""
+    """Whether only the final report was offered; None if the request does not show it, or there is nothing to restrict."""
     if config.transport == "xml":
         return None if told is None else not told.slots
     if names is None or not config.tools:
@@ -361,7 +361,7 @@ def requests(
     told: Instructions | None,
     tools: FrozenList | None,
 ) -> tuple[ToolRequest, ...]:
-    """The calls of a reply: native ones, and tags where the transport has them."""
+    """The calls of a reply: native ones, and tags if the transport has them."""
     known: dict[str, Any] = dict(map(_definition, tools or ()))
     if config.transport != "native" or not known:
         own: dict[str, Any] = {tool.name: tool.schema for tool in config.tools}

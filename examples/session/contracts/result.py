@@ -26,7 +26,7 @@ EXIT_CODES: Final = {
     "validation": 4,
     "schema": 5,
 }
-"""Exit code by category of failure; what is in no category is a generic failure."""
+"""Exit code by category of failure; a failure without a category is generic."""
 
 
 def _report(now: Moment) -> FrozenDict | None:
@@ -40,7 +40,7 @@ def reported(view: View) -> ToolRequest | None:
 
 
 def spoken(config: SessionConfig, view: View) -> str:
-    """The text that serves as report where the last reply was stored and has text and no calls; native transport only."""
+    """The text that serves as report if the last reply was stored and has text and no calls; native transport only."""
     if (
         config.transport != "native"
         or view.accepted == 0
@@ -122,7 +122,7 @@ def _agrees(now: Moment, own: None) -> Violated | None:
 
 
 def _by_source(now: Moment) -> str | None:
-    """The status that the report's source gives it; None where the source was not seen."""
+    """The status that follows from the report's source; None if the source was not seen."""
     view = now.before
     if (view.attempt is None or view.attempt.reply == "unknown") and view.last_role != "assistant":
         return None
@@ -209,7 +209,7 @@ def _category(now: Moment, own: str) -> Any:
         return None
     category, ran = event.category or own, now.before.attempt is not None
     wanted = EXIT_CODES.get(category, 1)
-    if not category and not ran:  # why it failed was not seen
+    if not category and not ran:  # the cause of the failure was not seen
         known = event.exit_code in EXIT_CODES.values()
         return None if known else Violated(f"exit code {event.exit_code} means nothing", wanted="1, 3, 4 or 5")
     if event.exit_code == wanted:
@@ -221,7 +221,7 @@ def _category(now: Moment, own: str) -> Any:
 
 
 def _turns_used_up(now: Moment) -> bool:
-    """The session ended because its turns did: none was left, no model report, no context guard, no fatal error."""
+    """The session ended because its turns were used up: no model report, no context guard, no fatal error."""
     view, config = now.before, now.config
     last = view.attempt
     if last is None or config.max_turns is None or view.guarded or last.error in ("auth", "quota"):
@@ -492,7 +492,7 @@ def _nested(now: Moment, own: None) -> Violated | None:
     if report is None or report.get("status") != "success" or content is None or not schema_problem(content, schema):
         return None
     if schema_problem(unfolded(content, schema), schema):
-        return None  # not mended by parsing: judged by result.report_schema
+        return None  # not repaired by parsing: judged by result.report_schema
     return Violated("content_json holds JSON in strings where the schema wants objects", wanted="the parsed content")
 
 

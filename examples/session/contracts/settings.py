@@ -1,4 +1,4 @@
-"""What a session is configured to keep: the tunables of the contract document (sections 1, 2 and 11) as one frozen value."""
+"""The settings of a session: the tunables of the contract document (sections 1, 2 and 11) as one frozen value."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class SessionTool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SessionConfig:
-    """The settings that the guarantees speak of. None or empty: not known, and what needs it is not judged.
+    """The settings that guarantees use. None or empty: unknown, and guarantees that need it are not judged.
 
     Sizes are bytes, times milliseconds, budgets tokens. `settings`: temperature, top_p and the like, sent with every request;
     `reasoning`: toggles that are on; `queues`: name -> concurrent executions; `output_schema`: of a JSON final report.
@@ -157,7 +157,7 @@ _CAMEL: Final[Mapping[str, str]] = {
 def session_config(settings: Mapping[str, Any]) -> SessionConfig:
     """A SessionConfig out of plain data, with the document's own names (maxTurns) or ours (max_turns).
 
-    targets: [{provider, model, ...}]; tools: [{name, schema, queue, server}]. SpecError for a name nobody knows.
+    targets: [{provider, model, ...}]; tools: [{name, schema, queue, server}]. SpecError for an unknown name.
 
     >>> session_config({"maxTurns": 3, "targets": [{"provider": "a", "model": "m"}]}).max_turns
     3

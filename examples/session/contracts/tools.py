@@ -25,7 +25,7 @@ _MARK: Final = "[TRUNCATED]"
 
 
 def _truncation_problem(text: str, limit: int, original: int | None) -> tuple[str, str] | None:
-    """(what is wrong, what is wanted) with a response in the conversation; `original`: the tool's own size, where known."""
+    """(problem, wanted) of a response in the conversation; `original`: the tool's own size, where known."""
     bytes_in = size(text)
     if not text.startswith(_MARK):
         known = bytes_in if original is None else original
@@ -189,7 +189,7 @@ def _original(now: Moment, own: None) -> Violated | None:
 def _aborts(now: Moment, own: None) -> Violated | None:
     assert isinstance(now.event, Executed)
     limit, event = now.config.tool_timeout_ms or 0, now.event
-    if event.duration_ms <= limit + 5 + limit // 50:  # an abort takes its time: 5 ms and 2 %
+    if event.duration_ms <= limit + 5 + limit // 50:  # an abort takes time: 5 ms and 2 %
         return None
     return Violated(f"{event.name} ran for {event.duration_ms} ms", instance=event.id, wanted=f"an abort after {limit} ms")
 
@@ -229,7 +229,7 @@ def _timeout_accounted(now: Moment, own: tuple[tuple[str, ...], tuple[tuple[str,
 
 
 def _timed_out_answers(now: Moment, event: Said, waiting: tuple[str, ...], entries: tuple[tuple[str, str], ...]) -> Any:
-    """What the conversation says timed out has a failed entry too."""
+    """Executions that timed out according to the conversation have a failed entry, too."""
     names = {call.id: call.name for call in now.before.calls}
     left, found = list(entries), []
     for answer in event.answers:
@@ -324,11 +324,11 @@ def _mended(now: Moment, own: None) -> Any:
 
 
 def _left_out(now: Moment) -> tuple[ToolRequest, ...]:
-    """Well-formed calls of the latest reply that neither ran nor could not: the limit, an overflow or the end forbid some."""
+    """Well-formed calls of the latest reply that should have run but did not. A limit, overflow or end excuses a call."""
     view, limit = now.before, now.config.max_tool_calls_per_turn
     attempt = view.attempt
     if attempt is None or not attempt.calls or attempt.restricted or view.dropped >= 0 or "" in view.executed:
-        return ()  # "": something ran that does not say for which call
+        return ()  # "": an execution that does not name its call
     if any(call.final and call.runs for call in view.calls) or (limit is not None and len(counted(view)) > limit):
         return ()
     return tuple(call for call in executable(view) if call.id not in view.executed)
@@ -367,7 +367,7 @@ def _invalid(now: Moment, own: None) -> Violated | None:
 
 
 def _untold(now: Moment, standings: tuple[str, ...]) -> Any:
-    """Calls of a reply that was partly accepted, whose standing is one of these and of which the model hears nothing."""
+    """Calls of a partly accepted reply that have one of these standings and are not reported to the model."""
     view = now.before
     attempt = view.attempt
     if attempt is None or not attempt.stored or any(call.final and call.runs for call in view.calls):
@@ -376,7 +376,7 @@ def _untold(now: Moment, standings: tuple[str, ...]) -> Any:
     if isinstance(now.event, Asked):
         told = " ".join(text_of(item.get("content")) for item in now.event.tail if item.get("role") != "assistant")
     elif now.event is not None and view.turn == now.config.max_turns:
-        return None  # nobody is left to be told
+        return None  # no model is left to inform
     return broken(
         Violated(
             f"nothing tells the model that {call.name} was dropped: {call.problem}",
@@ -587,5 +587,5 @@ def _depth(now: Moment, own: tuple[bool, bool]) -> Any:
 
 
 def content_of(arguments: FrozenDict) -> Any:
-    """The content of a final report as a model's arguments give it."""
+    """The content of a final report from a model's arguments."""
     return field(arguments, "content_json", "messages", "report_content", "content")

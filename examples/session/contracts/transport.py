@@ -505,7 +505,7 @@ def _valid_tags(view: View) -> list[ToolRequest]:
 
 
 def _processed(config: SessionConfig, payload: str) -> Any:
-    """Layer 2: what a payload is in the session's format. Raises ValueError where it cannot be read."""
+    """Layer 2: a payload decoded by the session's format. ValueError if it cannot be read."""
     format = config.expected_output_format
     if format == "sub-agent":
         return payload
@@ -523,7 +523,7 @@ def _content(event: Ended) -> Any:
 
 
 def _is_payload(config: SessionConfig, event: Ended, tag: Tag | None) -> bool | None:
-    """Whether the report's content is what this tag holds; None where the tag cannot be read."""
+    """Whether the report's content equals that of this tag; None if the tag cannot be read."""
     if tag is None:
         return None
     try:
@@ -535,7 +535,7 @@ def _is_payload(config: SessionConfig, event: Ended, tag: Tag | None) -> bool | 
 
 
 def _payload_rule(now: Moment, formats: tuple[str, ...], said: str) -> Violated | None:
-    """A successful report's content against the last valid tag, for some formats; other rules' findings are left to them."""
+    """A successful report's content against the last valid tag, for some formats; other rules report the rest."""
     event, config = now.event, now.config
     assert isinstance(event, Ended)
     found = _valid_tags(now.before)
@@ -577,7 +577,7 @@ def _last(now: Moment, own: None) -> Violated | None:
 
 
 def _polluted(now: Moment) -> list[str]:
-    """Wrapper fields inside the content that its tag does not hold."""
+    """Wrapper fields inside the content that are not in its tag."""
     event, found = now.event, _valid_tags(now.before)
     assert isinstance(event, Ended)
     if not found or not isinstance(event.content, FrozenDict):

@@ -1,6 +1,6 @@
-"""What is known of a session at a step: a fold that all session contracts share, so that turns and attempts are counted once.
+"""The known state of a session at a step: a fold that all session contracts share, so that turns and attempts are counted once.
 
-Its size is bounded by the calls of one reply and the targets; nothing of the past but counts is kept.
+Its size is bounded by the calls of one reply and the targets; of the past it keeps only counts.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ class View:
 
     @property
     def calls(self) -> tuple[ToolRequest, ...]:
-        """The calls of the latest reply, as the model made them or, where that was not seen, as the conversation holds them."""
+        """The calls of the latest reply, as the model made them or, if that was not seen, as in the conversation."""
         attempt = self.attempt
         return self.stored if attempt is None or attempt.reply == "unknown" else attempt.calls
 
@@ -179,14 +179,14 @@ def _after_attempt(config: SessionConfig, view: View, event: Asked, record: Reco
 
 
 def missing(config: SessionConfig, reply: ReplyKind) -> bool:
-    """Whether a reply holds nothing to act on. Reasoning alone is kept in the native transport and missing in the XML ones."""
+    """Whether a reply has nothing to act on. Reasoning alone is kept in the native transport and missing in the XML ones."""
     return reply in ("empty", "text") or (reply == "reasoning" and config.transport != "native")
 
 
 def numbered(config: SessionConfig, view: View, event: Asked) -> tuple[int, int, int]:
     """(turn, attempt within it, turns closed before it) of a request.
 
-    A turn closes when its reply is stored. Where requests do not say their turn, one that used up its attempts has closed
+    A turn closes when its reply is stored. If requests do not state their turn, one that used up its attempts has closed
     too, and the next request begins another.
     """
     last = view.attempt
@@ -203,15 +203,15 @@ def numbered(config: SessionConfig, view: View, event: Asked) -> tuple[int, int,
 
 
 def projected(counters: FrozenDict) -> int | None:
-    """current + pending + new + schema of recorded counters; None where one is missing."""
+    """current + pending + new + schema of recorded counters; None if one is missing."""
     values = [counters.get(name, 0 if name == "new" else None) for name in ("current", "pending", "new", "schema")]
     return sum(values) if all(type(value) is int for value in values) else None  # type: ignore[arg-type]
 
 
 def preflight(config: SessionConfig, view: View, event: Asked) -> bool | None:
-    """Whether the projection of a request exceeds the limit; None where it cannot be told.
+    """Whether the projection of a request exceeds the limit; None if that is unknown.
 
-    By the orchestrator's own counters, else by what the provider reported last, which is a lower bound of the projection.
+    Uses the orchestrator's own counters, else the provider's last report, which is a lower bound of the projection.
     """
     limit = config.limit
     if limit is None:
