@@ -182,7 +182,7 @@ def test_a_cut_result_is_known_by_how_it_begins(shape: str) -> None:
     assert found(text[:200] + "\n[Truncated: 790 characters in all]") == []
     assert found("[TRUNCATED] of 790\n\n" + text[:200]) == []
     assert found("see page 2") == []
-    assert found(text[:200]) == ["a result of fetch was cut from 790 characters without a notice to the model"]
+    assert found(text[:200]) == ["a result of fetch was truncated from 790 characters without a notice to the model"]
     assert found(text) == ["a result of fetch reached the model with 790 characters; 200 are allowed"]
     assert found(text + "truncated") == ["a result of fetch reached the model with 799 characters; 200 are allowed"]
     assert found(text[:200] + " (shortened)", notice="shortened") == []

@@ -178,7 +178,7 @@ def truncation_noticed(
                 message = f"a result of {name} reached the model with {len(part.text)} characters; {limit} are allowed"
                 found.append(Violated(message, instance=part.id or name, wanted=f"its first {limit} characters and a notice"))
             elif not has_notice:
-                message = f"a result of {name} was cut from {size} characters without a notice to the model"
+                message = f"a result of {name} was truncated from {size} characters without a notice to the model"
                 found.append(Violated(message, instance=part.id or name, wanted=f"a notice that contains {notice!r}"))
         return judged(found, large)
 
