@@ -58,5 +58,8 @@ def answer(item: pytest.Item, evaluate: ItemEvaluator) -> Reports:
 
 
 def refuse(item: pytest.Item, error: MatError) -> None:
-    """In the fresh process: answer that no schedule has a run. The settings are invalid without the session's options."""
+    """In the fresh process: answer that no schedule has a run.
+
+    The item's settings are invalid without the options of the session that searches.
+    """
     fresh.answer(Path(item.config.getoption("mat_confirm")), lambda plan: Lost(plan=plan, why=str(error), refused=True))

@@ -54,14 +54,14 @@ class ItemEvaluator:
             return execute(plan)
         return self._live.until_served(
             lambda: execute(plan),
-            lambda given: isinstance(given, LostItem) and (bool(given.unanswered) or plan.mode == "search"),
+            lambda execution: isinstance(execution, LostItem) and (bool(execution.unanswered) or plan.mode == "search"),
         )
 
     def here(self, plan: Plan) -> EvaluatedItem | LostItem:
         """In this process: the whole item once more, unreported."""
         execution = self._item.stash[EXECUTION] = Execution.of(plan, self._settings, self._live, task=self._task)
         try:
-            reports = _protocol(self._item)
+            reports = _run_protocol(self._item)
         finally:
             del self._item.stash[EXECUTION]
         outcome, plan = _outcome(reports), execution.plan
@@ -71,9 +71,9 @@ class ItemEvaluator:
                 contracts=execution.contracts, variants=execution.variants, reports=reports,
             )  # fmt: skip
             return self._known
-        around = outcome == "error"
+        failed_outside = outcome == "error"
         return LostItem(
-            plan=plan, why=_why(reports, execution), outcome=outcome, refused=execution.refused and not around,
+            plan=plan, why=_lost_reason(reports, execution), outcome=outcome, refused=execution.refused and not failed_outside,
             unanswered=unanswered(None if execution.tape is None else execution.tape.refused),
             task=execution.task, variants=execution.variants, reports=reports,
         )  # fmt: skip
@@ -93,9 +93,9 @@ class ItemEvaluator:
             status = 1
             try:
                 os.close(reading)
-                given = self.here(plan)
-                if isinstance(given, EvaluatedItem):
-                    data = json.dumps([encode(given.run), encode(given.judged)]).encode()
+                evaluated = self.here(plan)
+                if isinstance(evaluated, EvaluatedItem):
+                    data = json.dumps([encode(evaluated.run), encode(evaluated.judged)]).encode()
                     with os.fdopen(writing, "wb") as stream:
                         stream.write(data)
                     status = 0
@@ -107,21 +107,21 @@ class ItemEvaluator:
         os.waitpid(child, 0)
         if not received:
             return self.here(plan)  # fails here too, and reports why
-        run, said = json.loads(received)
+        run, task = json.loads(received)
         return replace(
-            known, plan=plan, run=decode(Run, run, where="fork"), judged=decode(Judged, said, where="fork"), outcome="passed",
+            known, plan=plan, run=decode(Run, run, where="fork"), judged=decode(Judged, task, where="fork"), outcome="passed",
             reports=[],
         )  # fmt: skip
 
 
-def reports_of(given: Evaluated | Lost) -> Reports:
-    """The reports of an execution that one of these evaluators made."""
-    assert isinstance(given, EvaluatedItem | LostItem)
-    return given.reports
+def reports_of(execution: Evaluated | Lost) -> Reports:
+    """The reports of an execution that an `ItemEvaluator` made."""
+    assert isinstance(execution, EvaluatedItem | LostItem)
+    return execution.reports
 
 
-def _protocol(item: pytest.Item) -> Reports:
-    """The whole item once more: function fixtures, the class instance and captured output are new."""
+def _run_protocol(item: pytest.Item) -> Reports:
+    """Execute the whole item once more: function fixtures, the class instance and captured output are new."""
     item._report_sections = []
     if isinstance(item.parent, pytest.Class) and "_instance" in vars(item):
         del item._instance  # type: ignore[attr-defined]
@@ -144,14 +144,14 @@ def _outcome(reports: Sequence[pytest.TestReport]) -> TestOutcome:
     return "skipped" if any(report.skipped for report in reports) else "passed"
 
 
-def _why(reports: Sequence[pytest.TestReport], execution: Execution) -> str:
-    """Why an execution gave no run, in the same words each time."""
-    said = next((each for each in reports if not each.passed), None)
-    if said is None:
+def _lost_reason(reports: Sequence[pytest.TestReport], execution: Execution) -> str:
+    """Why an execution gave no run. Equal causes give equal texts."""
+    bad = next((each for each in reports if not each.passed), None)
+    if bad is None:
         return "no run"
-    if said.skipped:
+    if bad.skipped:
         return "skipped"
-    return _AROUND.get(said.when or "") or execution.why or "body failed"
+    return _PHASE_FAILURES.get(bad.when or "") or execution.why or "body failed"
 
 
-_AROUND: Final = {"setup": "set-up failed", "teardown": "tear-down failed"}
+_PHASE_FAILURES: Final = {"setup": "set-up failed", "teardown": "tear-down failed"}

@@ -43,7 +43,7 @@ class RunHandle:
         self.seed = seed
         self._run: run | None = None
 
-    def _open(self) -> run:
+    def _started_run(self) -> run:
         if self._run is None:
             raise MatError(
                 "the run has not started",
@@ -55,17 +55,17 @@ class RunHandle:
     @property
     def spec(self) -> RunSpec:
         """The RunSpec: task, config, seed, schedule."""
-        return self._open().spec
+        return self._started_run().spec
 
     @property
     def trace(self) -> tuple[Record, ...]:
         """The records so far."""
-        return self._open().trace
+        return self._started_run().trace
 
     @contextmanager
     def episode(self, name: str) -> Iterator[None]:
         """One of several cases in this body: contracts start anew in each, state is carried over."""
-        recorder = self._open().recorder
+        recorder = self._started_run().recorder
         assert recorder is not None
         with recorder.episode(name):
             yield
@@ -76,8 +76,8 @@ class Execution:
     """An execution in progress, shared by pytest's separate hooks for setup, call and teardown.
 
     It collects what is known before there is a run: the workload, the contracts, the variants to run the item under.
-    `why`: the reason why there is no run that counts, if pytest's reports do not give it. `refused`: the test asks for
-    something that is not available.
+    `why`: the reason why there is no run that counts, if pytest's reports do not give it. `refused`: the test is invalid, or
+    asks for something that is not available.
     """
 
     plan: Plan
@@ -202,7 +202,7 @@ def _make_run(item: pytest.Item, execution: Execution, stack: ExitStack) -> run:
     value = _fixture_reader(item)
     execution.contracts = _contracts(item, settings, value)
     execution.task = workload_of(value("mat_workload", None), settings)
-    plan = execution.plan = _planned(item, execution)
+    plan = execution.plan = _plan_for_workload(item, execution)
     governance = _governance(execution, value("mat_governance", None))
     stack.enter_context(patched(value("mat_instrument", {})))
     execution.tape = execution.live.tape_for(plan.seed, plan.tape)
@@ -225,7 +225,7 @@ def _make_run(item: pytest.Item, execution: Execution, stack: ExitStack) -> run:
     )
 
 
-def _planned(item: pytest.Item, execution: Execution) -> Plan:
+def _plan_for_workload(item: pytest.Item, execution: Execution) -> Plan:
     """The plan, now that the workload is known: a test that is not a task runs as usual; a task with gaps is refused."""
     plan, task = execution.plan, execution.task
     if plan.mode != "measure":
@@ -238,17 +238,18 @@ def _planned(item: pytest.Item, execution: Execution) -> Plan:
     return plan
 
 
-def _governance(execution: Execution, given: Any) -> Governance | None:
+def _governance(execution: Execution, declared: Any) -> Governance | None:
     """The governance of this execution, from the fixture, the marker and the command line.
 
     A test that declares no governance has one variant only, whatever the command line asks for.
     """
-    if isinstance(given, Path):
+    if isinstance(declared, Path):
         from mat.govern.policy import load
 
-        given = load(given)
+        declared = load(declared)
     settings = execution.settings
-    chosen: GovernanceSelection = select(given, marker=settings.governance, asked=() if given is None else settings.variants)
+    asked = () if declared is None else settings.variants
+    chosen: GovernanceSelection = select(declared, marker=settings.governance, asked=asked)
     execution.variants = chosen.compared
     return chosen.governance[execution.plan.variant or chosen.own]
 
@@ -276,32 +277,32 @@ def _contracts(item: pytest.Item, settings: ItemSettings, value: Any) -> tuple[C
             found.append(requested)
         elif isinstance(requested, list | tuple) and requested and all(isinstance(part, Contract) for part in requested):
             found += requested
-    found += _listed(value("mat_contracts", []), "mat_contracts")
-    found += _listed(settings.contracts, "the marker's contracts=")
+    found += _contract_list(value("mat_contracts", []), "mat_contracts")
+    found += _contract_list(settings.contracts, "the marker's contracts=")
     for group in item.ihook.pytest_mat_contracts(item=item):
-        found += _listed(group or (), "the hook pytest_mat_contracts")
+        found += _contract_list(group or (), "the hook pytest_mat_contracts")
     unique: dict[int, Contract] = {id(contract): contract for contract in found}
     return tuple(unique.values())
 
 
-def _listed(given: Any, source: str) -> list[Any]:
-    if isinstance(given, Contract):
-        return [given]
-    if not isinstance(given, Iterable) or isinstance(given, str):
+def _contract_list(value: Any, source: str) -> list[Any]:
+    if isinstance(value, Contract):
+        return [value]
+    if not isinstance(value, Iterable) or isinstance(value, str):
         raise SpecError(
-            what=f"{source} is {type(given).__qualname__}", why="contracts come in a list", fix="use a list of contracts"
+            what=f"{source} is {type(value).__qualname__}", why="contracts come in a list", fix="use a list of contracts"
         )
-    listed = list(given)
-    strange = sorted({type(part).__qualname__ for part in listed if not isinstance(part, Contract)})
-    if strange:
+    contracts = list(value)
+    foreign = sorted({type(part).__qualname__ for part in contracts if not isinstance(part, Contract)})
+    if foreign:
         raise SpecError(
-            what=f"{source} contains {', '.join(strange)}", why="its members must be contracts", fix="use a list of contracts"
+            what=f"{source} contains {', '.join(foreign)}", why="its members must be contracts", fix="use a list of contracts"
         )
-    return listed
+    return contracts
 
 
 def _unittest_error(item: pytest.Item, plan: Plan) -> BaseException | None:
-    """The body's exception, which unittest keeps on the item; a search removes it, a reported run leaves it for the report."""
+    """The body's exception, which unittest keeps on the item; a search removes it, a reported run leaves it there."""
     stored = getattr(item, "_excinfo", None)
     if not stored:
         return None
@@ -330,24 +331,24 @@ def _outcome(item: pytest.Item, execution: Execution, result: Run, error: BaseEx
     if mode not in REPORTED:
         return
     if mode in ("regression", "strict"):
-        _replayed(item, execution.plan, result, expect)
+        _judge_replay(item, execution.plan, result, expect)
         return
     unexpected = [each for each in result.failures if each.contract not in expect]
     if error is not None and not isinstance(error, RunStopped):
         if unexpected:
-            item.add_report_section("call", "mat", _violated(item, result, unexpected))
+            item.add_report_section("call", "mat", _violation_text(item, result, unexpected))
         if not stored:
             raise error
         return
     if unexpected:
-        pytest.fail(_violated(item, result, unexpected), pytrace=False)
+        pytest.fail(_violation_text(item, result, unexpected), pytrace=False)
     if isinstance(error, RunStopped) and not result.failures:
-        pytest.fail(_stopped(result), pytrace=False)
+        pytest.fail(_nontermination_text(result), pytrace=False)
     if error is None and result.success is False and result.term:
         pytest.fail("the task did not succeed: the oracle of its workload says no", pytrace=False)
 
 
-def _replayed(item: pytest.Item, plan: Plan, result: Run, expect: frozenset[str]) -> None:
+def _judge_replay(item: pytest.Item, plan: Plan, result: Run, expect: frozenset[str]) -> None:
     """Judge a replay item; raises the failure that its report shows."""
     replay = plan.replay
     assert replay is not None
@@ -364,7 +365,7 @@ def _replayed(item: pytest.Item, plan: Plan, result: Run, expect: frozenset[str]
         if not found.fails:
             item.add_report_section("call", "mat", text)
     elif found.violations:
-        steps = _violated(item, result, found.violations)
+        steps = _violation_text(item, result, found.violations)
         text = f"{found.message}\n\n{steps}Replay: pytest --mat-replay {source_of(item)}\n"
     else:
         text = found.message
@@ -372,13 +373,13 @@ def _replayed(item: pytest.Item, plan: Plan, result: Run, expect: frozenset[str]
         pytest.fail(text, pytrace=False)
 
 
-def _violated(item: pytest.Item, result: Run, violations: Iterable[Violation]) -> str:
+def _violation_text(item: pytest.Item, result: Run, violations: Iterable[Violation]) -> str:
     from mat.report.terminal import violation_section
 
     return violation_section(result, list(violations), width=width_of(item.config))
 
 
-def _stopped(result: Run) -> str:
+def _nontermination_text(result: Run) -> str:
     last = result.records[-1]
     return (
         f"the run did not terminate: {result.termination} at step {last.step}, {result.elapsed_ms} ms\n"

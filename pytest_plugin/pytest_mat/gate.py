@@ -33,8 +33,8 @@ if TYPE_CHECKING:
     from mat.report.from_json import Reported
 
 _NAME: Final = "mat-gate"
-_ALONE: Final = ("mat_stress", "mat_replay", "mat_evaluate", "mat_confirm")
-"""Options that run something else."""
+_OTHER_MODES: Final = ("mat_stress", "mat_replay", "mat_evaluate", "mat_confirm")
+"""Options that select a different mode of the session."""
 
 
 def register(config: pytest.Config) -> None:
@@ -42,7 +42,7 @@ def register(config: pytest.Config) -> None:
     from mat.commands.baseline import baseline_report
     from mat.commands.gate_settings import settings_from, settings_of
 
-    others = [name for name in _ALONE if config.getoption(name, None)]
+    others = [name for name in _OTHER_MODES if config.getoption(name, None)]
     if others:
         raise pytest.UsageError(f"--mat-gate and --{others[0].replace('_', '-')} run different things; use one of them")
     folder = Path(config.invocation_params.dir)
@@ -52,8 +52,8 @@ def register(config: pytest.Config) -> None:
     except MatError as error:
         raise pytest.UsageError(f"--mat-gate: {error}") from None
     file = config.getoption("mat_gate_round")
-    given = None if file is None else decode(Round, json.loads(Path(file).read_text(encoding="utf-8")), where="the round")
-    keeper = Gatekeeper(config, settings=settings, reported=reported, name=name, given=given)
+    gate_round = None if file is None else decode(Round, json.loads(Path(file).read_text(encoding="utf-8")), where="the round")
+    keeper = Gatekeeper(config, settings=settings, reported=reported, name=name, gate_round=gate_round)
     config.pluginmanager.register(keeper, _NAME)
 
 
@@ -61,55 +61,55 @@ class Gatekeeper:
     """The hooks of a session with a gate."""
 
     def __init__(
-        self, config: pytest.Config, *, settings: GateSettings, reported: Reported, name: str, given: Round | None
+        self, config: pytest.Config, *, settings: GateSettings, reported: Reported, name: str, gate_round: Round | None
     ) -> None:
         from mat.commands.baseline import baseline_of
 
-        self._config, self._reported, self._name, self._given = config, reported, name, given
-        self.suites = Suites(baseline_of(reported), settings, given)
+        self._config, self._reported, self._name, self._round = config, reported, name, gate_round
+        self.suites = Suites(baseline_of(reported), settings, gate_round)
         self._replays: dict[str, tuple[str, Counterexample]] = {}
         self._gate: Gate | None = None
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> Generator[None, None, None]:
-        """Note what was collected before -k and -m deselect; choose the suites from what remains."""
-        noted = {item.nodeid for item in items}
+        """Remember the items that were collected before -k and -m deselect some; choose the suites from the rest."""
+        collected = {item.nodeid for item in items}
         yield
         files = [(item, file_of(item)) for item in items]
         replays = {item.nodeid: file.replay.counterexample for item, file in files if file is not None}
-        if self._given is None or self._given.plan is None:
+        if self._round is None or self._round.plan is None:
             self._replays = {source_of(item): (item.nodeid, replays[item.nodeid]) for item in items if item.nodeid in replays}
         selected = self.suites.select(
             tests=[item.nodeid for item in items if is_armed(item) and item.nodeid not in replays],
             replays=replays,
             broken=[item.nodeid for item in items if isinstance(item, Broken)],
-            there=self._elsewhere(noted | {item.nodeid for item in items}),
+            there=self._may_still_exist(collected | {item.nodeid for item in items}),
         )
-        left = [item for item in items if item.nodeid not in selected]
-        if left:
-            self._config.hook.pytest_deselected(items=left)
+        deselected = [item for item in items if item.nodeid not in selected]
+        if deselected:
+            self._config.hook.pytest_deselected(items=deselected)
         items[:] = [item for item in items if item.nodeid in selected]
         if hasattr(self._config, "workeroutput"):
             self._config.workeroutput["mat_gate"] = encode(self.suites.plan)
 
-    def _elsewhere(self, noted: set[str]) -> Callable[[str], bool]:
-        """Whether an item that is not in the session may still exist: deselected, or in a file that was not collected."""
-        modules = {name.partition("::")[0] for name in noted}
-        named = any("::" in str(argument) for argument in self._config.args)
+    def _may_still_exist(self, collected: set[str]) -> Callable[[str], bool]:
+        """A function of a node id: whether an item outside the session may exist, deselected or in a file not collected."""
+        modules = {name.partition("::")[0] for name in collected}
+        by_node_id = any("::" in str(argument) for argument in self._config.args)
 
-        def there(item: str) -> bool:
+        def may_exist(item: str) -> bool:
             module = item.partition("::")[0]
             file = (self._config.rootpath / module).is_file()
-            return item in noted or (file and (named or module not in modules))
+            return item in collected or (file and (by_node_id or module not in modules))
 
-        return there
+        return may_exist
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_testnodedown(self, node: Any) -> None:
         """Controller: a worker has ended and reports its selection, which is the same for all workers."""
-        said = getattr(node, "workeroutput", {}).get("mat_gate")
-        if said is not None and self.suites.plan is None:
-            self.suites.take(decode(GatePlan, said, where="the plan of a worker"))
+        plan = getattr(node, "workeroutput", {}).get("mat_gate")
+        if plan is not None and self.suites.plan is None:
+            self.suites.take(decode(GatePlan, plan, where="the plan of a worker"))
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         payload = getattr(report, "mat", None)
@@ -125,9 +125,9 @@ class Gatekeeper:
         if hasattr(self._config, "workerinput") or exitstatus not in (0, 1, 5):
             return
         evidence = self.suites.evidence()
-        if self._given is not None:
+        if self._round is not None:
             data = {"plan": encode(self.suites.plan or GatePlan()), "evidence": encode(evidence)}
-            Path(self._given.out).write_text(json.dumps(data), encoding="utf-8")
+            Path(self._round.out).write_text(json.dumps(data), encoding="utf-8")
             return
         self._gate = self.suites.judge(evidence)
         # only the suites ran: a replay that was broken before fails as a test but does not fail the gate

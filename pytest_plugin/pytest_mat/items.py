@@ -28,7 +28,8 @@ from pytest_mat.options import session_began_ns, settings_of, width_of
 from pytest_mat.properties import annotate
 from pytest_mat.session import session_of
 
-_EVERY_S: Final = 0.2
+_REDRAW_INTERVAL_S: Final = 0.2
+"""The shortest time between two versions of the progress line."""
 
 
 def run_item(item: pytest.Item, nextitem: pytest.Item | None) -> bool:
@@ -50,17 +51,17 @@ def _run(item: pytest.Item, nextitem: pytest.Item | None) -> tuple[Reports, bool
     except MatError as error:
         if item.config.getoption("mat_confirm"):
             confirm.refuse(item, error)
-        return _torn_down(item, nextitem, [_refused(item, error)]), False
+        return _tear_down(item, nextitem, [_refusal_report(item, error)]), False
     running = _Running(item, settings)
     if item.config.getoption("mat_confirm"):
         _cancel_foreign_timer(item)  # another plugin set it for one run of the item
-        return _torn_down(item, nextitem, confirm.answer(item, running.evaluate)), False
+        return _tear_down(item, nextitem, confirm.answer(item, running.evaluate)), False
     try:
-        with _own_xfail(item):
+        with _restored_xfail(item):
             found = study(running.subject(), running.means(), running.asked())
     except MatError as error:
-        return _torn_down(item, nextitem, [_refused(item, error)]), False
-    return _torn_down(item, nextitem, running.reported(found)), found.interrupted
+        return _tear_down(item, nextitem, [_refusal_report(item, error)]), False
+    return _tear_down(item, nextitem, running.reports_of(found)), found.interrupted
 
 
 class _Running:
@@ -119,7 +120,7 @@ class _Running:
         return tuple(operator.spec() for operator in self._session.catalog.select(self._settings.faults))
 
     def _prepare(self) -> None:
-        """In a worker: leave the terminal alone, and make no live calls: only one process makes them."""
+        """In a worker: leave the terminal alone, and make no live calls, because only one process makes them."""
         _silence(self._item.config)
         self._live.serve_only()
 
@@ -128,20 +129,20 @@ class _Running:
         _cancel_foreign_timer(self._item)
         self._searching_s = real_monotonic()
 
-    # -- what is reported -------------------------------------------------------------------------------------------
+    # -- reports ----------------------------------------------------------------------------------------------------
 
-    def reported(self, found: ItemStudy) -> Reports:
+    def reports_of(self, found: ItemStudy) -> Reports:
         """The reports of the execution that represents the item, with the findings of its study."""
         item, result, reports = self._item, found.result, reports_of(found.reported)
-        self._explain(reports, found)
+        self._mark_reported(reports, found)
         if found.failure is not None and result is not None:
             text = _failure_text(found.failure, result, item=item.nodeid, width=width_of(item.config))
-            for report in _calls(reports):
+            for report in _call_reports(reports):
                 report.outcome, report.longrepr = "failed", text
         if self._searching_s is not None:
-            for report in _calls(reports):  # --durations, JUnit and the terminal show the time of the search
+            for report in _call_reports(reports):  # --durations, JUnit and the terminal show the time of the search
                 report.duration += real_monotonic() - self._searching_s
-        call: Any = next(iter(_calls(reports)), reports[-1])
+        call: Any = next(iter(_call_reports(reports)), reports[-1])
         if found.notices:
             call.mat_notices = [encode(notice) for notice in found.notices]
         if found.unjudged:
@@ -152,17 +153,17 @@ class _Running:
             item.ihook.pytest_mat_item_finished(item=item, result=result)
         return reports
 
-    def _explain(self, reports: Reports, found: ItemStudy) -> None:
+    def _mark_reported(self, reports: Reports, found: ItemStudy) -> None:
         """State which of several executions is reported. In a gate's session an execution does not fail by itself."""
-        plan, said = found.reported.plan, ""
+        plan, note = found.reported.plan, ""
         if plan.mode == "search":
             disturbed = ", ".join(f"{each.operator} at {each.site}" for each in plan.schedule) or "no fault"
-            said = f"in the search, under {disturbed}"
+            note = f"in the search, under {disturbed}"
         elif found.failed_seed is not None:
-            said = f"seed {found.failed_seed} of {self._settings.seeds}"
+            note = f"seed {found.failed_seed} of {self._settings.seeds}"
         for report in reports:
-            if said:
-                report.sections.append(("mat", said))
+            if note:
+                report.sections.append(("mat", note))
             if found.smoke is not None and found.result is not None and report.failed:
                 report.outcome = "skipped"
                 report.wasxfail = f"{found.smoke} of {found.result.executions} seeds failed; the gate judges"
@@ -191,16 +192,16 @@ def _failure_text(failure: Failure, result: ItemResult, *, item: str, width: int
     return "\n\n".join(parts)
 
 
-def _calls(reports: Reports) -> Reports:
+def _call_reports(reports: Reports) -> Reports:
     return [report for report in reports if report.when == "call"]
 
 
-def _torn_down(item: pytest.Item, nextitem: pytest.Item | None, reports: Reports) -> Reports:
-    """Take down what the next item does not need; an error there belongs to this item."""
+def _tear_down(item: pytest.Item, nextitem: pytest.Item | None, reports: Reports) -> Reports:
+    """Tear down what the next item does not need. Return the item's reports, with any error of this teardown."""
     session = item.session
-    following = None if session.shouldfail or session.shouldstop else nextitem
+    next_item = None if session.shouldfail or session.shouldstop else nextitem
     info = pytest.CallInfo.from_call(
-        lambda: session._setupstate.teardown_exact(following), when="teardown", reraise=(pytest.exit.Exception,)
+        lambda: session._setupstate.teardown_exact(next_item), when="teardown", reraise=(pytest.exit.Exception,)
     )
     if info.excinfo is not None:
         report = item.ihook.pytest_runtest_makereport(item=item, call=info)
@@ -208,7 +209,7 @@ def _torn_down(item: pytest.Item, nextitem: pytest.Item | None, reports: Reports
     return reports
 
 
-def _refused(item: pytest.Item, error: MatError) -> pytest.TestReport:
+def _refusal_report(item: pytest.Item, error: MatError) -> pytest.TestReport:
     """The report of an item with invalid settings: it fails in setup, with the text of the error."""
     info = pytest.CallInfo.from_call(lambda: refuse(error), when="setup")
     report: pytest.TestReport = item.ihook.pytest_runtest_makereport(item=item, call=info)
@@ -216,8 +217,8 @@ def _refused(item: pytest.Item, error: MatError) -> pytest.TestReport:
 
 
 @contextmanager
-def _own_xfail(item: pytest.Item) -> Iterator[None]:
-    """An evaluation ignores a task's xfail mark; later items keep theirs."""
+def _restored_xfail(item: pytest.Item) -> Iterator[None]:
+    """Restore `--runxfail` at the end: an evaluation sets it to ignore a task's xfail mark, and later items keep theirs."""
     kept = item.config.option.runxfail
     try:
         yield
@@ -231,7 +232,7 @@ def _cancel_foreign_timer(item: pytest.Item) -> None:
 
 
 def _line(config: pytest.Config) -> WriteLine | None:
-    """Writes a line that is rewritten in place; None without a terminal."""
+    """A function that writes a progress line in place of the previous one; None without a terminal."""
     reporter = config.pluginmanager.getplugin("terminalreporter")
     if reporter is None or not getattr(reporter, "isatty", False) or reporter.verbosity < 0:
         return None
@@ -239,7 +240,7 @@ def _line(config: pytest.Config) -> WriteLine | None:
 
     def show(text: str) -> None:
         now = real_monotonic()
-        if now - last[0] > _EVERY_S:
+        if now - last[0] > _REDRAW_INTERVAL_S:
             last[0] = now
             reporter.rewrite(text[: reporter._tw.fullwidth - 1], erase=True)  # a line that wraps cannot be rewritten
 

@@ -1,7 +1,7 @@
 """The workloads of a session with `--mat-evaluate`, validated once when all tests are collected (A6.1).
 
-At that time markers are known, and the value of a `mat_workload` fixture that requests no other fixture, which is called
-once more for it. Any other `mat_workload` is validated when its test is set up, before the body runs.
+Markers are known at that time. A `mat_workload` fixture that requests no other fixture is called once more to get its value.
+Any other `mat_workload` is validated when its test is set up, before the body runs.
 """
 
 from __future__ import annotations
@@ -19,9 +19,10 @@ from pytest_mat.options import settings_of
 from pytest_mat.replays import file_of
 from pytest_mat.session import session_of
 
-_LISTED: Final = 20
+_MOST_NAMES: Final = 20
 """How many tests one problem lists; the others are counted."""
-_LATER: Final = object()
+_NOT_YET_KNOWN: Final = object()
+"""In place of a workload that is known only when its test is set up."""
 REFUSED: Final = "mat_refused"
 """The key under which an xdist worker leaves the workloads that it refuses."""
 
@@ -49,37 +50,37 @@ def ignored_options(config: pytest.Config) -> list[str]:
 
 
 def _check(session: pytest.Session, item: pytest.Item) -> None:
-    given = _ahead(session, item)
-    known = given is not _LATER
-    task = workload_of(given if known else None, settings_of(item))
+    workload = _early_workload(session, item)
+    known = workload is not _NOT_YET_KNOWN
+    task = workload_of(workload if known else None, settings_of(item))
     session_of(session.config).workloads[item.nodeid] = task
     if known and is_task(task):
         refuse_gaps(task, item.nodeid)
 
 
-def _ahead(session: pytest.Session, item: pytest.Item) -> Any:
-    """The value of the item's `mat_workload` fixture if it requests no fixture; _LATER if it is known only in setup."""
+def _early_workload(session: pytest.Session, item: pytest.Item) -> Any:
+    """The value of the item's `mat_workload` fixture if that fixture requests no other; otherwise _NOT_YET_KNOWN."""
     definitions = session._fixturemanager.getfixturedefs("mat_workload", item)
     if not definitions:
         return None
     nearest = definitions[-1]
     if nearest.func.__module__ == "pytest_mat":
         return None
-    waits = inspect.isgeneratorfunction(nearest.func) or inspect.iscoroutinefunction(nearest.func)
-    if waits or inspect.isasyncgenfunction(nearest.func) or nearest.params or inspect.signature(nearest.func).parameters:
-        return _LATER
+    needs_setup = inspect.isgeneratorfunction(nearest.func) or inspect.iscoroutinefunction(nearest.func)
+    if needs_setup or inspect.isasyncgenfunction(nearest.func) or nearest.params or inspect.signature(nearest.func).parameters:
+        return _NOT_YET_KNOWN
     try:
         return nearest.func()
     except (Exception, OutcomeException):  # the setup reports it with a traceback, or succeeds under the run's clock
-        return _LATER
+        return _NOT_YET_KNOWN
 
 
 def _problem_text(found: dict[tuple[str, str, str], list[str]]) -> str:
     count = sum(map(len, found.values()))
     lines = [f"--mat-evaluate: {count} {'workload is' if count == 1 else 'workloads are'} invalid; no test was run"]
     for (what, why, fix), names in found.items():
-        lines += [what, *(f"  where: {name}" for name in names[:_LISTED])]
-        if len(names) > _LISTED:
-            lines.append(f"  and {len(names) - _LISTED} more")
-        lines += [f"  {label}: {said}" for label, said in (("why", why), ("fix", fix)) if said]
+        lines += [what, *(f"  where: {name}" for name in names[:_MOST_NAMES])]
+        if len(names) > _MOST_NAMES:
+            lines.append(f"  and {len(names) - _MOST_NAMES} more")
+        lines += [f"  {label}: {text}" for label, text in (("why", why), ("fix", fix)) if text]
     return "\n".join(lines)

@@ -19,7 +19,7 @@ _NAMES: Final[dict[str, None]] = {}
 """The names of our options, in the order of `pytest --help`."""
 _INI: Final[dict[str, Callable[[str], Any]]] = {}
 """For each option that a configuration file may set: its ini name, and the function that parses its text."""
-_OPTIONS_ALONE: Final = ("mat_store", "mat_timeout", "mat_workers")
+_WITHOUT_MARKER: Final = ("mat_store", "mat_timeout", "mat_workers")
 """Options without a marker argument: the configuration file sets the command-line option itself."""
 
 
@@ -39,8 +39,8 @@ def add_options(parser: pytest.Parser) -> None:
             parser.addini(_dest(name), f"default of {name}: {settings['help']}", type=ini, default=None)
             _INI[_dest(name)] = settings["type"]
 
-    _add_what_to_do(add)
-    _add_how_far(add)
+    _add_mode_options(add)
+    _add_run_options(add)
     parser.addini(
         "mat_faults", "operators to search with (marker: faults=; default: all that come with pytest-mat)", type="args"
     )
@@ -51,12 +51,12 @@ def add_options(parser: pytest.Parser) -> None:
     add("--mat-doctor", metavar="FILE", help=argparse.SUPPRESS)  # used by `mat doctor TEST`: write findings here
 
 
-def _add_what_to_do(add: Callable[..., None]) -> None:
-    """Options that say what a session does, and where it writes."""
+def _add_mode_options(add: Callable[..., None]) -> None:
+    """Options that select what a session does, and where it writes."""
     add("--mat-stress", action="store_true", help="search for the cheapest disturbance that breaks a contract")
     add(
         "--mat-evaluate", action="store_true",
-        help="run every task (a test with a workload) undisturbed, under faults and under adversarial schedules, on all its "
+        help="run every task (a test with a workload) nominally, under faults and under adversarial schedules, on all its "
         "seeds and governance variants, and report metrics",
     )  # fmt: skip
     add(
@@ -81,27 +81,27 @@ def _add_what_to_do(add: Callable[..., None]) -> None:
     )  # fmt: skip
 
 
-def _add_how_far(add: Callable[..., None]) -> None:
-    """Options that say how runs are made, and how far a search goes."""
-    add("--mat-seeds", ini="int", type=_least(1), metavar="N", help="run each item on N seeds (marker: seeds=)")
+def _add_run_options(add: Callable[..., None]) -> None:
+    """Options that set how runs are made, and how far a search goes."""
+    add("--mat-seeds", ini="int", type=_at_least(1), metavar="N", help="run each item on N seeds (marker: seeds=)")
     add(
         "--mat-budget",
         ini="int",
-        type=_least(0),
+        type=_at_least(0),
         metavar="COST",
         help="try schedules up to this cost (marker: budget=; default 12)",
     )
     add(
         "--mat-max-runs",
         ini="int",
-        type=_least(1),
+        type=_at_least(1),
         metavar="N",
         help="execute each item at most N times (marker: search=; default 2000)",
     )
     add(
         "--mat-shrink-runs",
         ini="int",
-        type=_least(0),
+        type=_at_least(0),
         metavar="N",
         help="shrink each counterexample with at most N executions",
     )
@@ -118,7 +118,7 @@ def _add_how_far(add: Callable[..., None]) -> None:
         "as the cheapest counterexample (cheapest), or as soon as none can be cheaper (first)",
     )
     add(
-        "--mat-curve", ini="int", type=_least(0), metavar="N",
+        "--mat-curve", ini="int", type=_at_least(0), metavar="N",
         help="draw N random chains of schedules per item, for robustness curves (default 0)",
     )  # fmt: skip
     add(
@@ -126,14 +126,20 @@ def _add_how_far(add: Callable[..., None]) -> None:
         help="strategy statistical: test whether fewer than this share of random schedules break a contract (marker: search=; "
         "default 0.05)",
     )  # fmt: skip
-    add("--mat-horizon", ini="int", type=_least(1), metavar="STEPS", help="end a run after this many steps (marker: horizon=)")
+    add(
+        "--mat-horizon",
+        ini="int",
+        type=_at_least(1),
+        metavar="STEPS",
+        help="end a run after this many steps (marker: horizon=)",
+    )
     add(
         "--mat-governance", metavar="VARIANT", action="append", type=_variants,
         help="run under this governance variant ('none': without governance); compare several: separate them with commas, "
         "repeat the option, or use 'all'",
     )  # fmt: skip
     add(
-        "--mat-live-calls", ini="int", type=_least(0), metavar="N",
+        "--mat-live-calls", ini="int", type=_at_least(0), metavar="N",
         help="record the replies of external ports, with at most N live calls per item (marker: live_calls=); in a replay, "
         "N limits the calls that the cassette does not answer",
     )  # fmt: skip
@@ -164,20 +170,20 @@ def read_ini(config: pytest.Config) -> None:
     problems = []
     for name, read in _INI.items():
         try:
-            given = config.getini(name)
-            if given is not None:
-                settings[name] = read(str(given))
+            value = config.getini(name)
+            if value is not None:
+                settings[name] = read(str(value))
         except (argparse.ArgumentTypeError, pytest.UsageError, TypeError, ValueError) as error:
             problems.append(f"{name}: {error}")
     if problems:
         raise pytest.UsageError("; ".join(problems) + f"\n  where: {config.inipath or 'the command line (-o)'}")
-    for name in _OPTIONS_ALONE:
+    for name in _WITHOUT_MARKER:
         if name in settings and config.getoption(name) is None:
             setattr(config.option, name, settings[name])
     faults, governance = config.getini("mat_faults"), config.getini("mat_governance")
     settings |= {"mat_faults": tuple(faults)} if faults else {}
     settings |= {} if governance is None else {"mat_governance": governance}
-    config.stash[_DEFAULTS] = {name[4:]: value for name, value in settings.items() if name not in _OPTIONS_ALONE}
+    config.stash[_DEFAULTS] = {name[4:]: value for name, value in settings.items() if name not in _WITHOUT_MARKER}
 
 
 _DEFAULTS: Final[pytest.StashKey[dict[str, Any]]] = pytest.StashKey()
@@ -200,7 +206,7 @@ def width_of(config: pytest.Config) -> int:
     return max(60, config.get_terminal_writer().fullwidth)
 
 
-def _least(least: int) -> Callable[[str], int]:
+def _at_least(least: int) -> Callable[[str], int]:
     """An option's type: an integer of at least `least`."""
 
     def integer(text: str) -> int:
@@ -215,12 +221,12 @@ def _least(least: int) -> Callable[[str], int]:
 def _one_of(names: Sequence[str]) -> Callable[[str], str]:
     """An option's type: one of these names."""
 
-    def chosen(text: str) -> str:
+    def member(text: str) -> str:
         if text not in names:
             raise argparse.ArgumentTypeError(f"{text!r} is not one of {', '.join(names)}{_suggestion(text, names)}")
         return text
 
-    return chosen
+    return member
 
 
 def _share(text: str) -> str:
@@ -233,7 +239,7 @@ def _share(text: str) -> str:
 
 
 def _folder(text: str) -> str:
-    """An option's type: a folder. A test after `--mat-store`, whose value is optional, is refused instead of taken for one."""
+    """An option's type: a folder. The value of `--mat-store` is optional, so a test path after it is refused."""
     if "::" in text or Path(text).suffix == ".py" or Path(text).is_file():
         raise argparse.ArgumentTypeError(
             f"{text!r} is not a folder; write --mat-store=FOLDER, or put the tests before --mat-store"
@@ -243,7 +249,7 @@ def _folder(text: str) -> str:
 
 def _workers(text: str) -> int:
     """An option's type: a number of processes. Workers are forks, so a platform without fork takes only 1."""
-    count = (os.cpu_count() or 1) if text == "auto" else _least(1)(text)
+    count = (os.cpu_count() or 1) if text == "auto" else _at_least(1)(text)
     if count > 1 and not hasattr(os, "fork"):
         raise argparse.ArgumentTypeError(
             "workers are forked processes, which this platform does not support; "
@@ -288,9 +294,9 @@ def check_options(config: pytest.Config) -> None:
     kept = config.getoption("mat_store")
     if kept is not None:
         folder = Path(config.invocation_params.dir, kept)
-        there = folder if folder.exists() else next(parent for parent in folder.parents if parent.exists())
-        if not can_hold_files(there):
-            raise pytest.UsageError(f"--mat-store {kept}: cannot write to {there}")
+        existing = folder if folder.exists() else next(parent for parent in folder.parents if parent.exists())
+        if not can_hold_files(existing):
+            raise pytest.UsageError(f"--mat-store {kept}: cannot write to {existing}")
     name = config.getoption("mat_replay")
     if name is None:
         return
@@ -315,11 +321,11 @@ def settings_of(item: pytest.Item) -> ItemSettings:
     """The item's settings. The command line overrides markers, inner markers outer ones, and all override the ini file."""
     from mat_study.settings import OVERRIDES, settings_from
 
-    given = {name: item.config.getoption(f"mat_{name}") for name in OVERRIDES}
+    overrides = {name: item.config.getoption(f"mat_{name}") for name in OVERRIDES}
     return settings_from(
         [(marker.args, marker.kwargs) for marker in reversed(list(item.iter_markers("mat")))],
         defaults=item.config.stash.get(_DEFAULTS, {}),
-        overrides={name: value for name, value in given.items() if value is not None},
+        overrides={name: value for name, value in overrides.items() if value is not None},
         variants=asked_variants(item.config),
         timeout_s=item.config.getoption("mat_timeout"),
         where=item.nodeid,

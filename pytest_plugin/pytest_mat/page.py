@@ -1,4 +1,4 @@
-"""The traces of a session's page (`--mat-report FILE.html`) other than counterexamples: violating and undisturbed runs.
+"""The traces of a session's page (`--mat-report FILE.html`) other than counterexamples: violating and nominal runs.
 
 The reports of the items carry them, and only if a page is requested: a step takes about a kilobyte.
 """
@@ -28,7 +28,7 @@ def page_is_requested(config: pytest.Config) -> bool:
 def compared(item: pytest.Item) -> Callable[[int], bool] | None:
     """A function of a seed: whether this session runs a replay of the item on that seed.
 
-    If such a replay breaks again, the page compares it with the item's undisturbed run. None if no page is requested.
+    If such a replay breaks again, the page compares it with the item's nominal run. None if no page is requested.
     """
     if not page_is_requested(item.config):
         return None
@@ -41,7 +41,7 @@ def compared(item: pytest.Item) -> Callable[[int], bool] | None:
 
 
 def page_traces(counterexamples: Iterable[Replay], runs: Sequence[Run]) -> tuple[Traced, ...]:
-    """The traces of a page other than its counterexamples: each violating run, then the undisturbed runs to compare with.
+    """The traces of a page other than its counterexamples: each violating run, then the nominal runs to compare with.
 
     `runs` are all that the items sent. A counterexample's own run is not shown twice.
     """

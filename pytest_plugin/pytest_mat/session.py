@@ -43,7 +43,7 @@ class SessionState:
 
     @cached_property
     def store(self) -> KeptRuns | None:
-        """The artefact log of this session; None without one."""
+        """The store that keeps the runs of this session; None without `--mat-store`."""
         folder = self._config.getoption("mat_store")
         return None if folder is None else KeptRuns(Path(self._config.invocation_params.dir, folder), self._name())
 
