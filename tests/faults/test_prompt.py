@@ -18,7 +18,7 @@ from mat.boundary.catalog import DEFAULT_COST, Catalog
 from mat.boundary.cost import changed_tokens, tokens
 from mat.boundary.effect import PASS, Call, Reply
 from mat.core.value import EMPTY, FrozenDict
-from mat_faults.spans import TextSpan, reordered, sentences, within
+from mat_faults.spans import TextSpan, reordered, sentences, is_within_limit
 from mat_faults.wording import RULES, VAGUE, ambiguous, paraphrase
 
 CATALOG = Catalog(mat_faults.operators())
@@ -148,7 +148,7 @@ def test_no_text_changes_by_more_tokens_than_were_paid_for_and_bounded(operator,
 @given(one=TEXTS, other=TEXTS, limit=st.integers(0, 12), cut=st.integers(0, 20))
 def test_a_bounded_comparison_agrees_with_the_cost_rule(one, other, limit, cut):
     for pair in ((one, other), (one, one[:cut] + one[cut + 3 :]), (one, one[:cut] + other + one[cut:])):
-        assert within(*pair, limit) == (changed_tokens(*pair) <= limit)
+        assert is_within_limit(*pair, limit) == (changed_tokens(*pair) <= limit)
 
 
 @pytest.mark.parametrize(

@@ -1,8 +1,8 @@
 """Fault operators, one module per boundary. Each is a pure decision with a grid, a price and a plausibility note.
 
 `operators()` lists the built-in ones; those with `default=True` make the default grid. `prompt.splice` and `memory.insert`
-are functions, so that users can add their own payloads. `conformance` checks a user's operator against what it says about
-itself, on the calls of `samples`; `path` has the path mutations with the labels they provoke.
+are functions, so that users can add their own payloads. `conformance` checks a user's operator against what it
+declares, on the calls of `samples`; `path` has the path mutations and the labels that servers answer them with.
 """
 
 from __future__ import annotations

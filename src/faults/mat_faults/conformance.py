@@ -21,24 +21,24 @@ through real runs with plain and with async ports, and reports what it finds:
 
     changes nothing     no sample run differs at a grid point
     breaks a bound      more latency, magnitude, staleness, count, tokens or turns than `bounds` names
-    names no bound      it acts so, and `bounds` does not say how far
-    alters in place     a reply, or what is kept of earlier ones, was changed instead of copied
-    not deterministic   one call and one stream of random numbers, two decisions; or sync and async differ
+    names no bound      it has such an effect, and `bounds` does not limit it
+    alters in place     it changed a reply, or an earlier one, instead of a copy
+    not deterministic   two decisions for one call and one stream of random numbers; or sync and async differ
     crashes             the decision, `relevant` or the effect fails, or the decision is no effect
-    misses              `relevant` says no where the run changes: the search would lose counterexamples
-    says yes idly       `relevant` never says no, though the operator does nothing on some samples: the search would waste runs
+    misses              `relevant` returns no though the run changes: the search would lose counterexamples
+    says yes idly       `relevant` never returns no, though some samples do not change: the search would waste runs
     grid order          grid points are not simplest (cheapest, smallest) first, or more costs less
     parameters          a parameter that a replay file cannot hold
-    implausible         no note says why this could happen
+    implausible         the plausibility note is empty
 
-How far a change goes is counted so. `magnitude`: leaves changed, and items or keys added or removed, in a reply or in
-arguments; another order of the same items is one, so is a container or text that is emptied. `tokens`: the token edit distance
-of all changed texts (`mat.boundary.cost.changed_tokens`). `latency_ms`: what a delay or an error adds to one call.
+The size of a change is counted as follows. `magnitude`: leaves changed, and items or keys added or removed, in a reply or in
+arguments; another order of the same items counts as one, as does an emptied container or text. `tokens`: the token edit
+distance of all changed texts (`mat.boundary.cost.changed_tokens`). `latency_ms`: the time that a delay or an error adds to one call.
 `staleness`: how many replies to the same request back. `count`: calls a grid point covers, or deliveries it adds. An operator
 that changes values names `magnitude` or `tokens`.
 
-A Duplicate, and an error in place of the reply, of a call that writes nothing may be declined by `relevant` although the run
-changes: the agent meets nothing that the call alone, or a time-out of it, would not show.
+For a call that writes nothing, `relevant` may decline a Duplicate, or an error in place of the reply, although the run changes:
+the agent sees nothing that the single call, or its time-out, would not show.
 
 `FindingKind` is the type of these names:
 
@@ -93,13 +93,13 @@ FindingKind: TypeAlias = Literal[
     "implausible",
 ]
 REPEATS: Final = 4
-"""Calls that a sample makes at most for a grid point that covers many."""
+"""The largest number of calls that a sample makes for a grid point that covers many."""
 ASYNC_SAMPLES: Final = 2
 """Samples on which a grid point is tried in async code as well."""
 ALIGNED_CELLS: Final = 2_500
-"""Pairs of items of two lists that are compared at most to find which belong together."""
+"""The largest number of pairs of items that are compared to match the items of two lists."""
 _BOUND_PARAMETERS: Final = ("ms", "latency_ms", "calls", "age", "magnitude", "tokens", "count", "times", "turns")
-"""Parameters of which a larger value always goes further."""
+"""Parameters that make a fault stronger as they grow."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -163,14 +163,14 @@ def check(operator: Operator, *, samples: Iterable[Sample] = (), accept: Collect
     """
     _require_plain_code()
     _require_kinds(accept)
-    seen = _Seen(operator)
-    _check_declaration(seen)
+    log = _FindingLog(operator)
+    _check_declaration(log)
     chosen = [item for item in (*SAMPLES, *samples) if _fits(operator, item)]
     for point in operator.grid:
-        _check_point(seen, point, chosen)
-    _check_idle(seen)
-    found = tuple(item for item in seen.findings if item.kind not in accept)
-    return ConformanceReport(operator=operator.id, findings=found, runs=seen.runs, changed=seen.changed)
+        _check_point(log, point, chosen)
+    _check_idle(log)
+    found = tuple(item for item in log.findings if item.kind not in accept)
+    return ConformanceReport(operator=operator.id, findings=found, runs=log.runs, changed=log.changed)
 
 
 def assert_conforms(operator: Operator, *, samples: Iterable[Sample] = (), accept: Collection[FindingKind] = ()) -> None:
@@ -219,8 +219,8 @@ def _fits(operator: Operator, sample: Sample) -> bool:
     return sample.kind != "message" or sample.prompt == (operator.boundary == "prompt")
 
 
-class _Seen:
-    """The findings about one operator so far; each kind is kept once per grid point, as first seen."""
+class _FindingLog:
+    """The findings about one operator so far; each kind is kept once per grid point."""
 
     def __init__(self, operator: Operator) -> None:
         self.operator = operator
@@ -241,23 +241,23 @@ class _Seen:
 # -- what an operator declares ---------------------------------------------------------------------------------------------
 
 
-def _check_declaration(seen: _Seen) -> None:
-    operator = seen.operator
+def _check_declaration(log: _FindingLog) -> None:
+    operator = log.operator
     if not operator.plausible.strip():
-        seen.find("implausible", "its plausibility note is empty: who or what would do this?")
+        log.find("implausible", "its plausibility note is empty: who or what would do this?")
     for point in operator.grid:
-        problem = _not_json(point)
+        problem = _json_problem(point)
         if problem:
-            seen.find("parameters", problem, point)
+            log.find("parameters", problem, point)
         span = point.get("calls", 1)
         if type(span) is not int or span < 1:
-            seen.find("parameters", f"calls={span!r} is not a number of calls", point)
+            log.find("parameters", f"calls={span!r} is not a number of calls", point)
     if len({canonical(point) for point in operator.grid}) < len(operator.grid):
-        seen.find("grid order", "a grid point occurs twice")
-    _check_costs(seen)
+        log.find("grid order", "a grid point occurs twice")
+    _check_costs(log)
 
 
-def _not_json(point: FrozenDict) -> str:
+def _json_problem(point: FrozenDict) -> str:
     try:
         back = json.loads(json.dumps(thaw(point), allow_nan=False))
     except (TypeError, ValueError) as error:
@@ -265,23 +265,23 @@ def _not_json(point: FrozenDict) -> str:
     return "" if canonical(back) == canonical(point) else "a round trip through JSON changes them"
 
 
-def _check_costs(seen: _Seen) -> None:
-    operator = seen.operator
+def _check_costs(log: _FindingLog) -> None:
+    operator = log.operator
     try:
         costs = [operator.price(point, DEFAULT_COST) for point in operator.grid]
     except Exception as error:
-        seen.find("crashes", f"price raised {type(error).__name__}: {error}")
+        log.find("crashes", f"price raised {type(error).__name__}: {error}")
         return
     if costs != sorted(costs):
-        seen.find("grid order", f"costs {costs} do not rise along the grid, whose order is the shrink order")
-    for (one, cost), (other, dearer) in combinations(zip(operator.grid, costs, strict=True), 2):
-        if _no_less(one, other):
-            seen.find("grid order", f"{dict(one)} goes further than {dict(other)}, which comes after it")
-        if (_no_less(one, other) and cost < dearer) or (_no_less(other, one) and dearer < cost):
-            seen.find("grid order", f"of {dict(one)} and {dict(other)}, the stronger one costs less")
+        log.find("grid order", f"costs {costs} do not rise along the grid, whose order is the shrink order")
+    for (one, cost), (other, other_cost) in combinations(zip(operator.grid, costs, strict=True), 2):
+        if _is_stronger(one, other):
+            log.find("grid order", f"{dict(one)} goes further than {dict(other)}, which comes after it")
+        if (_is_stronger(one, other) and cost < other_cost) or (_is_stronger(other, one) and other_cost < cost):
+            log.find("grid order", f"of {dict(one)} and {dict(other)}, the stronger one costs less")
 
 
-def _no_less(one: FrozenDict, other: FrozenDict) -> bool:
+def _is_stronger(one: FrozenDict, other: FrozenDict) -> bool:
     """Whether two points differ only in bounds, and the first goes further in each of them."""
     if one.keys() != other.keys() or one == other:
         return False
@@ -297,26 +297,26 @@ def _no_less(one: FrozenDict, other: FrozenDict) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Outcome:
-    """The result of a perturbed run. `declinable`: the agent of a call without effect sees nothing new in the decisions."""
+    """The result of a perturbed run. `declinable`: the decisions show nothing new to the agent of a call without effect."""
 
     differs: bool
     declinable: bool
 
 
-def _check_point(seen: _Seen, point: FrozenDict, samples: Sequence[Sample]) -> None:
+def _check_point(log: _FindingLog, point: FrozenDict, samples: Sequence[Sample]) -> None:
     ran = changed = 0
     for sample in samples:
-        nominal = _play(seen.operator, sample, _repeats(point), asynchronous=False)
-        outcome = _perturbed(seen, point, sample, nominal, asynchronous=False)
+        nominal = _play(log.operator, sample, _repeats(point), asynchronous=False)
+        outcome = _perturbed(log, point, sample, nominal, asynchronous=False)
         if outcome is None:
             continue
         ran += 1
         changed += outcome.differs
-        _check_relevant(seen, point, sample, nominal, outcome)
+        _check_relevant(log, point, sample, nominal, outcome)
         if outcome.differs and changed <= ASYNC_SAMPLES:
-            _check_async(seen, point, sample)
-    if not changed and (ran or not samples):  # where nothing could be run, that is said already
-        seen.find("changes nothing", f"none of {ran} sample runs differs from its nominal run", point)
+            _check_async(log, point, sample)
+    if not changed and (ran or not samples):  # if every run failed, a finding reports it already
+        log.find("changes nothing", f"none of {ran} sample runs differs from its nominal run", point)
 
 
 def _repeats(point: FrozenDict) -> int:
@@ -324,52 +324,53 @@ def _repeats(point: FrozenDict) -> int:
     return max(1, min(span, REPEATS)) if type(span) is int else 1
 
 
-def _perturbed(seen: _Seen, point: FrozenDict, sample: Sample, nominal: Run, *, asynchronous: bool) -> _Outcome | None:
-    """The run of a sample with the operator at its first call; None where the operator breaks the run itself."""
-    spy = _Spy(seen, point, sample.name)
-    spied = replace(seen.operator, decide=spy)
-    added = perturbation(spied.id, _site(seen.operator, sample, nominal, point), point, 1)
+def _perturbed(log: _FindingLog, point: FrozenDict, sample: Sample, nominal: Run, *, asynchronous: bool) -> _Outcome | None:
+    """The run of a sample with the operator at its first call; None if the operator makes the run itself fail."""
+    spy = _Spy(log, point, sample.name)
+    spied = replace(log.operator, decide=spy)
+    added = perturbation(spied.id, _perturbed_site(log.operator, sample, nominal, point), point, 1)
     try:
         run = _play(spied, sample, _repeats(point), asynchronous=asynchronous, schedule=(added,))
-        again = _play(seen.operator, sample, _repeats(point), asynchronous=asynchronous, schedule=(added,))
+        again = _play(log.operator, sample, _repeats(point), asynchronous=asynchronous, schedule=(added,))
     except MatError as error:
-        if not spy.crashed:  # else it is said already
-            seen.find("crashes", error.what, point, sample.name)
+        if not spy.crashed:  # otherwise a finding reports it already
+            log.find("crashes", error.what, point, sample.name)
         return None
     if spy.crashed:
         return None
     if again.head != run.head:
-        seen.find("not deterministic", "two runs with one schedule differ", point, sample.name)
+        log.find("not deterministic", "two runs with one schedule differ", point, sample.name)
     differs = run.view != nominal.view
-    seen.runs += 1
-    seen.changed += differs
+    log.runs += 1
+    log.changed += differs
     return _Outcome(differs=differs, declinable=spy.declinable)
 
 
-def _check_async(seen: _Seen, point: FrozenDict, sample: Sample) -> None:
-    nominal = _play(seen.operator, sample, _repeats(point), asynchronous=True)
-    outcome = _perturbed(seen, point, sample, nominal, asynchronous=True)
+def _check_async(log: _FindingLog, point: FrozenDict, sample: Sample) -> None:
+    nominal = _play(log.operator, sample, _repeats(point), asynchronous=True)
+    outcome = _perturbed(log, point, sample, nominal, asynchronous=True)
     if outcome is not None and not outcome.differs:
-        seen.find("not deterministic", "a plain port is changed, but the same port in async code is not", point, sample.name)
+        log.find("not deterministic", "a plain port is changed, but the same port in async code is not", point, sample.name)
 
 
-def _check_relevant(seen: _Seen, point: FrozenDict, sample: Sample, nominal: Run, outcome: _Outcome) -> None:
-    first = _first(seen.operator, sample, nominal)
+def _check_relevant(log: _FindingLog, point: FrozenDict, sample: Sample, nominal: Run, outcome: _Outcome) -> None:
+    first = _first_own_call(log.operator, sample, nominal)
     try:
-        said = bool(seen.operator.relevant(first, point, nominal.records[: first.step]))
+        is_relevant = bool(log.operator.relevant(first, point, nominal.records[: first.step]))
     except Exception as error:
-        seen.find("crashes", f"relevant raised {type(error).__name__}: {error}", point, sample.name)
+        log.find("crashes", f"relevant raised {type(error).__name__}: {error}", point, sample.name)
         return
     if not outcome.differs:
-        seen.idle.append(said)
-    elif not said and not (outcome.declinable and sample.effect != "write"):
-        seen.find("misses", "relevant returned no, but the run changes", point, sample.name)
+        log.idle.append(is_relevant)
+    elif not is_relevant and not (outcome.declinable and sample.effect != "write"):
+        log.find("misses", "relevant returned no, but the run changes", point, sample.name)
 
 
-def _check_idle(seen: _Seen) -> None:
-    if seen.changed and seen.idle and all(seen.idle):
-        seen.find(
-            "says yes idly", f"relevant returned true for all {len(seen.idle)} runs in which nothing changed; give it relevant="
+def _check_idle(log: _FindingLog) -> None:
+    if log.changed and log.idle and all(log.idle):
+        log.find(
+            "says yes idly",
+            f"relevant returned true for all {len(log.idle)} runs in which nothing changed; give it relevant=",
         )
 
 
@@ -379,7 +380,7 @@ def _check_idle(seen: _Seen) -> None:
 def _play(
     operator: Operator, sample: Sample, repeats: int, *, asynchronous: bool, schedule: Sequence[Perturbation] = ()
 ) -> Run:
-    """A run of the calls before, then of the sample's own call, `repeats` times."""
+    """Run the sample's past calls, then its own call `repeats` times."""
     import mat
 
     own = Turn(reply=sample.reply, arguments=sample.arguments)
@@ -389,7 +390,7 @@ def _play(
         if operator.boundary == "order":
             _race(caller, own, asynchronous=asynchronous)
         elif asynchronous:
-            asyncio.run(_each(caller, turns))
+            asyncio.run(_call_each(caller, turns))
         else:
             for turn in turns:
                 with mat.agent(turn.agent):
@@ -398,7 +399,7 @@ def _play(
     return run.result
 
 
-async def _each(caller: _Caller, turns: Sequence[Turn]) -> None:
+async def _call_each(caller: _Caller, turns: Sequence[Turn]) -> None:
     import mat
 
     for turn in turns:
@@ -413,7 +414,7 @@ def _race(caller: _Caller, turn: Turn, *, asynchronous: bool) -> None:
     import mat
 
     async def task(agent: str) -> None:
-        await _each(caller, [replace(turn, agent=agent)] * 2)
+        await _call_each(caller, [replace(turn, agent=agent)] * 2)
 
     async def both() -> None:
         await asyncio.gather(task("one"), task("two"))
@@ -433,16 +434,16 @@ def _race(caller: _Caller, turn: Turn, *, asynchronous: bool) -> None:
         thread.join()
 
 
-def _first(operator: Operator, sample: Sample, run: Run) -> Record:
-    """The record of the sample's first own call; in a race, of the agent that starts."""
+def _first_own_call(operator: Operator, sample: Sample, run: Run) -> Record:
+    """The record of the first call that is the sample's own; in a race, the first call of the agent that starts."""
     crossings = [item for item in run.records if item.action.boundary]
     if operator.boundary == "order":
         return next(item for item in crossings if item.agent == "one")
     return crossings[len(sample.past)]
 
 
-def _site(operator: Operator, sample: Sample, nominal: Run, point: FrozenDict) -> Site:
-    found = parse_site(_first(operator, sample, nominal).site)
+def _perturbed_site(operator: Operator, sample: Sample, nominal: Run, point: FrozenDict) -> Site:
+    found = parse_site(_first_own_call(operator, sample, nominal).site)
     span = point.get("calls", 1)
     last = found.nth + (span if type(span) is int and span > 0 else 1) - 1
     if operator.boundary == "order":
@@ -455,11 +456,11 @@ class _Caller:
 
     def __init__(self, sample: Sample, *, asynchronous: bool) -> None:
         self._sample, self._asynchronous = sample, asynchronous
-        self._said: Any = None
+        self._reply: Any = None
         self._ports = {kind: self._port(kind) for kind in (sample.kind, *(turn.kind for turn in sample.past)) if kind}
 
     def call(self, turn: Turn) -> None:
-        self._said = turn.reply
+        self._reply = turn.reply
         try:
             answer = self._call(turn)
             if self._sample.stream:
@@ -470,7 +471,7 @@ class _Caller:
             return
 
     async def call_async(self, turn: Turn) -> None:
-        self._said = turn.reply
+        self._reply = turn.reply
         try:
             answer = self._call(turn)
             if self._sample.stream:
@@ -499,20 +500,20 @@ class _Caller:
         return self._ports[kind](**arguments)
 
     def _port(self, kind: ActionKind) -> Callable[..., Any]:
-        """An instrumented function of any arguments that answers what the turn says, each time with a copy of its own."""
+        """An instrumented function of any arguments that returns a fresh copy of the current turn's reply."""
 
         def plain(**arguments: Any) -> Any:
-            return copy.deepcopy(self._said)
+            return copy.deepcopy(self._reply)
 
         async def later(**arguments: Any) -> Any:
             await asyncio.sleep(0)
-            return copy.deepcopy(self._said)
+            return copy.deepcopy(self._reply)
 
         def chunks(**arguments: Any) -> Any:
-            yield from copy.deepcopy(self._said)
+            yield from copy.deepcopy(self._reply)
 
         async def later_chunks(**arguments: Any) -> Any:
-            for chunk in copy.deepcopy(self._said):
+            for chunk in copy.deepcopy(self._reply):
                 await asyncio.sleep(0)
                 yield chunk
 
@@ -532,18 +533,18 @@ class _Caller:
 
 
 class _Spy:
-    """Replaces the operator's decision function: calls it twice, and checks its arguments and its results."""
+    """Replaces the operator's decision function: calls it twice and checks its arguments and results."""
 
-    def __init__(self, seen: _Seen, point: FrozenDict, sample: str) -> None:
-        self._seen, self._point, self._sample = seen, point, sample
-        self._decide = seen.operator.decide
+    def __init__(self, log: _FindingLog, point: FrozenDict, sample: str) -> None:
+        self._log, self._point, self._sample = log, point, sample
+        self._decide = log.operator.decide
         self.crashed = False
         self.declinable = True
 
     def __call__(self, call: Call, reply: Reply | None, stream: random.Random) -> Effect:
         spare = None if reply is None else Reply(copy.deepcopy(reply.value))
         given, state = _input_text(call, reply), stream.getstate()
-        effect = self._decided(call, reply, stream)
+        effect = self._decision(call, reply, stream)
         if effect is None:
             return PASS
         if _input_text(call, reply) != given:
@@ -551,17 +552,17 @@ class _Spy:
             return effect
         after = stream.getstate()
         stream.setstate(state)
-        again = self._decided(call, spare, stream)
+        again = self._decision(call, spare, stream)
         stream.setstate(after)
-        if again is not None and _printed(again) != _printed(effect):
-            self._find("not deterministic", f"two decisions on the same call: {_short(effect)}, then {_short(again)}")
-        self._bound(effect, call, reply)
+        if again is not None and _effect_text(again) != _effect_text(effect):
+            self._find("not deterministic", f"two decisions on the same call: {_shortened(effect)}, then {_shortened(again)}")
+        self._check_bounds(effect, call, reply)
         if not isinstance(effect, Pass):
             lost = isinstance(effect, effects.Raise) and reply is not None
             self.declinable = self.declinable and (lost or isinstance(effect, effects.Duplicate))
         return effect
 
-    def _decided(self, call: Call, reply: Reply | None, stream: random.Random) -> Effect | None:
+    def _decision(self, call: Call, reply: Reply | None, stream: random.Random) -> Effect | None:
         try:
             effect: object = self._decide(call, reply, stream)
         except Exception as error:
@@ -577,9 +578,9 @@ class _Spy:
         self._find("crashes", f"it decided {type(effect).__name__}, which is not an effect of mat.boundary.effect")
         return None
 
-    def _bound(self, effect: Effect, call: Call, reply: Reply | None) -> None:
-        bounds, point = self._seen.operator.bounds, self._point
-        found = _measured(effect, call, reply, bounds)
+    def _check_bounds(self, effect: Effect, call: Call, reply: Reply | None) -> None:
+        bounds, point = self._log.operator.bounds, self._point
+        found = _effect_size(effect, call, reply, bounds)
         span = point.get("calls", 1)
         if type(span) is int and span > 1:
             found["count"] = max(span, found.get("count", 0))
@@ -594,31 +595,31 @@ class _Spy:
                 return
 
     def _find(self, kind: FindingKind, message: str, *, about: str = "") -> None:
-        self._seen.find(kind, message, self._point, self._sample, about=about or kind)
+        self._log.find(kind, message, self._point, self._sample, about=about or kind)
 
 
 def _input_text(call: Call, reply: Reply | None) -> str:
     return _text([None if reply is None else _text(reply.value), *(_text(item.value) for item in call.past)])
 
 
-def _printed(effect: Effect) -> str:
+def _effect_text(effect: Effect) -> str:
     return _text([type(effect).__name__, *(_text(getattr(effect, item.name)) for item in fields(effect))])
 
 
 def _text(value: Any) -> str:
-    """A text that is equal for equal values; of a live object, its own."""
+    """A text that is equal for equal values; the repr of a value without a canonical form."""
     try:
         return canonical(snapshot(value))
     except Exception:
         return repr(value)
 
 
-def _short(effect: Effect) -> str:
+def _shortened(effect: Effect) -> str:
     text = repr(effect)
     return text if len(text) <= 80 else text[:77] + "..."
 
 
-def _measured(effect: Effect, call: Call, reply: Reply | None, bounds: Mapping[str, int]) -> dict[str, int]:
+def _effect_size(effect: Effect, call: Call, reply: Reply | None, bounds: Mapping[str, int]) -> dict[str, int]:
     """The size of an effect, by the names of bounds."""
     match effect:
         case effects.Delay(ms=ms):
@@ -643,13 +644,13 @@ def _measured(effect: Effect, call: Call, reply: Reply | None, bounds: Mapping[s
 
 
 def _staleness(value: Any, call: Call) -> int:
-    """How many replies to the same request back this value was said, else how many replies of the port; 0 for never."""
+    """The age of a value: how many replies to the same request back it was returned, else how many of the port; 0 for never."""
     wanted = _text(value)
     same = [_text(item.value) for item in call.past if (item.kind, item.arguments) == (call.kind, call.arguments)]
     written = [item.arguments.get("value") if item.kind == "memory_write" else item.value for item in call.past]
-    for said in (same, [_text(item) for item in written]):
-        if wanted in said:
-            return said[::-1].index(wanted) + 1
+    for replies in (same, [_text(item) for item in written]):
+        if wanted in replies:
+            return replies[::-1].index(wanted) + 1
     return 0
 
 
@@ -657,7 +658,7 @@ def _staleness(value: Any, call: Call) -> int:
 
 
 def distance(before: Any, after: Any) -> int:
-    """Leaves changed, and items or keys added or removed, from one value to another; see the top of this module.
+    """Leaves changed, and items or keys added or removed, from one value to another; see the module's docstring.
 
     >>> from mat_faults.conformance import distance
     >>> distance({"eta": "Friday", "depot": 4}, {"eta": "Monday", "depot": 4}), distance([1, 2], [2, 1, 3])
@@ -665,7 +666,7 @@ def distance(before: Any, after: Any) -> int:
     """
     try:
         return _distance(snapshot(before), snapshot(after))
-    except MatError:  # without canonical form: it is the same thing, or it is not
+    except MatError:  # without canonical form: only identity can be compared
         return int(before is not after)
 
 
@@ -682,9 +683,9 @@ def _distance(before: Any, after: Any) -> int:
 
 
 def _list_distance(before: list[Any], after: list[Any]) -> int:
-    """The least of three readings: place by place, as moved items, and as items put in and taken out between others."""
+    """The smallest of three counts: by position, as moved items, and as items inserted and deleted."""
     found = [_item_distance(before, after)]
-    before, after = _apart(before, after)
+    before, after = _without_common_ends(before, after)
     if len(before) == len(after):
         found.append(sum(_distance(one, other) for one, other in zip(before, after, strict=True)))
     if len(before) * len(after) <= ALIGNED_CELLS:
@@ -692,8 +693,8 @@ def _list_distance(before: list[Any], after: list[Any]) -> int:
     return min(found)
 
 
-def _apart(before: list[Any], after: list[Any]) -> tuple[list[Any], list[Any]]:
-    """Two lists without the items that both begin and end with."""
+def _without_common_ends(before: list[Any], after: list[Any]) -> tuple[list[Any], list[Any]]:
+    """Two lists without their common prefix and suffix."""
     was, now = list(map(canonical, before)), list(map(canonical, after))
     start, most = 0, min(len(was), len(now))
     while start < most and was[start] == now[start]:
@@ -705,14 +706,14 @@ def _apart(before: list[Any], after: list[Any]) -> tuple[list[Any], list[Any]]:
 
 
 def _item_distance(before: list[Any], after: list[Any]) -> int:
-    """As if order were one thing and items another: what changed in the items, and one for another order of the rest."""
+    """Count order and items separately: the changes of items, plus one if the others have another order."""
     common = Counter(map(canonical, before)) & Counter(map(canonical, after))
-    (kept, gone), (left, new) = _parted(before, common), _parted(after, common)
+    (kept, gone), (left, new) = _split_common(before, common), _split_common(after, common)
     return _matched_distance(gone, new) + (kept != left)
 
 
-def _parted(items: list[Any], common: Counter[str]) -> tuple[list[str], list[Any]]:
-    """The items that stand in both lists, in canonical form, and those that do not."""
+def _split_common(items: list[Any], common: Counter[str]) -> tuple[list[str], list[Any]]:
+    """The items that occur in both lists, in canonical form, and the other ones."""
     left, kept, rest = Counter(common), [], []
     for item in items:
         text = canonical(item)
@@ -725,7 +726,7 @@ def _parted(items: list[Any], common: Counter[str]) -> tuple[list[str], list[Any
 
 
 def _matched_distance(gone: list[Any], new: list[Any]) -> int:
-    """An item that is gone and a new one that differ in one thing are one item changed; any others are two."""
+    """A removed and an added item that differ in one leaf count as one change, any others as two."""
     if len(gone) * len(new) > ALIGNED_CELLS:
         return len(gone) + len(new)
     left = list(new)
@@ -737,7 +738,7 @@ def _matched_distance(gone: list[Any], new: list[Any]) -> int:
 
 
 def _aligned_distance(before: list[Any], after: list[Any]) -> int:
-    """The edit distance of two lists in which an item that was changed counts for what changed in it."""
+    """The edit distance of two lists; replacing an item costs the distance of the two items."""
     row = list(range(len(after) + 1))
     for i, one in enumerate(before, 1):
         previous, row[0] = row[0], i
@@ -747,10 +748,10 @@ def _aligned_distance(before: list[Any], after: list[Any]) -> int:
 
 
 def token_distance(before: Any, after: Any) -> int:
-    """Tokens changed (edit distance) in all texts, from one value to another; texts that come or go count whole.
+    """Tokens changed (edit distance) in all texts, from one value to another; added and removed texts count in full.
 
-    A new item of a list counts for what it differs in from the item most like it: a copy of a neighbour with another text in
-    it brings that text.
+    A new item of a list counts for its difference from the most similar item: a copy of a neighbor with one other text counts
+    for that text.
     """
     try:
         return _token_distance(snapshot(before), snapshot(after))
@@ -774,9 +775,9 @@ def _token_distance(before: Any, after: Any) -> int:
 
 
 def _item_tokens(before: list[Any], after: list[Any]) -> int:
-    """Items that stand in both lists cost nothing, wherever; the others are compared in order."""
+    """Items that occur in both lists cost nothing, wherever they are; the others are compared in order."""
     common = Counter(map(canonical, before)) & Counter(map(canonical, after))
-    (_, gone), (_, new) = _parted(before, common), _parted(after, common)
+    (_, gone), (_, new) = _split_common(before, common), _split_common(after, common)
     total = sum(_token_distance(one, other) for one, other in zip(gone, new, strict=False))
     total += sum(_token_distance(one, None) for one in gone[len(new) :])
     return total + sum(min(_token_distance(like, item) for like in (None, *before)) for item in new[len(gone) :])

@@ -21,7 +21,18 @@ from mat.core.record import Record
 from mat.core.value import FrozenDict
 from mat_faults.payloads import DEFAULT_INSTRUCTIONS, named
 from mat_faults.site import on_arguments
-from mat_faults.spans import Edit, TextSpan, edit_tokens, edited, lists, paragraphs, sentences, shortened, token_spans, within
+from mat_faults.spans import (
+    Edit,
+    TextSpan,
+    edit_tokens,
+    edited,
+    is_within_limit,
+    lists,
+    paragraphs,
+    sentences,
+    shortened,
+    token_spans,
+)
 from mat_faults.wording import ids
 
 _TEXTS: Final = ("task", "text", "message", "prompt", "instruction", "instructions", "request", "query", "input", "content")
@@ -40,7 +51,7 @@ def _duplicate(call: Call, reply: Reply | None, stream: random.Random) -> Effect
     return Duplicate(1)
 
 
-def _runs(record: Record, parameters: FrozenDict, before: Sequence[Record]) -> bool:
+def _is_handoff(record: Record, parameters: FrozenDict, before: Sequence[Record]) -> bool:
     """Whether delivery runs something: only a handoff does; a text that is delivered twice reads the same."""
     return record.action.effect == "write"
 
@@ -58,7 +69,7 @@ _CLAUSE = re.compile(
     r"|by\s+(?:the\s+end|noon|midnight|to(?:day|night|morrow)|[A-Z]?[a-z]*day|\d))\b[^.!?;\n]*",
     re.IGNORECASE,
 )
-_SHAPE = re.compile(r"\d+")
+_DIGITS = re.compile(r"\d+")
 
 
 def swapped(text: str, *, limit: int) -> str:
@@ -67,7 +78,7 @@ def swapped(text: str, *, limit: int) -> str:
     names = list(places)
     for index, one in enumerate(names):
         for other in names[index + 1 :]:
-            if _SHAPE.sub("0", one.lower()) != _SHAPE.sub("0", other.lower()):
+            if _DIGITS.sub("0", one.lower()) != _DIGITS.sub("0", other.lower()):
                 continue
             edits = [Edit(span, other) for span in places[one]] + [Edit(span, one) for span in places[other]]
             if sum(edit_tokens(text, edit) for edit in edits) <= limit:
@@ -85,8 +96,8 @@ def without_constraint(text: str, *, limit: int) -> str:
     conditions = [span for span in units if _CONSTRAINT.search(span.of(text))]
     clauses = [TextSpan(*match.span()) for match in _CLAUSE.finditer(text) if match.start() > 0]
     for span in [*sorted(conditions, key=lambda span: -span.start), *reversed(clauses)]:
-        after = _cut_out(text, span)
-        if after and within(text, after, limit):
+        after = _without_span(text, span)
+        if after and is_within_limit(text, after, limit):
             return after
     return text
 
@@ -97,28 +108,28 @@ def _with_marker(text: str, span: TextSpan) -> TextSpan:
     return TextSpan(start, span.end + 1 if text[span.end : span.end + 1] == "\n" else span.end)
 
 
-def _cut_out(text: str, span: TextSpan) -> str:
+def _without_span(text: str, span: TextSpan) -> str:
     """A text without a part, and without the white space that would stay behind."""
     before, after = text[: span.start], text[span.end :]
     return f"{before}{after.lstrip(' ') if not before or before[-1].isspace() else after}".rstrip()
 
 
-def _cut(text: str, *, limit: int) -> str:
+def _without_half(text: str, *, limit: int) -> str:
     """A text without its second half, or without `limit` tokens of it at most."""
     return shortened(text, count=min(limit, len(token_spans(text)) // 2), part="tail")
 
 
-_APPENDED: Final = named(DEFAULT_INSTRUCTIONS)["false_approval"]
+_INSTRUCTION: Final = named(DEFAULT_INSTRUCTIONS)["false_approval"]
 
 
-def _appended(text: str, *, limit: int) -> str:
-    return f"{text}\n{_APPENDED.text}" if text else text
+def _with_instruction(text: str, *, limit: int) -> str:
+    return f"{text}\n{_INSTRUCTION.text}" if text else text
 
 
 HOW: Final[dict[str, Callable[..., str]]] = {
     "swap_ids": swapped,
-    "append_instruction": _appended,
-    "truncate": _cut,
+    "append_instruction": _with_instruction,
+    "truncate": _without_half,
     "drop_constraint": without_constraint,
 }
 """How the text of a hand-off is altered."""
@@ -157,14 +168,14 @@ def operators() -> tuple[Operator, ...]:
             bounds={"latency_ms": 60_000}, plausible="the other agent is busy, or its queue is long",
         ),
         operator(
-            "delegation.duplicate", _duplicate, kinds=["delegation"], relevant=_runs, default=False, bounds={"count": 2},
+            "delegation.duplicate", _duplicate, kinds=["delegation"], relevant=_is_handoff, default=False, bounds={"count": 2},
             plausible="a queue delivers at least once, and runs a handoff twice",
         ),
         operator(
             "delegation.alter", _alter, price=_text_price, bounds={"tokens": 16}, default=False,
             relevant=on_arguments(lambda arguments, parameters: _altered(arguments, parameters) is not None),
             grid=[
-                {"how": "swap_ids", "tokens": 4}, {"how": "append_instruction", "tokens": _APPENDED.tokens},
+                {"how": "swap_ids", "tokens": 4}, {"how": "append_instruction", "tokens": _INSTRUCTION.tokens},
                 {"how": "truncate", "tokens": 16}, {"how": "drop_constraint", "tokens": 16},
             ],
             plausible="a hand-off is summarised by a model, which shortens, mixes up and adds",

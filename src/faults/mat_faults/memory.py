@@ -21,8 +21,8 @@ from mat_faults.merging import leaves_changed, unseen
 from mat_faults.mutators import can_take_note, duplicate, is_sequence, like_sequence, with_note
 from mat_faults.payloads import DEFAULT_NOTES, GOAL, PayloadSource, chosen, collected
 from mat_faults.prompt import cheapest
-from mat_faults.site import asked, earlier, hidden, older_differs, on_reply, past_of, same_request
-from mat_faults.spans import parts
+from mat_faults.site import arguments_of, earlier_replies, is_hidden, older_differs, on_reply, past_of, same_request
+from mat_faults.spans import entry_spans
 
 TOP: Final = 10
 """Entries whose order is changed, from the last."""
@@ -48,7 +48,7 @@ def insert(
     found = collected(notes, styles, goal, DEFAULT_NOTES)
 
     def decide(call: Call, reply: Reply | None, stream: random.Random) -> Effect:
-        if reply is None or _listing(call.arguments) or not can_take_note(reply.value):
+        if reply is None or _reads_keys(call.arguments) or not can_take_note(reply.value):
             return PASS
         poisoned = reply.value
         for part in chosen(found, call.parameters, "note").parts:
@@ -61,7 +61,7 @@ def insert(
     takes_note = on_reply(lambda value, parameters: can_take_note(value))
 
     def relevant(record: Record, parameters: FrozenDict, before: Sequence[Record]) -> bool:
-        return not _listing(record.action.arguments) and takes_note(record, parameters, before)
+        return not _reads_keys(record.action.arguments) and takes_note(record, parameters, before)
 
     return operator(
         id, decide, phase="after", kinds=["memory_read"], grid=[{"note": name} for name in cheapest(found)], price=price,
@@ -70,7 +70,7 @@ def insert(
     )  # fmt: skip
 
 
-def _listing(arguments: Mapping[str, Any]) -> bool:
+def _reads_keys(arguments: Mapping[str, Any]) -> bool:
     """Whether the keys of a memory are read: a note is no key."""
     return "keys" in arguments and "key" not in arguments
 
@@ -95,7 +95,7 @@ def forgotten(value: Any, *, part: str, items: int) -> Any:
     The entries of a mapping stand in the order in which they were put in, those of a text are its lines, sentences or tokens.
     """
     if isinstance(value, str):
-        found = parts(value)
+        found = entry_spans(value)
         if len(found) < items or not found:
             return value
         if part == "newest":
@@ -118,21 +118,21 @@ def _truncate(call: Call, reply: Reply | None, stream: random.Random) -> Effect:
     return PASS if reply is None or after is reply.value else Replace(after)
 
 
-def _forgets(value: Value, parameters: FrozenDict) -> bool:
+def _is_truncated(value: Value, parameters: FrozenDict) -> bool:
     return _truncated(value, parameters) is not value
 
 
-def _lost(call: Call, reply: Reply | None, stream: random.Random) -> Effect:
+def _lose_write(call: Call, reply: Reply | None, stream: random.Random) -> Effect:
     return Drop()
 
 
 def _stale(call: Call, reply: Reply | None, stream: random.Random) -> Effect:
     """The previous reply to the same read; writes and other keys do not count."""
-    replies = earlier(call)
+    replies = earlier_replies(call)
     return Replace(duplicate(replies[-1])) if replies else PASS
 
 
-def _older_read(record: Record, parameters: FrozenDict, before: Sequence[Record]) -> bool:
+def _has_older(record: Record, parameters: FrozenDict, before: Sequence[Record]) -> bool:
     return older_differs(record, [item for item in before if same_request(item, record)], 1)
 
 
@@ -151,42 +151,42 @@ def collided(given: FrozenDict, past: Sequence[Past], *, agent: str, winner: str
     other one wrote it, so that what the other one changed since is missing from the value written. In a one-tuple because
     None is a value.
     """
-    if "value" not in given or not all(_plain(item.value) for item in past if _cell(item.arguments) == _cell(given)):
+    if "value" not in given or not all(_is_plain(item.value) for item in past if _cell_key(item.arguments) == _cell_key(given)):
         return None
-    writes = [index for index, item in enumerate(past) if _writes(item, given) and item.agent != agent]
+    writes = [index for index, item in enumerate(past) if _is_write_to(item, given) and item.agent != agent]
     if not writes:
         return None
     theirs = past[writes[-1]].arguments["value"]
     base = _content(past[: writes[-1]], given)
     mine = given["value"]
-    if hidden(theirs) or (winner == "self" and hidden(base)):
+    if is_hidden(theirs) or (winner == "self" and is_hidden(base)):
         return None
     after = theirs if winner == "other" else unseen(base, theirs, mine)
     return (after,) if 0 < leaves_changed(mine, after) <= SIZE else None
 
 
-def _cell(arguments: Mapping[str, Any]) -> dict[str, Any]:
+def _cell_key(arguments: Mapping[str, Any]) -> dict[str, Any]:
     """The key of the cell of a read, write or deletion."""
     return {name: item for name, item in arguments.items() if name not in ("value", "deleted")}
 
 
-def _plain(value: Any) -> bool:
+def _is_plain(value: Any) -> bool:
     """Whether a value is stored as it is recorded. Objects and sets are not: rewritten, they would come back as data."""
     if isinstance(value, dict):
-        return type(value) in (dict, FrozenDict) and all(_plain(item) for item in value.values())
+        return type(value) in (dict, FrozenDict) and all(_is_plain(item) for item in value.values())
     if isinstance(value, list):
-        return type(value) in (list, FrozenList) and all(_plain(item) for item in value)
+        return type(value) in (list, FrozenList) and all(_is_plain(item) for item in value)
     return value is None or type(value) in (bool, int, float, str, bytes)
 
 
-def _writes(item: Past, given: Mapping[str, Any]) -> bool:
-    return item.kind == "memory_write" and "value" in item.arguments and _cell(item.arguments) == _cell(given)
+def _is_write_to(item: Past, given: Mapping[str, Any]) -> bool:
+    return item.kind == "memory_write" and "value" in item.arguments and _cell_key(item.arguments) == _cell_key(given)
 
 
 def _content(past: Sequence[Past], given: Mapping[str, Any]) -> Value:
     """The content of the cell after these calls, by its last write, deletion or read; None if unknown."""
     for item in reversed(past):
-        if _cell(item.arguments) != _cell(given):
+        if _cell_key(item.arguments) != _cell_key(given):
             continue
         if item.kind == "memory_write":
             return item.arguments.get("value")
@@ -198,11 +198,11 @@ def _content(past: Sequence[Past], given: Mapping[str, Any]) -> Value:
 
 
 def _collides(record: Record, parameters: FrozenDict, before: Sequence[Record]) -> bool:
-    past, given = past_of(record, before), asked(record)
-    others = [item for item in past if _writes(item, given) and item.agent != record.agent]
+    past, given = past_of(record, before), arguments_of(record)
+    others = [item for item in past if _is_write_to(item, given) and item.agent != record.agent]
     if not others or "value" not in given:
         return False
-    if hidden(given) or any(hidden(item.arguments) or hidden(item.value) for item in past):
+    if is_hidden(given) or any(is_hidden(item.arguments) or is_hidden(item.value) for item in past):
         return True
     return collided(given, past, agent=record.agent, winner=str(parameters["winner"])) is not None
 
@@ -215,17 +215,17 @@ def operators() -> tuple[Operator, ...]:
             bounds={"magnitude": TOP}, relevant=on_reply(_order_matters), plausible="two writers append to one list",
         ),
         operator(
-            "memory.truncate", _truncate, phase="after", kinds=["memory_read"], relevant=on_reply(_forgets), default=False,
+            "memory.truncate", _truncate, phase="after", kinds=["memory_read"], relevant=on_reply(_is_truncated), default=False,
             grid=[{"part": part, "items": items, "magnitude": items} for items in (1, 2) for part in ("oldest", "newest")],
             bounds={"magnitude": 2},
             plausible="a memory that is full forgets its oldest entries, and a page of it ends before the newest",
         ),
         operator(
-            "memory.lost_write", _lost, kinds=["memory_write"], default=False, bounds={"count": 1},
+            "memory.lost_write", _lose_write, kinds=["memory_write"], default=False, bounds={"count": 1},
             plausible="a write that nobody confirms is lost",
         ),
         operator(
-            "memory.stale_read", _stale, kinds=["memory_read"], grid=[{"magnitude": 1}], relevant=_older_read, default=False,
+            "memory.stale_read", _stale, kinds=["memory_read"], grid=[{"magnitude": 1}], relevant=_has_older, default=False,
             bounds={"staleness": 1}, plausible="a replica lags behind",
         ),
         operator(

@@ -12,23 +12,23 @@ from typing import Any, Final
 from mat.core.digest import canonical
 from mat.core.value import FrozenDict, FrozenList, Value
 
-_PIECE = re.compile(r"\w+|\s+|[^\w\s]")
+_WORD_OR_MARK = re.compile(r"\w+|\s+|[^\w\s]")
 _LONGEST: Final = 4_000
-"""Pieces of a text or items of a list that are compared; the comparison takes quadratic time."""
+"""The longest list, or text in words, that is compared; the comparison takes quadratic time."""
 _UNKNOWN: Final = object()
 
 
 def unseen(base: Value, theirs: Value, mine: Value) -> Value:
-    """`mine` without what `theirs` had changed in `base`; `mine` itself where nothing of it shows.
+    """`mine` without the changes that `theirs` made to `base`; `mine` itself if it contains none of them.
 
-    Mappings key by key, lists item by item, texts word by word, numbers by the difference. `base` is None where nothing was
-    there before. Values of different types are not compared.
+    Mappings are compared key by key, lists item by item, texts word by word, and numbers by their difference; values of
+    different types are not. `base` is None if there was no value before.
     """
-    found = _unseen(base, theirs, mine)
+    found = _without_update(base, theirs, mine)
     return mine if found is _UNKNOWN else found
 
 
-def _unseen(base: Any, theirs: Any, mine: Any) -> Any:
+def _without_update(base: Any, theirs: Any, mine: Any) -> Any:
     kind = type(theirs)
     if kind is not type(mine):
         return _UNKNOWN
@@ -38,37 +38,37 @@ def _unseen(base: Any, theirs: Any, mine: Any) -> Any:
     if kind is FrozenList:
         return FrozenList(_sequence([] if known is None else list(known), list(theirs), list(mine), runs=False))
     if kind is str:
-        pieces = (_PIECE.findall(known or ""), _PIECE.findall(theirs), _PIECE.findall(mine))
+        pieces = (_WORD_OR_MARK.findall(known or ""), _WORD_OR_MARK.findall(theirs), _WORD_OR_MARK.findall(mine))
         return "".join(_sequence(*pieces, runs=True))
     if kind in (int, float) and known is not None:
         before = mine - (theirs - known)
         return before if math.isfinite(before) else _UNKNOWN
-    return known if known is not None and _same(theirs, mine) else _UNKNOWN
+    return known if known is not None and _is_equal(theirs, mine) else _UNKNOWN
 
 
-def _same(one: Any, other: Any) -> bool:
+def _is_equal(one: Any, other: Any) -> bool:
     return canonical(one) == canonical(other)
 
 
 def _mapping(base: FrozenDict, theirs: FrozenDict, mine: FrozenDict) -> FrozenDict:
     found: dict[str, Any] = {}
     for key, item in mine.items():
-        if key not in theirs or (key in base and _same(base[key], theirs[key])):
+        if key not in theirs or (key in base and _is_equal(base[key], theirs[key])):
             found[key] = item
         elif key in base:
-            before = base[key] if _same(item, theirs[key]) else _unseen(base[key], theirs[key], item)
+            before = base[key] if _is_equal(item, theirs[key]) else _without_update(base[key], theirs[key], item)
             found[key] = item if before is _UNKNOWN else before
-        elif not _same(item, theirs[key]):
-            inner = _unseen(None, theirs[key], item)
+        elif not _is_equal(item, theirs[key]):
+            inner = _without_update(None, theirs[key], item)
             found[key] = item if inner is _UNKNOWN else inner
     found |= {key: item for key, item in base.items() if key not in theirs and key not in mine}
     return FrozenDict(found)
 
 
 def _sequence(base: list[Any], theirs: list[Any], mine: list[Any], *, runs: bool) -> list[Any]:
-    """The items of `mine` without those that `theirs` added to `base`, and with those that it took out or replaced there.
+    """The items of `mine` without those that `theirs` added to `base`, and with those that `theirs` removed or replaced.
 
-    `runs`: what was added at one place is taken out as a whole or not at all; a word alone may stand there by chance.
+    `runs`: items added at one place are removed together or not at all, because a single word may be there by chance.
     """
     if max(len(base), len(theirs), len(mine)) > _LONGEST:
         return mine
@@ -96,20 +96,20 @@ def _sequence(base: list[Any], theirs: list[Any], mine: list[Any], *, runs: bool
 
 
 def _gap_is_there(place: dict[int, int], at: int, theirs: int, mine: int) -> bool:
-    """Whether the two neighbours between which something was taken out stand side by side in the third sequence too."""
+    """Whether the two neighbors of a removed stretch are adjacent in the third sequence too."""
     before = -1 if at == 0 else place.get(at - 1, -2)
     after = mine if at == theirs else place.get(at, -2)
     return -2 not in (before, after) and after - before == 1
 
 
 def leaves_changed(one: Value, other: Value) -> int:
-    """How much of a value differs: items added or removed, and leaves changed, each 1; another order of the same items is 1."""
+    """The size of a difference: 1 for each item added or removed and each leaf changed, 1 for another order of equal items."""
     if type(one) is FrozenDict and type(other) is FrozenDict:
         apart = len(one.keys() ^ other.keys())
         return apart + sum(leaves_changed(one[key], other[key]) for key in one if key in other)
     if type(one) is FrozenList and type(other) is FrozenList:
         return _items_changed(one, other)
-    return 0 if type(one) is type(other) and _same(one, other) else 1
+    return 0 if type(one) is type(other) and _is_equal(one, other) else 1
 
 
 def _items_changed(one: Sequence[Any], other: Sequence[Any]) -> int:

@@ -11,7 +11,7 @@ blocks, a call of a tool as {tool, arguments}, {name, input}, {function: {name, 
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, TypeAlias
 
 from mat.boundary.catalog import Operator, operator
@@ -20,16 +20,17 @@ from mat.core.record import Record
 from mat.core.value import FrozenDict, Value, snapshot_arguments
 from mat_faults.mutators import (
     FieldPath,
+    apply_inside,
     is_sequence,
     json_inside,
     leaves,
     like_sequence,
+    objects,
     parts,
     text_path,
     with_leaf,
-    within,
 )
-from mat_faults.site import asked, heard, hidden, on_reply
+from mat_faults.site import arguments_of, is_hidden, on_reply, raw_observation
 from mat_faults.toolbox import ARGUMENTS, HOWS, poisoned, tool_lists, tool_names, tool_price
 
 ReplyChange: TypeAlias = Callable[[Any, FrozenDict], tuple[Any] | None]
@@ -66,7 +67,7 @@ def _malformed(call: Call, reply: Reply | None, stream: random.Random) -> Effect
 
 def damaged_call(value: Any) -> tuple[Any] | None:
     """Make the tool call of a reply unusable: JSON text cut short, or the name of the call (or its arguments) broken."""
-    found = _named_leaf(value, _CALL_KEYS) or _named_leaf(value, _ARGUMENT_KEYS)
+    found = _text_named(value, _CALL_KEYS) or _text_named(value, _ARGUMENT_KEYS)
     if found is not None:
         return (with_leaf(value, found[0], f"{found[1]}_"),)
     for path, leaf in leaves(value):
@@ -76,7 +77,7 @@ def damaged_call(value: Any) -> tuple[Any] | None:
     return None
 
 
-def _named_leaf(value: Any, names: Sequence[str]) -> tuple[FieldPath, str] | None:
+def _text_named(value: Any, names: Sequence[str]) -> tuple[FieldPath, str] | None:
     for name in names:
         for path, leaf in leaves(value):
             if path and path[-1] == name and isinstance(leaf, str) and leaf:
@@ -107,7 +108,7 @@ def called(value: Any) -> tuple[FieldPath, str] | None:
 
     A name is one of a call where its field says so (`tool`, `tool_name`), or arguments stand beside it.
     """
-    for path, inside in _nodes(value):
+    for path, inside in objects(value):
         for key in ("tool", "tool_name", "toolName"):
             if isinstance(inside.get(key), str) and inside[key]:
                 return (*path, key), inside[key]
@@ -118,16 +119,7 @@ def called(value: Any) -> tuple[FieldPath, str] | None:
     return None
 
 
-def _nodes(value: Any, path: FieldPath = ()) -> Iterator[tuple[FieldPath, dict[Any, Any]]]:
-    """Mappings and objects by their fields, outer ones first."""
-    found = dict(parts(value))
-    if found and not isinstance(value, list | tuple):
-        yield path, found
-    for name, item in found.items():
-        yield from _nodes(item, (*path, name))
-
-
-def _called_in(value: Any) -> str | None:
+def _called_tool(value: Any) -> str | None:
     found = called(json_inside(value) or value)
     return None if found is None else found[1]
 
@@ -140,32 +132,34 @@ def wrong_tool(value: Any, others: Sequence[str]) -> tuple[Any] | None:
         other = None if found is None else next((name for name in others if name != found[1]), None)
         return None if found is None or other is None else (with_leaf(inner, found[0], other),)
 
-    return within(value, change)
+    return apply_inside(value, change)
 
 
 def _wrong_tool(call: Call, reply: Reply | None, stream: random.Random) -> Effect:
     if reply is None:
         return PASS
-    used = [name for name in map(_called_in, call.history) if name is not None]
+    used = [name for name in map(_called_tool, call.history) if name is not None]
     changed = wrong_tool(reply.value, (*tool_names(call.given), *used))
     return PASS if changed is None else Replace(changed[0])
 
 
-def _another_tool(record: Record, parameters: FrozenDict, before: Sequence[Record]) -> bool:
+def _other_tool_known(record: Record, parameters: FrozenDict, before: Sequence[Record]) -> bool:
     """Whether the reply calls a tool while another one was offered, or used before by the same model."""
     earlier = [item for item in before if item.action.kind == "model_call" and item.action.name == record.action.name]
-    if hidden(asked(record)) or any(hidden(heard(item).value) or heard(item).opaque for item in earlier):
-        return _calls(record)
-    used = [name for name in (_called_in(heard(item).value) for item in earlier) if name is not None]
-    offered = (*tool_names(asked(record)), *used)
-    return wrong_tool(heard(record).value, offered) is not None
+    if is_hidden(arguments_of(record)) or any(
+        is_hidden(raw_observation(item).value) or raw_observation(item).opaque for item in earlier
+    ):
+        return _calls_tool(record)
+    used = [name for name in (_called_tool(raw_observation(item).value) for item in earlier) if name is not None]
+    offered = (*tool_names(arguments_of(record)), *used)
+    return wrong_tool(raw_observation(record).value, offered) is not None
 
 
-def _calls(record: Record) -> bool:
-    return hidden(heard(record).value) or _called_in(heard(record).value) is not None
+def _calls_tool(record: Record) -> bool:
+    return is_hidden(raw_observation(record).value) or _called_tool(raw_observation(record).value) is not None
 
 
-def _shown(arguments: Mapping[str, Any], how: str) -> FrozenDict | None:
+def _poisoned_arguments(arguments: Mapping[str, Any], how: str) -> FrozenDict | None:
     """The arguments of a model call that hold tools, with the first list of them poisoned."""
     for path in tool_lists(dict(arguments)):
         if any(name in ARGUMENTS for name in path):
@@ -177,15 +171,15 @@ def _shown(arguments: Mapping[str, Any], how: str) -> FrozenDict | None:
 
 
 def _poison_tools(call: Call, reply: Reply | None, stream: random.Random) -> Effect:
-    changed = _shown(call.given, str(call.parameters["how"]))
+    changed = _poisoned_arguments(call.given, str(call.parameters["how"]))
     return PASS if changed is None else Rewrite(changed)
 
 
-def _is_shown_tools(record: Record, parameters: FrozenDict, before: Sequence[Record]) -> bool:
-    arguments = asked(record)
-    if _shown(arguments, str(parameters["how"])) is not None:
+def _shows_tools(record: Record, parameters: FrozenDict, before: Sequence[Record]) -> bool:
+    arguments = arguments_of(record)
+    if _poisoned_arguments(arguments, str(parameters["how"])) is not None:
         return True
-    return any(hidden(item) and not isinstance(item, str) for item in arguments.values())
+    return any(is_hidden(item) and not isinstance(item, str) for item in arguments.values())
 
 
 # -- texts -----------------------------------------------------------------------------------------------------------------
@@ -212,17 +206,17 @@ def refused(value: Any) -> tuple[Any] | None:
     found = called(value)
     if isinstance(value, Mapping) and found is not None and len(found[0]) == 1:
         kept = {key: item for key, item in value.items() if key not in (*_CALL_KEYS, "toolName", *_ARGUMENT_KEYS)}
-        return (_stopped({**kept, "content": REFUSAL}, 1),)
+        return (_with_stop_reason({**kept, "content": REFUSAL}, 1),)
     silent, spot = _without_calls(value)
     text = said_text(silent)
     if text is not None:
         spot = text[0]
-    return None if spot is None else (_stopped(with_leaf(silent, spot, REFUSAL), 1),)
+    return None if spot is None else (_with_stop_reason(with_leaf(silent, spot, REFUSAL), 1),)
 
 
 def _without_calls(value: Any) -> tuple[Any, FieldPath | None]:
     """The reply without its first list, or blocks, of tool calls, and where a text belongs that takes their place."""
-    for path, found in _nodes(value):
+    for path, found in objects(value):
         if is_sequence(found.get("tool_calls"), 1):
             return with_leaf(value, (*path, "tool_calls"), []), (*path, "content")
         blocks: Any = found.get("content")
@@ -236,7 +230,7 @@ def _block_type(block: Any) -> Any:
     return dict(parts(block)).get("type")
 
 
-def _stopped(value: Any, which: int) -> Any:
+def _with_stop_reason(value: Any, which: int) -> Any:
     """The reply with the reason for its end that goes with a cut (0) or a refusal (1), where it names one."""
     for path, leaf in leaves(value):
         if path and path[-1] in _STOP_KEYS and isinstance(leaf, str):
@@ -249,12 +243,12 @@ def cut_short(value: Any, percent: int) -> tuple[Any] | None:
 
     Where a call of a tool is all there is, its arguments are cut if they are a text.
     """
-    found = said_text(value) or _named_leaf(value, _ARGUMENT_KEYS)
+    found = said_text(value) or _text_named(value, _ARGUMENT_KEYS)
     if found is None or len(found[1]) < 2:
         return None
     path, text = found
     left = text[: len(text) * percent // 100]
-    return (_stopped(with_leaf(value, path, left), 0),)
+    return (_with_stop_reason(with_leaf(value, path, left), 0),)
 
 
 def overrun(value: Any, times: int) -> tuple[Any] | None:
@@ -263,7 +257,7 @@ def overrun(value: Any, times: int) -> tuple[Any] | None:
     A text that is JSON stays as it is: tokens that nobody sees were spent on it.
     """
     changed, any_change = value, False
-    usage = _usage(value)
+    usage = _output_tokens(value)
     extra = max((count * (times - 1) for path, count in usage.items() if path[-1] != "total_tokens"), default=0)
     for path, count in usage.items():
         new = count + extra if path[-1] == "total_tokens" and extra else count * times
@@ -276,7 +270,7 @@ def overrun(value: Any, times: int) -> tuple[Any] | None:
     return (changed,) if any_change else None
 
 
-def _usage(value: Any) -> dict[FieldPath, int]:
+def _output_tokens(value: Any) -> dict[FieldPath, int]:
     """Counts of output tokens in a reply's first account of its usage, by path, as the common clients name them."""
     counts = {
         path: leaf for path, leaf in leaves(value)
@@ -286,7 +280,7 @@ def _usage(value: Any) -> dict[FieldPath, int]:
     return {path: count for path, count in counts.items() if path[:-1] == first}
 
 
-def _on_text(id: str, change: ReplyChange, grid: Sequence[Mapping[str, object]], most: int, plausible: str) -> Operator:
+def _text_operator(id: str, change: ReplyChange, grid: Sequence[Mapping[str, object]], most: int, plausible: str) -> Operator:
     """An operator on the reply from a pure function, which also says where it is relevant."""
 
     def decide(call: Call, reply: Reply | None, stream: random.Random) -> Effect:
@@ -305,11 +299,11 @@ def _on_text(id: str, change: ReplyChange, grid: Sequence[Mapping[str, object]],
 # -- streams ---------------------------------------------------------------------------------------------------------------
 
 
-def _cut(call: Call, reply: Reply | None, stream: random.Random) -> Effect:
+def _cut_stream(call: Call, reply: Reply | None, stream: random.Random) -> Effect:
     return Truncate(int(call.parameters["chunks"]), kind=str(call.parameters.get("kind", "")))
 
 
-def _is_cut(record: Record, parameters: FrozenDict, before: Sequence[Record]) -> bool:
+def _cut_matters(record: Record, parameters: FrozenDict, before: Sequence[Record]) -> bool:
     """A quiet cut matters where more chunks came, or an error; a broken connection wherever the stream got so far."""
     found = record.observation if record.raw is None else record.raw
     total = found.chunks if found.chunks is not None else record.observation.chunks
@@ -344,29 +338,29 @@ def operators() -> tuple[Operator, ...]:
             plausible="a filter removed the whole reply", bounds={"count": 1, "magnitude": 1},
         ),
         operator(
-            "model.wrong_tool", _wrong_tool, phase="after", grid=[one], relevant=_another_tool, default=False,
+            "model.wrong_tool", _wrong_tool, phase="after", grid=[one], relevant=_other_tool_known, default=False,
             plausible="two tools with similar descriptions are mixed up", bounds={"count": 1, "magnitude": 1},
         ),
-        _on_text(
+        _text_operator(
             "model.refusal", lambda value, parameters: refused(value), [one], 16,
             "a filter of the provider takes a harmless request for a harmful one",
         ),
-        _on_text(
+        _text_operator(
             "model.truncated", lambda value, parameters: cut_short(value, int(parameters["percent"])),
             [{"percent": 50, **one}, {"percent": 10, **one}], 2, "the reply reaches its limit of tokens",
         ),
-        _on_text(
+        _text_operator(
             "model.token_overrun", lambda value, parameters: overrun(value, int(parameters["times"])),
             [{"times": 10, "magnitude": 1}, {"times": 100, "magnitude": 2}], 4,
             "a model that repeats itself until it is stopped",
         ),
         operator(
-            "model.tool_description", _poison_tools, relevant=_is_shown_tools, default=False, price=tool_price,
+            "model.tool_description", _poison_tools, relevant=_shows_tools, default=False, price=tool_price,
             grid=[{"how": how, "magnitude": 1 if how in ("enum", "instruction") else 2} for how in HOWS],
             plausible="whoever publishes a tool writes its description and schema", bounds={"count": 1, "magnitude": 2},
         ),
         operator(
-            "model.cut", _cut, relevant=_is_cut, default=False,
+            "model.cut", _cut_stream, relevant=_cut_matters, default=False,
             grid=[
                 {"chunks": chunks, "magnitude": 1, **kind} for kind in ({}, {"kind": "connection"}) for chunks in (0, 1, 2, 4)
             ],

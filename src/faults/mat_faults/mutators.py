@@ -18,7 +18,7 @@ _TEXT_KEYS = ("text", "note", "content", "message", "body", "value")
 
 
 def leaves(value: Any, path: FieldPath = ()) -> Iterator[tuple[FieldPath, Any]]:
-    """Every scalar in a reply with its path; mappings and fields by sorted name, so that the order is decided.
+    """Every scalar in a reply with its path; mappings and fields in sorted order, so that the order is fixed.
 
     Scalars are booleans, numbers, texts, bytes and dates. None, enums and objects of unknown classes hold nothing to damage.
     """
@@ -32,19 +32,19 @@ def leaves(value: Any, path: FieldPath = ()) -> Iterator[tuple[FieldPath, Any]]:
         for name in sorted(field.name for field in dataclasses.fields(value)):
             yield from leaves(getattr(value, name), (*path, name))
     elif hasattr(type(value), "model_fields"):
-        for name in sorted(_shown(value)):
+        for name in sorted(_visible_fields(value)):
             yield from leaves(getattr(value, name), (*path, name))
     elif corrupted(value, "wrong") is not None:
         yield path, value
 
 
-def _shown(model: Any) -> list[str]:
-    """The fields of a pydantic model that its record shows; one excluded from its data is nobody's reply."""
+def _visible_fields(model: Any) -> list[str]:
+    """The fields of a pydantic model that its record shows: those that its data does not exclude."""
     return [name for name, field in type(model).model_fields.items() if not getattr(field, "exclude", None)]
 
 
 def mappings(value: Any, path: FieldPath = ()) -> Iterator[tuple[FieldPath, Mapping[Any, Any]]]:
-    """Every mapping in a reply with its path, outer ones first; what else there is in the order of `leaves`."""
+    """Every mapping in a reply with its path, outer ones first, otherwise in the order of `leaves`."""
     if isinstance(value, Mapping):
         yield path, value
         for key in sorted(value, key=str):
@@ -52,6 +52,15 @@ def mappings(value: Any, path: FieldPath = ()) -> Iterator[tuple[FieldPath, Mapp
         return
     for name, item in parts(value):
         yield from mappings(item, (*path, name))
+
+
+def objects(value: Any, path: FieldPath = ()) -> Iterator[tuple[FieldPath, dict[Any, Any]]]:
+    """Every mapping and object with its path, as a dict of its fields; outer ones first. Empty ones are left out."""
+    found = dict(parts(value))
+    if found and not isinstance(value, list | tuple):
+        yield path, found
+    for name, item in found.items():
+        yield from objects(item, (*path, name))
 
 
 def parts(value: Any) -> Iterator[tuple[str | int, Any]]:
@@ -63,7 +72,7 @@ def parts(value: Any) -> Iterator[tuple[str | int, Any]]:
     elif dataclasses.is_dataclass(value) and not isinstance(value, type):
         yield from ((name, getattr(value, name)) for name in sorted(field.name for field in dataclasses.fields(value)))
     elif hasattr(type(value), "model_fields"):
-        yield from ((name, getattr(value, name)) for name in sorted(_shown(value)))
+        yield from ((name, getattr(value, name)) for name in sorted(_visible_fields(value)))
 
 
 def at(value: Any, path: FieldPath) -> Any:
@@ -77,7 +86,7 @@ def at(value: Any, path: FieldPath) -> Any:
 
 
 def without(value: Any, path: FieldPath) -> Any:
-    """A copy of a reply in which the mapping at the path's parent lacks its last key."""
+    """A copy of a reply without the key at the path's end."""
     parent = at(value, path[:-1])
     return with_leaf(value, path[:-1], {key: item for key, item in parent.items() if key != path[-1]})
 
@@ -104,7 +113,7 @@ def with_leaf(value: Any, path: FieldPath, new: Any) -> Any:
 
 
 def like_sequence(value: Any, items: list[Any]) -> Any:
-    """Items as the sequence they come from: a list, a tuple, or a named tuple where the number still fits."""
+    """Items as a sequence of the type of `value`: a list, a tuple, or a named tuple if the number still fits."""
     if not isinstance(value, tuple):
         return items
     return type(value)(*items) if hasattr(value, "_fields") and len(items) == len(value) else tuple(items)
@@ -121,7 +130,7 @@ def corrupted(leaf: Any, how: str) -> Any:
         return leaf + day if leaf.year < datetime.MAXYEAR else leaf - day
     if type(leaf) is bytes:
         return b"" if how == "empty" and leaf else leaf + b"\x00"
-    if isinstance(leaf, str) and not hasattr(leaf, "_value_"):  # a member of an enum of texts is no free text
+    if isinstance(leaf, str) and not hasattr(leaf, "_value_"):  # a member of a text enum is not free text
         if how == "empty" and leaf:
             return ""
         return leaf[:-1] if len(leaf) > 1 else leaf + "?"
@@ -147,18 +156,18 @@ def duplicate(value: Any) -> Any:
 
 
 def with_note(value: Any, note: str) -> Any:
-    """A reply into which an untrusted note was put, in the shape the memory or the index already has; None where none fits."""
+    """A copy of a reply with an untrusted note added in the shape of its entries; None if no shape fits."""
     if isinstance(value, str):
         return f"{value}\n{note}" if value else note
     if isinstance(value, list | tuple) and not hasattr(value, "_fields"):
-        item = _like(value[-1], note) if value else note
+        item = _note_item(value[-1], note) if value else note
         return None if item is None else like_sequence(value, [*value, item])
     found = text_path(value)
     return None if found is None else with_leaf(value, found[0], f"{found[1]}\n{note}")
 
 
-def _like(sample: Any, note: str) -> Any:
-    """A new item that looks like the ones beside it."""
+def _note_item(sample: Any, note: str) -> Any:
+    """A new item of the shape of `sample`."""
     if isinstance(sample, str):
         return note
     found = text_path(sample)
@@ -179,12 +188,12 @@ def can_take_note(value: Any) -> bool:
 
 
 def is_sequence(value: Any, least: int) -> bool:
-    """Whether a reply is a list or a tuple of at least so many items; a named tuple is one thing."""
+    """Whether a reply is a list or a tuple of at least `least` items; a named tuple counts as a single value."""
     return isinstance(value, list | tuple) and not hasattr(value, "_fields") and len(value) >= least
 
 
 def json_inside(text: Any) -> Any:
-    """The object or array that a JSON text holds, None for any other text or value."""
+    """The object or array in a JSON text; None for any other text or value."""
     if not isinstance(text, str) or text.lstrip()[:1] not in ("{", "["):
         return None
     try:
@@ -194,8 +203,8 @@ def json_inside(text: Any) -> Any:
     return found if isinstance(found, dict | list) else None
 
 
-def within(value: Any, change: Callable[[Any], tuple[Any] | None]) -> tuple[Any] | None:
-    """A change applied to a reply; to what it holds where the reply is a JSON text, which stays JSON."""
+def apply_inside(value: Any, change: Callable[[Any], tuple[Any] | None]) -> tuple[Any] | None:
+    """Apply a change to a reply, or to the data inside it if the reply is a JSON text, which stays JSON."""
     inside = json_inside(value)
     if inside is None:
         return change(value)

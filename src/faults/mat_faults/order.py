@@ -1,9 +1,9 @@
 """Fault operators of the order boundary: interleavings of concurrent tasks, threads and agents (A3.4, A1.2).
 
-Nothing is forced on a system but what its scheduler might do by itself: a call that was asked is held while others, who could
-run at that moment, go on. No time passes, and nobody is woken early. Starting from one fixed order, every interleaving of the
-calls of a system can be had by enough such delays, and few of them already reach most ordering bugs (Emmi, Qadeer and
-Rakamaric, "Delay-bounded scheduling", POPL 2011); the budget of a search bounds how many.
+An operator does only what a scheduler could do: it holds a call that was asked while others that can run at that moment go on.
+No time passes, and no task wakes early. From one fixed order, enough such delays produce every interleaving of the calls,
+and a few of them reach most ordering bugs (Emmi, Qadeer and Rakamaric, "Delay-bounded scheduling", POPL 2011); the budget of a
+search bounds their number.
 
 >>> from mat_faults import order
 >>> [operator.id for operator in order.operators()][:2]

@@ -22,7 +22,7 @@ from typing import Any, Final
 from mat.boundary.catalog import Operator, operator
 from mat.boundary.effect import PASS, Call, Effect, Replace, Reply, Rewrite
 from mat.core.value import FrozenDict, Value, snapshot_arguments
-from mat_faults.mutators import FieldPath, at, is_sequence, leaves, mappings, parts, with_leaf, within
+from mat_faults.mutators import FieldPath, apply_inside, at, is_sequence, leaves, mappings, objects, with_leaf
 from mat_faults.site import on_arguments, on_reply
 
 LABELS: Final = {
@@ -39,14 +39,14 @@ Mutate = Callable[[str, FrozenDict], str]
 """A string of the arguments and the parameters of the grid point -> the string that arrives; the same where nothing fits."""
 
 _ESCAPE: Final = re.compile(r"%[0-7][0-9A-Fa-f]")
-_RUN: Final = re.compile(r"""[^\s"'<>]+""")
+_TOKEN: Final = re.compile(r"""[^\s"'<>]+""")
 _URL: Final = re.compile(r"""[A-Za-z][A-Za-z0-9+.\-]{1,20}://[^\s"'<>`\\{}|]+""")
 _BARE_QUERY: Final = re.compile(r"""\??[^\s"'<>=&?#/:]+=[^\s"'<>?#]*&[^\s"'<>?#]+""")
 _LINK: Final = re.compile(
     r"""<a\b[^<>]*?\bhref=(?P<quote>["'])(?P<href>[^"'<>]*)(?P=quote)[^<>]*>(?P<text>[^<>]+)</a>""", re.IGNORECASE
 )
 _MARKDOWN: Final = re.compile(r"\[(?P<text>[^\[\]\n]+)\]\((?P<href>[^()\s]+)\)")
-_AROUND: Final = 4
+_MOST_PUNCTUATION: Final = 4
 """Characters at the end of a URL that are taken for the sentence around it at most."""
 _ADDRESS_KEYS: Final = ("href", "url", "link", "uri")
 _LABEL_KEYS: Final = ("text", "label", "title", "anchor", "name")
@@ -67,7 +67,7 @@ def wrapped(text: str, parameters: FrozenDict) -> str:
 def reencoded(text: str, parameters: FrozenDict) -> str:
     """Escapes of one URL or token decoded as URI normalisation does: "%2F", or its first escape whichever it is."""
     wanted = str(parameters["escape"])
-    for token in _RUN.finditer(text):
+    for token in _TOKEN.finditer(text):
         codes = [item[0].upper() for item in _ESCAPE.finditer(token[0]) if _decodable(item[0])]
         found = codes[:1] if wanted == "first" else [code for code in codes if code == wanted]
         if found:
@@ -99,7 +99,7 @@ def _queries(text: str) -> Iterator[tuple[int, int]]:
         return
     for found in _URL.finditer(text):
         url = found[0]
-        for _ in range(_AROUND):
+        for _ in range(_MOST_PUNCTUATION):
             if url[-1] in ".,;:!" or (url[-1] == ")" and url.count("(") < url.count(")")):
                 url = url[:-1]
         query = url.find("?") + 1
@@ -124,12 +124,12 @@ def mutated(arguments: Mapping[str, Any], mutate: Mutate, parameters: FrozenDict
     for path, leaf in leaves(dict(arguments)):
         if isinstance(leaf, str) and mutate(leaf, parameters) != leaf:
             if left == 0:
-                return _put(arguments, path, mutate(leaf, parameters))
+                return _with_argument(arguments, path, mutate(leaf, parameters))
             left -= 1
     return None
 
 
-def _put(arguments: Mapping[str, Any], path: FieldPath, new: Any) -> FrozenDict:
+def _with_argument(arguments: Mapping[str, Any], path: FieldPath, new: Any) -> FrozenDict:
     name = str(path[0])
     return snapshot_arguments({name: with_leaf(arguments[name], path[1:], new)}, "mutated arguments")
 
@@ -139,15 +139,15 @@ def _reordered_call(arguments: Mapping[str, Any], parameters: FrozenDict) -> Fro
     changed = mutated(arguments, reordered, parameters)
     if changed is not None:
         return changed
-    for path in _lists(dict(arguments)):
+    for path in _list_paths(dict(arguments)):
         if str(path[-1]).lower() in ("query", "params", "query_params", "querystring"):
             pairs = _sorted_pairs(at(dict(arguments), path))
             if pairs is not None:
-                return _put(arguments, path, pairs[0])
+                return _with_argument(arguments, path, pairs[0])
     return None
 
 
-def _lists(arguments: Mapping[str, Any]) -> Iterator[FieldPath]:
+def _list_paths(arguments: Mapping[str, Any]) -> Iterator[FieldPath]:
     for path, found in mappings(arguments):
         yield from ((*path, key) for key in sorted(found) if is_sequence(found[key], 2))
 
@@ -159,12 +159,12 @@ def labelled(value: Any, index: int) -> tuple[Any] | None:
         found = list(_links(inner))
         return (with_leaf(inner, *found[index]),) if index < len(found) else None
 
-    return within(value, change)
+    return apply_inside(value, change)
 
 
 def _links(value: Any) -> Iterator[tuple[FieldPath, str]]:
     """(where the link's address stands, what stands there instead): first links that are data, then those inside texts."""
-    for path, found in _objects(value):
+    for path, found in objects(value):
         address = next((key for key in _ADDRESS_KEYS if isinstance(found.get(key), str) and found[key]), "")
         label = next((found[key] for key in _LABEL_KEYS if isinstance(found.get(key), str) and found[key]), "")
         if address and label and label != found[address]:
@@ -178,19 +178,10 @@ def _links(value: Any) -> Iterator[tuple[FieldPath, str]]:
                         yield path, leaf[:start] + match["text"].strip() + leaf[end:]
 
 
-def _objects(value: Any, path: FieldPath = ()) -> Iterator[tuple[FieldPath, dict[Any, Any]]]:
-    """Mappings and objects with their fields, outer ones first."""
-    found = dict(parts(value))
-    if not isinstance(value, list | tuple) and found:
-        yield path, found
-    for name, item in found.items():
-        yield from _objects(item, (*path, name))
-
-
 Change = Callable[[Mapping[str, Any], FrozenDict], FrozenDict | None]
 
 
-def _before(id: str, change: Change, grid: Sequence[Mapping[str, object]], plausible: str) -> Operator:
+def _argument_operator(id: str, change: Change, grid: Sequence[Mapping[str, object]], plausible: str) -> Operator:
     def decide(call: Call, reply: Reply | None, stream: random.Random) -> Effect:
         changed = change(call.given, call.parameters)
         return PASS if changed is None else Rewrite(changed)
@@ -204,7 +195,7 @@ def _before(id: str, change: Change, grid: Sequence[Mapping[str, object]], plaus
     )  # fmt: skip
 
 
-def _by(mutate: Mutate) -> Change:
+def _on_strings(mutate: Mutate) -> Change:
     return lambda arguments, parameters: mutated(arguments, mutate, parameters)
 
 
@@ -220,23 +211,23 @@ def _has_link(value: Value, parameters: FrozenDict) -> bool:
 def operators() -> tuple[Operator, ...]:
     one = {"magnitude": 1}
     return (
-        _before(
-            "service.path_truncate", _by(truncated),
+        _argument_operator(
+            "service.path_truncate", _on_strings(truncated),
             [{"chars": 200, "artefact": 0, **one}, {"chars": 200, "artefact": 1, **one}, {"chars": 64, "artefact": 0, **one}],
             "tool interfaces clip inputs that are longer than their limit",
         ),
-        _before(
-            "service.path_wrap", _by(wrapped),
+        _argument_operator(
+            "service.path_wrap", _on_strings(wrapped),
             [{"column": 76, "artefact": 0, **one}, {"column": 76, "artefact": 1, **one}, {"column": 32, "artefact": 0, **one}],
             "mail and terminals wrap long lines",
         ),
-        _before(
-            "service.path_reencode", _by(reencoded),
+        _argument_operator(
+            "service.path_reencode", _on_strings(reencoded),
             [{"escape": "%2F", "artefact": 0, **one}, {"escape": "%2F", "artefact": 1, **one},
              {"escape": "first", "artefact": 0, **one}],
             "HTTP libraries normalise percent-encoded URLs (RFC 3986, section 6)",
         ),
-        _before(
+        _argument_operator(
             "service.path_reorder", _reordered_call, [{"artefact": 0, **one}, {"artefact": 1, **one}],
             "middleware sorts query parameters before it signs or caches",
         ),

@@ -150,7 +150,7 @@ def _truncated(text: str, parameters: FrozenDict) -> str:
     return shortened(text, count=int(parameters["tokens"]), part=str(parameters.get("part", "tail")))
 
 
-def _bounded(id: str, change: TextChange, *, grid: list[dict[str, object]], plausible: str) -> Operator:
+def _token_operator(id: str, change: TextChange, *, grid: list[dict[str, object]], plausible: str) -> Operator:
     """An operator whose grid points name the tokens that they may change."""
     most = max(int(str(point["tokens"])) for point in grid)
     return operator(
@@ -163,20 +163,20 @@ def operators() -> tuple[Operator, ...]:
     return (
         splice(),
         distract(),
-        _bounded(
+        _token_operator(
             "prompt.paraphrase", _paraphrased,
             grid=[*({"rule": rule, "tokens": 8} for rule in RULES), {"rule": "all", "tokens": 24}],
             plausible="people word the same request in many ways",
         ),
-        _bounded(
+        _token_operator(
             "prompt.ambiguity", _ambiguous, grid=[{"what": what, "tokens": 8} for what in VAGUE],
             plausible="people leave out what seems clear to them: which order, which unit, which day",
         ),
-        _bounded(
+        _token_operator(
             "prompt.reorder", _reordered, grid=[{"tokens": 16}, {"tokens": 32}],
             plausible="the order in which wishes and conditions are written is chance",
         ),
-        _bounded(
+        _token_operator(
             "prompt.truncate", _truncated,
             grid=[{"tokens": count, "part": part} for count in (4, 16) for part in ("tail", "head", "middle")],
             plausible="channels and context windows cut long texts",

@@ -22,7 +22,7 @@ from mat.core.value import FrozenDict, Value
 from mat_faults.mutators import FieldPath, can_take_note, duplicate, is_sequence, leaves, like_sequence, with_leaf, with_note
 from mat_faults.payloads import DEFAULT_PASSAGES, GOAL, PayloadSource, chosen, collected
 from mat_faults.prompt import cheapest
-from mat_faults.site import earlier, older_differs, on_reply, same_request
+from mat_faults.site import earlier_replies, older_differs, on_reply, same_request
 from mat_faults.spans import shortened, token_spans
 
 PassagesChange: TypeAlias = Callable[[Any, FrozenDict], Any]
@@ -73,7 +73,7 @@ def _emptied(value: Any, parameters: FrozenDict) -> Any:
     return like_sequence(value, [])
 
 
-def _cut(value: Any, parameters: FrozenDict) -> Any:
+def _truncated(value: Any, parameters: FrozenDict) -> Any:
     """Half of the text of one passage is missing: its tail or its head."""
     index = int(parameters["passage"])
     found = evidence_path(value[index]) if index < len(value) else None
@@ -84,19 +84,19 @@ def _cut(value: Any, parameters: FrozenDict) -> Any:
     return value if after == text else with_leaf(value, (index, *path), after)
 
 
-def _crowded(value: Any, parameters: FrozenDict) -> Any:
+def _with_near_duplicates(value: Any, parameters: FrozenDict) -> Any:
     """Near duplicates of the first or the last passage come right after the first; as many fall out at the end."""
     copies = int(parameters["copies"])
     of = 0 if parameters["of"] == "first" else len(value) - 1
     if len(value) <= copies:
         return value
-    added = [_near(value[of], number) for number in range(copies)]
+    added = [_near_duplicate(value[of], number) for number in range(copies)]
     if any(item is None for item in added):
         return value
     return like_sequence(value, [value[0], *added, *value[1 : len(value) - copies]])
 
 
-def _near(passage: Any, number: int) -> Any:
+def _near_duplicate(passage: Any, number: int) -> Any:
     """A copy of a passage with a few words more and an id of its own; None where it has no text."""
     found = evidence_path(passage)
     if found is None:
@@ -111,7 +111,7 @@ def _near(passage: Any, number: int) -> Any:
 def evidence_path(passage: Any) -> tuple[FieldPath, str] | None:
     """The leaf that holds a passage's text: one with a usual name, outermost first, else the longest text."""
     texts = [(path, leaf) for path, leaf in leaves(passage) if isinstance(leaf, str)]
-    by_name = [item for item in texts if _name(passage, item[0]) in _TEXTS]
+    by_name = [item for item in texts if _leaf_name(passage, item[0]) in _TEXTS]
     if by_name:
         return min(by_name, key=lambda item: len(item[0]))
     return max(texts, key=lambda item: len(item[1]), default=None)
@@ -120,7 +120,7 @@ def evidence_path(passage: Any) -> tuple[FieldPath, str] | None:
 def score_path(passage: Any) -> tuple[FieldPath, Any] | None:
     """The leaf that holds a passage's score: one with a usual name, or the only number of a pair."""
     numbers = [(path, leaf) for path, leaf in leaves(passage) if isinstance(leaf, int | float) and not isinstance(leaf, bool)]
-    by_name = [item for item in numbers if _name(passage, item[0]) in _SCORES]
+    by_name = [item for item in numbers if _leaf_name(passage, item[0]) in _SCORES]
     if by_name:
         return min(by_name, key=lambda item: len(item[0]))
     pair = isinstance(passage, list | tuple) and len(passage) == 2 and not hasattr(passage, "_fields")
@@ -128,7 +128,7 @@ def score_path(passage: Any) -> tuple[FieldPath, Any] | None:
     return alone[0] if pair and len(alone) == 1 else None
 
 
-def _name(passage: Any, path: FieldPath) -> str:
+def _leaf_name(passage: Any, path: FieldPath) -> str:
     """What a leaf is called; the fields of a named tuple by their names, as the record has them."""
     if not path:
         return ""
@@ -188,15 +188,15 @@ def poison(
 
 def _stale(call: Call, reply: Reply | None, stream: random.Random) -> Effect:
     """The previous reply to the same query; without one, nothing happens."""
-    age, replies = int(call.parameters["age"]), earlier(call)
+    age, replies = int(call.parameters["age"]), earlier_replies(call)
     return Replace(duplicate(replies[-age])) if len(replies) >= age else PASS
 
 
-def _older(record: Record, parameters: FrozenDict, before: Sequence[Record]) -> bool:
+def _has_older(record: Record, parameters: FrozenDict, before: Sequence[Record]) -> bool:
     return older_differs(record, [item for item in before if same_request(item, record)], int(parameters["age"]))
 
 
-def _changed(
+def _passage_operator(
     id: str, change: PassagesChange, *, grid: list[dict[str, object]], magnitude: int, plausible: str, default: bool = False
 ) -> Operator:
     return operator(
@@ -207,24 +207,24 @@ def _changed(
 
 def operators() -> tuple[Operator, ...]:
     return (
-        _changed(
+        _passage_operator(
             "retrieval.shuffle", _shuffled, grid=[{"magnitude": 1}], magnitude=TOP, default=True,
             plausible="scores are close and the index was rebuilt",
         ),
-        _changed(
+        _passage_operator(
             "retrieval.drop", _dropped, grid=[{"passage": index, "magnitude": 1} for index in range(2)], magnitude=1,
             default=True, plausible="a document was not indexed",
         ),
-        _changed(
-            "retrieval.truncate", _cut, magnitude=1, plausible="passages are cut where a chunk ends",
+        _passage_operator(
+            "retrieval.truncate", _truncated, magnitude=1, plausible="passages are cut where a chunk ends",
             grid=[{"passage": index, "part": part, "magnitude": 1} for index in range(2) for part in ("tail", "head")],
         ),
-        _changed(
-            "retrieval.near_duplicates", _crowded, magnitude=4,
+        _passage_operator(
+            "retrieval.near_duplicates", _with_near_duplicates, magnitude=4,
             plausible="one document is indexed in many copies, which take the places of others",
             grid=[{"of": of, "copies": copies, "magnitude": 2 * copies} for copies in (1, 2) for of in ("first", "last")],
         ),
-        _changed(
+        _passage_operator(
             "retrieval.score_noise", _rescored, magnitude=2,
             plausible="the scores of another model or another build of the index differ",
             grid=[
@@ -232,12 +232,12 @@ def operators() -> tuple[Operator, ...]:
                 for how, magnitude in (("fade", 1), ("swap", 2)) for order in ("kept", "sorted")
             ],
         ),
-        _changed(
+        _passage_operator(
             "retrieval.empty", _emptied, grid=[{"magnitude": 1}], magnitude=1,
             plausible="the index is being rebuilt, or the filter is too strict",
         ),
         operator(
-            "retrieval.stale", _stale, grid=[{"age": 1, "magnitude": 1}], relevant=_older, bounds={"staleness": 1},
+            "retrieval.stale", _stale, grid=[{"age": 1, "magnitude": 1}], relevant=_has_older, bounds={"staleness": 1},
             default=False, plausible="a search cache answers with earlier results",
         ),
         poison(),

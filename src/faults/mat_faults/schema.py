@@ -1,8 +1,8 @@
-"""Fields that break the schema a caller relies on, by JSON schema type; and the fields that say something about a reply.
+"""Damage to fields that breaks the schema a caller relies on, and changes of a reply's metadata.
 
-`KEEPING` kinds leave a field of its type with a value no schema would allow; `CHANGING` kinds change the type, or which fields
-there are. `METADATA` kinds touch versions, content types, entity tags, times, status codes and ids. A reply that is a JSON text
-is damaged inside and stays JSON.
+`KEEPING` kinds keep a field's type and give it a value that no schema would allow; `CHANGING` kinds change the type, or add or
+remove fields. `METADATA` kinds change versions, content types, entity tags, times, status codes and ids. A reply that is a JSON
+text is damaged inside and stays JSON.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final
 
-from mat_faults.mutators import FieldPath, at, json_inside, leaves, mappings, parts, with_leaf, within, without
+from mat_faults.mutators import FieldPath, apply_inside, at, json_inside, leaves, mappings, parts, with_leaf, without
 
 KEEPING: Final = ("negative", "huge", "enum", "overlong", "date", "encoding")
 CHANGING: Final = ("null", "missing", "type", "array", "extra")
 METADATA: Final = ("version", "etag", "timestamp", "id", "status", "content_type")
 OVERLONG: Final = 10_000
-"""Characters of an overlong text, unless the text was longer before: then it is doubled."""
+"""The length of an overlong text in characters; a text that has this length already is doubled."""
 EXTRA_KEY: Final = "unexpected"
 
 _ENUM = re.compile(r"[A-Za-z]{2,}(?:[ _-][A-Za-z]+){0,3}")
@@ -29,23 +29,23 @@ _NUMBER = re.compile(r"[+-]?\d{1,30}(?:\.\d{1,30})?")
 
 
 def damaged(value: Any, how: str, index: int) -> tuple[Any] | None:
-    """A copy of a reply with the `index`-th field that can take this kind of damage damaged; None where there is none."""
-    return within(value, lambda inner: _damaged(inner, how, index))
+    """A copy of a reply with damage to the `index`-th field that this kind of damage fits; None if there is no such field."""
+    return apply_inside(value, lambda inner: _damage(inner, how, index))
 
 
 def could_damage(value: Any, how: str, index: int) -> bool:
-    """The same question asked of a reply in recorded form, where decimals and members of enums read as texts."""
+    """Whether `damaged` would change a reply, judged from its recorded form, in which decimals and enum members are texts."""
     counted: list[int] = [0]
 
     def count(inner: Any) -> None:
         counted[0] = sum(1 for _ in spots(inner, how, recorded=True))
 
-    within(value, count)
+    apply_inside(value, count)
     return counted[0] > index
 
 
 def spots(value: Any, how: str, *, recorded: bool = False) -> Iterator[FieldPath]:
-    """Where a kind of damage fits: fields for most, keys of mappings for "missing", mappings for "extra"."""
+    """The paths where a kind of damage fits: of mappings for "extra", of their keys for "missing", of fields for the others."""
     if how == "extra":
         yield from (path for path, found in mappings(value) if EXTRA_KEY not in found)
     elif how == "missing":
@@ -57,7 +57,7 @@ def spots(value: Any, how: str, *, recorded: bool = False) -> Iterator[FieldPath
                 yield path
 
 
-def _damaged(value: Any, how: str, index: int) -> tuple[Any] | None:
+def _damage(value: Any, how: str, index: int) -> tuple[Any] | None:
     found = next((path for place, path in enumerate(spots(value, how)) if place == index), None)
     if found is None:
         return None
@@ -70,14 +70,14 @@ def _damaged(value: Any, how: str, index: int) -> tuple[Any] | None:
 
 
 def _leaf_damage(leaf: Any, how: str) -> tuple[Any] | None:
-    """The damaged field, None where this kind of damage does not fit it."""
+    """The damaged field in a one-tuple; None if this kind of damage does not fit it."""
     if how == "null":
         return (None,)
     if how == "array":
         return ([leaf],)
     if how == "type":
         return (_other_type(leaf),)
-    return _KEEP[how](leaf)
+    return _FIELD_DAMAGE[how](leaf)
 
 
 def _other_type(leaf: Any) -> Any:
@@ -117,7 +117,7 @@ def _is_number(leaf: Any) -> bool:
 
 
 def _enum(leaf: Any) -> tuple[Any] | None:
-    """A word like the members of an enumeration, and none of them."""
+    """A word that looks like a member of an enumeration but is none."""
     if not isinstance(leaf, str) or len(leaf) > 40 or not _ENUM.fullmatch(leaf):
         return None
     return (leaf + ("_UNKNOWN" if leaf.isupper() else "_unknown"),)
@@ -142,7 +142,7 @@ def _date(leaf: Any) -> tuple[Any] | None:
 
 
 def _encoding(leaf: Any) -> tuple[Any] | None:
-    """UTF-8 read as Latin-1; where that looks the same, the mark of the encoding is left in front."""
+    """UTF-8 decoded as Latin-1; where that changes nothing, with a garbled byte order mark in front."""
     if isinstance(leaf, bytes):
         return (b"\xff\xfe" + leaf,)
     if not isinstance(leaf, str):
@@ -151,12 +151,12 @@ def _encoding(leaf: Any) -> tuple[Any] | None:
     return (garbled if garbled != leaf else "\u00ef\u00bb\u00bf" + leaf,)
 
 
-_KEEP: Final[dict[str, Callable[[Any], tuple[Any] | None]]] = {
+_FIELD_DAMAGE: Final[dict[str, Callable[[Any], tuple[Any] | None]]] = {
     "negative": _negative, "huge": _huge, "enum": _enum, "overlong": _overlong, "date": _date, "encoding": _encoding,
 }  # fmt: skip
 
 
-# -- fields that say something about a reply -------------------------------------------------------------------------
+# -- metadata of a reply ---------------------------------------------------------------------------------------------------
 
 _NAMES: Final[dict[str, frozenset[str]]] = {
     "version": frozenset({"version", "apiversion", "xapiversion", "schemaversion", "resourceversion", "revision", "rev"}),
@@ -173,52 +173,52 @@ _DAY_S: Final = 86_400
 
 
 def changed_metadata(value: Any, how: str, older: Sequence[Any] = ()) -> tuple[Any] | None:
-    """A copy of a reply with its first field of metadata of this kind changed, None where it has none.
+    """A copy of a reply with its first metadata field of this kind changed; None if it has none.
 
-    version: the next one. etag: the one of an earlier reply (`older`, oldest first) where it differs, else a wrong one.
-    timestamp: a day earlier. id: another one. status: 202 instead of another success, 200 instead of the rest.
-    content_type: text/html, or application/octet-stream where it was HTML.
+    version: the next one. etag: that of an earlier reply (`older`, oldest first) if it differs, otherwise a wrong one.
+    timestamp: a day earlier. id: another one. status: 202 for any other success code, 200 for all other codes.
+    content_type: text/html, or application/octet-stream if it was HTML.
     """
-    return within(value, lambda inner: _changed_metadata(inner, how, older))
+    return apply_inside(value, lambda inner: _changed_metadata(inner, how, older))
 
 
 def _changed_metadata(value: Any, how: str, older: Sequence[Any]) -> tuple[Any] | None:
     for path, leaf in leaves(value):
         if _name_of(value, path) not in _NAMES[how]:
             continue
-        new = _stale_etag(path, leaf, older) if how == "etag" else _META[how](leaf)
+        new = _other_etag(path, leaf, older) if how == "etag" else _METADATA_CHANGES[how](leaf)
         if new is not None:
             return (with_leaf(value, path, new[0]),)
     return None
 
 
 def _name_of(value: Any, path: FieldPath) -> str:
-    """The plain name of a field; of a header in a list of pairs, or of {name, value} mappings, the header's."""
+    """The plain name of a field, or of the header if the field is a value in a list of pairs or of {name, value} mappings."""
     if not path:
         return ""
-    last, beside = path[-1], dict(parts(at(value, path[:-1])))
-    if last == 1 and len(beside) == 2:  # [["ETag", "x"], ...]
-        last = beside[0]
-    elif last == "value" and "name" in beside:  # [{"name": "ETag", "value": "x"}, ...]
-        last = beside["name"]
-    return _plain(last) if isinstance(last, str) else ""
+    last, siblings = path[-1], dict(parts(at(value, path[:-1])))
+    if last == 1 and len(siblings) == 2:  # [["ETag", "x"], ...]
+        last = siblings[0]
+    elif last == "value" and "name" in siblings:  # [{"name": "ETag", "value": "x"}, ...]
+        last = siblings["name"]
+    return _plain_name(last) if isinstance(last, str) else ""
 
 
-def _plain(name: str) -> str:
+def _plain_name(name: str) -> str:
     return re.sub(r"[^a-z0-9]", "", name.lower())
 
 
-def _stale_etag(path: FieldPath, leaf: Any, older: Sequence[Any]) -> tuple[Any] | None:
+def _other_etag(path: FieldPath, leaf: Any, older: Sequence[Any]) -> tuple[Any] | None:
     if not isinstance(leaf, str):
         return None
     for reply in reversed(older):
         for other, tag in leaves(json_inside(reply) or reply):
             if other == path and isinstance(tag, str) and tag != leaf:
                 return (tag,)
-    return _turned(leaf)
+    return _other_identifier(leaf)
 
 
-def _turned(leaf: Any) -> tuple[Any] | None:
+def _other_identifier(leaf: Any) -> tuple[Any] | None:
     """An identifier that differs in its last letter or digit."""
     if isinstance(leaf, int) and not isinstance(leaf, bool):
         return (leaf + 1,)
@@ -231,16 +231,16 @@ def _turned(leaf: Any) -> tuple[Any] | None:
     return None
 
 
-def _bumped(leaf: Any) -> tuple[Any] | None:
+def _next_version(leaf: Any) -> tuple[Any] | None:
     if isinstance(leaf, int) and not isinstance(leaf, bool):
         return (leaf + 1,)
     if not isinstance(leaf, str):
         return None
-    number = re.search(r"\d{1,18}", leaf, re.ASCII)  # of 1.2.3 the major part: the change that breaks callers
+    number = re.search(r"\d{1,18}", leaf, re.ASCII)  # the major part of 1.2.3: its change breaks callers
     return None if number is None else (f"{leaf[: number.start()]}{int(number[0]) + 1}{leaf[number.end() :]}",)
 
 
-def _earlier(leaf: Any) -> tuple[Any] | None:
+def _day_earlier(leaf: Any) -> tuple[Any] | None:
     """A day earlier, in the form the time already has: seconds, milliseconds, ISO 8601, HTTP date or a date object."""
     if isinstance(leaf, bool):
         return None
@@ -257,12 +257,12 @@ def _earlier(leaf: Any) -> tuple[Any] | None:
         if found is not None:
             day = datetime.date.fromisoformat(found[0]) - datetime.timedelta(days=1)
             return (day.isoformat() + leaf[found.end() :],)
-        return _earlier_http(leaf)
+        return _http_day_earlier(leaf)
     except (ValueError, OverflowError):
         return None
 
 
-def _earlier_http(leaf: str) -> tuple[Any] | None:
+def _http_day_earlier(leaf: str) -> tuple[Any] | None:
     import email.utils
 
     if not leaf.endswith(" GMT"):
@@ -275,7 +275,7 @@ def _earlier_http(leaf: str) -> tuple[Any] | None:
 
 
 def _other_status(leaf: Any) -> tuple[Any] | None:
-    """Only codes of HTTP are metadata; a status in words is what was asked for."""
+    """Another HTTP code; None for a status in words, which is data."""
     if isinstance(leaf, bool) or not (isinstance(leaf, int) or (isinstance(leaf, str) and re.fullmatch(r"[1-5]\d\d", leaf))):
         return None
     code = int(leaf)
@@ -290,6 +290,7 @@ def _other_content(leaf: Any) -> tuple[Any] | None:
     return ("application/octet-stream" if leaf.startswith("text/html") else "text/html; charset=utf-8",)
 
 
-_META: Final[dict[str, Callable[[Any], tuple[Any] | None]]] = {
-    "version": _bumped, "timestamp": _earlier, "id": _turned, "status": _other_status, "content_type": _other_content,
+_METADATA_CHANGES: Final[dict[str, Callable[[Any], tuple[Any] | None]]] = {
+    "version": _next_version, "timestamp": _day_earlier, "id": _other_identifier, "status": _other_status,
+    "content_type": _other_content,
 }  # fmt: skip

@@ -18,7 +18,7 @@ from mat.core.value import FrozenDict
 from mat_faults import path
 from mat_faults.mutators import corrupted, duplicate, is_sequence, leaves, like_sequence, with_leaf
 from mat_faults.schema import CHANGING, KEEPING, METADATA, changed_metadata, could_damage, damaged
-from mat_faults.site import earlier, heard, older_differs, on_reply, replied, same_request, unclear
+from mat_faults.site import earlier_replies, has_reply, is_obscured, older_differs, on_reply, raw_observation, same_request
 from mat_faults.toolbox import HOWS, poisoned, tool_price
 
 _TIMEOUT_MS: Final = 1_000
@@ -66,7 +66,7 @@ def _duplicate(call: Call, reply: Reply | None, stream: random.Random) -> Effect
 
 def _stale(call: Call, reply: Reply | None, stream: random.Random) -> Effect:
     """The previous reply to the same request: a cache never answers with the reply to another one."""
-    age, replies = int(call.parameters["age"]), earlier(call)
+    age, replies = int(call.parameters["age"]), earlier_replies(call)
     return Replace(duplicate(replies[-age])) if len(replies) >= age else PASS
 
 
@@ -76,7 +76,7 @@ def _corrupt(call: Call, reply: Reply | None, stream: random.Random) -> Effect:
         return PASS
     index, how = int(call.parameters["field"]), str(call.parameters["how"])
     if how in KEEPING:
-        return _replaced(damaged(reply.value, how, index))
+        return _replace_or_pass(damaged(reply.value, how, index))
     found = list(leaves(reply.value))
     if index >= len(found):
         return PASS
@@ -84,22 +84,22 @@ def _corrupt(call: Call, reply: Reply | None, stream: random.Random) -> Effect:
     return Replace(with_leaf(reply.value, spot, corrupted(leaf, how)))
 
 
-def _replaced(changed: tuple[Any] | None) -> Effect:
+def _replace_or_pass(changed: tuple[Any] | None) -> Effect:
     return PASS if changed is None else Replace(changed[0])
 
 
 def _mismatch(call: Call, reply: Reply | None, stream: random.Random) -> Effect:
     if reply is None:
         return PASS
-    return _replaced(damaged(reply.value, str(call.parameters["how"]), int(call.parameters["field"])))
+    return _replace_or_pass(damaged(reply.value, str(call.parameters["how"]), int(call.parameters["field"])))
 
 
 def _metadata(call: Call, reply: Reply | None, stream: random.Random) -> Effect:
-    return PASS if reply is None else _replaced(changed_metadata(reply.value, str(call.parameters["how"]), call.history))
+    return PASS if reply is None else _replace_or_pass(changed_metadata(reply.value, str(call.parameters["how"]), call.history))
 
 
 def _poison(call: Call, reply: Reply | None, stream: random.Random) -> Effect:
-    return PASS if reply is None else _replaced(poisoned(reply.value, str(call.parameters["how"])))
+    return PASS if reply is None else _replace_or_pass(poisoned(reply.value, str(call.parameters["how"])))
 
 
 def _partial(call: Call, reply: Reply | None, stream: random.Random) -> Effect:
@@ -118,17 +118,17 @@ def _writes(record: Record, parameters: FrozenDict, before: Sequence[Record]) ->
 
 def _acknowledges(record: Record, parameters: FrozenDict, before: Sequence[Record]) -> bool:
     """Losing the acknowledgement of a read is a time-out."""
-    return record.action.effect == "write" and replied(record)
+    return record.action.effect == "write" and has_reply(record)
 
 
 def _has_older(record: Record, parameters: FrozenDict, before: Sequence[Record]) -> bool:
     return older_differs(record, [item for item in before if same_request(item, record)], int(parameters["age"]))
 
 
-def _said_something(record: Record, parameters: FrozenDict, before: Sequence[Record]) -> bool:
+def _has_content(record: Record, parameters: FrozenDict, before: Sequence[Record]) -> bool:
     """A reply that is nothing already cannot be lost; neither can a stream without a chunk."""
-    found = heard(record)
-    return replied(record) and (unclear(record) or not (found.value is None or found.chunks == 0))
+    found = raw_observation(record)
+    return has_reply(record) and (is_obscured(record) or not (found.value is None or found.chunks == 0))
 
 
 def _can_mismatch(value: Any, parameters: FrozenDict) -> bool:
@@ -172,7 +172,7 @@ def _failures() -> tuple[Operator, ...]:
             bounds={"count": 1},
         ),
         operator(
-            "service.drop_reply", _drop, phase="after", relevant=_said_something, default=False,
+            "service.drop_reply", _drop, phase="after", relevant=_has_content, default=False,
             plausible="the request was served and an empty body came back", bounds={"count": 1, "magnitude": 1},
         ),
         operator(

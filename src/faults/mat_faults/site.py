@@ -1,4 +1,4 @@
-"""Read from the unperturbed record of a site what an operator needs to know about the reply."""
+"""What operators need to know about a site, read from its record in the unperturbed run: the reply, the arguments, the past."""
 
 from __future__ import annotations
 
@@ -14,84 +14,84 @@ from mat.core.record import Observation, Record
 from mat.core.value import FrozenDict, Value
 
 
-def heard(record: Record) -> Observation:
+def raw_observation(record: Record) -> Observation:
     """The port's reply, before any fault."""
     return record.raw or record.observation
 
 
-def said(record: Record) -> Value:
-    return heard(record).value
+def reply_value(record: Record) -> Value:
+    return raw_observation(record).value
 
 
-def replied(record: Record) -> bool:
-    """Whether the port gave a reply; where it raised, or was cancelled, nothing can be decided on one."""
-    return heard(record).error is None and not heard(record).cancelled
+def has_reply(record: Record) -> bool:
+    """Whether the port returned a reply: it neither raised nor was cancelled."""
+    return raw_observation(record).error is None and not raw_observation(record).cancelled
 
 
-def unclear(record: Record) -> bool:
-    """Whether the record does not show the reply itself: without canonical form, or hashed or redacted, if only in part."""
-    return heard(record).opaque or hidden(said(record))
+def is_obscured(record: Record) -> bool:
+    """Whether the record does not show the whole reply: it has no canonical form, or is hashed or redacted in part."""
+    return raw_observation(record).opaque or is_hidden(reply_value(record))
 
 
-def hidden(value: Value) -> bool:
-    """Whether a recorded value, or a part of it, is kept as its digest, or had something cut out of it."""
+def is_hidden(value: Value) -> bool:
+    """Whether a recorded value, or a part of it, is hashed or redacted."""
     if isinstance(value, str):
         return "[redacted:" in value
     if isinstance(value, dict):
         kept = ("sha256" in value or "redacted" in value) and "pii" in value
-        return kept or any(hidden(item) for item in value.values())
-    return isinstance(value, list) and any(hidden(item) for item in value)
+        return kept or any(is_hidden(item) for item in value.values())
+    return isinstance(value, list) and any(is_hidden(item) for item in value)
 
 
 def on_reply(test: Callable[[Value, FrozenDict], bool]) -> Relevant:
-    """Relevant where the port replied and the reply passes the test, or cannot be seen well enough to rule it out."""
+    """Relevant if the port replied and the reply passes the test, or the record does not show the whole reply."""
 
     def relevant(record: Record, parameters: FrozenDict, before: Sequence[Record]) -> bool:
-        return replied(record) and (test(said(record), parameters) or unclear(record))
+        return has_reply(record) and (test(reply_value(record), parameters) or is_obscured(record))
 
     return relevant
 
 
-def asked(record: Record) -> FrozenDict:
-    """The arguments that the port got, in recorded form."""
+def arguments_of(record: Record) -> FrozenDict:
+    """The arguments that the port received, in recorded form."""
     return record.executed or record.action.arguments
 
 
 def on_arguments(test: Callable[[FrozenDict, FrozenDict], bool]) -> Relevant:
-    """Relevant where the arguments, as governance let them through, pass the test or are not shown."""
+    """Relevant if the arguments, as governance let them through, pass the test or are hidden."""
 
     def relevant(record: Record, parameters: FrozenDict, before: Sequence[Record]) -> bool:
-        return test(asked(record), parameters) or hidden(asked(record))
+        return test(arguments_of(record), parameters) or is_hidden(arguments_of(record))
 
     return relevant
 
 
 def past_of(record: Record, before: Sequence[Record]) -> tuple[Past, ...]:
-    """The port's earlier calls as `Call.past` would hold them, from the records."""
+    """The port's earlier calls, in the form of `Call.past`, from the records."""
     port = (record.action.boundary, record.action.name)
-    same = [item for item in before if (item.action.boundary, item.action.name) == port and item.invoked and replied(item)]
+    same = [item for item in before if (item.action.boundary, item.action.name) == port and item.invoked and has_reply(item)]
     return tuple(
-        Past(kind=item.action.kind, agent=item.agent, arguments=asked(item), value=said(item), at_ms=item.at_ms)
+        Past(kind=item.action.kind, agent=item.agent, arguments=arguments_of(item), value=reply_value(item), at_ms=item.at_ms)
         for item in same[-limits.HISTORY :]
     )
 
 
 def older_differs(record: Record, same: Sequence[Record], age: int) -> bool:
-    """Whether the reply `age` back among `same` differs from today's; a stale copy of the same is no change.
+    """Whether the reply `age` back among `same` differs from the current one: an equal stale reply changes nothing.
 
-    Of a write it is one all the same, because nothing is written. Replies in flight at the same time are heard in an order of
-    their own: then any that differs will do.
+    For a write, even an equal stale reply is a change, because nothing is written. If replies were in flight at the same time,
+    their order is not decided, and any reply that differs counts.
     """
-    replies = [item for item in same if replied(item) and item.invoked]
+    replies = [item for item in same if has_reply(item) and item.invoked]
     if len(replies) < age:
         return False
-    if not replied(record) or unclear(record) or record.action.effect == "write":
+    if not has_reply(record) or is_obscured(record) or record.action.effect == "write":
         return True
     ordered = all(item.happened_before(record) for item in replies) and all(
         one.happened_before(other) for one, other in pairwise(replies)
     )
     return any(
-        unclear(item) or canonical(said(item)) != canonical(said(record))
+        is_obscured(item) or canonical(reply_value(item)) != canonical(reply_value(record))
         for item in (replies[-age:][:1] if ordered else replies)
     )
 
@@ -99,9 +99,14 @@ def older_differs(record: Record, same: Sequence[Record], age: int) -> bool:
 def same_request(one: Record, other: Record) -> bool:
     """Whether two calls make the same request to the same port."""
     mine, others = one.action, other.action
-    return (mine.kind, mine.boundary, mine.name, asked(one)) == (others.kind, others.boundary, others.name, asked(other))
+    return (mine.kind, mine.boundary, mine.name, arguments_of(one)) == (
+        others.kind,
+        others.boundary,
+        others.name,
+        arguments_of(other),
+    )
 
 
-def earlier(call: Call) -> list[Any]:
-    """What the port replied to the same request before, oldest first."""
+def earlier_replies(call: Call) -> list[Any]:
+    """The port's earlier replies to the same request, oldest first."""
     return [item.value for item in call.past if item.kind == call.kind and item.arguments == call.arguments]

@@ -17,7 +17,7 @@ from mat.boundary.effect import PASS, Call, Effect, Reply, Rewrite
 from mat.core.record import Record
 from mat.core.value import FrozenDict, snapshot_arguments
 from mat_faults.mutators import FieldPath, leaves, with_leaf
-from mat_faults.site import asked, hidden
+from mat_faults.site import arguments_of, is_hidden
 
 _AMOUNTS: Final = frozenset(
     ("amount", "cents", "sum", "total", "price", "value", "quantity", "qty", "count", "units", "limit", "percent", "euros",
@@ -36,7 +36,7 @@ _IDENTIFIER: Final = re.compile(r"[A-Za-z]{0,8}[-_#]?\d[\w-]{0,40}")
 _WORDS: Final = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])|\d+")
 
 
-def _number(leaf: Any) -> bool:
+def _is_number(leaf: Any) -> bool:
     return isinstance(leaf, int | float) and not isinstance(leaf, bool)
 
 
@@ -45,13 +45,13 @@ def _words(path: FieldPath) -> frozenset[str]:
     return frozenset(word.casefold() for part in path if isinstance(part, str) for word in _WORDS.findall(part))
 
 
-def _found(arguments: Mapping[str, Any], what: str) -> tuple[FieldPath, Any] | None:
+def _find_argument(arguments: Mapping[str, Any], what: str) -> tuple[FieldPath, Any] | None:
     """The argument, or the part of one, that is the call's amount, recipient or id: by its name, else by its form."""
     names, has_form = _KINDS[what]
     values = list(leaves(dict(arguments)))
     named = [(path, leaf) for path, leaf in values if _words(path[-1:]) & names or (len(path) > 1 and _words(path) & names)]
     if what == "amount":
-        named = [item for item in named if _number(item[1])]
+        named = [item for item in named if _is_number(item[1])]
     else:
         named = [item for item in named if isinstance(item[1], str) or (what == "id" and type(item[1]) is int)]
         if what == "id":  # what names somebody is the recipient, and what counts something the amount
@@ -62,22 +62,22 @@ def _found(arguments: Mapping[str, Any], what: str) -> tuple[FieldPath, Any] | N
 
 
 _KINDS: Final[dict[str, tuple[frozenset[str], Callable[[Any], bool]]]] = {
-    "amount": (_AMOUNTS, _number),
+    "amount": (_AMOUNTS, _is_number),
     "recipient": (_RECIPIENTS, lambda leaf: isinstance(leaf, str) and _ADDRESS.fullmatch(leaf) is not None),
     "id": (_IDS, lambda leaf: isinstance(leaf, str) and _IDENTIFIER.fullmatch(leaf) is not None),
 }
 
 
-def _other(leaf: Any, what: str) -> Any:
+def _other_value(leaf: Any, what: str) -> Any:
     """Another value of the same JSON type, one that could be meant: ten times the amount, another name, the next number."""
-    if _number(leaf):
+    if _is_number(leaf):
         return _other_number(leaf, what)
     if what == "recipient" and "@" in leaf:
         return f"x{leaf}"
     last = max((index for index, char in enumerate(leaf) if char.isalnum()), default=-1)
     if last < 0:
         return f"{leaf}1"
-    return leaf[:last] + _next(leaf[last]) + leaf[last + 1 :]
+    return leaf[:last] + _next_character(leaf[last]) + leaf[last + 1 :]
 
 
 def _other_number(leaf: Any, what: str) -> Any:
@@ -85,7 +85,7 @@ def _other_number(leaf: Any, what: str) -> Any:
     return changed if changed != leaf and changed - changed == 0 else type(leaf)(0) if leaf != 0 else type(leaf)(1)
 
 
-def _next(char: str) -> str:
+def _next_character(char: str) -> str:
     """Another character of the same kind: the next digit or letter, round at the end; beyond ASCII an x."""
     for row in ("0123456789", "abcdefghijklmnopqrstuvwxyz", "ABCDEFGHIJKLMNOPQRSTUVWXYZ"):
         if char in row:
@@ -93,28 +93,28 @@ def _next(char: str) -> str:
     return "x"
 
 
-def _changed(call: Call, reply: Reply | None, stream: random.Random) -> Effect:
+def _change(call: Call, reply: Reply | None, stream: random.Random) -> Effect:
     what = str(call.parameters["what"])
-    found = _found(call.given, what)
+    found = _find_argument(call.given, what)
     if found is None:
         return PASS
     (name, *rest), leaf = found
-    changed = with_leaf(call.given[str(name)], tuple(rest), _other(leaf, what))
+    changed = with_leaf(call.given[str(name)], tuple(rest), _other_value(leaf, what))
     return Rewrite(snapshot_arguments({str(name): changed}, f"call of {call.port}"))
 
 
-def _approved(record: Record, parameters: FrozenDict, before: Sequence[Record]) -> bool:
+def _is_decided(record: Record, parameters: FrozenDict, before: Sequence[Record]) -> bool:
     """Somebody approved something before, or governance decided on this call: what was let through could be changed still."""
     if record.mediation is None and not any(item.action.kind == "approval" for item in before):
         return False
-    return _found(asked(record), str(parameters["what"])) is not None or hidden(asked(record))
+    return _find_argument(arguments_of(record), str(parameters["what"])) is not None or is_hidden(arguments_of(record))
 
 
 def operators() -> tuple[Operator, ...]:
     return (
         operator(
-            "service.changed_after_approval", _changed,
-            grid=[{"what": what, "magnitude": 1} for what in ("amount", "recipient", "id")], relevant=_approved,
+            "service.changed_after_approval", _change,
+            grid=[{"what": what, "magnitude": 1} for what in ("amount", "recipient", "id")], relevant=_is_decided,
             bounds={"magnitude": 1}, default=False,
             plausible="a bug, a race or an attacker between the approval and the execution",
         ),

@@ -12,7 +12,7 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from typing import Final, TypeAlias
 
-from mat_faults.spans import Edit, Fence, TextSpan, abbreviated, edit_tokens, edited, protected, quoted, within
+from mat_faults.spans import Edit, Fence, TextSpan, abbreviated, edit_tokens, edited, is_within_limit, protected, quoted
 
 EditGroup: TypeAlias = tuple[Edit, ...]
 """Edits that are all applied, or none."""
@@ -101,36 +101,36 @@ def _phrases(table: dict[str, str], *, follows: str = "") -> RewordingRule:
     def rule(text: str) -> Iterator[EditGroup]:
         for match in pattern.finditer(text):
             new = by_text[" ".join(match[0].replace("’", "'").lower().split())]
-            yield (Edit(TextSpan(*match.span()), _cased(new, like=match[0])),)
+            yield (Edit(TextSpan(*match.span()), _match_case(new, like=match[0])),)
 
     return rule
 
 
-def _cased(new: str, *, like: str) -> str:
+def _match_case(new: str, *, like: str) -> str:
     """New text with a capital where the old one had it; `I` stays one."""
     if like[:1].isupper() and not like.startswith("I "):
         return new[:1].upper() + new[1:]
     return new
 
 
-_THERE: Final = r"(?=\s+\w)"
+_WORD_FOLLOWS: Final = r"(?=\s+\w)"
 """The short form of a verb needs a word after it: "as good as it is" stays."""
-_SHORTEN = (
-    _phrases(_NOT), _phrases({short: long for long, short in _NOT.items()}), _phrases(_BE, follows=_THERE),
-    _phrases({short: long for long, short in _BE.items()}), _phrases(_IS, follows=_THERE), _phrases(_HAVE),
+_CONTRACTIONS = (
+    _phrases(_NOT), _phrases({short: long for long, short in _NOT.items()}), _phrases(_BE, follows=_WORD_FOLLOWS),
+    _phrases({short: long for long, short in _BE.items()}), _phrases(_IS, follows=_WORD_FOLLOWS), _phrases(_HAVE),
 )  # fmt: skip
 
-_ASKED = re.compile(
+_REQUEST = re.compile(
     rf"{_START}(?:Could|Can|Would|Will)\s+you\s+(?:please\s+|kindly\s+)?(?P<verb>{_VERB})\b[^.!?\n]*(?P<last>\?)(?=\s|$)"
 )
-_BARE = re.compile(rf"{_START}(?P<verb>{_VERB})\s", re.IGNORECASE)
+_ORDER = re.compile(rf"{_START}(?P<verb>{_VERB})\s", re.IGNORECASE)
 
 
-def _asking(text: str) -> Iterator[EditGroup]:
+def _requests(text: str) -> Iterator[EditGroup]:
     """ "Could you send X?" as "Please send X.", and "Send X" as "Please send X"."""
-    for match in _ASKED.finditer(text):
+    for match in _REQUEST.finditer(text):
         yield (Edit(TextSpan(match.start(), match.start("verb")), "Please "), Edit(TextSpan(*match.span("last")), "."))
-    for match in _BARE.finditer(text):
+    for match in _ORDER.finditer(text):
         word = match["verb"]
         if word[0].isupper():
             yield (Edit(TextSpan(*match.span("verb")), f"Please {word.lower()}"),)
@@ -199,7 +199,7 @@ _NOT_ITS_DAY = re.compile(rf"[ \t]+(?:(?!\d{{4}}\b)\d|(?:{_UNIT})(?!\w))", re.IG
 _NEAR: Final = 24
 
 
-def _counted(text: str) -> Iterator[EditGroup]:
+def _numbers(text: str) -> Iterator[EditGroup]:
     """ "three days" as "3 days", "12 March 2026" as "March 12, 2026", "5%" as "5 percent", and the last two the other way.
 
     What can be read in two ways stays: "pay 12 March 12, 2026". A line is read by itself where it can be.
@@ -238,11 +238,11 @@ def _readings(text: str) -> Iterator[tuple[TextSpan, Edit]]:
 
 
 RULES: Final[dict[str, tuple[RewordingRule, ...]]] = {
-    "contraction": _SHORTEN,
+    "contraction": _CONTRACTIONS,
     "synonym": (_phrases(_SYNONYMS),),
-    "politeness": (_asking, _phrases(_POLITE)),
+    "politeness": (_requests, _phrases(_POLITE)),
     "passive": (_passive,),
-    "number": (_counted,),
+    "number": (_numbers,),
 }
 """The families of rules, simplest first."""
 
@@ -256,12 +256,12 @@ def paraphrase(text: str, *, rule: str, limit: int) -> str:
     for family in RULES if rule == "all" else (rule,):
         keep = quoted(after) if family == "number" else protected(after)  # the rule about numbers keeps what it does not read
         groups = [group for found in RULES[family] for group in found(after)]
-        taken, cost = _taken(after, groups, keep, limit - spent)
+        taken, cost = _select_edits(after, groups, keep, limit - spent)
         after, spent = edited(after, taken), spent + cost
-    return after if within(text, after, limit) else text
+    return after if is_within_limit(text, after, limit) else text
 
 
-def _taken(text: str, groups: Sequence[EditGroup], keep: Sequence[TextSpan], limit: int) -> tuple[list[Edit], int]:
+def _select_edits(text: str, groups: Sequence[EditGroup], keep: Sequence[TextSpan], limit: int) -> tuple[list[Edit], int]:
     """The edits that meet neither what is kept nor each other and fit into the limit, from left to right, and their tokens."""
     kept, spent, last = Fence(keep), 0, -1
     taken: list[Edit] = []
@@ -310,14 +310,14 @@ _DATE = re.compile(
 )
 
 
-_ALONE = re.compile(rf"(?<![\w#\-./@:])(?:{_ID}|\d{{4,}}(?![\w@\-]|[./:]\w))", re.IGNORECASE)
+_ID_OR_NUMBER = re.compile(rf"(?<![\w#\-./@:])(?:{_ID}|\d{{4,}}(?![\w@\-]|[./:]\w))", re.IGNORECASE)
 
 
 def ids(text: str) -> dict[str, list[TextSpan]]:
     """What is named by an id ("A17", "#12", "number 4", "20261") and where, in order; no amounts, dates and quotations."""
     kept = Fence(quoted(text))
     found: dict[str, list[TextSpan]] = {}
-    for match in _ALONE.finditer(text):
+    for match in _ID_OR_NUMBER.finditer(text):
         start = match.end() - len(match[0].rpartition(" ")[2])
         span = TextSpan(start, match.end())
         if not _MEASURE.fullmatch(span.of(text)) and not kept.meets(span):
@@ -337,14 +337,15 @@ def _vague_reference(text: str, *, pronoun: bool) -> Iterator[tuple[str, Edit]]:
         if plain:
             yield word, Edit(TextSpan(*match.span("id")), "it" if pronoun else "that one")
         elif pronoun:
-            yield word, Edit(TextSpan(*match.span()), _cased("it", like=match[0]))
+            yield word, Edit(TextSpan(*match.span()), _match_case("it", like=match[0]))
         else:
             article = match["article"] or "the"
             definite = "the" if article.lower() in ("a", "an") else article
             yield (
                 word,
                 Edit(
-                    TextSpan(*match.span()), f"{_cased(definite, like=match[0])} {noun if match['article'] else noun.lower()}"
+                    TextSpan(*match.span()),
+                    f"{_match_case(definite, like=match[0])} {noun if match['article'] else noun.lower()}",
                 ),
             )
 
@@ -364,7 +365,7 @@ def _vague_date(text: str) -> Iterator[tuple[str, Edit]]:
             new = "then" if before and before.lower() != "on" else "recently" if match["past"] else "soon"
         else:
             new = "then" if before and before.lower() != "on" else "that day"
-        yield match[0].lower(), Edit(TextSpan(*match.span()), _cased(f"{before} {new}".strip(), like=match[0]))
+        yield match[0].lower(), Edit(TextSpan(*match.span()), _match_case(f"{before} {new}".strip(), like=match[0]))
 
 
 def _references(text: str) -> Iterator[tuple[str, Edit]]:
@@ -395,6 +396,8 @@ def ambiguous(text: str, *, what: str, limit: int) -> str:
         if not kept.meets(edit.span):
             mentions.setdefault(name, []).append(edit)
     for edits in mentions.values():
-        if sum(edit_tokens(text, edit) for edit in edits) <= limit and within(text, after := edited(text, edits), limit):
+        if sum(edit_tokens(text, edit) for edit in edits) <= limit and is_within_limit(
+            text, after := edited(text, edits), limit
+        ):
             return after
     return text
