@@ -33,9 +33,9 @@ through real runs with plain and with async ports, and reports what it finds:
 
 The size of a change is counted as follows. `magnitude`: leaves changed, and items or keys added or removed, in a reply or in
 arguments; another order of the same items counts as one, as does an emptied container or text. `tokens`: the token edit
-distance of all changed texts (`mat.boundary.cost.changed_tokens`). `latency_ms`: the time that a delay or an error adds to one call.
-`staleness`: how many replies to the same request back. `count`: calls a grid point covers, or deliveries it adds. An operator
-that changes values names `magnitude` or `tokens`.
+distance of all changed texts (`mat.boundary.cost.changed_tokens`). `latency_ms`: the time that a delay or an error adds to one
+call. `staleness`: how many replies to the same request back. `count`: calls a grid point covers, or deliveries it adds. An
+operator that changes values names `magnitude` or `tokens`.
 
 For a call that writes nothing, `relevant` may decline a Duplicate, or an error in place of the reply, although the run changes:
 the agent sees nothing that the single call, or its time-out, would not show.

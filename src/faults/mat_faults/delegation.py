@@ -1,6 +1,6 @@
 """Fault operators of the delegation boundary (A3.4): messages, `mat.delegate`, and handoffs that run the other agent.
 
-A message or a delegated task is a text that is delivered; a handoff is a call that runs whoever it is handed to.
+A message or a delegated task is a text that is delivered; a handoff is a call that runs the receiving agent.
 
 >>> from mat_faults import delegation
 >>> [operator.id for operator in delegation.operators()][:2]
@@ -52,7 +52,7 @@ def _duplicate(call: Call, reply: Reply | None, stream: random.Random) -> Effect
 
 
 def _is_handoff(record: Record, parameters: FrozenDict, before: Sequence[Record]) -> bool:
-    """Whether delivery runs something: only a handoff does; a text that is delivered twice reads the same."""
+    """Whether the call is a handoff, which runs an agent; a second delivery of a text changes nothing."""
     return record.action.effect == "write"
 
 
@@ -89,7 +89,7 @@ def swapped(text: str, *, limit: int) -> str:
 def without_constraint(text: str, *, limit: int) -> str:
     """A text without its last condition: an item of a list, a sentence, or the end of one, of at most `limit` tokens.
 
-    The text itself if it states no condition, or nothing else.
+    The text itself if it states no condition, or only the condition.
     """
     units = [_with_marker(text, span) for group in lists(text) for span in group]
     units += [span for block in paragraphs(text) for span in sentences(text, block)]
@@ -109,13 +109,13 @@ def _with_marker(text: str, span: TextSpan) -> TextSpan:
 
 
 def _without_span(text: str, span: TextSpan) -> str:
-    """A text without a part, and without the white space that would stay behind."""
+    """A text without a span and the white space around it."""
     before, after = text[: span.start], text[span.end :]
     return f"{before}{after.lstrip(' ') if not before or before[-1].isspace() else after}".rstrip()
 
 
 def _without_half(text: str, *, limit: int) -> str:
-    """A text without its second half, or without `limit` tokens of it at most."""
+    """A text without its second half, or without its last `limit` tokens if the half is longer."""
     return shortened(text, count=min(limit, len(token_spans(text)) // 2), part="tail")
 
 
@@ -136,7 +136,7 @@ HOW: Final[dict[str, Callable[..., str]]] = {
 
 
 def text_argument(arguments: Mapping[str, Any]) -> str | None:
-    """The name of the argument that holds what is handed over: one with a usual name, else the longest text."""
+    """The name of the argument with the task or message: one with a usual name, otherwise the longest text."""
     texts = {name: item for name, item in arguments.items() if isinstance(item, str) and name not in _NAMES}
     usual = [name for name in _TEXTS if name in texts]
     return usual[0] if usual else max(texts, key=lambda name: len(texts[name]), default=None)

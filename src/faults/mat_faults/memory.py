@@ -25,9 +25,9 @@ from mat_faults.site import arguments_of, earlier_replies, is_hidden, older_diff
 from mat_faults.spans import entry_spans
 
 TOP: Final = 10
-"""Entries whose order is changed, from the last."""
+"""The largest number of entries whose order changes, counted from the last."""
 SIZE: Final = 16
-"""Leaves and items of a written value that a collision changes at most."""
+"""The largest number of leaves and items of a written value that a collision changes."""
 
 
 def insert(
@@ -71,12 +71,12 @@ def insert(
 
 
 def _reads_keys(arguments: Mapping[str, Any]) -> bool:
-    """Whether the keys of a memory are read: a note is no key."""
+    """Whether the call reads the keys of a memory; a note is not a key."""
     return "keys" in arguments and "key" not in arguments
 
 
 def _reordered(value: Any) -> Any:
-    """The newest entries in reverse; the value itself if it is not a list of several."""
+    """A list with its newest entries reversed; the value itself if it is not a list of several entries."""
     return like_sequence(value, [*value[:-TOP], *reversed(value[-TOP:])]) if is_sequence(value, 2) else value
 
 
@@ -90,9 +90,9 @@ def _order_matters(value: Value, parameters: FrozenDict) -> bool:
 
 
 def forgotten(value: Any, *, part: str, items: int) -> Any:
-    """A list, mapping or text without some of its newest or oldest entries; itself if it has no more than that.
+    """A list, mapping or text without `items` of its newest or oldest entries; itself if it has fewer.
 
-    The entries of a mapping stand in the order in which they were put in, those of a text are its lines, sentences or tokens.
+    The entries of a mapping are in the order of insertion; those of a text are its lines, sentences or tokens.
     """
     if isinstance(value, str):
         found = entry_spans(value)
@@ -147,9 +147,8 @@ def _collide(call: Call, reply: Reply | None, stream: random.Random) -> Effect:
 def collided(given: FrozenDict, past: Sequence[Past], *, agent: str, winner: str) -> tuple[Value] | None:
     """The value after a write that collides with another agent's last write to the cell; None if there is no collision.
 
-    `winner="other"`: the value that the other agent wrote lands last. `winner="self"`: this agent had read the cell before the
-    other one wrote it, so that what the other one changed since is missing from the value written. In a one-tuple because
-    None is a value.
+    `winner="other"`: the other agent's write lands last, so its value stays. `winner="self"`: this agent read the cell before
+    the other one wrote it, so its value lacks the other agent's changes. The result is a one-tuple, because None is a value.
     """
     if "value" not in given or not all(_is_plain(item.value) for item in past if _cell_key(item.arguments) == _cell_key(given)):
         return None
@@ -171,7 +170,7 @@ def _cell_key(arguments: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _is_plain(value: Any) -> bool:
-    """Whether a value is stored as it is recorded. Objects and sets are not: rewritten, they would come back as data."""
+    """Whether a value equals its recorded form. Objects and sets do not: a rewrite would turn them into plain data."""
     if isinstance(value, dict):
         return type(value) in (dict, FrozenDict) and all(_is_plain(item) for item in value.values())
     if isinstance(value, list):

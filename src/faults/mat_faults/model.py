@@ -34,7 +34,7 @@ from mat_faults.site import arguments_of, is_hidden, on_reply, raw_observation
 from mat_faults.toolbox import ARGUMENTS, HOWS, poisoned, tool_lists, tool_names, tool_price
 
 ReplyChange: TypeAlias = Callable[[Any, FrozenDict], tuple[Any] | None]
-"""(a reply, parameters) -> its changed copy in a one-tuple, None where nothing fits."""
+"""(reply, parameters) -> a changed copy of the reply in a one-tuple; None if the change does not fit."""
 
 REFUSAL: Final = "I'm sorry, but I can't help with that."
 OVERRUN: Final = "Let me go through this once more, step by step, to be sure."
@@ -106,7 +106,7 @@ def emptied(value: Any) -> tuple[Any] | None:
 def called(value: Any) -> tuple[FieldPath, str] | None:
     """The path and the name of the first tool call in a reply; None if it calls no tool.
 
-    A name is one of a call where its field says so (`tool`, `tool_name`), or arguments stand beside it.
+    A name is that of a call if its field is `tool` or `tool_name`, or if the same mapping has arguments.
     """
     for path, inside in objects(value):
         for key in ("tool", "tool_name", "toolName"):
@@ -144,7 +144,7 @@ def _wrong_tool(call: Call, reply: Reply | None, stream: random.Random) -> Effec
 
 
 def _other_tool_known(record: Record, parameters: FrozenDict, before: Sequence[Record]) -> bool:
-    """Whether the reply calls a tool while another one was offered, or used before by the same model."""
+    """Whether the reply calls a tool, and another tool was offered to the model or used by it before."""
     earlier = [item for item in before if item.action.kind == "model_call" and item.action.name == record.action.name]
     if is_hidden(arguments_of(record)) or any(
         is_hidden(raw_observation(item).value) or raw_observation(item).opaque for item in earlier
@@ -199,7 +199,7 @@ def said_text(value: Any) -> tuple[FieldPath, str] | None:
 def refused(value: Any) -> tuple[Any] | None:
     """Replace the text of a reply by a refusal, and remove its tool calls; None if it has neither.
 
-    The call itself gives way to the text: {tool, arguments} becomes {content}, a list of calls empty.
+    The text replaces the call: {tool, arguments} becomes {content}, and a list of calls becomes empty.
     """
     if isinstance(value, str):
         return (REFUSAL,) if value and value != REFUSAL else None
@@ -215,7 +215,7 @@ def refused(value: Any) -> tuple[Any] | None:
 
 
 def _without_calls(value: Any) -> tuple[Any, FieldPath | None]:
-    """The reply without its first list, or blocks, of tool calls, and where a text belongs that takes their place."""
+    """The reply without its first tool calls (a list or blocks), and the path for a text in their place."""
     for path, found in objects(value):
         if is_sequence(found.get("tool_calls"), 1):
             return with_leaf(value, (*path, "tool_calls"), []), (*path, "content")
@@ -231,7 +231,7 @@ def _block_type(block: Any) -> Any:
 
 
 def _with_stop_reason(value: Any, which: int) -> Any:
-    """The reply with the reason for its end that goes with a cut (0) or a refusal (1), where it names one."""
+    """The reply with its stop reason, if it has one, changed to that of a cut (`which` 0) or of a refusal (1)."""
     for path, leaf in leaves(value):
         if path and path[-1] in _STOP_KEYS and isinstance(leaf, str):
             return with_leaf(value, path, _STOP_KEYS[str(path[-1])][which])
@@ -239,9 +239,9 @@ def _with_stop_reason(value: Any, which: int) -> Any:
 
 
 def cut_short(value: Any, percent: int) -> tuple[Any] | None:
-    """The reply with `percent` of its text left, and the reason for its end where it names one; None without a text.
+    """The reply with the first `percent` of its text, and a stop reason to match if it has one; None without a text.
 
-    Where a call of a tool is all there is, its arguments are cut if they are a text.
+    If the reply is only a tool call, its arguments are cut if they are a text.
     """
     found = said_text(value) or _text_named(value, _ARGUMENT_KEYS)
     if found is None or len(found[1]) < 2:
@@ -252,9 +252,9 @@ def cut_short(value: Any, percent: int) -> tuple[Any] | None:
 
 
 def overrun(value: Any, times: int) -> tuple[Any] | None:
-    """The reply with `times` its output tokens in the usage, and its text longer; None where it has neither.
+    """The reply with its output tokens multiplied by `times` and a longer text; None if it has neither usage nor text.
 
-    A text that is JSON stays as it is: tokens that nobody sees were spent on it.
+    A JSON text stays as it is: the additional tokens count as hidden ones.
     """
     changed, any_change = value, False
     usage = _output_tokens(value)
@@ -271,7 +271,7 @@ def overrun(value: Any, times: int) -> tuple[Any] | None:
 
 
 def _output_tokens(value: Any) -> dict[FieldPath, int]:
-    """Counts of output tokens in a reply's first account of its usage, by path, as the common clients name them."""
+    """The counts of output tokens in a reply's first usage entry, by path, under the names of the common clients."""
     counts = {
         path: leaf for path, leaf in leaves(value)
         if len(path) > 1 and path[-1] in _OUTPUT_TOKENS and type(leaf) is int and str(path[-2]).lower().startswith("usage")
@@ -281,7 +281,7 @@ def _output_tokens(value: Any) -> dict[FieldPath, int]:
 
 
 def _text_operator(id: str, change: ReplyChange, grid: Sequence[Mapping[str, object]], most: int, plausible: str) -> Operator:
-    """An operator on the reply from a pure function, which also says where it is relevant."""
+    """An operator that applies a pure function to the reply; it is relevant where the function returns a change."""
 
     def decide(call: Call, reply: Reply | None, stream: random.Random) -> Effect:
         changed = None if reply is None else change(reply.value, call.parameters)
@@ -304,7 +304,7 @@ def _cut_stream(call: Call, reply: Reply | None, stream: random.Random) -> Effec
 
 
 def _cut_matters(record: Record, parameters: FrozenDict, before: Sequence[Record]) -> bool:
-    """A quiet cut matters where more chunks came, or an error; a broken connection wherever the stream got so far."""
+    """A silent cut matters if more chunks or an error followed, a broken connection if the stream got that far."""
     found = record.observation if record.raw is None else record.raw
     total = found.chunks if found.chunks is not None else record.observation.chunks
     if total is None:

@@ -1,9 +1,9 @@
 """Path mutations: five kinds of damage to artifacts on the path from one call to the next (seed 003, appendix J).
 
-Four act on what an agent hands to a service: the strings in its arguments, however deep, are clipped, wrapped, decoded or
-sorted as tool interfaces, HTTP libraries and middleware do. The fifth acts on replies: a link shows its label in place of its
-address. Every byte outside the mutated spot stays as it was. `LABELS` says by id what a service that checks the bytes it gets
-answers; `REPORTED` how a label that is not among the failure labels is counted.
+Four change the strings in the arguments of a call, at any depth: they clip, wrap, decode or sort them as tool interfaces, HTTP
+libraries and middleware do. The fifth changes replies: it replaces the address of a link by its label. All other bytes stay as
+they were. `LABELS` gives by operator id the error label of a service that checks the bytes it receives; `REPORTED` gives the
+failure label under which any other label is counted.
 
 Arguments are changed in their recorded form: a parameter that was an object of a class reaches the port as plain data.
 
@@ -33,10 +33,10 @@ LABELS: Final = {
     "service.path_label": "WRONG_VALUE",
 }
 REPORTED: Final = {"TOOL_INPUT_TOO_LONG": "OTHER"}
-"""Labels that a server answers with and that are no failure labels, by the one they are reported as."""
+"""Labels that a server answers with but that are not failure labels, with the failure label to report for each."""
 
 Mutate = Callable[[str, FrozenDict], str]
-"""A string of the arguments and the parameters of the grid point -> the string that arrives; the same where nothing fits."""
+"""(string of the arguments, parameters of the grid point) -> the string that arrives; the same string if nothing fits."""
 
 _ESCAPE: Final = re.compile(r"%[0-7][0-9A-Fa-f]")
 _TOKEN: Final = re.compile(r"""[^\s"'<>]+""")
@@ -47,25 +47,25 @@ _LINK: Final = re.compile(
 )
 _MARKDOWN: Final = re.compile(r"\[(?P<text>[^\[\]\n]+)\]\((?P<href>[^()\s]+)\)")
 _MOST_PUNCTUATION: Final = 4
-"""Characters at the end of a URL that are taken for the sentence around it at most."""
+"""The largest number of characters at the end of a URL that count as punctuation of the sentence."""
 _ADDRESS_KEYS: Final = ("href", "url", "link", "uri")
 _LABEL_KEYS: Final = ("text", "label", "title", "anchor", "name")
 
 
 def truncated(text: str, parameters: FrozenDict) -> str:
-    """The string clipped where the input limit of a tool interface lies."""
+    """The string clipped at the input limit of a tool interface."""
     return text[: int(parameters["chars"])]
 
 
 def wrapped(text: str, parameters: FrozenDict) -> str:
-    """A line break put into the first token that is longer than a line."""
+    """The string with a line break in the first token that is longer than a line."""
     column = int(parameters["column"])
     found = re.search(rf"\S{{{column + 1},}}", text)
     return text if found is None else f"{text[: found.start() + column]}\n{text[found.start() + column :]}"
 
 
 def reencoded(text: str, parameters: FrozenDict) -> str:
-    """Escapes of one URL or token decoded as URI normalisation does: "%2F", or its first escape whichever it is."""
+    """The string with the given escape ("first": any) of one URL or token decoded, as URI normalization does."""
     wanted = str(parameters["escape"])
     for token in _TOKEN.finditer(text):
         codes = [item[0].upper() for item in _ESCAPE.finditer(token[0]) if _decodable(item[0])]
@@ -77,12 +77,12 @@ def reencoded(text: str, parameters: FrozenDict) -> str:
 
 
 def _decodable(escape: str) -> bool:
-    """Visible ASCII without the percent sign: what else is decoded makes another string than a middlebox makes."""
+    """Whether a middlebox decodes the escape: visible ASCII except the percent sign."""
     return 0x21 <= int(escape[1:], 16) <= 0x7E and escape != "%25"
 
 
 def reordered(text: str, parameters: FrozenDict) -> str:
-    """The parameters of the first query that is not sorted, sorted by name; of one name in the order they had."""
+    """The string with the parameters of the first unsorted query sorted by name; equal names keep their order."""
     for start, end in _queries(text):
         separator = "&amp;" if "&amp;" in text[start:end] else "&"
         before = text[start:end].split(separator)
@@ -93,7 +93,7 @@ def reordered(text: str, parameters: FrozenDict) -> str:
 
 
 def _queries(text: str) -> Iterator[tuple[int, int]]:
-    """(start, end) of the queries in a text: of each URL in it, or the whole of it where it is a bare query."""
+    """(start, end) of the queries in a text: that of each URL, or the whole text if it is a bare query."""
     if _BARE_QUERY.fullmatch(text):
         yield (1 if text.startswith("?") else 0), len(text)
         return
@@ -109,7 +109,7 @@ def _queries(text: str) -> Iterator[tuple[int, int]]:
 
 
 def _sorted_pairs(value: Any) -> tuple[Any] | None:
-    """A list of [name, value] pairs, as clients take query parameters, sorted by name."""
+    """A list of [name, value] pairs (query parameters) sorted by name; None if it is no such list, or sorted already."""
     if not is_sequence(value, 2) or not all(is_sequence(item, 2) and len(item) == 2 for item in value):
         return None
     if not all(isinstance(item[0], str) for item in value):
@@ -119,7 +119,7 @@ def _sorted_pairs(value: Any) -> tuple[Any] | None:
 
 
 def mutated(arguments: Mapping[str, Any], mutate: Mutate, parameters: FrozenDict) -> FrozenDict | None:
-    """The changed parameters of a call: the `artefact`-th string that the mutation changes is changed; None without one."""
+    """The changed arguments of a call: the mutation applies to the `artefact`-th string that it changes; None without one."""
     left = int(parameters.get("artefact", 0))
     for path, leaf in leaves(dict(arguments)):
         if isinstance(leaf, str) and mutate(leaf, parameters) != leaf:
@@ -135,7 +135,7 @@ def _with_argument(arguments: Mapping[str, Any], path: FieldPath, new: Any) -> F
 
 
 def _reordered_call(arguments: Mapping[str, Any], parameters: FrozenDict) -> FrozenDict | None:
-    """The first query in the arguments, as a string or as a list of pairs under a name of its own."""
+    """The arguments with their first query sorted: a string, or a list of pairs in a field named like a query."""
     changed = mutated(arguments, reordered, parameters)
     if changed is not None:
         return changed
@@ -153,7 +153,7 @@ def _list_paths(arguments: Mapping[str, Any]) -> Iterator[FieldPath]:
 
 
 def labelled(value: Any, index: int) -> tuple[Any] | None:
-    """A copy of a reply in which the address of its `index`-th link is the label that a person sees; None without one."""
+    """A copy of a reply with the address of its `index`-th link replaced by the link's label; None without such a link."""
 
     def change(inner: Any) -> tuple[Any] | None:
         found = list(_links(inner))
@@ -163,7 +163,7 @@ def labelled(value: Any, index: int) -> tuple[Any] | None:
 
 
 def _links(value: Any) -> Iterator[tuple[FieldPath, str]]:
-    """(where the link's address stands, what stands there instead): first links that are data, then those inside texts."""
+    """(path of a link's address, its replacement) for every link: first links that are data, then links in texts."""
     for path, found in objects(value):
         address = next((key for key in _ADDRESS_KEYS if isinstance(found.get(key), str) and found[key]), "")
         label = next((found[key] for key in _LABEL_KEYS if isinstance(found.get(key), str) and found[key]), "")

@@ -1,7 +1,7 @@
 """Fault operators of the prompt boundary: they change text from outside, and cost the tokens that they change.
 
-What a grid point may change is part of it: `tokens` is the most that the decision changes, counted by the cost rule, and its
-price. Where a rule does not fit the text, or not within that, nothing happens. Values that are no text are left alone.
+The parameter `tokens` of a grid point is the largest number of tokens that the operator changes, by the cost rule, and its
+price. If a rule does not fit the text within that limit, nothing changes. Values that are not texts stay as they are.
 
 >>> from mat_faults import prompt
 >>> [operator.id for operator in prompt.operators()][:2]
@@ -35,7 +35,7 @@ from mat_faults.spans import reordered, shortened
 from mat_faults.wording import RULES, VAGUE, ambiguous, paraphrase
 
 TextChange: TypeAlias = Callable[[str, FrozenDict], str]
-"""(text, parameters) -> the text that enters in its place."""
+"""(text, parameters) -> the text that replaces it."""
 
 
 def splice(
@@ -92,7 +92,7 @@ def around(text: str, payload: Payload) -> str:
 
 
 def changing(change: TextChange) -> Decide:
-    """A decision on the text of a reply; anything else passes."""
+    """A decision that changes the text of a reply; any other reply passes."""
 
     def decide(call: Call, reply: Reply | None, stream: random.Random) -> Effect:
         if reply is None or not isinstance(reply.value, str):
@@ -104,7 +104,7 @@ def changing(change: TextChange) -> Decide:
 
 
 def changes(change: TextChange) -> Relevant:
-    """Relevant where the text would be another one."""
+    """Relevant where the change alters the text."""
 
     def test(value: Value, parameters: FrozenDict) -> bool:
         return isinstance(value, str) and change(value, parameters) != value
@@ -113,7 +113,7 @@ def changes(change: TextChange) -> Relevant:
 
 
 def added(found: dict[str, Payload], name: str) -> CostFunction:
-    """The tokens of the payload that the grid point names."""
+    """A price: the tokens of the payload that the grid point names."""
 
     def price(parameters: FrozenDict, model: CostModel) -> int:
         return model.of(changed=chosen(found, parameters, name).tokens)
@@ -122,7 +122,7 @@ def added(found: dict[str, Payload], name: str) -> CostFunction:
 
 
 def cheapest(found: dict[str, Payload]) -> list[str]:
-    """The names of payloads, cheapest first; those of one price in the order given."""
+    """The names of payloads, cheapest first; payloads of equal price keep their order."""
     return sorted(found, key=lambda name: DEFAULT_COST.of(changed=found[name].tokens))
 
 
@@ -151,7 +151,7 @@ def _truncated(text: str, parameters: FrozenDict) -> str:
 
 
 def _token_operator(id: str, change: TextChange, *, grid: list[dict[str, object]], plausible: str) -> Operator:
-    """An operator whose grid points name the tokens that they may change."""
+    """An operator whose grid points limit the tokens that they change."""
     most = max(int(str(point["tokens"])) for point in grid)
     return operator(
         id, changing(change), phase="after", grid=grid, price=_tokens_price, relevant=changes(change), bounds={"tokens": most},

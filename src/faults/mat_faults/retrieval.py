@@ -26,10 +26,10 @@ from mat_faults.site import earlier_replies, older_differs, on_reply, same_reque
 from mat_faults.spans import shortened, token_spans
 
 PassagesChange: TypeAlias = Callable[[Any, FrozenDict], Any]
-"""(passages, parameters) -> the passages delivered in their place, or the same object where nothing fits."""
+"""(passages, parameters) -> the passages delivered in their place; the same object if nothing fits."""
 
 TOP: Final = 10
-"""Passages whose order is changed, from the first."""
+"""The largest number of passages whose order changes, counted from the first."""
 _TEXTS: Final = ("text", "page_content", "content", "passage", "snippet", "body", "chunk", "document")
 _SCORES: Final = ("score", "similarity", "relevance", "relevance_score", "rank_score", "distance", "_score")
 _IDS: Final = ("id", "doc_id", "document_id", "chunk_id")
@@ -37,7 +37,7 @@ _COPIES: Final = (" (reprint)", " (mirror)", " (archived copy)", " (print versio
 
 
 def changing(change: PassagesChange) -> Decide:
-    """A decision on a list of passages; any other reply passes."""
+    """A decision that changes a list of passages; any other reply passes."""
 
     def decide(call: Call, reply: Reply | None, stream: random.Random) -> Effect:
         if reply is None or not is_sequence(reply.value, 1):
@@ -49,7 +49,7 @@ def changing(change: PassagesChange) -> Decide:
 
 
 def changes(change: PassagesChange) -> Relevant:
-    """Relevant where the passages would be others, or stand in another order."""
+    """Relevant where the change alters the passages or their order."""
 
     def test(value: Value, parameters: FrozenDict) -> bool:
         if not is_sequence(value, 1):
@@ -74,7 +74,7 @@ def _emptied(value: Any, parameters: FrozenDict) -> Any:
 
 
 def _truncated(value: Any, parameters: FrozenDict) -> Any:
-    """Half of the text of one passage is missing: its tail or its head."""
+    """Remove half of the text of one passage: its tail or its head."""
     index = int(parameters["passage"])
     found = evidence_path(value[index]) if index < len(value) else None
     if found is None:
@@ -85,7 +85,7 @@ def _truncated(value: Any, parameters: FrozenDict) -> Any:
 
 
 def _with_near_duplicates(value: Any, parameters: FrozenDict) -> Any:
-    """Near duplicates of the first or the last passage come right after the first; as many fall out at the end."""
+    """Insert near duplicates of the first or the last passage after the first, and remove as many at the end."""
     copies = int(parameters["copies"])
     of = 0 if parameters["of"] == "first" else len(value) - 1
     if len(value) <= copies:
@@ -97,7 +97,7 @@ def _with_near_duplicates(value: Any, parameters: FrozenDict) -> Any:
 
 
 def _near_duplicate(passage: Any, number: int) -> Any:
-    """A copy of a passage with a few words more and an id of its own; None where it has no text."""
+    """A copy of a passage with a few more words and its own id; None if it has no text."""
     found = evidence_path(passage)
     if found is None:
         return None
@@ -129,7 +129,7 @@ def score_path(passage: Any) -> tuple[FieldPath, Any] | None:
 
 
 def _leaf_name(passage: Any, path: FieldPath) -> str:
-    """What a leaf is called; the fields of a named tuple by their names, as the record has them."""
+    """The name of a leaf; fields of a named tuple have their names, as in the record."""
     if not path:
         return ""
     fields = getattr(passage, "_fields", None)
@@ -137,10 +137,10 @@ def _leaf_name(passage: Any, path: FieldPath) -> str:
 
 
 def _rescored(value: Any, parameters: FrozenDict) -> Any:
-    """The first passage gets the score of the last ("fade"), and the last that of the first ("swap").
+    """Give the first passage the score of the last ("fade"); "swap" also gives the last passage that of the first.
 
-    "kept": the order stays, so that only thresholds and those who rank by score notice. "sorted": the passages, which come in
-    the order of their scores, stand where the new ones put them; the faded one behind its equals.
+    "kept": the order stays, so only code that uses thresholds or ranks by score sees it. "sorted": the passages, which
+    come in the order of their scores, follow the new scores; the faded passage comes after others of its score.
     """
     scores = [score_path(item) for item in value]
     first, last = scores[0], scores[-1]

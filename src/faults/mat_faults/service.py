@@ -56,7 +56,7 @@ def _slow(call: Call, reply: Reply | None, stream: random.Random) -> Effect:
 
 
 def _drop(call: Call, reply: Reply | None, stream: random.Random) -> Effect:
-    """Nothing is delivered: the call, or the reply, is lost."""
+    """The call or the reply is lost."""
     return Drop()
 
 
@@ -71,7 +71,7 @@ def _stale(call: Call, reply: Reply | None, stream: random.Random) -> Effect:
 
 
 def _corrupt(call: Call, reply: Reply | None, stream: random.Random) -> Effect:
-    """One field, of the type it had. `how`: "empty" or "wrong" of all fields, or a kind of `schema.KEEPING`."""
+    """Change one field and keep its type. `how`: "empty" or "wrong", or a kind of `schema.KEEPING`."""
     if reply is None:
         return PASS
     index, how = int(call.parameters["field"]), str(call.parameters["how"])
@@ -117,7 +117,7 @@ def _writes(record: Record, parameters: FrozenDict, before: Sequence[Record]) ->
 
 
 def _acknowledges(record: Record, parameters: FrozenDict, before: Sequence[Record]) -> bool:
-    """Losing the acknowledgement of a read is a time-out."""
+    """Only a write has an acknowledgement to lose: losing the reply to a read is a time-out."""
     return record.action.effect == "write" and has_reply(record)
 
 
@@ -126,7 +126,7 @@ def _has_older(record: Record, parameters: FrozenDict, before: Sequence[Record])
 
 
 def _has_content(record: Record, parameters: FrozenDict, before: Sequence[Record]) -> bool:
-    """A reply that is nothing already cannot be lost; neither can a stream without a chunk."""
+    """Whether there is a reply to lose: None, or a stream without chunks, is not."""
     found = raw_observation(record)
     return has_reply(record) and (is_obscured(record) or not (found.value is None or found.chunks == 0))
 
@@ -157,7 +157,7 @@ def operators() -> tuple[Operator, ...]:
 
 
 def _failures() -> tuple[Operator, ...]:
-    """The call or its acknowledgement does not get through."""
+    """The call or its acknowledgement is lost or fails."""
     return (
         operator(
             "service.timeout", _timeout, plausible="the request is lost on the way",
@@ -210,7 +210,7 @@ def _delays() -> tuple[Operator, ...]:
 
 
 def _replies() -> tuple[Operator, ...]:
-    """Something else is delivered than was said now."""
+    """The delivered reply differs from the port's reply."""
     one = {"magnitude": 1}
     return (
         operator(

@@ -41,12 +41,12 @@ def _is_number(leaf: Any) -> bool:
 
 
 def _words(path: FieldPath) -> frozenset[str]:
-    """The words of the names on the way to a leaf: `customer_id` and `customerId` have two."""
+    """The words in the names of a path: `customer_id` and `customerId` have two."""
     return frozenset(word.casefold() for part in path if isinstance(part, str) for word in _WORDS.findall(part))
 
 
 def _find_argument(arguments: Mapping[str, Any], what: str) -> tuple[FieldPath, Any] | None:
-    """The argument, or the part of one, that is the call's amount, recipient or id: by its name, else by its form."""
+    """The path and value of the call's amount, recipient or id, found by its name, otherwise by its form."""
     names, has_form = _KINDS[what]
     values = list(leaves(dict(arguments)))
     named = [(path, leaf) for path, leaf in values if _words(path[-1:]) & names or (len(path) > 1 and _words(path) & names)]
@@ -54,7 +54,7 @@ def _find_argument(arguments: Mapping[str, Any], what: str) -> tuple[FieldPath, 
         named = [item for item in named if _is_number(item[1])]
     else:
         named = [item for item in named if isinstance(item[1], str) or (what == "id" and type(item[1]) is int)]
-        if what == "id":  # what names somebody is the recipient, and what counts something the amount
+        if what == "id":  # names of people are recipients, and names of quantities are amounts
             named = [item for item in named if not _words(item[0]) & (_RECIPIENTS | _AMOUNTS)]
     if named:
         return named[0]
@@ -69,7 +69,7 @@ _KINDS: Final[dict[str, tuple[frozenset[str], Callable[[Any], bool]]]] = {
 
 
 def _other_value(leaf: Any, what: str) -> Any:
-    """Another value of the same JSON type, one that could be meant: ten times the amount, another name, the next number."""
+    """A plausible other value of the same JSON type: ten times the amount, another name, the next number."""
     if _is_number(leaf):
         return _other_number(leaf, what)
     if what == "recipient" and "@" in leaf:
@@ -86,7 +86,7 @@ def _other_number(leaf: Any, what: str) -> Any:
 
 
 def _next_character(char: str) -> str:
-    """Another character of the same kind: the next digit or letter, round at the end; beyond ASCII an x."""
+    """Another character of the same kind: the next digit or letter, the first after the last; outside ASCII an x."""
     for row in ("0123456789", "abcdefghijklmnopqrstuvwxyz", "ABCDEFGHIJKLMNOPQRSTUVWXYZ"):
         if char in row:
             return row[(row.index(char) + 1) % len(row)]
@@ -104,7 +104,7 @@ def _change(call: Call, reply: Reply | None, stream: random.Random) -> Effect:
 
 
 def _is_decided(record: Record, parameters: FrozenDict, before: Sequence[Record]) -> bool:
-    """Somebody approved something before, or governance decided on this call: what was let through could be changed still."""
+    """Whether an approval came before, or governance decided on this call, and the call has an argument to change."""
     if record.mediation is None and not any(item.action.kind == "approval" for item in before):
         return False
     return _find_argument(arguments_of(record), str(parameters["what"])) is not None or is_hidden(arguments_of(record))

@@ -1,9 +1,8 @@
 """Rules that paraphrase English text, and rules that make it less clear. All are pure and bounded by tokens.
 
-A paraphrase leaves every name, id, number, quotation, address and placeholder as it is (`spans.fixed`); the rule about
-numbers may write a word as a number or turn a date round. It changes no number that is there, and neither splits an id, an
-amount or a date nor puts two numbers together that stood apart. Rules know phrases, not grammar: where they are not sure, they
-leave the text alone.
+A paraphrase leaves every name, id, number, quotation, address and placeholder as it is (`spans.protected`). The number rule may
+write a word as a number or a date in another order, but it changes no number, splits no id, amount or date, and joins no two
+numbers. Rules match phrases, not grammar, and leave the text alone if a match is ambiguous.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ _BE: Final = {
 _IS: Final = {
     "it is": "it's", "that is": "that's", "there is": "there's", "what is": "what's", "where is": "where's", "who is": "who's",
 }  # fmt: skip
-"""Shortened only: the short forms stand for "has" as well."""
+"""Only shortened, because the short forms may also mean "has"."""
 _HAVE: Final = {"I've": "I have", "you've": "you have", "we've": "we have", "they've": "they have"}
 
 _SYNONYMS: Final = {
@@ -92,7 +91,7 @@ _LAST: Final = r"(?P<last>[.!](?=\s|$)|(?=\n|$))"
 
 
 def _phrases(table: dict[str, str], *, follows: str = "") -> RewordingRule:
-    """Each phrase of a table by the other one; the first letter keeps its case."""
+    """A rule that replaces each phrase of a table by its counterpart; the first letter keeps its case."""
     by_text = {phrase.lower(): new for phrase, new in table.items()}
     longest_first = sorted(by_text, key=lambda phrase: (-len(phrase), phrase))
     words = "|".join(re.escape(phrase).replace("'", "['’]").replace(r"\ ", r"\s+") for phrase in longest_first)
@@ -107,14 +106,14 @@ def _phrases(table: dict[str, str], *, follows: str = "") -> RewordingRule:
 
 
 def _match_case(new: str, *, like: str) -> str:
-    """New text with a capital where the old one had it; `I` stays one."""
+    """New text, capitalized if the old text was; the word `I` does not count as a capital."""
     if like[:1].isupper() and not like.startswith("I "):
         return new[:1].upper() + new[1:]
     return new
 
 
 _WORD_FOLLOWS: Final = r"(?=\s+\w)"
-"""The short form of a verb needs a word after it: "as good as it is" stays."""
+"""A verb is shortened only before another word: "as good as it is" stays."""
 _CONTRACTIONS = (
     _phrases(_NOT), _phrases({short: long for long, short in _NOT.items()}), _phrases(_BE, follows=_WORD_FOLLOWS),
     _phrases({short: long for long, short in _BE.items()}), _phrases(_IS, follows=_WORD_FOLLOWS), _phrases(_HAVE),
@@ -144,13 +143,13 @@ _IMPERATIVE = re.compile(
     re.IGNORECASE,
 )
 _JOINS = re.compile(r"\b(?:and|or|but|then|that|which|who|in|at|on|with|from)\b", re.IGNORECASE)
-"""Words that join a second order, or a phrase of which it is not plain what it belongs to."""
+"""Words that join a second order, or a phrase that could belong to several words."""
 
 _NUMBER_NEXT = re.compile(r"[ \t]+#?\d")
 
 
 def _passive(text: str) -> Iterator[EditGroup]:
-    """ "Send the report to Ann." as "The report should be sent to Ann." One order a sentence, with nothing joined to it."""
+    """ "Send the report to Ann." as "The report should be sent to Ann." Only sentences with a single order."""
     for match in _IMPERATIVE.finditer(text):
         verb, noun, no = match["verb"].lower(), match["noun"], match["no"]
         if verb in _NO_PASSIVE or _JOINS.search(match[0], len(match["head"])) or not match[0][0].isupper():
@@ -183,26 +182,26 @@ _PERCENT = re.compile(r"(?<![\w.,\-])\d+(?:\.\d+)?(?P<sign>%|\s+percent\b)(?!\w)
 
 
 _READ_AS_NUMBER = re.compile(rf"[~<>≤≥±+≈]*\d+(?:\.\d+)?%?|{_MONTH}|{'|'.join(_NUMBERS)}", re.IGNORECASE)
-"""What a chunk of the text must be as a whole for the rule about numbers to touch it: not "#12", "A-3", "1,000" or "3pm"."""
+"""A chunk that the number rule may change must match in full: not "#12", "A-3", "1,000" or "3pm"."""
 _LONGER_NUMBER = re.compile(
     r"\b(?:twenty|thirty|forty|fifty|sixty|seventy|eighty|ninety|hundred|thousand|million|half)(?:\s+and)?\s+$", re.IGNORECASE
 )
-"""Before a number word that is the end of a longer one: "twenty two", "half a dozen"."""
+"""The text before a number word that ends a longer one: "twenty two", "half a dozen"."""
 _NOT_A_DAY = re.compile(
     r"(?:\b(?:no\.?|nr\.?|number|id)[ \t]+|(?<!\d[ \t])\b(?:eur|usd|gbp|chf|jpy)[ \t]+|[#$€£¥][ \t]+"
     r"|(?<![^\s(])\d{1,2}[ \t]+|\d[ \t]*(?:[-–—/&]|\bto)[ \t]+)$",
     re.IGNORECASE,
 )
-"""Before a number that is no day of its own: an id, an amount, the end of a range, or a number that the month would join."""
+"""The text before a number that is not a day: an id, an amount, the end of a range, or a part of another number."""
 _NOT_ITS_DAY = re.compile(rf"[ \t]+(?:(?!\d{{4}}\b)\d|(?:{_UNIT})(?!\w))", re.IGNORECASE)
-"""After a day that a month stands before: a number that the month would join, or the unit of what is an amount."""
+"""The text after a month and a number that is not its day: another number, or the unit of an amount."""
 _NEAR: Final = 24
 
 
 def _numbers(text: str) -> Iterator[EditGroup]:
-    """ "three days" as "3 days", "12 March 2026" as "March 12, 2026", "5%" as "5 percent", and the last two the other way.
+    """ "three days" as "3 days", "12 March 2026" as "March 12, 2026", "5%" as "5 percent", and the last two vice versa.
 
-    What can be read in two ways stays: "pay 12 March 12, 2026". A line is read by itself where it can be.
+    Ambiguous text stays: "pay 12 March 12, 2026". Readings within a line take precedence over those across lines.
     """
     kept = Fence(protected(text, except_for=_READ_AS_NUMBER))
     found = [(span, edit) for span, edit in _readings(text) if not kept.meets(span)]
@@ -220,7 +219,7 @@ def _numbers(text: str) -> Iterator[EditGroup]:
 
 
 def _readings(text: str) -> Iterator[tuple[TextSpan, Edit]]:
-    """What can be read as a number word, a date or a share, and how else it is written."""
+    """Every number word, date and share in a text, with the edit that writes it in another way."""
     for pattern in (_SPELT, _DOZEN):
         for match in pattern.finditer(text):
             if not _LONGER_NUMBER.search(text, max(0, match.start() - _NEAR), match.start()):
@@ -250,11 +249,11 @@ RULES: Final[dict[str, tuple[RewordingRule, ...]]] = {
 def paraphrase(text: str, *, rule: str, limit: int) -> str:
     """The text in other words by one family of rules, or by all of them in turn ("all"), changing at most `limit` tokens.
 
-    Applied from left to right as far as the limit goes. The text itself where no rule fits.
+    Edits apply from left to right until the limit is reached. Returns the text itself if no rule fits.
     """
     after, spent = text, 0
     for family in RULES if rule == "all" else (rule,):
-        keep = quoted(after) if family == "number" else protected(after)  # the rule about numbers keeps what it does not read
+        keep = quoted(after) if family == "number" else protected(after)  # the number rule protects what it cannot read
         groups = [group for found in RULES[family] for group in found(after)]
         taken, cost = _select_edits(after, groups, keep, limit - spent)
         after, spent = edited(after, taken), spent + cost
@@ -262,7 +261,7 @@ def paraphrase(text: str, *, rule: str, limit: int) -> str:
 
 
 def _select_edits(text: str, groups: Sequence[EditGroup], keep: Sequence[TextSpan], limit: int) -> tuple[list[Edit], int]:
-    """The edits that meet neither what is kept nor each other and fit into the limit, from left to right, and their tokens."""
+    """The edits that overlap neither `keep` nor each other and fit the limit, from left to right, and their cost in tokens."""
     kept, spent, last = Fence(keep), 0, -1
     taken: list[Edit] = []
     for group in sorted(groups, key=lambda item: (item[0].span.start, -item[0].span.end)):
@@ -296,7 +295,7 @@ _NO_NOUN: Final = frozenset({
 _THINGS: Final = frozenset({
     "book", "change", "charge", "copy", "list", "order", "post", "report", "return", "review", "schedule", "transfer", "update",
 })  # fmt: skip
-"""Verbs that before an id rather name a thing: "order A17"."""
+"""Verbs that are usually nouns before an id: "order A17"."""
 _MEASURE = re.compile(r"(?i)\d+(?:st|nd|rd|th|h|hrs?|min|s|ms|kg|g|km|cm|mm|m|l|ml|gb|mb|kb|tb|k|am|pm|eur|usd|gbp|x|d|w|y)")
 _AMOUNT = re.compile(rf"(?<![\w.,#\-])(?P<sign>[$€£¥]\s?)?\d[\d.,]*\d?(?P<unit>\s*(?:{_UNIT}|[€%])(?!\w))?", re.IGNORECASE)
 _DAY: Final = "Monday|Tuesday|Wednesday|Thursday|Friday|Saturday|Sunday"
@@ -314,7 +313,7 @@ _ID_OR_NUMBER = re.compile(rf"(?<![\w#\-./@:])(?:{_ID}|\d{{4,}}(?![\w@\-]|[./:]\
 
 
 def ids(text: str) -> dict[str, list[TextSpan]]:
-    """What is named by an id ("A17", "#12", "number 4", "20261") and where, in order; no amounts, dates and quotations."""
+    """The ids in a text ("A17", "#12", "number 4", "20261") with their spans, in order; not amounts, dates or quotations."""
     kept = Fence(quoted(text))
     found: dict[str, list[TextSpan]] = {}
     for match in _ID_OR_NUMBER.finditer(text):
@@ -326,7 +325,7 @@ def ids(text: str) -> dict[str, list[TextSpan]]:
 
 
 def _vague_reference(text: str, *, pronoun: bool) -> Iterator[tuple[str, Edit]]:
-    """(the id, the edit) for every place where something is named by an id."""
+    """(id, edit that makes it vague) for every reference by id."""
     for match in _REFERENCE.finditer(text):
         word = match["id"].rpartition(" ")[2].lower()
         if _MEASURE.fullmatch(word):
@@ -382,13 +381,13 @@ VAGUE: Final[dict[str, Callable[[str], Iterator[tuple[str, Edit]]]]] = {
     "unit": _vague_unit,
     "date": _vague_date,
 }
-"""What can be made unclear: "order A17" as "the order" or as "it", "5 days" as "5", "by Friday" as "by then"."""
+"""The kinds of ambiguity: "order A17" as "the order" or as "it", "5 days" as "5", "by Friday" as "by then"."""
 
 
 def ambiguous(text: str, *, what: str, limit: int) -> str:
-    """The text with one thing in it less clear: the first whose every mention can be changed within `limit` tokens.
+    """The text with one vague reference: the first one whose mentions can all be changed within `limit` tokens.
 
-    The text itself where there is none. Quotations, code and addresses are left alone.
+    The text itself if there is none. Quotations, code and addresses are left alone.
     """
     kept = Fence(quoted(text))
     mentions: dict[str, list[Edit]] = {}
