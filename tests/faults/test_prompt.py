@@ -18,7 +18,7 @@ from mat.boundary.catalog import DEFAULT_COST, Catalog
 from mat.boundary.cost import changed_tokens, tokens
 from mat.boundary.effect import PASS, Call, Reply
 from mat.core.value import EMPTY, FrozenDict
-from mat_faults.spans import TextSpan, reordered, sentences, is_within_limit
+from mat_faults.spans import TextSpan, is_within_limit, reordered, sentences
 from mat_faults.wording import RULES, VAGUE, ambiguous, paraphrase
 
 CATALOG = Catalog(mat_faults.operators())

@@ -156,12 +156,12 @@ def _require_valid(styles: Sequence[str], goal: str) -> None:
         )
 
 
-def named(given: PayloadSource) -> dict[str, Payload]:
+def named(source: PayloadSource) -> dict[str, Payload]:
     """Make payloads by name from a user's own texts. The first words of a text without a name are its name.
 
     SpecError if something is not a string, is empty, or two different texts would have the same name.
     """
-    pairs = list(given.items()) if isinstance(given, Mapping) else [(_default_name(item), item) for item in _as_list(given)]
+    pairs = list(source.items()) if isinstance(source, Mapping) else [(_default_name(item), item) for item in _as_list(source)]
     found: dict[str, Payload] = {}
     problems = []
     for name, item in pairs:
@@ -179,8 +179,8 @@ def named(given: PayloadSource) -> dict[str, Payload]:
     return found
 
 
-def _as_list(given: Sequence[str | Payload]) -> list[str | Payload]:
-    return [given] if isinstance(given, str | Payload) else list(given)
+def _as_list(source: Sequence[str | Payload]) -> list[str | Payload]:
+    return [source] if isinstance(source, str | Payload) else list(source)
 
 
 def _default_name(item: Any) -> str:
@@ -206,12 +206,12 @@ def chosen(payloads: Mapping[str, Payload], parameters: FrozenDict, name: str) -
 
 
 def collected(
-    given: PayloadSource | None, styles: Iterable[str] | None, goal: str, default: Mapping[str, str]
+    source: PayloadSource | None, styles: Iterable[str] | None, goal: str, default: Mapping[str, str]
 ) -> dict[str, Payload]:
     """The payloads of an operator: the user's own texts, styles of the library, or, without either, the default."""
-    if given is None and styles is None:
+    if source is None and styles is None:
         return named(default)
-    own = {} if given is None else named(given)
+    own = {} if source is None else named(source)
     return own | {item.style: item for item in (() if styles is None else library(styles, goal=goal))}
 
 
