@@ -366,7 +366,7 @@ def run_desk(schedule: Sequence[mat.spec.Perturbation] = (), **options: Any) -> 
 
 @dataclass(frozen=True)
 class Shown:
-    """A whole report: its document, the undisturbed run, and a comparison with an earlier report."""
+    """A whole report: its document, the nominal run, and a comparison with an earlier report."""
 
     document: Document
     nominal: Run
@@ -375,7 +375,7 @@ class Shown:
 
     @property
     def html(self) -> str:
-        traces = [Traced.of(self.nominal, name="undisturbed")]
+        traces = [Traced.of(self.nominal, name="nominal")]
         return render(self.document, regression=self.regression, suite=self.suite, traces=traces)
 
 

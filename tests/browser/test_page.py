@@ -16,7 +16,7 @@ FOCUS = "document.activeElement.id"
 
 @pytest.fixture
 def compared(opened: Callable[..., Any], shown: Any) -> Any:
-    """The page as it opens: the counterexample beside its undisturbed run."""
+    """The page as it opens: the counterexample beside its nominal run."""
     return opened(shown.html)
 
 
@@ -243,7 +243,7 @@ def test_the_timeline_chooses_the_step_where_it_is_clicked_by_steps_and_by_time(
 
 @pytest.mark.full
 def test_a_counterexample_opens_its_trace_at_its_step(report: Any) -> None:
-    report.choose("#v-trace", "undisturbed")
+    report.choose("#v-trace", "nominal")
     assert report.run("document.getElementById('v-trace').value") == "1"
     report.click(".counterexample .button")
     assert report.run("document.getElementById('v-trace').value") == "0"
@@ -253,7 +253,7 @@ def test_a_counterexample_opens_its_trace_at_its_step(report: Any) -> None:
 
 @pytest.mark.full
 def test_a_counterexample_opens_beside_its_undisturbed_run_with_what_it_breaks_marked(compared: Any) -> None:
-    assert compared.run("document.getElementById('v-against').selectedOptions[0].text") == "undisturbed"
+    assert compared.run("document.getElementById('v-against').selectedOptions[0].text") == "nominal"
     assert re.fullmatch(r"\d+ steps: \d+ equal, \d+ changed, \d+ only in the first, 0 only in the second", compared.run(STATUS))
     broken = compared.run("document.querySelector('#v-rows .row.hard .marks').textContent")
     assert broken.startswith("refund.oncerefund.small")
@@ -276,7 +276,7 @@ def test_a_reader_who_wants_a_trace_alone_keeps_it_alone(compared: Any, opened: 
     page = opened(shown.html, alone)
     assert page.run("document.getElementById('v-against').selectedOptions[0].text") == "nothing"
     assert page.run("document.querySelectorAll('#v-rows .stepwise').length") > 5
-    page.choose("#v-trace", "undisturbed")  # there is nothing that an undisturbed run is compared with by itself
+    page.choose("#v-trace", "nominal")  # there is nothing that a nominal run is compared with by itself
     assert page.run("document.getElementById('v-against').selectedOptions[0].text") == "nothing"
 
 
@@ -308,8 +308,8 @@ def test_an_address_that_means_nothing_does_no_harm(opened: Callable[..., Any], 
 
 @pytest.mark.full
 def test_two_traces_are_compared_step_by_step(report: Any) -> None:
-    report.choose("#v-against", "undisturbed")
-    report.choose("#v-trace", "undisturbed")
+    report.choose("#v-against", "nominal")
+    report.choose("#v-trace", "nominal")
     report.choose("#v-against", "1. refund.once, cost 4: tests/test_desk.py::test_desk_answers[order 7]")
     assert re.fullmatch(r"\d+ steps: \d+ equal, \d+ changed, 0 only in the first, \d+ only in the second", report.run(STATUS))
     report.click(".counterexample .button")

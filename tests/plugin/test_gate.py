@@ -260,7 +260,7 @@ def test_the_summary_is_written_where_it_is_asked_for_and_to_the_job_summary(gat
         ('{"items": []}', "is not a report"),
         ('{"mat": 1, "items": [], "tables": {}}', "has no outcomes of runs"),
         ('{"mat": 1, "items": [], "tables": {"outcomes": [{"item": 3}]}}', "tables.outcomes.0.item"),
-        ('{"mat": 1, "items": [], "tables": {"outcomes": []}}', "has no undisturbed run and no replay"),
+        ('{"mat": 1, "items": [], "tables": {"outcomes": []}}', "has no nominal run and no replay"),
     ],
 )
 def test_a_broken_baseline_is_refused_with_the_reason_before_anything_runs(shop, text, said):

@@ -1,4 +1,4 @@
-"""The page of a session (`--mat-report FILE.html`): each counterexample beside the undisturbed run of its test and seed."""
+"""The page of a session (`--mat-report FILE.html`): each counterexample beside the nominal run of its test and seed."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def compared(shop: Any) -> list[tuple[str, str | None]]:
     return [(trace["name"], traces[trace["against"]]["name"] if "against" in trace else None) for trace in traces]
 
 
-FOUND, PLAIN = f"1. no_double, cost 4: {NAIVE}", f"undisturbed, seed 0: {NAIVE}"
+FOUND, PLAIN = f"1. no_double, cost 4: {NAIVE}", f"nominal, seed 0: {NAIVE}"
 
 
 @pytest.mark.full

@@ -269,7 +269,7 @@ def test_of_many_runs_the_undisturbed_one_of_each_counterexample_is_found_once(f
         shop_tests.run(schedule=[shop_tests.lost]),
     ]  # fmt: skip
     (partner,) = undisturbed([found.run, found.run], [*others, plain, again])
-    assert (partner.records, partner.name) == (plain.records, f"undisturbed, seed 0: {shop_tests.item}")
+    assert (partner.records, partner.name) == (plain.records, f"nominal, seed 0: {shop_tests.item}")
     assert undisturbed([found.run], others) == ()
     assert undisturbed([], [plain]) == ()
     assert undisturbed([found.run, plain], [again]) == ()  # it is shown already, because it breaks something itself
@@ -301,7 +301,7 @@ def test_undisturbed_runs_make_room_for_counterexamples_and_are_said_where_they_
     monkeypatch.setattr(page, "RECORDS", 2 * len(found.run.records) + len(plain.records) - 1)
     html = render(document, traces=[plain])
     assert ["against" in trace for trace in traces(html)] == [False, False]
-    assert "1 more trace is not in this file (1 of undisturbed runs, for comparison)" in " ".join(Elements(html).said)
+    assert "1 more trace is not in this file (1 of nominal runs, for comparison)" in " ".join(Elements(html).said)
 
 
 def test_a_stored_trace_is_shown_alone_with_what_it_breaks(found: Counterexample) -> None:

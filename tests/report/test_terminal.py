@@ -135,7 +135,7 @@ def test_an_empty_schedule_says_that_nothing_was_disturbed(shop_tests: Any) -> N
         shop_tests.refund("A-777", 1)
 
     text = section(shop_tests.counterexample(shop_tests.run(twice)), shop_tests.proven)
-    assert "Schedule: empty. The undisturbed run breaks the contract." in text
+    assert "Schedule: empty. The nominal run breaks the contract." in text
 
 
 def test_perturbations_are_listed_in_the_order_in_which_they_hit(shop_tests: Any) -> None:

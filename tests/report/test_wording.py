@@ -14,19 +14,19 @@ from mat.report import words
     [
         (
             Certificate(proven=True, bound=0, executions=1), 0,
-            "The undisturbed run breaks the contract, so nothing is cheaper: 1 execution.",
+            "The nominal run breaks the contract, so nothing is cheaper: 1 execution.",
         ),
         (
             Certificate(proven=False, reason="stopped", executions=2), 0,
-            "The undisturbed run breaks the contract, so nothing is cheaper",
+            "The nominal run breaks the contract, so nothing is cheaper",
         ),
         (
             Certificate(proven=True, bound=0, executions=1), 1,
-            "No cheaper counterexample exists on this grid: the undisturbed run breaks nothing (1 execution, 0 skipped).",
+            "No cheaper counterexample exists on this grid: the nominal run breaks nothing (1 execution, 0 skipped).",
         ),
         (
             Certificate(proven=True, bound=0, executions=5), 4,
-            "The undisturbed run breaks nothing; costs 1 to 4 are not decided: 5 executions, 0 skipped.",
+            "The nominal run breaks nothing; costs 1 to 4 are not decided: 5 executions, 0 skipped.",
         ),
         (
             Certificate(proven=False, reason="interrupted", executions=1), 4,

@@ -202,7 +202,7 @@ def _add_diff(diff: argparse.ArgumentParser) -> None:
     diff.add_argument("other", type=Path, metavar="B", help="another replay file, or the report of the new configuration")
     diff.add_argument(
         "--under", type=one_of(*UNDER), choices=UNDER, default="nominal",
-        help="for reports, the runs to compare: undisturbed (nominal, default), or replays and searched schedules (faults)",
+        help="for reports, the runs to compare: nominal (default), or faults: replays and searched schedules",
     )  # fmt: skip
 
 

@@ -70,7 +70,7 @@ def _by_boundary(operators: Sequence[str], columns: int | None) -> str:
 
 
 def _tests(options: argparse.Namespace) -> int:
-    """Run the tests once, undisturbed, and report the problems of each."""
+    """Run the tests once, without faults, and report the problems of each."""
     with tempfile.TemporaryDirectory(prefix="mat-") as folder:
         path = Path(folder, "seen.json")
         command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--mat-doctor", str(path), *options.tests]

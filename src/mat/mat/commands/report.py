@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from mat.commands.shared import PASS, UNDER, USAGE, Add, check_files, complain, one_of, print_json, reading, width
-from mat.commands.sources import SOURCES, RecordedSource, SourceKind, undisturbed_runs, wants_page
+from mat.commands.sources import SOURCES, RecordedSource, SourceKind, nominal_runs, wants_page
 from mat.core.errors import SpecError
 
 if TYPE_CHECKING:
@@ -60,7 +60,7 @@ def add_parser(add: Add) -> None:
     parser.add_argument("--baseline", type=Path, metavar="OLD.json", help="add a comparison with this older report")
     parser.add_argument(
         "--under", type=one_of(*UNDER), choices=UNDER, default="nominal",
-        help="with --baseline, the runs to compare: undisturbed (nominal, default), or replays and searched schedules (faults)",
+        help="with --baseline, the runs to compare: nominal (default), or faults: replays and searched schedules",
     )  # fmt: skip
     parser.add_argument(
         "--suite",
@@ -69,7 +69,7 @@ def add_parser(add: Add) -> None:
     )
     parser.add_argument(
         "--store", type=Path, metavar="FOLDER",
-        help="in an HTML page, compare counterexamples with the undisturbed runs in this store (default: .mat/store, if any)",
+        help="in an HTML page, compare counterexamples with the nominal runs in this store (default: .mat/store, if any)",
     )  # fmt: skip
     parser.add_argument(
         "--format", metavar="NAME",
@@ -92,7 +92,7 @@ def report(options: argparse.Namespace) -> int:
     with reading(options.files[0]):
         source = SOURCES[kind](options)
     if kind in ("report", "replays") and wants_page(options):
-        source = replace(source, traces=undisturbed_runs(options, source.document))
+        source = replace(source, traces=nominal_runs(options, source.document))
     extras, found = _extras(options, source)
     for note in source.notes:
         _note(note)

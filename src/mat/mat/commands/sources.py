@@ -142,8 +142,8 @@ def wants_page(options: argparse.Namespace) -> bool:
     return options.form == "html" or any(path.suffix.lower() == ".html" for path in options.out)
 
 
-def undisturbed_runs(options: argparse.Namespace, document: Document) -> tuple[Traced, ...]:
-    """The undisturbed runs to compare a page's counterexamples with, from the log that pytest --mat-store kept."""
+def nominal_runs(options: argparse.Namespace, document: Document) -> tuple[Traced, ...]:
+    """The nominal runs to compare a page's counterexamples with, from the log that pytest --mat-store kept."""
     from mat.evidence import runlog
     from mat.report.page import undisturbed
 
@@ -153,11 +153,11 @@ def undisturbed_runs(options: argparse.Namespace, document: Document) -> tuple[T
     found = [replay.counterexample.run for replay in document.counterexamples]
     if options.store is not None:
         check_files(options.store, fix="name the folder that pytest --mat-store wrote", folders=True)
-    return () if log is None else undisturbed(found, _plain_runs(log, {run.spec.base for run in found}))
+    return () if log is None else undisturbed(found, _runs_of_bases(log, {run.spec.base for run in found}))
 
 
-def _plain_runs(log: Path, bases: set[str]) -> Iterator[Run]:
-    """Yield one undisturbed run of a log for each of these bases. Found bases are removed from `bases`."""
+def _runs_of_bases(log: Path, bases: set[str]) -> Iterator[Run]:
+    """Yield one nominal run of a log for each of these bases. Found bases are removed from `bases`."""
     from mat.evidence import runlog
 
     for entry in runlog.read(log):

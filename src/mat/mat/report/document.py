@@ -46,7 +46,7 @@ class ItemLine:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NominalLine:
-    """The undisturbed runs of one item, or of all (`item` "all"), without runs whose infrastructure failed."""
+    """The nominal runs of one item, or of all (`item` "all"), without runs whose infrastructure failed."""
 
     item: str
     runs: int

@@ -18,7 +18,7 @@ _COLUMNS: Final = ("aspect", "verdict", "pairs", "lost", "gained", "new - old", 
 _WHY: Final = {
     "unrun": "A test of the suite did not run.",
     "removed": "Tests or replays of the baseline are missing.",
-    "empty": "Nothing was judged: the two reports share no replay and no test that passed undisturbed in the baseline "
+    "empty": "Nothing was judged: the two reports share no replay and no test whose nominal runs passed in the baseline "
     "(try --smoke all).",
 }
 _SHOWN: Final = 10

@@ -43,7 +43,7 @@ def _searched(lines: Sequence[VariantLine]) -> Table:
     return Table(
         name="governance_search",
         title="Governance variants under search",
-        note="broken: items with a counterexample, undisturbed ones included",
+        note="broken: items with a counterexample, nominal runs included",
         brief=True,
         columns=(Column(name="variant", key=True), Column(name="broken"), Column(name="cheapest")),
         rows=tuple((line.variant, line.broken, line.cheapest) for line in lines if line.broken.n),

@@ -1,4 +1,4 @@
-"""Makes heat maps: undisturbed task success by two variables, for workloads that run in several ways.
+"""Makes heat maps: task success of nominal runs by two variables, for workloads that run in several ways.
 
 `heat_maps` finds three kinds in the rows of a session: tests by governance variant; the grid of a test with two parameters,
 such as a task and an agent; tests by a parameter that all of them take. `heat_map` makes any other.
@@ -57,7 +57,7 @@ def heat_map(
 
 
 def heat_maps(rows: Iterable[RunRow]) -> tuple[HeatMap, ...]:
-    """The heat maps of a session's undisturbed runs that have at least two rows and two columns."""
+    """The heat maps of a session's nominal runs that have at least two rows and two columns."""
     nominal = [row for row in _judged(rows) if row.condition == "nominal"]
     own: dict[str, str] = {}
     for row in nominal:

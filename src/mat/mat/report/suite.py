@@ -92,7 +92,7 @@ def suite_text(report: SuiteReport, *, width: int | None = None) -> str:
         rank = "the fewest steps" if item.rank == 1 else f"number {item.rank} by steps"
         lines += [
             words.clean(item.item),
-            f"  passes undisturbed, for {category}: {rank} ({item.steps}) of {item.passing} passing",
+            f"  passes its nominal runs, for {category}: {rank} ({item.steps}) of {item.passing} passing",
         ]
     if cover.left_out:
         lines += ["", "Left out"]
@@ -166,7 +166,7 @@ def _head(report: SuiteReport) -> list[str]:
         )
     if report.nominal:
         tests = words.plural(len(report.nominal), "test")
-        head.append(f"In addition, {tests} of the report, passing undisturbed, to detect lost quality.")
+        head.append(f"In addition, {tests} of the report with passing nominal runs, to detect lost quality.")
     return head
 
 

@@ -308,7 +308,7 @@ def _violations(document: Document) -> Table:
     return Table(
         name="violations",
         title="Contracts broken",
-        note="share of all runs, undisturbed and under faults",
+        note="share of all runs, nominal and under faults",
         brief=True,
         columns=(
             Column(name="contract", key=True), Column(name="severity"), Column(name="frequency"),

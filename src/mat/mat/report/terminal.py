@@ -351,7 +351,7 @@ def _where(verdict: Violation, item: str) -> str:
 def _schedule(counterexample: Counterexample, fill: _Fill) -> list[str]:
     run = counterexample.run
     if not len(run.spec.schedule):
-        return ["Schedule: empty. The undisturbed run breaks the contract."]
+        return ["Schedule: empty. The nominal run breaks the contract."]
     lines = [f"Schedule, cost {counterexample.cost}:"]
     for number, item in enumerate(sorted(run.spec.schedule, key=lambda item: (_hit(run, item), item.key)), 1):
         lines.append(fill(words.perturbation_in_words(item), indent=f"  {number}. ", hanging="     "))

@@ -133,7 +133,7 @@ _EVERYBODY: Final = 100
 _FALLBACK: Final = "{operator} acts on {the_call}"
 
 
-CONDITIONS: Final = {"nominal": "undisturbed", "fault": "under faults", "adversarial": "adversarial", "replay": "replays"}
+CONDITIONS: Final = {"nominal": "nominal", "fault": "under faults", "adversarial": "adversarial", "replay": "replays"}
 ASPECTS: Final = {"pass": "pass (both)", "success": "task success", "compliance": "contracts kept"}
 MEASURES: Final = {"success": "Task success", "compliance": "No hard contract broken"}
 DISTRIBUTED: Final = {
@@ -263,7 +263,7 @@ def certificate_in_words(certificate: Certificate, cost: int) -> str:
     """What the search has proven about counterexamples cheaper than `cost`, and what the proof assumes."""
     executions, bound = plural(certificate.executions, "execution"), certificate.bound
     if cost == 0:
-        return f"The undisturbed run breaks the contract, so nothing is cheaper: {executions}."
+        return f"The nominal run breaks the contract, so nothing is cheaper: {executions}."
     skipped = sum(count for count in certificate.skipped.values() if isinstance(count, int))
     effort = f"{executions}, {f'bound {bound}, ' if bound else ''}{skipped} skipped"
     if certificate.estimate or not certificate.proven:
@@ -272,9 +272,9 @@ def certificate_in_words(certificate: Certificate, cost: int) -> str:
         return f"{estimate_in_words(certificate)} {unproven}." if certificate.estimate else f"{unproven} ({effort})."
     given = f", relative to {clean(certificate.relative_to)}" if certificate.relative_to else ""
     if not bound and cost == 1:
-        return f"No cheaper counterexample exists on this grid{given}: the undisturbed run breaks nothing ({effort})."
+        return f"No cheaper counterexample exists on this grid{given}: the nominal run breaks nothing ({effort})."
     if not bound:
-        return f"The undisturbed run breaks nothing; costs 1 to {cost} are not decided: {effort}."
+        return f"The nominal run breaks nothing; costs 1 to {cost} are not decided: {effort}."
     if bound >= cost - 1:
         return f"No cheaper counterexample exists on this grid{given}: {effort}."
     return f"No counterexample of cost {bound} or less exists on this grid{given}; up to {cost} is not decided: {effort}."

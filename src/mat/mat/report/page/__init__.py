@@ -44,7 +44,7 @@ def render(
 
     `regression` is the comparison with an earlier report, `suite` the selected regression suite. `traces` are further traces
     for the viewer, after those of the counterexamples, as long as there is room. By default the viewer compares a trace with
-    the undisturbed run of the same base.
+    the nominal run of the same base.
     """
     from mat.report.page.sections import PageParts
 

@@ -38,7 +38,7 @@ class Traced:
     """A trace for the viewer: its records, its violations, and `verdict`, the violation at which the viewer opens.
 
     `item` is its test; the viewer offers traces of the same item first for a comparison. `base` identifies the run
-    specification without the schedule: by default, a trace is compared with the undisturbed one of equal base. `about` lists
+    specification without the schedule: by default, a trace is compared with the nominal run of equal base. `about` lists
     facts of the run as (name, value).
     """
 
@@ -80,9 +80,9 @@ class Traced:
 
 
 def undisturbed(found: Iterable[Run], runs: Iterable[Run]) -> tuple[Traced, ...]:
-    """For each run of `found`, the undisturbed run among `runs` with equal task, configuration, seed and limits, each once.
+    """For each run of `found`, the nominal run among `runs` with equal task, configuration, seed and limits, each once.
 
-    The viewer compares the two. An undisturbed run that `found` already contains is omitted.
+    The viewer compares the two. A nominal run that `found` already contains is omitted.
     """
     found = tuple(found)
     known = {run.spec.base for run in found if not len(run.spec.schedule)}
@@ -91,12 +91,12 @@ def undisturbed(found: Iterable[Run], runs: Iterable[Run]) -> tuple[Traced, ...]
     for run in runs:
         base = "" if len(run.spec.schedule) else run.spec.base
         if base in wanted and base not in traces:
-            traces[base] = Traced.of(run, name=f"undisturbed, seed {run.spec.seed}: {run.spec.task}")
+            traces[base] = Traced.of(run, name=f"nominal, seed {run.spec.seed}: {run.spec.task}")
     return tuple(traces.values())
 
 
 def partners(traces: Sequence[Traced]) -> list[int | None]:
-    """For each trace, the index of the trace to compare it with by default: the undisturbed one of its base, or None."""
+    """For each trace, the index of the trace to compare it with by default: the nominal run of its base, or None."""
     plain: dict[str, int] = {}
     for place, trace in enumerate(traces):
         if trace.undisturbed and trace.base:

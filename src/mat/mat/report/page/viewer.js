@@ -531,7 +531,7 @@
       return this.opened.get(place);
     }
 
-    /** Open a trace at a step, or at its violation, next to another trace (default: the undisturbed run of the same test). */
+    /** Open a trace at a step, or at its violation, next to another trace (default: the nominal run of the same test). */
     open(place, step = null, against = this.partner(place)) {
       this.trace = this.load(place);
       this.against = against >= 0 && against !== place ? this.load(against) : null;
