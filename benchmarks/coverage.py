@@ -70,7 +70,7 @@ class Line:
 
     @property
     def error(self) -> float:
-        return _error(self.times)
+        return _standard_error(self.times)
 
     @property
     def verdict(self) -> str:
@@ -79,11 +79,11 @@ class Line:
         judged = self.least if self.promise == "least" and self.least is not None else self.coverage
         covers = judged >= NOMINAL - ALLOWED * self.error - 1e-9
         if self.both is not None:
-            covers = covers and self.both >= NOMINAL - ALLOWED * _error(self.closed)
+            covers = covers and self.both >= NOMINAL - ALLOWED * _standard_error(self.closed)
         return "covers" if covers else "below"
 
 
-def _error(times: int) -> float:
+def _standard_error(times: int) -> float:
     """The standard error of a rate of 95 % in so many samples."""
     return math.sqrt(NOMINAL * (1 - NOMINAL) / times) if times else 0.0
 
@@ -152,10 +152,10 @@ def simulated(name: str, data: str, n: int, truth: float, draw: Draw, times: int
     found = [estimate for estimate in (draw(stream) for _ in range(times)) if estimate.known and "alike" not in estimate.method]
     hits = numpy.array([covers(estimate, truth) for estimate in found])
     closed = numpy.array([estimate.low is not None and estimate.high is not None for estimate in found])
-    return _line(name, data, n, hits, closed)
+    return _line_of(name, data, n, hits, closed)
 
 
-def _line(name: str, data: str, n: int, hits: Any, closed: Any) -> Line:
+def _line_of(name: str, data: str, n: int, hits: Any, closed: Any) -> Line:
     both = float(hits[closed].mean()) if closed.any() else None
     return Line(
         method=name, data=data, n=n, coverage=float(hits.mean()), times=len(hits), closed=int(closed.sum()), both=both
@@ -253,7 +253,7 @@ def _grouped(
         low, high = numpy.nan_to_num(found.low, nan=-math.inf), numpy.nan_to_num(found.high, nan=math.inf)
         hits.append(((low <= truth) & (truth <= high))[known])
         closed.append((numpy.isfinite(low) & numpy.isfinite(high))[known])
-    return _line(name, data, n, numpy.concatenate(hits), numpy.concatenate(closed))
+    return _line_of(name, data, n, numpy.concatenate(hits), numpy.concatenate(closed))
 
 
 # -- runs that hang together, pairs, and the rest ---------------------------------------------------------------------

@@ -27,22 +27,22 @@ BUDGET: Final = 12
 Decide = Callable[[Call, Reply | None, random.Random], Effect]
 
 
-def _fails(call: Call, reply: Reply | None, stream: random.Random) -> Effect:
+def _raise_error(call: Call, reply: Reply | None, stream: random.Random) -> Effect:
     return Raise("connection")
 
 
-def _late(call: Call, reply: Reply | None, stream: random.Random) -> Effect:
+def _delay(call: Call, reply: Reply | None, stream: random.Random) -> Effect:
     return Delay(1000 * call.parameters["s"])
 
 
-def _older(call: Call, reply: Reply | None, stream: random.Random) -> Effect:
+def _older_value(call: Call, reply: Reply | None, stream: random.Random) -> Effect:
     """The reply as it was some versions ago: a service says how far its value moves from one version to the next."""
     assert reply is not None
     value, versions = reply.value, call.parameters["versions"]
     return Replace({**value, "value": value["value"] - value["trend"] * versions, "age": value["age"] + versions})
 
 
-def _wrong(call: Call, reply: Reply | None, stream: random.Random) -> Effect:
+def _wrong_value(call: Call, reply: Reply | None, stream: random.Random) -> Effect:
     assert reply is not None
     return Replace({**reply.value, "value": reply.value["value"] + call.parameters["by"]})
 
@@ -52,7 +52,7 @@ def _older_cell(call: Call, reply: Reply | None, stream: random.Random) -> Effec
     return Replace({**reply.value, "version": reply.value["version"] - call.parameters["versions"]})
 
 
-def _poison(call: Call, reply: Reply | None, stream: random.Random) -> Effect:
+def _poison_cell(call: Call, reply: Reply | None, stream: random.Random) -> Effect:
     return Rewrite(FrozenDict({"value": POISON + call.parameters["value"]}))
 
 
@@ -73,18 +73,18 @@ _READS: Final = ("service.fails", "service.late", "service.older", "service.wron
 _CHECKS: Final = ("service.check_fails", "service.check_passes")
 
 OPERATORS: Final = (
-    _operator("service.fails", _fails, lambda point: 2, "tool_call"),
-    _operator("service.late", _late, lambda point: 1 + point["s"], "tool_call", grid=_SECONDS),
-    _operator("service.older", _older, lambda point: 2 + point["versions"], "tool_call", grid=_VERSIONS, phase="after"),
-    _operator("service.wrong", _wrong, lambda point: 4 - -abs(point["by"]) // 4, "tool_call", grid=_STEPS, phase="after"),
-    _operator("service.check_fails", _fails, lambda point: 2, "tool_call"),
+    _operator("service.fails", _raise_error, lambda point: 2, "tool_call"),
+    _operator("service.late", _delay, lambda point: 1 + point["s"], "tool_call", grid=_SECONDS),
+    _operator("service.older", _older_value, lambda point: 2 + point["versions"], "tool_call", grid=_VERSIONS, phase="after"),
+    _operator("service.wrong", _wrong_value, lambda point: 4 - -abs(point["by"]) // 4, "tool_call", grid=_STEPS, phase="after"),
+    _operator("service.check_fails", _raise_error, lambda point: 2, "tool_call"),
     _operator("service.check_passes", lambda call, reply, stream: Replace(True), lambda point: 5, "tool_call"),
     _operator("memory.older", _older_cell, lambda point: 2 + point["versions"], "memory_read", grid=_VERSIONS, phase="after"),
     _operator("memory.lost", lambda call, reply, stream: Drop(), lambda point: 4, "memory_write"),
-    _operator("memory.poisoned", _poison, lambda point: 6, "memory_write", grid=[{"value": value} for value in range(8)]),
+    _operator("memory.poisoned", _poison_cell, lambda point: 6, "memory_write", grid=[{"value": value} for value in range(8)]),
     _operator("delegation.lost", lambda call, reply, stream: Drop(), lambda point: 2, "delegation"),
     _operator("delegation.twice", lambda call, reply, stream: Duplicate(), lambda point: 3, "delegation"),
-    _operator("delegation.late", _late, lambda point: 1 + point["s"], "delegation", grid=_SECONDS),
+    _operator("delegation.late", _delay, lambda point: 1 + point["s"], "delegation", grid=_SECONDS),
 )  # fmt: skip
 CATALOG: Final = Catalog(OPERATORS)
 
@@ -174,7 +174,7 @@ def unless(signal: str) -> Stand:
     return lambda record: -1000 if record.state.get(signal) else 1000
 
 
-def _mitigated(field: str, stand: Callable[[int], int]) -> Stand:
+def _from_mitigations(field: str, stand: Callable[[int], int]) -> Stand:
     """Read from what an agent tells of its corrective actions."""
 
     def read(record: mat.Record) -> int:
@@ -213,7 +213,7 @@ def tried(call: Callable[[int], Any], step: int) -> Any:
         return None
 
 
-def _twice(place: Place, call: Callable[[int], Any], step: int, *knows: object) -> Any:
+def _try_twice(place: Place, call: Callable[[int], Any], step: int, *knows: object) -> Any:
     """A well-behaved read, at the control point `knows`: one more attempt, then the agent gives up."""
     place.at(*knows)
     reply = tried(call, step)
@@ -223,7 +223,7 @@ def _twice(place: Place, call: Callable[[int], Any], step: int, *knows: object) 
     return reply
 
 
-def _drawn(name: str, seed: int) -> random.Random:
+def _stream_of(name: str, seed: int) -> random.Random:
     return random.Random(f"{name}/{seed}")
 
 
@@ -232,7 +232,7 @@ def _drawn(name: str, seed: int) -> random.Random:
 
 def single_unhandled(seed: int) -> Planted:
     """A failure is not handled at exactly one of 20 steps."""
-    bug = _drawn("A01_single_unhandled", seed).randrange(20)
+    bug = _stream_of("A01_single_unhandled", seed).randrange(20)
     read = reader("read", lambda step: step)
 
     def agent(place: Place) -> None:
@@ -252,7 +252,7 @@ def single_unhandled(seed: int) -> Planted:
 
 def two_interacting(seed: int) -> Planted:
     """A failure at one step enters failover, in which the freshness of a later reply is not looked at."""
-    first, second = sorted(_drawn("A02_two_interacting", seed).sample(range(20), 2))
+    first, second = sorted(_stream_of("A02_two_interacting", seed).sample(range(20), 2))
     read = reader("read", lambda step: 100, trend=1)
     recover = reader("recover", lambda step: 100)
 
@@ -263,12 +263,12 @@ def two_interacting(seed: int) -> Planted:
             reply = tried(read, step)
             if reply is None:
                 failover = failover or step == first
-                _twice(place, recover, step, "recover", step, failover)
+                _try_twice(place, recover, step, "recover", step, failover)
             elif reply["value"] != 100:
                 if step == second and failover and reply["value"] < 100:
                     place.say(stale=True)
                 else:
-                    _twice(place, recover, step, "refresh", step, failover)
+                    _try_twice(place, recover, step, "refresh", step, failover)
 
     contract = kept("replies.fresh", "an old reply was used in failover", unless("stale"))
     plant = {"first": first, "second": second}
@@ -277,7 +277,7 @@ def two_interacting(seed: int) -> Planted:
 
 def timing(seed: int) -> Planted:
     """Two failures at most two steps apart, in a zone of five, trip a breaker that loses a side effect."""
-    zone = _drawn("A03_timing", seed).randrange(2, 16)
+    zone = _stream_of("A03_timing", seed).randrange(2, 16)
     read = reader("read", lambda step: step)
 
     def agent(place: Place) -> None:
@@ -302,13 +302,13 @@ def timing(seed: int) -> Planted:
 
 def needle_parameter(seed: int) -> Planted:
     """One of 16 wrong values at one step passes range and checksum."""
-    drawn = _drawn("A04_needle_param", seed)
+    drawn = _stream_of("A04_needle_param", seed)
     needle, by = drawn.randrange(18), drawn.choice([size for size in range(-8, 9) if size])
     read = reader("read", lambda step: 1000)
 
     def agent(place: Place) -> None:
         for step in range(18):
-            reply = _twice(place, read, step, "read", step)
+            reply = _try_twice(place, read, step, "read", step)
             if reply is not None and reply["value"] != 1000:
                 if step == needle and reply["value"] - 1000 == by:
                     place.say(wrong=True)
@@ -323,7 +323,7 @@ def needle_parameter(seed: int) -> Planted:
 
 def memory_poison(seed: int) -> Planted:
     """A poisoned cell is used ten steps after it was written; one poison of eight survives the check at use."""
-    drawn = _drawn("A05_memory_poison", seed)
+    drawn = _stream_of("A05_memory_poison", seed)
     cell, poison = drawn.randrange(8), drawn.randrange(8)
     read = reader("read", lambda step: step)
 
@@ -348,7 +348,7 @@ def memory_poison(seed: int) -> Planted:
 
 def stale_cache(seed: int) -> Planted:
     """A failure at one step falls back to a cell that was read earlier; harmful if that was three versions old or more."""
-    drawn = _drawn("A06_stale_cache_retry", seed)
+    drawn = _stream_of("A06_stale_cache_retry", seed)
     filled = drawn.randrange(0, 8)
     used = drawn.randrange(filled + 2, 20)
     read = reader("read", lambda step: step)
@@ -369,14 +369,14 @@ def stale_cache(seed: int) -> Planted:
                     place.at("again", step, versions)
                     tried(read, step)
 
-    contract = kept("cache.fresh", "an old cell was used", _mitigated("age", lambda age: 500 - 200 * age), graded=True)
+    contract = kept("cache.fresh", "an old cell was used", _from_mitigations("age", lambda age: 500 - 200 * age), graded=True)
     plant = {"filled": filled, "used": used}
     return Planted(name="A06", seed=seed, plant=plant, least=7, contract=contract, agent=agent)
 
 
 def deceptive(seed: int) -> Planted:
     """Wrong values shrink the margin and never break it; what does is one hand-off lost and a later one made twice."""
-    first, second = sorted(_drawn("A07_deceptive", seed).sample(range(12), 2))
+    first, second = sorted(_stream_of("A07_deceptive", seed).sample(range(12), 2))
     read = reader("read", lambda step: 50)
 
     inbox, hand = _worker()
@@ -411,7 +411,7 @@ def deceptive(seed: int) -> Planted:
 
 def masking(seed: int) -> Planted:
     """A failure or a slow or old reply makes the agent careful; one wrong value harms it while it is not."""
-    drawn = _drawn("A08_masking", seed)
+    drawn = _stream_of("A08_masking", seed)
     weak, sign = drawn.randrange(6, 18), drawn.choice((1, -1))
     read = reader("read", lambda step: 100)
 
@@ -439,13 +439,13 @@ def masking(seed: int) -> Planted:
 
 def retry_path(seed: int) -> Planted:
     """The fatal call exists only where a read has failed twice: a wrong reply of the fallback."""
-    weak = _drawn("A09_retry_path", seed).randrange(16)
+    weak = _stream_of("A09_retry_path", seed).randrange(16)
     read = reader("read", lambda step: 7)
     fall_back = reader("fallback", lambda step: 7)
 
     def agent(place: Place) -> None:
         for step in range(16):
-            if _twice(place, read, step, "read", step) is None:
+            if _try_twice(place, read, step, "read", step) is None:
                 if step != weak:
                     return
                 place.at("fallback", step)
@@ -453,14 +453,14 @@ def retry_path(seed: int) -> Planted:
                 if reply is not None:
                     mat.mitigate("alternate", off=abs(reply["value"] - 7))
 
-    stand = _mitigated("off", lambda off: (1500 - 1000 * off) // 8)
+    stand = _from_mitigations("off", lambda off: (1500 - 1000 * off) // 8)
     contract = kept("fallback.sound", "the fallback's reply was off and was used", stand, graded=True)
     return Planted(name="A09", seed=seed, plant={"step": weak}, least=9, contract=contract, agent=agent)
 
 
 def retry_exhaustion(seed: int) -> Planted:
     """A hand-off is made up to four times; one of ten has no watchdog, and is lost with the fourth."""
-    weak = _drawn("A10_retry_exhaustion", seed).randrange(10)
+    weak = _stream_of("A10_retry_exhaustion", seed).randrange(10)
 
     inbox, hand = _worker()
 
@@ -477,14 +477,14 @@ def retry_exhaustion(seed: int) -> Planted:
             if step == weak and lost:
                 mat.mitigate("retry", lost=lost)
 
-    stand = _mitigated("lost", lambda lost: 875 - 250 * lost)
+    stand = _from_mitigations("lost", lambda lost: 875 - 250 * lost)
     contract = kept("orders.delivered", "an order was given up in silence", stand, graded=True)
     return Planted(name="A10", seed=seed, plant={"step": weak}, least=8, contract=contract, agent=agent)
 
 
 def deadline(seed: int) -> Planted:
     """Delays add up against a deadline; at one step they count twice."""
-    weak = _drawn("A11_deadline_knapsack", seed).randrange(15)
+    weak = _stream_of("A11_deadline_knapsack", seed).randrange(15)
     read = reader("read", lambda step: step)
 
     def agent(place: Place) -> None:
@@ -507,7 +507,7 @@ def deadline(seed: int) -> Planted:
 
 def haystack(seed: int) -> Planted:
     """60 calls, 50 of them telemetry that nobody reads; harmful are a check that passes wrongly and a later failure."""
-    real = sorted(_drawn("A12_haystack", seed).sample(range(60), 10))
+    real = sorted(_stream_of("A12_haystack", seed).sample(range(60), 10))
     checked, weak = real[2], real[7]
     read = reader("read", lambda step: step)
     log = reader("log", lambda step: step)
@@ -524,10 +524,10 @@ def haystack(seed: int) -> Planted:
                 with suppress(ConnectionError):
                     log(step)
             elif step == checked:
-                misled = _checked(check, step, False) is True
+                misled = _try_check(check, step, False) is True
                 if not misled:
                     place.at("check again", step, misled)
-                    _checked(check, step, True)
+                    _try_check(check, step, True)
             elif tried(read, step) is None:
                 if step == weak and misled:
                     place.say(harmed=True)
@@ -540,7 +540,7 @@ def haystack(seed: int) -> Planted:
     return Planted(name="A12", seed=seed, plant=plant, least=7, contract=contract, agent=agent)
 
 
-def _checked(check: Callable[[int, bool], bool], step: int, again: bool) -> bool | None:
+def _try_check(check: Callable[[int, bool], bool], step: int, again: bool) -> bool | None:
     try:
         return check(step, again)
     except ConnectionError:

@@ -21,7 +21,7 @@ from mat.report.document import Document, HeatMap
 from mat.report.files import rendered
 from mat.report.flat import numbers
 from mat.report.from_json import restored
-from mat.report.heat import _split, heat_map, heat_maps
+from mat.report.heat import _split_names, heat_map, heat_maps
 from mat.report.page import render
 from mat.report.tables import tables_of
 from mat.report.to_json import as_data, to_json
@@ -137,7 +137,7 @@ def parts(alphabet: str) -> st.SearchStrategy[list[str]]:
 
 @given(left=parts("ab"), right=parts("cd"))
 def test_a_whole_grid_is_always_found(left: list[str], right: list[str]) -> None:
-    assert _split([f"{one}-{other}" for one in left for other in right]) == {
+    assert _split_names([f"{one}-{other}" for one in left for other in right]) == {
         f"{one}-{other}": (one, other) for one in left for other in right
     }
 
@@ -145,7 +145,7 @@ def test_a_whole_grid_is_always_found(left: list[str], right: list[str]) -> None
 @given(left=parts("ab-"), right=parts("cd-"), more=st.lists(st.text("abcd-", min_size=1, max_size=6), max_size=2))
 def test_what_is_taken_apart_is_a_whole_grid(left: list[str], right: list[str], more: list[str]) -> None:
     names = list(dict.fromkeys([*(f"{one}-{other}" for one in left for other in right), *more]))
-    found = _split(names)
+    found = _split_names(names)
     assert all("-".join(place) == name for name, place in found.items())
     if found:
         assert set(found) == set(names)

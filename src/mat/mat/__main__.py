@@ -54,7 +54,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if not given:
         parser.print_help(sys.stderr)
         return USAGE
-    options = _parsed(parser, given)
+    options = _parse(parser, given)
     try:
         name = f"{options.name}_" if iskeyword(options.name) else options.name
         command: Callable[[argparse.Namespace], int] = getattr(import_module(f"mat.commands.{name}"), name)
@@ -63,7 +63,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except MatError as error:
         return _refuse(options, error)
     except BrokenPipeError:  # the reader has stopped, as in `mat show FILE | head`
-        return _unread(PASS)
+        return _discard_output(PASS)
     except OSError as error:  # an invalid file name, a folder without permission, a full disk
         return _refuse(options, _system_error(error))
     except KeyboardInterrupt:
@@ -71,7 +71,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return code
 
 
-def _parsed(parser: argparse.ArgumentParser, given: list[str]) -> argparse.Namespace:
+def _parse(parser: argparse.ArgumentParser, given: list[str]) -> argparse.Namespace:
     """The options of a command. An unknown command or option exits with a suggestion."""
     commands = _commands(parser)
     name = given[0]
@@ -110,7 +110,7 @@ def _system_error(error: OSError) -> MatError:
     )  # fmt: skip
 
 
-def _unread(code: int) -> int:
+def _discard_output(code: int) -> int:
     """Redirect stdout to the null device, because nobody reads it any more and Python flushes it at exit."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     return code
@@ -123,7 +123,7 @@ def _refuse(options: argparse.Namespace, error: MatError) -> int:
             print_json({"error": error_data(error)})
             sys.stdout.flush()
         except BrokenPipeError:
-            code = _unread(USAGE)
+            code = _discard_output(USAGE)
     complain(error)
     return code
 
@@ -171,10 +171,10 @@ class _Help(argparse.RawDescriptionHelpFormatter):
 
     def _fill_text(self, text: str, width: int, indent: str) -> str:
         hanging = "  " if text.startswith("example: ") else ""
-        return "\n".join(_folded(line, width, hanging) for line in text.splitlines())
+        return "\n".join(_fold(line, width, hanging) for line in text.splitlines())
 
 
-def _folded(line: str, width: int, hanging: str) -> str:
+def _fold(line: str, width: int, hanging: str) -> str:
     text = line.lstrip()
     if text.removeprefix("example: ").startswith(("mat ", "pytest ")):
         return line

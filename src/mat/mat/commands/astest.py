@@ -19,8 +19,8 @@ def as_test(options: argparse.Namespace) -> int:
     from mat.report.words import perturbation_in_words
 
     replay = replay_of(options.file)
-    original = _original(options.file, replay)
-    out = _out(options, original, replay)
+    original = _test_file(options.file, replay)
+    out = _output_path(options, original, replay)
     subject = _collect(original, replay, options.rest)
     run = replay.counterexample.run
     described = [f"{perturbation_in_words(item)} (cost {item.cost})" for item in run.spec.schedule]
@@ -34,7 +34,7 @@ def as_test(options: argparse.Namespace) -> int:
     return PASS
 
 
-def _original(file: Path, replay: replay_file.Replay) -> Path:
+def _test_file(file: Path, replay: replay_file.Replay) -> Path:
     """The file of the replay's test: in the parent of the replay's folder."""
     path = file.resolve().parent.parent / Path(replay.item.partition("::")[0]).name
     if file.resolve().parent.name != replay_file.FOLDER or not path.is_file():
@@ -48,7 +48,7 @@ def _original(file: Path, replay: replay_file.Replay) -> Path:
     return path
 
 
-def _out(options: argparse.Namespace, original: Path, replay: replay_file.Replay) -> Path | None:
+def _output_path(options: argparse.Namespace, original: Path, replay: replay_file.Replay) -> Path | None:
     """Where to write; None for stdout."""
     if options.out is not None and str(options.out) == "-":
         return None

@@ -40,11 +40,11 @@ def check(options: argparse.Namespace) -> int:
         print_json({"ok": not broken, "files": results})
     else:
         for result in results:
-            print(f"{result['file']}: " + ("ok" if result["ok"] else _problem(result)))
+            print(f"{result['file']}: " + ("ok" if result["ok"] else _problem_text(result)))
     return USAGE if broken else PASS
 
 
-def _problem(result: dict[str, Any]) -> str:
+def _problem_text(result: dict[str, Any]) -> str:
     from mat.evidence.replay_file import printable
 
     return printable(result["problem"]) + f"\n  why: {printable(result['why'])}\n  fix: {result['fix']}"

@@ -30,15 +30,15 @@ def pytest_runtest_setup(item: pytest.Item) -> Generator[None, None, None]:
     yield
     path = os.environ.get(OUT)
     if path and isinstance(item, pytest.Function):
-        Path(path).write_text(json.dumps(encode(_subject(item))), encoding="utf-8")
+        Path(path).write_text(json.dumps(encode(_collected_test(item))), encoding="utf-8")
 
 
-def _subject(item: pytest.Function) -> CollectedTest:
+def _collected_test(item: pytest.Function) -> CollectedTest:
     function = item.originalname or item.name
     parts = item.module.__name__.split(".")
     by_name = item.config.getoption("importmode") != "importlib" and all(part.isidentifier() for part in parts)
-    contracts, hooked = _contracts(item)
-    governance, governed = _governance(item)
+    contracts, hooked = _contract_sources(item)
+    governance, governed = _governance_source(item)
     return CollectedTest(
         file=item.path.name,
         function=function,
@@ -49,14 +49,14 @@ def _subject(item: pytest.Function) -> CollectedTest:
         fixtures=tuple(sorted(_own_fixtures(item).values())),
         contracts=tuple(contracts),
         governance=governance,
-        operators=_operators(item),
-        instrumented=bool(_value(item, "mat_instrument")),
-        armed=tuple(sorted(contract.id for contract in _armed(item))),
+        operators=_operators_source(item),
+        instrumented=bool(_fixture_value(item, "mat_instrument")),
+        armed=tuple(sorted(contract.id for contract in _armed_contracts(item))),
         problems=(*_problems(item), *hooked, *governed),
     )
 
 
-def _value(item: pytest.Function, name: str) -> Any:
+def _fixture_value(item: pytest.Function, name: str) -> Any:
     return item.funcargs[name] if name in item.funcargs else item._request.getfixturevalue(name)
 
 
@@ -125,23 +125,23 @@ def _own_fixtures(item: pytest.Function) -> dict[str, str]:
     }
 
 
-def _armed(item: pytest.Function) -> list[Contract]:
+def _armed_contracts(item: pytest.Function) -> list[Contract]:
     given: list[Any] = list(item.funcargs.values())
     found = [value for value in given if isinstance(value, Contract)]
     found += [part for value in given if _are_contracts(value) for part in value]
-    found += [part for part in _listed(_value(item, "mat_contracts")) if isinstance(part, Contract)]
-    found += [part for mark in item.iter_markers("mat") for part in _listed(mark.kwargs.get("contracts", ()))]
+    found += [part for part in _contract_list(_fixture_value(item, "mat_contracts")) if isinstance(part, Contract)]
+    found += [part for mark in item.iter_markers("mat") for part in _contract_list(mark.kwargs.get("contracts", ()))]
     return found
 
 
-def _listed(value: Any) -> list[Any]:
+def _contract_list(value: Any) -> list[Any]:
     return [value] if isinstance(value, Contract) else list(value or ())
 
 
-def _contracts(item: pytest.Function) -> tuple[list[str], list[str]]:
+def _contract_sources(item: pytest.Function) -> tuple[list[str], list[str]]:
     """Sources of contracts other than the test's arguments, as expressions; and problems with sources that have none."""
     sources, problems = [], []
-    if "mat_contracts" not in item._fixtureinfo.argnames and _value(item, "mat_contracts"):
+    if "mat_contracts" not in item._fixtureinfo.argnames and _fixture_value(item, "mat_contracts"):
         sources.append('*request.getfixturevalue("mat_contracts")')
     places = [(getattr(item.module, "pytestmark", []), "original.pytestmark")]
     if item.cls is None:
@@ -162,12 +162,12 @@ def _contracts(item: pytest.Function) -> tuple[list[str], list[str]]:
     return sources, problems
 
 
-def _governance(item: pytest.Function) -> tuple[str, list[str]]:
+def _governance_source(item: pytest.Function) -> tuple[str, list[str]]:
     """The governance of the test's own variant as an expression; "" without governance."""
     from mat.govern.mediator import Governance
     from mat.govern.variant import Policy
 
-    given = _value(item, "mat_governance")
+    given = _fixture_value(item, "mat_governance")
     variant = next((mark.kwargs["governance"] for mark in item.iter_markers("mat") if mark.kwargs.get("governance")), "")
     text = 'request.getfixturevalue("mat_governance")'
     if given is None or variant == "none":
@@ -181,7 +181,7 @@ def _governance(item: pytest.Function) -> tuple[str, list[str]]:
     return "", ["mat_governance maps names to policies"]
 
 
-def _operators(item: pytest.Function) -> str:
+def _operators_source(item: pytest.Function) -> str:
     """An expression that gives the schedule's operators; "" if all of them are installed."""
     from mat.harness.execute import installed_operators
 
@@ -195,7 +195,7 @@ def _operators(item: pytest.Function) -> str:
 
 
 def _problems(item: pytest.Function) -> Iterator[str]:
-    if isinstance(item, _testcase()):
+    if isinstance(item, _testcase_type()):
         yield "it is a method of unittest.TestCase"
         return
     if item.cls is not None:
@@ -222,7 +222,7 @@ def _problems(item: pytest.Function) -> Iterator[str]:
             yield f"its fixture {name!r} requests mat_run"
 
 
-def _testcase() -> type[Any]:
+def _testcase_type() -> type[Any]:
     from _pytest.unittest import TestCaseFunction
 
     return TestCaseFunction

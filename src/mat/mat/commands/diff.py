@@ -18,7 +18,7 @@ def diff(options: argparse.Namespace) -> int:
     check_files(*paths, fix=_FIX)
     reports = [_is_report(path) for path in paths]
     if all(reports):
-        return _reports(options)
+        return _compare_reports(options)
     if any(reports):
         report, other = paths if reports[0] else reversed(paths)
         raise SpecError(
@@ -27,7 +27,7 @@ def diff(options: argparse.Namespace) -> int:
         )  # fmt: skip
     if options.under != "nominal":
         raise SpecError(what="--under with two replay files", why="--under selects runs of reports", fix="omit --under")
-    return _replays(options)
+    return _compare_replays(options)
 
 
 def _is_report(path: Path) -> bool:
@@ -48,7 +48,7 @@ def _is_report(path: Path) -> bool:
     return False
 
 
-def _reports(options: argparse.Namespace) -> int:
+def _compare_reports(options: argparse.Namespace) -> int:
     from mat.measure.regression import compare
     from mat.report.from_json import read
     from mat.report.regression import regression_blocks, regression_data
@@ -79,7 +79,7 @@ def _reports(options: argparse.Namespace) -> int:
     return VIOLATION if found.regressed else PASS
 
 
-def _replays(options: argparse.Namespace) -> int:
+def _compare_replays(options: argparse.Namespace) -> int:
     from mat.evidence.replay import first_difference
     from mat.report.terminal import difference_text
     from mat.report.words import plural

@@ -36,7 +36,7 @@ def add_parser(add: Add) -> None:
 
 def doctor(options: argparse.Namespace) -> int:
     if options.tests:
-        return _tests(options)
+        return _examine_tests(options)
     found = _installation()
     if options.json:
         print_json(found)
@@ -45,14 +45,14 @@ def doctor(options: argparse.Namespace) -> int:
         for name, version in found["versions"].items():
             print(f"{name} {version or 'not installed'}")
         columns = width()
-        print(_listed("pytest plugins", found["plugins"], columns))
+        print(_name_list("pytest plugins", found["plugins"], columns))
         print(_by_boundary(found["operators"], columns))
         for problem in found["problems"]:
             print(f"problem: {problem}")
     return USAGE if found["problems"] else PASS
 
 
-def _listed(title: str, names: Sequence[str], columns: int | None) -> str:
+def _name_list(title: str, names: Sequence[str], columns: int | None) -> str:
     """`title: a, b, c`, wrapped to the width."""
     from mat.report.words import filler
 
@@ -65,11 +65,11 @@ def _by_boundary(operators: Sequence[str], columns: int | None) -> str:
     for operator in operators:
         boundary, _, name = operator.partition(".")
         boundaries.setdefault(boundary, []).append(name)
-    lines = [_listed(f"  {boundary}", sorted(names), columns) for boundary, names in sorted(boundaries.items())]
+    lines = [_name_list(f"  {boundary}", sorted(names), columns) for boundary, names in sorted(boundaries.items())]
     return "\n".join([f"operators ({len(operators)}), named boundary.name{':' if lines else ''}", *lines])
 
 
-def _tests(options: argparse.Namespace) -> int:
+def _examine_tests(options: argparse.Namespace) -> int:
     """Run the tests once, without faults, and report the problems of each."""
     with tempfile.TemporaryDirectory(prefix="mat-") as folder:
         path = Path(folder, "seen.json")

@@ -75,7 +75,7 @@ def gate(options: argparse.Namespace) -> int:
 
     settings = settings_of(given_by(options), folder=Path())
     reported, name = baseline_report(options.baseline, file=settings.file)
-    found = _rounds(reported, settings, options.rest)
+    found = _run_rounds(reported, settings, options.rest)
     summarise(found, name, options.summary)
     if options.json:
         print_json(gate_data(found, baseline=name))
@@ -99,7 +99,7 @@ def summarise(found: Gate, name: str, file: Path | None) -> None:
 # -- rounds -----------------------------------------------------------------------------------------------------------
 
 
-def _rounds(reported: Reported, settings: GateSettings, rest: Sequence[str]) -> Gate:
+def _run_rounds(reported: Reported, settings: GateSettings, rest: Sequence[str]) -> Gate:
     """Run sessions of pytest, each on further seeds, until the result is decided or no seeds are left."""
     from mat.measure.gate import FIRST, judge, next_seeds
 
@@ -107,10 +107,10 @@ def _rounds(reported: Reported, settings: GateSettings, rest: Sequence[str]) -> 
     with tempfile.TemporaryDirectory(prefix="mat-gate-") as name:
         folder = Path(name)
         _write_report(folder / "baseline.json", reported)
-        plan, evidence = _round(folder, settings, rest, begin=0, end=FIRST, plan=None)
+        plan, evidence = _run_round(folder, settings, rest, begin=0, end=FIRST, plan=None)
         found = judge(baseline, plan, evidence, settings.rules)
         while next_seeds(found) > found.evidence.seeds:
-            _, later = _round(folder, settings, rest, begin=found.evidence.seeds, end=next_seeds(found), plan=plan)
+            _, later = _run_round(folder, settings, rest, begin=found.evidence.seeds, end=next_seeds(found), plan=plan)
             evidence = evidence.joined(later)
             found = judge(baseline, plan, evidence, settings.rules)
     return found
@@ -122,7 +122,7 @@ def _write_report(path: Path, reported: Reported) -> None:
     path.write_text(json.dumps(encode(reported)), encoding="utf-8")
 
 
-def _round(
+def _run_round(
     folder: Path, settings: GateSettings, rest: Sequence[str], *, begin: int, end: int, plan: GatePlan | None
 ) -> tuple[GatePlan, GateEvidence]:
     """Run one session on the seeds `begin` to `end` (exclusive). Without a plan it also selects tests and runs the replays."""

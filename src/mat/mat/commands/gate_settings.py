@@ -41,7 +41,7 @@ def given_by(options: argparse.Namespace) -> dict[str, Any]:
     """The settings that the options of `mat gate` give, by name."""
     found = {name: getattr(options, name) for name in _NAMES if getattr(options, name, None)}
     if "tolerance" in found:
-        found["tolerance"] = dict(_split(text, "--tolerance") for text in options.tolerance)
+        found["tolerance"] = dict(_name_and_value(text, "--tolerance") for text in options.tolerance)
     return found
 
 
@@ -49,7 +49,7 @@ def settings_from(texts: Sequence[str]) -> dict[str, Any]:
     """Parse settings of the form NAME=VALUE. A tolerance is tolerance.ASPECT=SHARE; waive may be repeated."""
     found: dict[str, Any] = {}
     for text in texts:
-        name, value = _split(text, "a setting")
+        name, value = _name_and_value(text, "a setting")
         if name.startswith("tolerance."):
             found.setdefault("tolerance", {})[name.removeprefix("tolerance.")] = value
         elif name == "waive":
@@ -59,7 +59,7 @@ def settings_from(texts: Sequence[str]) -> dict[str, Any]:
     return found
 
 
-def _split(text: str, what: str) -> tuple[str, str]:
+def _name_and_value(text: str, what: str) -> tuple[str, str]:
     name, equals, value = text.partition("=")
     if not equals or not name.strip() or not value.strip():
         raise SpecError(what=f"{what} {text!r} is not NAME=VALUE", fix="write for example success=0.05")
@@ -70,19 +70,19 @@ def settings_of(given: Mapping[str, Any], *, folder: Path) -> GateSettings:
     """The settings of [tool.mat.gate] in the nearest pyproject.toml, overridden by `given`. SpecError lists every problem."""
     from mat.measure.gate import ASPECTS, SMOKE, GateRules, with_tolerances
 
-    stated, where = _stated(folder)
+    stated, where = _project_settings(folder)
     problems = [f"unknown setting [tool.mat.gate] {name}{did_you_mean(name, _NAMES)}" for name in stated if name not in _NAMES]
     problems += [f"unknown setting {name}{did_you_mean(name, _NAMES)}" for name in given if name not in _NAMES]
     shares = _tolerances((stated, given), problems)
     merged = {**stated, **given}
-    confidence = _share(merged.get("confidence", "0.95"), least=False)
+    confidence = _parse_share(merged.get("confidence", "0.95"), least=False)
     if confidence is None:
         problems.append(f"confidence {merged['confidence']!r} is not a share between 0 and 1, such as 0.95")
-    counts = {name: _count(merged, name, default, problems) for name, default in (("smoke", SMOKE), ("seeds", None))}
+    counts = {name: _parse_count(merged, name, default, problems) for name, default in (("smoke", SMOKE), ("seeds", None))}
     for name, choices in _CHOICES.items():
         if merged.get(name, choices[0]) not in choices:
             problems.append(f"{name} {merged[name]!r} is not one of {', '.join(choices)}")
-    waived = [*_names(stated, problems), *_names(given, problems)]
+    waived = [*_waived_contracts(stated, problems), *_waived_contracts(given, problems)]
     file = merged.get("file", FILE)
     if not isinstance(file, str) or not file:
         problems.append(f"file {file!r} is not a path")
@@ -113,7 +113,7 @@ def _tolerances(sides: Sequence[Mapping[str, Any]], problems: list[str]) -> dict
             problems.append("tolerance is not a table of aspects")
     found: dict[GateAspect, Fraction] = {}
     for name, value in stated.items():
-        share = _share(value, least=True)
+        share = _parse_share(value, least=True)
         aspect = next((each for each in ASPECTS if each == name), None)
         if aspect is None:
             problems.append(f"tolerance of {name!r}: unknown aspect{did_you_mean(name, ASPECTS)}")
@@ -124,7 +124,7 @@ def _tolerances(sides: Sequence[Mapping[str, Any]], problems: list[str]) -> dict
     return found
 
 
-def _stated(folder: Path) -> tuple[Mapping[str, Any], str]:
+def _project_settings(folder: Path) -> tuple[Mapping[str, Any], str]:
     """The table [tool.mat.gate] of the nearest pyproject.toml, and the path of the file; empty without one."""
     import tomllib
 
@@ -145,7 +145,7 @@ def _stated(folder: Path) -> tuple[Mapping[str, Any], str]:
     return data, str(path)
 
 
-def _share(value: object, *, least: bool) -> Fraction | None:
+def _parse_share(value: object, *, least: bool) -> Fraction | None:
     """A share between 0 and 1, both excluded; 0 is allowed if `least`. None for anything else."""
     if isinstance(value, bool) or not isinstance(value, int | float | str):
         return None
@@ -156,7 +156,7 @@ def _share(value: object, *, least: bool) -> Fraction | None:
     return found if 0 < found < 1 or (least and not found) else None
 
 
-def _count(merged: Mapping[str, Any], name: str, default: int | None, problems: list[str]) -> int | None:
+def _parse_count(merged: Mapping[str, Any], name: str, default: int | None, problems: list[str]) -> int | None:
     value = merged.get(name, default)
     if value is None or value == "all":
         return None
@@ -167,7 +167,7 @@ def _count(merged: Mapping[str, Any], name: str, default: int | None, problems: 
     return whole
 
 
-def _names(side: Mapping[str, Any], problems: list[str]) -> list[str]:
+def _waived_contracts(side: Mapping[str, Any], problems: list[str]) -> list[str]:
     found = side.get("waive", [])
     if not isinstance(found, list | tuple) or not all(isinstance(name, str) for name in found):
         problems.append(f"waive {found!r} is not a list of contract ids")

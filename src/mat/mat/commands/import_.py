@@ -77,22 +77,22 @@ def import_(options: argparse.Namespace) -> int:
         if log.is_dir():
             say(store.merge(log).findings)
         for path in options.files:
-            before = _size(store)
+            before = _run_count(store)
             try:
                 with reading(path, fix="record it again, or name its format with --format"):
-                    taken = _taken(store, path, log, options, contracts)
+                    taken = _import_source(store, path, log, options, contracts)
             except MatError as error:
                 complain(error)
                 problems.append(error)
                 taken = store.merge(log) if log.is_dir() else Taken()
-                taken = replace(taken, new=_size(store) - before)
+                taken = replace(taken, new=_run_count(store) - before)
             gone = lost(taken.findings, *([] if path.is_dir() else [path]))
             for problem in gone:
                 complain(problem)
             problems += gone
             say([finding for finding in taken.findings if finding.message not in {problem.what for problem in gone}])
             imported.append((path, taken))
-        runs = _size(store)
+        runs = _run_count(store)
     _report(options, imported, runs, problems)
     return USAGE if problems else PASS
 
@@ -106,7 +106,7 @@ def _check(options: argparse.Namespace) -> None:
     check_files(*options.files, fix="name recorded runs, a log or an export", folders=True)
 
 
-def _size(store: Store) -> int:
+def _run_count(store: Store) -> int:
     return int(store.query("SELECT count(*) FROM runs").rows[0][0])
 
 
@@ -132,7 +132,7 @@ def _report(
 # -- one source -------------------------------------------------------------------------------------------------------
 
 
-def _taken(store: Store, path: Path, log: Path, options: argparse.Namespace, contracts: Sequence[Contract]) -> Taken:
+def _import_source(store: Store, path: Path, log: Path, options: argparse.Namespace, contracts: Sequence[Contract]) -> Taken:
     """Import one source. Runs go through the store's log, from which it can be rebuilt; an export is read directly."""
     from mat.evidence import runlog
     from mat.evidence.store import Taken
@@ -148,18 +148,18 @@ def _taken(store: Store, path: Path, log: Path, options: argparse.Namespace, con
                 what=f"{path} contains no log and no exported runs", why="no file in it is a log or an export",
                 fix="name the folder that pytest --mat-store (.mat/store) or mat export wrote", where=str(path),
             )  # fmt: skip
-        return replace(_through(store, found, log), findings=found.findings)
-    return _through(store, entries(path, _given(options), contracts), log)
+        return replace(_import_entries(store, found, log), findings=found.findings)
+    return _import_entries(store, entries(path, _recorded_options(options), contracts), log)
 
 
-def _given(options: argparse.Namespace) -> RecordedOptions:
+def _recorded_options(options: argparse.Namespace) -> RecordedOptions:
     return RecordedOptions(
         format=options.format, session=options.session, condition=options.condition, category=options.category,
         input=options.input, variant=options.variant,
     )  # fmt: skip
 
 
-def _through(store: Store, source: Iterator[RunEntry] | Any, log: Path) -> Taken:
+def _import_entries(store: Store, source: Iterator[RunEntry] | Any, log: Path) -> Taken:
     """Append new runs to the store's log, and merge the log into the store."""
     from mat.evidence.runlog import RunLog
     from mat.evidence.store import Taken

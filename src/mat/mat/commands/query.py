@@ -88,10 +88,10 @@ def table(answer: QueryResult, *, width: int | None = None) -> str:
     rows = f"({plural(len(cells), 'row')}{', and more: raise --limit' if answer.more else ''})\n"
     if width is not None and len(heads) * (_NARROW + 2) - 2 > width:
         return _records(heads, cells, width) + rows
-    widths = _fitted([max(map(len, column)) for column in zip(heads, *cells, strict=True)], width)
+    widths = _fit_widths([max(map(len, column)) for column in zip(heads, *cells, strict=True)], width)
     lines = [heads, ["-" * size for size in widths], *cells]
     text = "".join(
-        "  ".join(_padded(cell, size, side) for cell, size, side in zip(line, widths, right, strict=True)).rstrip() + "\n"
+        "  ".join(_pad(cell, size, side) for cell, size, side in zip(line, widths, right, strict=True)).rstrip() + "\n"
         for line in lines
     )
     return text + rows
@@ -120,12 +120,12 @@ def _cell(value: Any) -> str:
     return f"{value:.6g}" if isinstance(value, float) else printable(str(value))
 
 
-def _padded(cell: str, size: int, right: bool) -> str:
+def _pad(cell: str, size: int, right: bool) -> str:
     cell = cell if len(cell) <= size else f"{cell[: size - 1]}…"
     return cell.rjust(size) if right else cell.ljust(size)
 
 
-def _fitted(widths: list[int], width: int | None) -> list[int]:
+def _fit_widths(widths: list[int], width: int | None) -> list[int]:
     """Column widths that fit into a line, if possible; the widest column shrinks first."""
     room = None if width is None else width - 2 * (len(widths) - 1)
     while room is not None and sum(widths) > room and max(widths) > _NARROW:

@@ -93,7 +93,7 @@ def recorded(stored: Stored, contracts: Sequence[Contract], given: RecordedOptio
         outcomes=judged.outcomes if judged is not None else (),
         termination=_termination(stored, records),
         success=_success(stated),
-        elapsed_ms=_elapsed(stated, records),
+        elapsed_ms=_elapsed_ms(stated, records),
     )  # fmt: skip
     condition = stated.get("condition")  # a condition of the source's own experiment stands for a variant
     own_condition = _text(condition) if condition not in get_args(RunCondition) else ""
@@ -153,7 +153,7 @@ def _success(labels: Mapping[str, Any]) -> bool | None:
     return reward >= 1 if isinstance(reward, int | float) and not isinstance(reward, bool) else None
 
 
-def _elapsed(labels: Mapping[str, Any], records: Sequence[Record]) -> int:
+def _elapsed_ms(labels: Mapping[str, Any], records: Sequence[Record]) -> int:
     stated = labels.get("elapsed_ms")
     return stated if type(stated) is int else max((record.sealed_ms for record in records), default=0)
 

@@ -118,7 +118,7 @@ def _from_entries(found: Iterator[RunEntry], options: argparse.Namespace) -> Rec
         judged += bool(entry.run.outcomes)
         if len(entry.run.records) <= room:
             room -= len(entry.run.records)
-            traces.append(Traced.of(entry.run, name=_name(entry.item, entry.run)))
+            traces.append(Traced.of(entry.run, name=_trace_name(entry.item, entry.run)))
     if not rows:
         raise SpecError(
             what=f"no trace in {', '.join(map(str, options.files))}", why="a report needs at least one recorded run",
@@ -153,10 +153,10 @@ def nominal_runs(options: argparse.Namespace, document: Document) -> tuple[Trace
     found = [replay.counterexample.run for replay in document.counterexamples]
     if options.store is not None:
         check_files(options.store, fix="name the folder that pytest --mat-store wrote", folders=True)
-    return () if log is None else undisturbed(found, _runs_of_bases(log, {run.spec.base for run in found}))
+    return () if log is None else undisturbed(found, _nominal_runs_of(log, {run.spec.base for run in found}))
 
 
-def _runs_of_bases(log: Path, bases: set[str]) -> Iterator[Run]:
+def _nominal_runs_of(log: Path, bases: set[str]) -> Iterator[Run]:
     """Yield one nominal run of a log for each of these bases. Found bases are removed from `bases`."""
     from mat.evidence import runlog
 
@@ -168,7 +168,7 @@ def _runs_of_bases(log: Path, bases: set[str]) -> Iterator[Run]:
             yield entry.run
 
 
-def _name(item: str, run: Run) -> str:
+def _trace_name(item: str, run: Run) -> str:
     return f"{item or 'trace'}, seed {run.spec.seed}"
 
 
@@ -177,14 +177,14 @@ def _store(options: argparse.Namespace) -> RecordedSource:
     from mat.report.document import Document, InfrastructureLine
 
     (path,) = options.files
-    with undamaged(path), _opened(path) as store:
+    with undamaged(path), _open_store(path) as store:
         failed = store.query(
             "SELECT condition, infrastructure, count(*) FROM runs WHERE infrastructure <> '' GROUP BY ALL ORDER BY ALL"
         ).rows
         ((runs,),) = store.query("SELECT count(*) FROM runs").rows
         document = Document(
             runs=int(runs),
-            evaluation=tuple(_cells(store)),
+            evaluation=tuple(_evaluation_lines(store)),
             infrastructure=tuple(
                 InfrastructureLine(condition=condition, reason=reason, runs=count) for condition, reason, count in failed
             ),
@@ -193,7 +193,7 @@ def _store(options: argparse.Namespace) -> RecordedSource:
     return RecordedSource(document=document, notes=(note,))
 
 
-def _opened(path: Path) -> Store:
+def _open_store(path: Path) -> Store:
     """Open a store for reading, updated from its log; exported files become a store in memory."""
     from mat.evidence.store import NAME, Store
 
@@ -205,7 +205,7 @@ def _opened(path: Path) -> Store:
 _ORDER: Final = ("nominal", "fault", "adversarial")
 
 
-def _cells(store: Store) -> list[EvaluationLine]:
+def _evaluation_lines(store: Store) -> list[EvaluationLine]:
     """A line for each category and one for all categories, as in the report of a session."""
     from mat.report.tables import ALL
 
@@ -218,11 +218,11 @@ def _cells(store: Store) -> list[EvaluationLine]:
             condition, *rest = found.group
             category, variant = rest if len(rest) == 2 else (ALL, *rest)
             if condition in _ORDER and category:
-                lines.append(_cell(found, condition, category, variant, items=items.get(tuple(found.group), 0)))
+                lines.append(_evaluation_line(found, condition, category, variant, items=items.get(tuple(found.group), 0)))
     return sorted(lines, key=lambda line: (_ORDER.index(line.condition), line.category == ALL, line.category, line.variant))
 
 
-def _cell(found: GroupMetrics, condition: str, category: str, variant: str, *, items: int) -> EvaluationLine:
+def _evaluation_line(found: GroupMetrics, condition: str, category: str, variant: str, *, items: int) -> EvaluationLine:
     from mat.report.document import EvaluationLine, MetricLine, unit_of
 
     return EvaluationLine(

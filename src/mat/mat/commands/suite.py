@@ -41,7 +41,7 @@ def suite(options: argparse.Namespace) -> int:
     from mat.report import words
     from mat.report.suite import how_to_run, suite_data, suite_text
 
-    report = _selected(options)
+    report = _select(options)
     for problem in report.refused:
         complain(MatError(problem["what"], why=problem["why"], fix=problem["fix"], where=problem["where"]))
     if options.write:
@@ -72,7 +72,7 @@ def _command(options: argparse.Namespace) -> str:
     return shlex.join(command)
 
 
-def _selected(options: argparse.Namespace) -> SuiteReport:
+def _select(options: argparse.Namespace) -> SuiteReport:
     from mat.measure.suite import candidates, nominal_passes, select
     from mat.report.from_json import read
     from mat.report.suite import SuiteReport
@@ -82,7 +82,7 @@ def _selected(options: argparse.Namespace) -> SuiteReport:
         check_files(options.report, fix=_REPORT)
         with reading(options.report, fix=_REPORT):
             reported = read(options.report)
-    replays, refused = _read(_files(options.paths or [Path()]))
+    replays, refused = _read_replays(_replay_files(options.paths or [Path()]))
     found = {path: replay.counterexample for path, replay in replays.items()}
     made = candidates(found, representative=options.representative)
     covered = {unit.key[0] for one in made for unit in one.units if unit.kind == "contract"}
@@ -105,29 +105,31 @@ def _selected(options: argparse.Namespace) -> SuiteReport:
         cover=select(made, exact_limit=options.exact_limit),
         nodes={path: node_id(Path(path), replay) for path, replay in replays.items()},
         flaky={path: (one.stability.reproduced, one.stability.runs) for path, one in found.items() if one.flaky},
-        nominal=tuple(replace(choice, item=_from_here(choice.item)) for choice in nominal),
-        short=_short(categories.values(), nominal, options.passes),
+        nominal=tuple(replace(choice, item=_relative_to_here(choice.item)) for choice in nominal),
+        short=_incomplete_categories(categories.values(), nominal, options.passes),
         uncovered=tuple(uncovered),
         refused=tuple(refused),
     )
 
 
-def _short(categories: Iterable[str], nominal: Sequence[NominalChoice], asked: int) -> tuple[tuple[str, int, int], ...]:
+def _incomplete_categories(
+    categories: Iterable[str], nominal: Sequence[NominalChoice], asked: int
+) -> tuple[tuple[str, int, int], ...]:
     """Categories with fewer passing tests than asked for: (category, passing, asked)."""
     passing = {item.category: item.passing for item in nominal}
     return tuple((name, passing.get(name, 0), asked) for name in sorted(set(categories)) if passing.get(name, 0) < asked)
 
 
-def _files(paths: Iterable[Path]) -> list[Path]:
+def _replay_files(paths: Iterable[Path]) -> list[Path]:
     """The replay files that `paths` name or that folders among them contain, each once, sorted by path."""
     found: dict[Path, Path] = {}
     for path in paths:
-        for file in _below(path) if os.path.isdir(path) else [path]:
+        for file in _replay_files_in(path) if os.path.isdir(path) else [path]:
             found.setdefault(Path(os.path.realpath(file)), file)
     return sorted(found.values(), key=lambda file: file.as_posix())
 
 
-def _below(folder: Path) -> Iterator[Path]:
+def _replay_files_in(folder: Path) -> Iterator[Path]:
     if folder.name == replay_file.FOLDER or folder.resolve().name == replay_file.FOLDER:
         yield from replay_file.find(folder.resolve().parent)
         return
@@ -144,7 +146,7 @@ def _below(folder: Path) -> Iterator[Path]:
         )
 
 
-def _read(files: Iterable[Path]) -> tuple[dict[str, replay_file.Replay], list[dict[str, str]]]:
+def _read_replays(files: Iterable[Path]) -> tuple[dict[str, replay_file.Replay], list[dict[str, str]]]:
     """Replays by path, and the error of each file that cannot be read."""
     replays, refused = {}, []
     for file in files:
@@ -166,7 +168,7 @@ def node_id(path: Path, replay: replay_file.Replay) -> str:
     return f"{module}::{rest[:-1]}-{label}]" if rest.endswith("]") else f"{module}::{rest}[{label}]"
 
 
-def _from_here(item: str) -> str:
+def _relative_to_here(item: str) -> str:
     """A node id of a report, relative to this folder: in a report, node ids are relative to the root of its session."""
     module, separator, rest = item.partition("::")
     parts = Path(module).parts

@@ -54,13 +54,13 @@ def build(
     the deciding variant of an item, which is that of its first row.
     """
     drawn = curves_of(curves)
-    every, rows = rows, _deciding(rows)
+    every, rows = rows, _rows_of_deciding_variants(rows)
     unsearched = [row for row in rows if row.condition != "adversarial"]  # a worst case is not a rate
     outcomes, left_out = _outcomes(rows)
     return Document(
         runs=len(rows),
-        items=tuple(_item(result, left_out.get(result.id, 0)) for result in results),
-        nominal=_nominal(results, rows),
+        items=tuple(_item_line(result, left_out.get(result.id, 0)) for result in results),
+        nominal=_nominal_lines(results, rows),
         faults=containment.fault_profile(unsearched),
         governance=by_variant(governed, searches) if any(map(is_governed, governed)) else (),
         violations=reliability.profile(unsearched),
@@ -77,17 +77,21 @@ def build(
             for found in result.counterexamples
         ),
         metrics=(*_metrics(rows, unsearched), *curve_metrics(drawn)),
-        variant=_variant(every, rows),
-        evaluation=_evaluation(every),
+        variant=_shown_variant(every, rows),
+        evaluation=_evaluation_lines(every),
         variant_pairs=_variant_pairs(every),
-        distributions=tuple(line for condition in _EVALUATED for line in _distributions(condition, _under(rows, condition))),
-        first_violations=tuple(line for condition in _EVALUATED for line in _firsts(condition, _under(rows, condition))),
-        infrastructure=tuple(line for condition in get_args(RunCondition) for line in _infrastructure(condition, every)),
+        distributions=tuple(
+            line for condition in _EVALUATED for line in _distribution_lines(condition, _in_condition(rows, condition))
+        ),
+        first_violations=tuple(
+            line for condition in _EVALUATED for line in _first_violation_lines(condition, _in_condition(rows, condition))
+        ),
+        infrastructure=tuple(line for condition in get_args(RunCondition) for line in _infrastructure_lines(condition, every)),
         heat_maps=heat.heat_maps(every),
     )
 
 
-def _deciding(rows: Sequence[RunRow]) -> list[RunRow]:
+def _rows_of_deciding_variants(rows: Sequence[RunRow]) -> list[RunRow]:
     """The rows of each item under its deciding variant, the first that it runs under."""
     own: dict[str, str] = {}
     for row in rows:
@@ -95,7 +99,7 @@ def _deciding(rows: Sequence[RunRow]) -> list[RunRow]:
     return [row for row in rows if row.variant == own[row.item]]
 
 
-def _variant(every: Sequence[RunRow], deciding: Sequence[RunRow]) -> str:
+def _shown_variant(every: Sequence[RunRow], deciding: Sequence[RunRow]) -> str:
     """The variant that tables without a variant column show; "" with a single variant."""
     if len({row.variant for row in every}) < 2:
         return ""
@@ -106,7 +110,7 @@ def _variant(every: Sequence[RunRow], deciding: Sequence[RunRow]) -> str:
 # -- the evaluation ---------------------------------------------------------------------------------------------------
 
 
-def _evaluation(rows: Sequence[RunRow]) -> tuple[EvaluationLine, ...]:
+def _evaluation_lines(rows: Sequence[RunRow]) -> tuple[EvaluationLine, ...]:
     """A line per condition, category and variant with runs: categories by name, then all; variants by first appearance."""
     cells: dict[tuple[RunCondition, str, str], list[RunRow]] = {}
     for row in rows:
@@ -117,7 +121,7 @@ def _evaluation(rows: Sequence[RunRow]) -> tuple[EvaluationLine, ...]:
         (key for key in cells if key[0] in _EVALUATED),
         key=lambda key: (_EVALUATED.index(key[0]), key[1] == ALL, key[1], variants.index(key[2])),
     )
-    return tuple(_cell(*key, cells[key]) for key in keys)
+    return tuple(_evaluation_line(*key, cells[key]) for key in keys)
 
 
 def _variant_pairs(rows: Sequence[RunRow]) -> tuple[VariantPair, ...]:
@@ -125,20 +129,20 @@ def _variant_pairs(rows: Sequence[RunRow]) -> tuple[VariantPair, ...]:
     first, *others = dict.fromkeys(row.variant for row in rows) or ("",)
     found: list[VariantPair] = []
     for condition in _EVALUATED:
-        by_variant: dict[str, dict[_Key, RunRow]] = {}
-        for row in _under(rows, condition):  # if a run was executed again, its first execution counts
+        by_variant: dict[str, dict[_RunKey, RunRow]] = {}
+        for row in _in_condition(rows, condition):  # if a run was executed again, its first execution counts
             by_variant.setdefault(row.variant, {}).setdefault((row.item, row.seed, row.schedule), row)
         for variant in others:
             if first in by_variant and variant in by_variant:
-                found += _pair(condition, (first, by_variant[first]), (variant, by_variant[variant]))
+                found += _compare_variants(condition, (first, by_variant[first]), (variant, by_variant[variant]))
     return tuple(found)
 
 
-_Key: TypeAlias = tuple[str, int, str]
+_RunKey: TypeAlias = tuple[str, int, str]
 
 
-def _pair(
-    condition: RunCondition, old: tuple[str, dict[_Key, RunRow]], new: tuple[str, dict[_Key, RunRow]]
+def _compare_variants(
+    condition: RunCondition, old: tuple[str, dict[_RunKey, RunRow]], new: tuple[str, dict[_RunKey, RunRow]]
 ) -> Iterable[VariantPair]:
     aspects: dict[Literal["success", "compliance"], paired.Fact] = {
         "success": lambda row: row.success,
@@ -153,7 +157,7 @@ def _pair(
         )  # fmt: skip
 
 
-def _cell(condition: RunCondition, category: str, variant: str, rows: Sequence[RunRow]) -> EvaluationLine:
+def _evaluation_line(condition: RunCondition, category: str, variant: str, rows: Sequence[RunRow]) -> EvaluationLine:
     kept = counted(rows)
     k = reliability.runs_per_task(kept)
     return EvaluationLine(
@@ -164,11 +168,11 @@ def _cell(condition: RunCondition, category: str, variant: str, rows: Sequence[R
         runs=len(rows),
         infrastructure=len(rows) - len(kept),
         k=k,
-        metrics=(*_registered(kept, known=True), *_at(kept, k), *_scores(kept)),
+        metrics=(*_registered_metrics(kept, known=True), *_metrics_of_k_runs(kept, k), *_score_metrics(kept)),
     )
 
 
-def _registered(rows: Sequence[RunRow], *, known: bool) -> list[MetricLine]:
+def _registered_metrics(rows: Sequence[RunRow], *, known: bool) -> list[MetricLine]:
     """The registered metrics that are known from these rows; without `known`, also those that a report always lists."""
     found = (
         MetricLine(name=name, estimate=metric.function(rows), unit=metric.unit) for name, metric in measures.METRICS.items()
@@ -176,7 +180,7 @@ def _registered(rows: Sequence[RunRow], *, known: bool) -> list[MetricLine]:
     return [metric for metric in found if metric.estimate.known or (not known and metric.name in _ALWAYS)]
 
 
-def _at(rows: Sequence[RunRow], k: int) -> list[MetricLine]:
+def _metrics_of_k_runs(rows: Sequence[RunRow], k: int) -> list[MetricLine]:
     """The metrics of success in k runs of a task; none for one run, where they equal the success rate."""
     if k < 2:
         return []
@@ -188,13 +192,13 @@ def _at(rows: Sequence[RunRow], k: int) -> list[MetricLine]:
     return [MetricLine(name=name, estimate=estimate) for name, estimate in estimates.items()]
 
 
-def _scores(rows: Sequence[RunRow]) -> list[MetricLine]:
+def _score_metrics(rows: Sequence[RunRow]) -> list[MetricLine]:
     return [MetricLine(name=f"score.{name}", estimate=mean_score(rows, name), unit="score") for name in score_names(rows)]
 
 
-def _infrastructure(condition: RunCondition, rows: Sequence[RunRow]) -> Iterable[InfrastructureLine]:
+def _infrastructure_lines(condition: RunCondition, rows: Sequence[RunRow]) -> Iterable[InfrastructureLine]:
     """The infrastructure failures of a condition: runs by reason, then scores by scorer and kind of error."""
-    under = _under(rows, condition)
+    under = _in_condition(rows, condition)
     for share in reliability.infrastructure(under):
         yield InfrastructureLine(condition=condition, reason=share.name, runs=share.count)
     failed: dict[tuple[str, str], list[Score]] = {}
@@ -213,7 +217,7 @@ def _kind_of_error(error: str) -> str:
     return kind if separator and kind.isidentifier() else ""
 
 
-def _distributions(condition: RunCondition, rows: Sequence[RunRow]) -> tuple[DistributionLine, ...]:
+def _distribution_lines(condition: RunCondition, rows: Sequence[RunRow]) -> tuple[DistributionLine, ...]:
     if not rows:
         return ()
     found = (
@@ -229,7 +233,7 @@ def _distributions(condition: RunCondition, rows: Sequence[RunRow]) -> tuple[Dis
     )
 
 
-def _firsts(condition: RunCondition, rows: Sequence[RunRow]) -> tuple[FirstViolationLine, ...]:
+def _first_violation_lines(condition: RunCondition, rows: Sequence[RunRow]) -> tuple[FirstViolationLine, ...]:
     found = reliability.first_violations(rows)
     lines: tuple[FirstViolationLine, ...] = (
         FirstViolationLine(condition=condition, by="agent", shares=found.agents),
@@ -261,7 +265,7 @@ def _outcomes(rows: Sequence[RunRow]) -> tuple[tuple[RunOutcome, ...], dict[str,
     return tuple(map(outcome_of, kept)), left_out
 
 
-def _item(result: ItemResult, left_out: int) -> ItemLine:
+def _item_line(result: ItemResult, left_out: int) -> ItemLine:
     first = result.counterexamples[0] if result.counterexamples else None
     certificate = result.certificate
     return ItemLine(
@@ -283,7 +287,7 @@ def _item(result: ItemResult, left_out: int) -> ItemLine:
     )
 
 
-def _nominal(results: Sequence[ItemResult], rows: Sequence[RunRow]) -> tuple[NominalLine, ...]:
+def _nominal_lines(results: Sequence[ItemResult], rows: Sequence[RunRow]) -> tuple[NominalLine, ...]:
     by_item: dict[str, list[RunRow]] = {result.id: [] for result in results}
     for row in counted(rows):
         if row.condition == "nominal":
@@ -311,9 +315,13 @@ def _metrics(rows: Sequence[RunRow], unsearched: Sequence[RunRow]) -> tuple[Metr
     """The metrics by condition, and containment over all faults that no search selected for their damage."""
     found = []
     for condition in get_args(RunCondition):
-        chosen = _under(rows, condition)
+        chosen = _in_condition(rows, condition)
         if chosen:
-            numbers = [*_registered(chosen, known=False), *_at(chosen, reliability.runs_per_task(chosen)), *_scores(chosen)]
+            numbers = [
+                *_registered_metrics(chosen, known=False),
+                *_metrics_of_k_runs(chosen, reliability.runs_per_task(chosen)),
+                *_score_metrics(chosen),
+            ]
             found += [MetricLine(name=f"{condition}.{one.name}", estimate=one.estimate, unit=one.unit) for one in numbers]
     found.append(MetricLine(name="containment", estimate=containment.containment(unsearched)))
     for by in ("operator", "boundary"):
@@ -337,5 +345,5 @@ def curve_metrics(curves: Sequence[Curve]) -> tuple[MetricLine, ...]:
     return tuple(found)
 
 
-def _under(rows: Iterable[RunRow], condition: str) -> list[RunRow]:
+def _in_condition(rows: Iterable[RunRow], condition: str) -> list[RunRow]:
     return [row for row in rows if row.condition == condition]

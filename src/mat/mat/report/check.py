@@ -74,21 +74,23 @@ def judge_trace(stored: Stored, contracts: Sequence[Contract]) -> JudgedTrace:
     for record in stored.records:
         if last is not None and record.state.get(EPISODE) != last.state.get(EPISODE):
             if before is None or has_agent:
-                before = _joined(before, judge.finish(last))
+                before = _merge_episodes(before, judge.finish(last))
             judge, has_agent = Judge(contracts, online=False), False
         judge.fold(record)
         actors.note(record)
         last, count = record, count + 1
         has_agent = has_agent or record.agent != HARNESS
     if before is None or has_agent:
-        before = _joined(before, judge.finish(last) if stored.finished else judge.standing(last))
+        before = _merge_episodes(before, judge.finish(last) if stored.finished else judge.standing(last))
     return JudgedTrace(
         id=stored.id, origin=str(stored.labels.get("origin", "") or getattr(stored, "where", "")), labels=stored.labels,
         records=count, finished=stored.finished, outcomes=actors.attributed(before), torn=getattr(stored, "torn", ""),
     )  # fmt: skip
 
 
-def _joined(before: tuple[ContractOutcome, ...] | None, now: tuple[ContractOutcome, ...]) -> tuple[ContractOutcome, ...]:
+def _merge_episodes(
+    before: tuple[ContractOutcome, ...] | None, now: tuple[ContractOutcome, ...]
+) -> tuple[ContractOutcome, ...]:
     """Merge the outcomes of the episodes so far with those of the next one, whose open obligations remain."""
     if before is None:
         return now
@@ -194,7 +196,7 @@ class CheckReport:
 
 
 @dataclass(slots=True, eq=False)
-class _Count:
+class _ContractCount:
     traces: int = 0
     applied: int = 0
     violated: int = 0
@@ -209,7 +211,7 @@ class CheckTally:
 
     def __init__(self, contracts: Sequence[Contract], *, limit: int) -> None:
         self._contracts, self._limit = tuple(contracts), limit
-        self._counts = [_Count() for _ in self._contracts]
+        self._counts = [_ContractCount() for _ in self._contracts]
         self._traces = self._unfinished = self._records = self._violating = self._failing = 0
         self._shown: list[CheckLine] = []
         self._pending: list[CheckLine] = []
@@ -230,17 +232,17 @@ class CheckTally:
         self._violating += bool(trace.violations)
         self._failing += trace.outcome == "fail"
         for count, outcome in zip(self._counts, trace.outcomes, strict=True):
-            _count(count, outcome)
+            _count_outcome(count, outcome)
             if outcome.violations:
-                self._show(trace, outcome)
+                self._add_violation(trace, outcome)
             for obligation in outcome.open:
-                self._wait(trace, outcome, obligation)
+                self._add_pending(trace, outcome, obligation)
 
     def problem(self, error: MatError) -> None:
         """Keep the error of a file that could not be read."""
         self._problems.append(error)
 
-    def _show(self, trace: JudgedTrace, outcome: ContractOutcome) -> None:
+    def _add_violation(self, trace: JudgedTrace, outcome: ContractOutcome) -> None:
         if len(self._shown) >= self._limit:
             self._more_shown += 1
             return
@@ -250,7 +252,7 @@ class CheckTally:
             CheckLine(trace=trace.id, origin=trace.origin, contract=outcome.contract, violation=first, again=again)
         )
 
-    def _wait(self, trace: JudgedTrace, outcome: ContractOutcome, obligation: Obligation) -> None:
+    def _add_pending(self, trace: JudgedTrace, outcome: ContractOutcome, obligation: Obligation) -> None:
         if len(self._pending) >= self._limit:
             self._more_pending += 1
             return
@@ -258,14 +260,14 @@ class CheckTally:
 
     def report(self) -> CheckReport:
         return CheckReport(
-            lines=tuple(_line(contract, count) for contract, count in zip(self._contracts, self._counts, strict=True)),
+            lines=tuple(_contract_line(contract, count) for contract, count in zip(self._contracts, self._counts, strict=True)),
             traces=self._traces, unfinished=self._unfinished, records=self._records, violating=self._violating,
             failing=self._failing, shown=tuple(self._shown), more_shown=self._more_shown, pending=tuple(self._pending),
             more_pending=self._more_pending, notes=tuple(self._notes), problems=tuple(self._problems),
         )  # fmt: skip
 
 
-def _count(count: _Count, outcome: ContractOutcome) -> None:
+def _count_outcome(count: _ContractCount, outcome: ContractOutcome) -> None:
     count.traces += 1
     count.applied += outcome.evaluations > 0 or bool(outcome.violations)
     count.violated += outcome.outcome == "fail"
@@ -276,7 +278,7 @@ def _count(count: _Count, outcome: ContractOutcome) -> None:
         count.first_steps[min(violation.step for violation in outcome.violations)] += 1
 
 
-def _line(contract: Contract, count: _Count) -> ContractLine:
+def _contract_line(contract: Contract, count: _ContractCount) -> ContractLine:
     settled = count.traces - count.unknown - count.pending if count.applied else 0
     return ContractLine(
         contract=contract.id, severity=contract.severity, traces=count.traces, applied=count.applied, violated=count.violated,
@@ -308,7 +310,7 @@ def check_blocks(report: CheckReport) -> Iterator[ReportBlock]:
         f"{words.plural(report.traces, 'trace')} judged{unfinished}: {report.violating} violating, "
         f"{words.plural(report.records, 'record')}"
     )
-    yield _contracts(report)
+    yield _contract_table(report)
     yield from _listing("Violations (the first of each contract in a trace)", report.shown, report.more_shown)
     yield from _listing("Open obligations of unfinished traces", report.pending, report.more_pending)
     yield NoteList(
@@ -325,7 +327,7 @@ def check_blocks(report: CheckReport) -> Iterator[ReportBlock]:
     )
 
 
-def _contracts(report: CheckReport) -> Table:
+def _contract_table(report: CheckReport) -> Table:
     return Table(
         name="contracts",
         title="Contracts",

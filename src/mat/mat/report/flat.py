@@ -56,7 +56,7 @@ def numbers(tables: Iterable[Table]) -> Iterator[FlatNumber]:
     for table in shown(tables, "files"):
         for row in table.rows:
             cells = list(zip(table.columns, row, strict=True))
-            keys = {column.name: _plain(cell) for column, cell in cells if column.key}
+            keys = {column.name: _key_text(cell) for column, cell in cells if column.key}
             item, condition, category, variant = (keys.pop(name, "") for name in _ABOUT)
             line = FlatNumber(
                 table=table.name, item=item, condition=condition, category=category, variant=variant, name="",
@@ -64,15 +64,15 @@ def numbers(tables: Iterable[Table]) -> Iterator[FlatNumber]:
             )  # fmt: skip
             for column, cell in cells:
                 if not column.key:
-                    yield from _number(replace(line, name=column.name), column, cell)
+                    yield from _flat_numbers(replace(line, name=column.name), column, cell)
 
 
-def _plain(cell: TableCell) -> str:
+def _key_text(cell: TableCell) -> str:
     value: object = cell.value if isinstance(cell, Reworded) else cell
     return "" if value is None else str(value)
 
 
-def _number(line: FlatNumber, column: Column, given: TableCell) -> Iterator[FlatNumber]:
+def _flat_numbers(line: FlatNumber, column: Column, given: TableCell) -> Iterator[FlatNumber]:
     cell = given.value if isinstance(given, Reworded) else given
     if isinstance(cell, Estimate | UnitEstimate):
         quantity = cell if isinstance(cell, UnitEstimate) else UnitEstimate(estimate=cell, unit=column.unit)
@@ -106,21 +106,21 @@ def flat(table: Table) -> tuple[list[tuple[str, str]], list[list[FlatValue]]]:
     columns: list[tuple[str, str]] = []
     rows: list[list[FlatValue]] = [[] for _ in table.rows]
     for place, column in enumerate(table.columns):
-        cells = [_value(row[place]) for row in table.rows]
-        kind = _kind(cells)
-        columns += _columns(column, kind)
+        cells = [_plain_value(row[place]) for row in table.rows]
+        kind = _cell_type(cells)
+        columns += _plain_columns(column, kind)
         for row, cell in zip(rows, cells, strict=True):
-            row += _flat(cell, kind)
+            row += _plain_cells(cell, kind)
     return columns, rows
 
 
-def _value(cell: TableCell) -> str | float | Estimate | Spread | None:
+def _plain_value(cell: TableCell) -> str | float | Estimate | Spread | None:
     if isinstance(cell, Reworded):
         return cell.value
     return cell.estimate if isinstance(cell, UnitEstimate) else cell
 
 
-def _kind(cells: Sequence[object]) -> type[object]:
+def _cell_type(cells: Sequence[object]) -> type[object]:
     """The type of a column's cells: estimates, spreads, floats, integers or texts."""
     for kind in (Estimate, Spread, float, int):
         if any(isinstance(cell, kind) for cell in cells) and not any(isinstance(cell, str) and cell for cell in cells):
@@ -128,7 +128,7 @@ def _kind(cells: Sequence[object]) -> type[object]:
     return str
 
 
-def _columns(column: Column, kind: type[object]) -> Iterator[tuple[str, str]]:
+def _plain_columns(column: Column, kind: type[object]) -> Iterator[tuple[str, str]]:
     if kind is Estimate:
         kinds = ("DOUBLE", "DOUBLE", "DOUBLE", "BIGINT", "VARCHAR")
         yield from ((f"{column.name}{ending}", of) for ending, of in zip(_ESTIMATE, kinds, strict=True))
@@ -138,7 +138,7 @@ def _columns(column: Column, kind: type[object]) -> Iterator[tuple[str, str]]:
         yield column.name, {int: "BIGINT", float: "DOUBLE"}.get(kind, "VARCHAR")
 
 
-def _flat(cell: object, kind: type[object]) -> list[FlatValue]:
+def _plain_cells(cell: object, kind: type[object]) -> list[FlatValue]:
     if isinstance(cell, Estimate):
         return [cell.value, cell.low, cell.high, cell.n, cell.method]
     if isinstance(cell, Spread):

@@ -83,25 +83,25 @@ def read(path: Path) -> Reported:
 
 def reported(data: object, *, where: str) -> Reported:
     """Check untrusted JSON data and return it as a report. `where` is a path, or REVISION:PATH. MatError as in `read`."""
-    checked = _checked(data, where=where)
+    checked = _checked_report(data, where=where)
     if not isinstance(checked["tables"], dict) or "outcomes" not in checked["tables"]:
         raise SpecError(
-            what=f"{_name(where)} has no outcomes of runs", why="it was written by another version of pytest-mat",
+            what=f"{_file_name(where)} has no outcomes of runs", why="it was written by another version of pytest-mat",
             fix="write the report again with pytest --mat-report", where=where,
         )  # fmt: skip
     return decode(Reported, checked, where=where)
 
 
-def _checked(data: object, *, where: str) -> dict[str, Any]:
+def _checked_report(data: object, *, where: str) -> dict[str, Any]:
     """The data, if it is a report of this format; SpecError otherwise."""
     if not isinstance(data, dict) or not is_report(data):
         raise SpecError(
-            what=f"{_name(where)} is not a report", why="a report has items and tables",
+            what=f"{_file_name(where)} is not a report", why="a report has items and tables",
             fix="write one with pytest --mat-report", where=where,
         )  # fmt: skip
     if data.get("mat") != FORMAT:
         raise SpecError(
-            what=f"{_name(where)} is a report of format {data.get('mat')!r}", why=f"this version reads format {FORMAT}",
+            what=f"{_file_name(where)} is a report of format {data.get('mat')!r}", why=f"this version reads format {FORMAT}",
             fix="write the report again with pytest --mat-report, or use the version that wrote it", where=where,
         )  # fmt: skip
     _check_numbers(data, where)
@@ -120,17 +120,20 @@ def _check_numbers(data: object, where: str) -> None:
                 inside += item
             elif (type(item) is float and not math.isfinite(item)) or (type(item) is int and abs(item) > limits.REPORT_INTEGER):
                 value = repr(item) if isinstance(item, float) else "an integer of more than 64 bits"
-                raise _damaged(where, f"a report cannot contain {value}")
+                raise _damaged_report(where, f"a report cannot contain {value}")
         level = inside
 
 
-def _damaged(where: str, why: str) -> SpecError:
+def _damaged_report(where: str, why: str) -> SpecError:
     return SpecError(
-        what=f"{_name(where)} is a damaged report", why=why, fix="write the report again with pytest --mat-report", where=where
+        what=f"{_file_name(where)} is a damaged report",
+        why=why,
+        fix="write the report again with pytest --mat-report",
+        where=where,
     )
 
 
-def _name(where: str) -> str:
+def _file_name(where: str) -> str:
     return PurePath(where.rpartition(":")[2]).name
 
 
@@ -175,14 +178,14 @@ class _File:
 
 def restored(data: Any, *, where: str, folders: Sequence[Path] = ()) -> Restored:
     """The document of a report's JSON data. Replay files are searched in `folders`. MatError if the data is no report."""
-    data = _checked(data, where=where)
+    data = _checked_report(data, where=where)
     tables = data["tables"]
-    whole = data | {"tables": _with_listed_metrics(tables), "curves": _curves(data.get("curves", ()))}
+    whole = data | {"tables": _with_metric_lists(tables), "curves": _curves_data(data.get("curves", ()))}
     file = decode(_File, whole, where=where)
     if any(len(row.cells) != len(each.columns) for each in file.heat_maps for row in each.rows):
-        raise _damaged(where, "a heat map has a row with more or fewer cells than columns")
+        raise _damaged_report(where, "a heat map has a row with more or fewer cells than columns")
     if any([point.budget for point in curve.points] != list(range(len(curve.points) or 1)) for curve in file.curves):
-        raise _damaged(where, "a curve has points for other budgets than 0, 1, 2 and so on")
+        raise _damaged_report(where, "a curve has points for other budgets than 0, 1, 2 and so on")
     found = list(_counterexamples(file, folders))
     document = Document(
         runs=file.runs,
@@ -198,19 +201,19 @@ def restored(data: Any, *, where: str, folders: Sequence[Path] = ()) -> Restored
     return Restored(document=document, missing=tuple(why for _, why in found if why))
 
 
-def _curves(curves: Any) -> Any:
-    return [_curve(curve) for curve in curves] if isinstance(curves, list) else curves
+def _curves_data(curves: Any) -> Any:
+    return [_curve_data(curve) for curve in curves] if isinstance(curves, list) else curves
 
 
-def _with_listed_metrics(tables: Any) -> Any:
+def _with_metric_lists(tables: Any) -> Any:
     """The tables with the metrics of evaluation cells as lists, as in a Document; malformed cells stay as they are."""
     cells = tables.get("evaluation") if isinstance(tables, dict) else None
     if not isinstance(cells, list):
         return tables
-    return tables | {"evaluation": [_listed(cell) for cell in cells]}
+    return tables | {"evaluation": [_with_metric_list(cell) for cell in cells]}
 
 
-def _listed(cell: Any) -> Any:
+def _with_metric_list(cell: Any) -> Any:
     metrics = cell.get("metrics") if isinstance(cell, dict) else None
     if not isinstance(metrics, dict):
         return cell
@@ -222,7 +225,7 @@ _CURVE: Final = ("category", "kind", "measure")
 _ESTIMATE: Final = ("value", "low", "high", "n", "method")
 
 
-def _curve(curve: Any) -> Any:
+def _curve_data(curve: Any) -> Any:
     """The data of a curve in the shape of its class; malformed data stays as it is, for the decoder to refuse."""
     area = curve.get("area") if isinstance(curve, dict) else None
     points = curve.get("points") if isinstance(curve, dict) else None
@@ -230,13 +233,13 @@ def _curve(curve: Any) -> Any:
         return curve
     return {
         **{name: curve[name] for name in _CURVE if name in curve},
-        "points": [_point(point, area.get("confidence")) for point in points],
+        "points": [_point_data(point, area.get("confidence")) for point in points],
         "area": {name: area[name] for name in (*_ESTIMATE, "confidence") if name in area},
         "area_proven": area.get("proven"),
     }
 
 
-def _point(point: Any, confidence: Any) -> Any:
+def _point_data(point: Any, confidence: Any) -> Any:
     if not isinstance(point, dict):
         return point
     estimate = {name: point[name] for name in _ESTIMATE if name in point} | {"confidence": confidence}
@@ -251,12 +254,12 @@ def _counterexamples(file: _File, folders: Sequence[Path]) -> Iterator[tuple[Rep
     files = {line.id: iter(line.replays) for line in file.items}
     for header in file.counterexamples:
         name = next(files.get(header.spec.task, iter(())), "")
-        whole, why = _whole(header, name, folders)
-        replay = _headed(header) if whole is None else whole
+        whole, why = _stored_replay(header, name, folders)
+        replay = _replay_of_header(header) if whole is None else whole
         yield replay, f"{header.verdict.contract} in {header.spec.task} is shown without its steps: {why}" if why else ""
 
 
-def _whole(header: _Header, name: str, folders: Sequence[Path]) -> tuple[Replay | None, str]:
+def _stored_replay(header: _Header, name: str, folders: Sequence[Path]) -> tuple[Replay | None, str]:
     """The replay file of a counterexample, with stability and certificate from the report; or None and why."""
     if not name:
         return None, "the report names no replay file"
@@ -273,7 +276,7 @@ def _whole(header: _Header, name: str, folders: Sequence[Path]) -> tuple[Replay 
     return replace(found, counterexample=counterexample, certificate=header.certificate, expected=header.expected), ""
 
 
-def _headed(header: _Header) -> Replay:
+def _replay_of_header(header: _Header) -> Replay:
     """A counterexample from the header in the report, without its steps."""
     spec = RunSpec(
         task=header.spec.task, config=header.spec.config, seed=header.spec.seed, clock=header.spec.clock,

@@ -67,7 +67,7 @@ def aspects(found: Gate) -> Table:
         name="gate",
         title="Aspects",
         columns=tuple(Column(name=name, key=name == "aspect") for name in _COLUMNS),
-        rows=tuple(_cells(line) for line in found.lines),
+        rows=tuple(_row(line) for line in found.lines),
     )
 
 
@@ -102,7 +102,7 @@ def how(found: Gate) -> str:
     )
 
 
-def _cells(line: GateLine) -> tuple[str, ...]:
+def _row(line: GateLine) -> tuple[str, ...]:
     table = line.table
     verdict = {"lost": "LOST", "nothing": "-"}.get(line.verdict, line.verdict)
     counts = (str(table.pairs), str(table.only_old), str(table.only_new)) if table.pairs else ("-", "-", "-")
@@ -122,9 +122,9 @@ def _difference(found: Estimate) -> str:
 def sections(found: Gate) -> list[Listing]:
     """The non-empty lists: losses by aspect, then what was not judged."""
     plan, evidence = found.plan, found.evidence
-    listed = [(f"Lost: {line.aspect}{_alone(line)}", _losses(line)) for line in found.lines]
+    listed = [(f"Lost: {line.aspect}{_single_test_note(line)}", _losses(line)) for line in found.lines]
     listed += [
-        ("Undecided", [_open(found, line) for line in found.lines if line.verdict == "undecided"]),
+        ("Undecided", [_undecided_line(found, line) for line in found.lines if line.verdict == "undecided"]),
         ("Runs under another governance variant than in the baseline", list(found.variants)),
         ("Without a run on each seed", [f"{one.item}: {one.why}" for one in evidence.unrun]),
         ("Not judged: infrastructure", [f"{one.item}: {one.reason} (runs: {one.runs})" for one in evidence.apart]),
@@ -142,43 +142,39 @@ def sections(found: Gate) -> list[Listing]:
     return [Listing(title=title, lines=tuple(entries), most=_SHOWN) for title, entries in listed if entries]
 
 
-def _alone(line: GateLine) -> str:
+def _single_test_note(line: GateLine) -> str:
     return " (a single test is worse)" if any(item.alone for item in line.items) else ""
 
 
 def _losses(line: GateLine) -> list[str]:
     """The lost runs; grouped by test if there are many."""
     if len(line.lost) <= _SHOWN:
-        return [_pair(line, pair) for pair in line.lost]
+        return [_loss_line(line, pair) for pair in line.lost]
     return [
         f"{item.item}: {item.lost} of {words.plural(item.pairs, 'run')}{f', {item.gained} gained' if item.gained else ''}"
-        f"{', worse on its own' if item.alone else ''}; first: {_first(line, item.item)}"
+        f"{', worse on its own' if item.alone else ''}; first: {_first_loss(line, item.item)}"
         for item in line.items
     ]
 
 
-def _first(line: GateLine, item: str) -> str:
+def _first_loss(line: GateLine, item: str) -> str:
     pair = next(pair for pair in line.lost if pair.item == item)
-    return f"seed {pair.seed}{_under(pair)}: {pair.why}"
+    return f"seed {pair.seed}{words.under_schedule(pair.schedule)}: {pair.why}"
 
 
-def _pair(line: GateLine, pair: RunPair) -> str:
-    where = "" if line.aspect == "replays" else f" seed {pair.seed}{_under(pair)}"
+def _loss_line(line: GateLine, pair: RunPair) -> str:
+    where = "" if line.aspect == "replays" else f" seed {pair.seed}{words.under_schedule(pair.schedule)}"
     return f"{pair.item}{where}: {pair.why}"
 
 
-def _under(pair: RunPair) -> str:
-    return f" under {pair.schedule}" if pair.schedule else ""
-
-
-def _open(found: Gate, line: GateLine) -> str:
+def _undecided_line(found: Gate, line: GateLine) -> str:
     name, pairs = line.aspect, line.table.pairs
     if not pairs:
         return f"{name}: nothing of the baseline is left to judge"
     if not line.tolerance or line.needed is None:
-        return f"{name}: {_decide(pairs, 'pair')} it"
+        return f"{name}: {_does_not_decide(pairs, 'pair')} it"
     unit = found.rules.unit
-    done = f"{_decide(line.difference.n, unit)} a tolerance of {_percent(line.tolerance)}"
+    done = f"{_does_not_decide(line.difference.n, unit)} a tolerance of {_percent(line.tolerance)}"
     sentence = f"{name}: {done}; {line.needed} more without a loss would"
     if not found.plan.smoke or found.evidence.seeds < found.plan.seeds:
         return sentence
@@ -186,5 +182,5 @@ def _open(found: Gate, line: GateLine) -> str:
     return f"{sentence}: {words.plural(found.plan.seeds + more, 'seed')} of each test, in the baseline too"
 
 
-def _decide(count: int, noun: str) -> str:
+def _does_not_decide(count: int, noun: str) -> str:
     return f"{words.plural(count, noun)} {'does' if count == 1 else 'do'} not decide"

@@ -12,14 +12,14 @@ from mat.report.table import FILES, PAGE, Column, Reworded, Table, TableCell
 
 def tables(lines: Sequence[VariantLine]) -> tuple[Table, ...]:
     """The outcomes of each variant, the searches under it, and the mediator's decisions. Empty without lines."""
-    found = (_outcomes(lines), _searched(lines), _mediated(lines))
+    found = (_outcome_table(lines), _search_table(lines), _mediation_table(lines))
     return tuple(table for table in found if table.rows)
 
 
 _KEYS = (Column(name="variant", key=True), Column(name="condition", key=True, media=FILES))
 
 
-def _outcomes(lines: Sequence[VariantLine]) -> Table:
+def _outcome_table(lines: Sequence[VariantLine]) -> Table:
     return Table(
         name="governance",
         title="Governance variants",
@@ -31,15 +31,15 @@ def _outcomes(lines: Sequence[VariantLine]) -> Table:
         ),
         rows=tuple(
             (
-                *_keys(line, lines), line.runs, line.success, line.violations, line.high_impact_stopped, line.attack_success,
-                line.broken, line.cheapest,
+                *_key_cells(line, lines), line.runs, line.success, line.violations, line.high_impact_stopped,
+                line.attack_success, line.broken, line.cheapest,
             )
             for line in lines
         ),
     )  # fmt: skip
 
 
-def _searched(lines: Sequence[VariantLine]) -> Table:
+def _search_table(lines: Sequence[VariantLine]) -> Table:
     return Table(
         name="governance_search",
         title="Governance variants under search",
@@ -50,13 +50,13 @@ def _searched(lines: Sequence[VariantLine]) -> Table:
     )
 
 
-def _mediated(lines: Sequence[VariantLine]) -> Table:
+def _mediation_table(lines: Sequence[VariantLine]) -> Table:
     rows: list[tuple[TableCell, ...]] = []
     for line in lines:
-        for name, shares in _parts(line):
+        for name, shares in _action_groups(line):
             if shares.allow.n:
                 decided: tuple[Estimate, ...] = (shares.allow, shares.rewrite, shares.block)
-                rows.append((*_keys(line, lines), name, *decided))
+                rows.append((*_key_cells(line, lines), name, *decided))
     return Table(
         name="mediation",
         title="Mediation",
@@ -69,7 +69,7 @@ def _mediated(lines: Sequence[VariantLine]) -> Table:
     )  # fmt: skip
 
 
-def _parts(line: VariantLine) -> Iterator[tuple[str, MediationShares]]:
+def _action_groups(line: VariantLine) -> Iterator[tuple[str, MediationShares]]:
     yield "all", line.shares
     for part in line.by_impact:
         yield f"{part.name} impact", part.shares
@@ -77,7 +77,7 @@ def _parts(line: VariantLine) -> Iterator[tuple[str, MediationShares]]:
         yield f"{part.name} input", part.shares
 
 
-def _keys(line: VariantLine, lines: Sequence[VariantLine]) -> tuple[TableCell, TableCell]:
+def _key_cells(line: VariantLine, lines: Sequence[VariantLine]) -> tuple[TableCell, TableCell]:
     """The variant, with its condition if there are several, and the condition."""
     several = len({other.condition for other in lines}) > 1
     return Reworded(text=f"{line.variant}, {line.condition}" if several else line.variant, value=line.variant), line.condition

@@ -38,11 +38,11 @@ def heat_map(
     `why` gives the reason of a failed run: by default the first hard contract it broke, or how it ended. Rows of one `group`
     are adjacent. Runs whose infrastructure failed are in no cell.
     """
-    reason = _why if why is None else why
+    reason = _failure_reason if why is None else why
     cells: dict[str, dict[str, list[RunRow]]] = {}
     groups: dict[str, str] = {}
     columns: dict[str, None] = {}
-    for each in _judged(rows):
+    for each in _judged_rows(rows):
         columns[column(each)] = None
         cells.setdefault(row(each), {}).setdefault(column(each), []).append(each)
         groups.setdefault(row(each), group(each))
@@ -50,7 +50,9 @@ def heat_map(
     return HeatMap(
         title=title, down=down, across=across, columns=tuple(columns),
         rows=tuple(
-            HeatRow(name=name, group=groups[name], cells=tuple(_cell(cells[name].get(each, ()), reason) for each in columns))
+            HeatRow(
+                name=name, group=groups[name], cells=tuple(_heat_cell(cells[name].get(each, ()), reason) for each in columns)
+            )
             for name in sorted(cells, key=lambda name: places[groups[name]])
         ),
     )  # fmt: skip
@@ -58,18 +60,18 @@ def heat_map(
 
 def heat_maps(rows: Iterable[RunRow]) -> tuple[HeatMap, ...]:
     """The heat maps of a session's nominal runs that have at least two rows and two columns."""
-    nominal = [row for row in _judged(rows) if row.condition == "nominal"]
+    nominal = [row for row in _judged_rows(rows) if row.condition == "nominal"]
     own: dict[str, str] = {}
     for row in nominal:
         own.setdefault(row.item, row.variant)
     deciding = [row for row in nominal if row.variant == own[row.item]]
     found = [heat_map(nominal, title="Task success by test and variant")]
     found += [_by_parameter(title, places, deciding) for title, places in _grids(list(own))]
-    fitted = (_transposed(each) if len(each.columns) > _WIDEST else each for each in found)
+    fitted = (_transpose(each) if len(each.columns) > _WIDEST else each for each in found)
     return tuple(each for each in fitted if len(each.rows) >= _LEAST and _LEAST <= len(each.columns) <= _WIDEST)
 
 
-def _transposed(found: HeatMap) -> HeatMap:
+def _transpose(found: HeatMap) -> HeatMap:
     """The heat map with rows and columns exchanged."""
     cells = zip(*(row.cells for row in found.rows), strict=True)
     return HeatMap(
@@ -86,11 +88,11 @@ def _by_parameter(title: str, places: Mapping[str, tuple[str, str]], rows: Itera
     )  # fmt: skip
 
 
-def _judged(rows: Iterable[RunRow]) -> list[RunRow]:
+def _judged_rows(rows: Iterable[RunRow]) -> list[RunRow]:
     return [row for row in counted(list(rows)) if row.success is not None]
 
 
-def _cell(rows: Sequence[RunRow], why: Callable[[RunRow], str]) -> HeatCell | None:
+def _heat_cell(rows: Sequence[RunRow], why: Callable[[RunRow], str]) -> HeatCell | None:
     if not rows:
         return None
     reasons = Counter(why(row) for row in rows if not row.success)
@@ -98,7 +100,7 @@ def _cell(rows: Sequence[RunRow], why: Callable[[RunRow], str]) -> HeatCell | No
     return HeatCell(success=success(rows), why=most)
 
 
-def _why(row: RunRow) -> str:
+def _failure_reason(row: RunRow) -> str:
     first = min(row.hard, key=lambda item: item.step, default=None)
     if first is not None:
         return first.contract
@@ -118,7 +120,7 @@ def _grids(items: Sequence[str]) -> list[tuple[str, Mapping[str, tuple[str, str]
     found: list[tuple[str, Mapping[str, tuple[str, str]]]] = []
     shared: dict[frozenset[str], dict[str, tuple[str, str]]] = {}
     for name, by_parameters in tests.items():
-        split = _split(list(by_parameters))
+        split = _split_names(list(by_parameters))
         if split:
             title = f"Task success of {name.rpartition('::')[2]} by its parameters"
             found.append((title, {by_parameters[inside]: place for inside, place in split.items()}))
@@ -130,7 +132,7 @@ def _grids(items: Sequence[str]) -> list[tuple[str, Mapping[str, tuple[str, str]
     return found
 
 
-def _split(names: Sequence[str]) -> dict[str, tuple[str, str]]:
+def _split_names(names: Sequence[str]) -> dict[str, tuple[str, str]]:
     """Split texts "row-column" so that every row occurs with every column; {} if there is no way to do that.
 
     Both parts may contain hyphens. Among several ways, the one with the fewest columns wins.

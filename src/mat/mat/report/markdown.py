@@ -46,7 +46,7 @@ def comparison(found: Regression, *, names: tuple[str, str]) -> str:
     summary = regression.in_words(found, names).removesuffix(".")
     lines = ["## Comparison\n", f"{escape(summary)}. **{escape(regression.verdict(found))}**\n"]
     for each in (*runs, *changed):
-        lines += [f"### {each.title}\n", *_list(each), ""]
+        lines += [f"### {each.title}\n", *_list_lines(each), ""]
     return "\n".join([*lines, in_markdown(regression.regression_tables(found))])
 
 
@@ -61,11 +61,11 @@ def gate_summary(found: Gate, *, baseline: str) -> str:
         escape(gate.how(found)),
     ]
     for each in gate.sections(found):
-        lines += ["", f"**{escape(each.title)}**\n", *_list(each)]
+        lines += ["", f"**{escape(each.title)}**\n", *_list_lines(each)]
     return "\n".join(lines) + "\n"
 
 
-def _list(found: Listing) -> list[str]:
+def _list_lines(found: Listing) -> list[str]:
     return [*(f"- {escape(line)}" for line in found.shown), *([f"- {found.rest}"] if found.rest else [])]
 
 

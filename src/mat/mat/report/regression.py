@@ -7,9 +7,9 @@ from dataclasses import replace
 from typing import Any, Final
 
 from mat.core.codec import FORMAT
-from mat.measure.regression import DECISIONS, ActionChange, Comparison, GovernanceComparison, Regression, RunPair
+from mat.measure.regression import DECISIONS, ActionChange, GovernanceComparison, Regression, RunPair
 from mat.report import words
-from mat.report.table import PAGE, Column, Listing, ReportBlock, Reworded, Table
+from mat.report.table import PAGE, Column, Listing, ReportBlock, Table, p_value
 from mat.report.to_json import data_of
 
 _CHANGED: Final = "Decisions that changed"
@@ -34,10 +34,10 @@ def in_words(found: Regression, names: tuple[str, str]) -> str:
     """Which reports are compared, and on how many runs."""
     old, new = names
     runs, items = words.plural(found.runs, "run"), words.plural(found.items, "item")
-    return f"{old} (old) and {new} (new): {runs} of {items} in both, {_where(found)}."
+    return f"{old} (old) and {new} (new): {runs} of {items} in both, {_compared_runs(found)}."
 
 
-def _where(found: Regression) -> str:
+def _compared_runs(found: Regression) -> str:
     return (
         "without faults" if found.under == "nominal" else "under faults (replays, and schedules that both searched)"
     )  # fmt: skip
@@ -46,19 +46,19 @@ def _where(found: Regression) -> str:
 def regression_tables(found: Regression) -> tuple[Table, ...]:
     """The rates by run, and the mediator's old and new decisions."""
     decided = [("Decisions on actions of high impact", found.high)]
-    decided += [("Decisions on all actions", found.all_actions)] if _says_more(found) else []
-    return (_rates(found), *(_decisions(title, part) for title, part in decided if _decided_against(part)))
+    decided += [("Decisions on all actions", found.all_actions)] if _has_more_actions(found) else []
+    return (_rate_table(found), *(_decision_table(title, part) for title, part in decided if _has_refusals(part)))
 
 
 def every_table(found: Regression) -> Iterator[Table]:
     """The whole comparison as tables, for a page: rates, regressed and improved runs, decisions and changed ones."""
-    yield _rates(found)
+    yield _rate_table(found)
     for part in (found.success, found.compliance):
-        yield _runs(f"regressed_{part.aspect}", part.regressed)
-        yield _runs(f"improved_{part.aspect}", part.improved)
+        yield _run_table(f"regressed_{part.aspect}", part.regressed)
+        yield _run_table(f"improved_{part.aspect}", part.improved)
     for name, decided in (("decisions_high", found.high), ("decisions_all", found.all_actions)):
-        if _decided_against(decided):
-            yield replace(_decisions("Decisions", decided), name=name)
+        if _has_refusals(decided):
+            yield replace(_decision_table("Decisions", decided), name=name)
     names = ("action", "impact", "old", "new", "change", "test", "seed", "schedule")
     yield Table(
         name="changes",
@@ -69,18 +69,18 @@ def every_table(found: Regression) -> Iterator[Table]:
                 item.site, item.impact, item.old, item.new, "loosened" if item.loosened else "tightened", item.item, item.seed,
                 item.schedule,
             )
-            for item in _changed(found)
+            for item in _sorted_changes(found)
         ),
     )  # fmt: skip
 
 
-def _runs(name: str, pairs: tuple[RunPair, ...]) -> Table:
+def _run_table(name: str, pairs: tuple[RunPair, ...]) -> Table:
     columns = tuple(Column(name=each, key=each == "test") for each in ("test", "seed", "schedule", "why"))
     rows = tuple((pair.item, pair.seed, pair.schedule, pair.why) for pair in pairs)
     return Table(name=name, title=name, columns=columns, rows=rows)
 
 
-def _rates(found: Regression) -> Table:
+def _rate_table(found: Regression) -> Table:
     return Table(
         name="regression",
         title="Rates by run",
@@ -90,24 +90,23 @@ def _rates(found: Regression) -> Table:
             Column(name="improved"), Column(name="p"), Column(name="lost", media=PAGE),
         ),
         rows=tuple(
-            (words.ASPECTS[part.aspect], part.old, part.new, part.rate, len(part.improved), _p(part), len(part.regressed))
+            (
+                words.ASPECTS[part.aspect], part.old, part.new, part.rate, len(part.improved), p_value(part.p_value),
+                len(part.regressed),
+            )
             for part in (found.success, found.compliance, found.passed)
         ),
     )  # fmt: skip
-
-
-def _p(part: Comparison) -> Reworded | None:
-    return None if part.p_value is None else Reworded(text=f"{part.p_value:.2g}", value=part.p_value)
 
 
 def listings(found: Regression) -> tuple[list[Listing], list[Listing]]:
     """Two groups of non-empty lists: regressed and improved runs; changed decisions and what was not compared."""
     both = (found.success, found.compliance)
     runs = [
-        *(_listing(f"Regressions: {words.ASPECTS[part.aspect]}", _pairs(part.regressed)) for part in both),
-        *(_listing(f"Improvements: {words.ASPECTS[part.aspect]}", _pairs(part.improved, was="before: ")) for part in both),
+        *(_listing(f"Regressions: {words.ASPECTS[part.aspect]}", _run_lines(part.regressed)) for part in both),
+        *(_listing(f"Improvements: {words.ASPECTS[part.aspect]}", _run_lines(part.improved, was="before: ")) for part in both),
     ]
-    others = [_listing(_CHANGED, _changes(found)), _listing(_APART, apart(found))]
+    others = [_listing(_CHANGED, _change_lines(found)), _listing(_APART, apart(found))]
     return [each for each in runs if each.lines], [each for each in others if each.lines]
 
 
@@ -115,21 +114,17 @@ def _listing(title: str, lines: Sequence[str]) -> Listing:
     return Listing(title=title, lines=tuple(lines), most=_LISTED)
 
 
-def _pairs(pairs: tuple[RunPair, ...], *, was: str = "") -> list[str]:
+def _run_lines(pairs: tuple[RunPair, ...], *, was: str = "") -> list[str]:
     """Each run with its failure: in the new report for a regression, in the old one for an improvement."""
-    return [f"{pair.item} seed {pair.seed}{_under(pair.schedule)}: {was}{pair.why}" for pair in pairs]
+    return [f"{pair.item} seed {pair.seed}{words.under_schedule(pair.schedule)}: {was}{pair.why}" for pair in pairs]
 
 
-def _under(schedule: str) -> str:
-    return f" under {schedule}" if schedule else ""
-
-
-def _decided_against(part: GovernanceComparison) -> bool:
+def _has_refusals(part: GovernanceComparison) -> bool:
     """Whether the mediator decided against any action, in the old or the new report."""
     return any(line.count for line in part.table if (line.old, line.new) != ("allow", "allow"))
 
 
-def _decisions(title: str, part: GovernanceComparison) -> Table:
+def _decision_table(title: str, part: GovernanceComparison) -> Table:
     counts = {(line.old, line.new): line.count for line in part.table}
     return Table(
         name="decisions",
@@ -140,20 +135,20 @@ def _decisions(title: str, part: GovernanceComparison) -> Table:
     )
 
 
-def _says_more(found: Regression) -> bool:
+def _has_more_actions(found: Regression) -> bool:
     return found.all_actions.matched > found.high.matched
 
 
-def _changed(found: Regression) -> list[ActionChange]:
+def _sorted_changes(found: Regression) -> list[ActionChange]:
     """The changed decisions: actions of high impact first, loosened decisions before tightened ones."""
     return sorted(found.all_actions.changes, key=lambda item: (item.impact != "high", not item.loosened, item.item, item.site))
 
 
-def _changes(found: Regression) -> list[str]:
+def _change_lines(found: Regression) -> list[str]:
     return [
         f"{item.site} ({item.impact} impact): {item.old} -> {item.new}{', loosened' if item.loosened else ''}, in "
-        f"{item.item} seed {item.seed}{_under(item.schedule)}"
-        for item in _changed(found)
+        f"{item.item} seed {item.seed}{words.under_schedule(item.schedule)}"
+        for item in _sorted_changes(found)
     ]
 
 

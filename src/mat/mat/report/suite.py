@@ -48,11 +48,11 @@ def suite_data(report: SuiteReport) -> dict[str, Any]:
         "proven": cover.proven,
         "unique": cover.unique,
         "bound": cover.bound,
-        "units": [_unit(unit) for unit in cover.units],
+        "units": [_unit_data(unit) for unit in cover.units],
         "replays": [
             {
                 "id": report.nodes[choice.name], "file": choice.name, "steps": choice.steps,
-                "only": [_unit(unit) for unit in choice.only], "shared": [_unit(unit) for unit in choice.shared],
+                "only": [_unit_data(unit) for unit in choice.only], "shared": [_unit_data(unit) for unit in choice.shared],
             }
             for choice in cover.chosen
         ],
@@ -69,7 +69,7 @@ def suite_data(report: SuiteReport) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _unit(unit: CoverageUnit) -> dict[str, str]:
+def _unit_data(unit: CoverageUnit) -> dict[str, str]:
     if unit.kind == "contract":
         return {"kind": "contract", "contract": unit.key[0]}
     return {"kind": unit.kind, **dict(zip(_SIGNATURE if unit.kind == "signature" else _CLASS, unit.key, strict=True))}
@@ -79,11 +79,11 @@ def suite_text(report: SuiteReport, *, width: int | None = None) -> str:
     """How small the suite is and whether that is proven, each selected item with its reasons, and what is left out."""
     fill = words.filler(width)
     cover = report.cover
-    lines = [fill(line) for line in _head(report)] + [""]
+    lines = [fill(line) for line in _introduction(report)] + [""]
     for choice in cover.chosen:
         lines.append(words.clean(report.nodes[choice.name]))
-        lines += _reasons("only it covers", [_name(unit) for unit in choice.only], fill)
-        lines += _reasons("covers with others", [_name(unit) for unit in choice.shared], fill)
+        lines += _reason_lines("only it covers", [_unit_text(unit) for unit in choice.only], fill)
+        lines += _reason_lines("covers with others", [_unit_text(unit) for unit in choice.shared], fill)
         if choice.name in report.flaky:
             reproduced, runs = report.flaky[choice.name]
             lines.append(f"  flaky: its failure was reproduced in {reproduced} of {words.plural(runs, 'run')}")
@@ -98,13 +98,13 @@ def suite_text(report: SuiteReport, *, width: int | None = None) -> str:
         lines += ["", "Left out"]
         lines += [
             fill(
-                f"{words.clean(report.nodes[item.name])}: covered by {_names(report, item.covered_by)}",
+                f"{words.clean(report.nodes[item.name])}: covered by {_node_list(report, item.covered_by)}",
                 indent="  ",
                 hanging="    ",
             )
             for item in cover.left_out
         ]
-    lines += ["", *_missing(report, fill)] if _missing(report, fill) else []
+    lines += ["", *_missing_lines(report, fill)] if _missing_lines(report, fill) else []
     return "\n".join(lines) + "\n"
 
 
@@ -120,7 +120,8 @@ def sentence(cover: Cover) -> str:
 def tables(cover: Cover) -> tuple[Table, Table]:
     """The selected replays with what they cover, one name per line, and those left out."""
     chosen: list[tuple[TableCell, ...]] = [
-        (item.name, item.steps, *("\n".join(map(_name, units)) for units in (item.only, item.shared))) for item in cover.chosen
+        (item.name, item.steps, *("\n".join(map(_unit_text, units)) for units in (item.only, item.shared)))
+        for item in cover.chosen
     ]
     left_out: list[tuple[TableCell, ...]] = [(item.name, ", ".join(item.covered_by)) for item in cover.left_out]
     return _table("chosen", ("replay", "steps", "only", "shared"), chosen), _table(
@@ -144,7 +145,7 @@ def how_to_run(report: SuiteReport, *, selected: str, file: str = "") -> str:
     return f"run it with: pytest $({selected} --list)"
 
 
-def _head(report: SuiteReport) -> list[str]:
+def _introduction(report: SuiteReport) -> list[str]:
     cover = report.cover
     total, chosen = len(cover.chosen) + len(cover.left_out), len(cover.chosen)
     verb = "covers" if chosen == 1 else "cover"
@@ -170,11 +171,11 @@ def _head(report: SuiteReport) -> list[str]:
     return head
 
 
-def _reasons(title: str, names: Sequence[str], fill: Callable[..., str]) -> list[str]:
+def _reason_lines(title: str, names: Sequence[str], fill: Callable[..., str]) -> list[str]:
     return [fill(f"{title}: {'; '.join(names)}", indent="  ", hanging="    ")] if names else []
 
 
-def _name(unit: CoverageUnit) -> str:
+def _unit_text(unit: CoverageUnit) -> str:
     if unit.kind == "contract":
         return words.clean(unit.key[0])
     if unit.kind == "class":
@@ -183,11 +184,11 @@ def _name(unit: CoverageUnit) -> str:
     return words.clean(f"{contract} ({severity}) by {kind} {interface}, {risk or 'no'} impact, under {family}")
 
 
-def _names(report: SuiteReport, files: Sequence[str]) -> str:
+def _node_list(report: SuiteReport, files: Sequence[str]) -> str:
     return ", ".join(words.clean(report.nodes[name]) for name in files)
 
 
-def _missing(report: SuiteReport, fill: Callable[..., str]) -> list[str]:
+def _missing_lines(report: SuiteReport, fill: Callable[..., str]) -> list[str]:
     lines = [f"not covered: {words.clean(name)} is broken in the report, but in no replay file" for name in report.uncovered]
     lines += [
         f"{words.clean(category) or 'tests without a category'}: {passing} of {asked} requested passing tests"

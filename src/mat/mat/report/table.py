@@ -114,10 +114,10 @@ ReportBlock: TypeAlias = "str | Table | Listing | NoteList"
 
 def shown(tables: Iterable[Table], medium: Medium) -> tuple[Table, ...]:
     """The tables of one medium, each with only the columns of that medium."""
-    return tuple(_in(table, medium) for table in tables if medium in table.media)
+    return tuple(_for_medium(table, medium) for table in tables if medium in table.media)
 
 
-def _in(table: Table, medium: Medium) -> Table:
+def _for_medium(table: Table, medium: Medium) -> Table:
     kept = [place for place, column in enumerate(table.columns) if medium in column.media]
     if len(kept) == len(table.columns):
         return table
@@ -129,6 +129,11 @@ def _in(table: Table, medium: Medium) -> Table:
 
 
 # -- cells ------------------------------------------------------------------------------------------------------------
+
+
+def p_value(value: float | None) -> Reworded | None:
+    """The cell of a p-value: two significant digits for people, the number for files."""
+    return None if value is None else Reworded(text=f"{value:.2g}", value=value)
 
 
 def cell_text(cell: TableCell, unit: str = "share", *, n: int | None = None) -> str:
@@ -150,7 +155,7 @@ def texts(table: Table) -> list[list[str]]:
     place = next((place for place, column in enumerate(table.columns) if column.name == table.n_in), None)
     return [
         [
-            cell_text(cell, column.unit, n=_count(row, place))
+            cell_text(cell, column.unit, n=_count_at(row, place))
             for cell, column in zip(row, table.columns, strict=True)
         ]
         for row in table.rows
@@ -162,7 +167,7 @@ def compact(table: Table) -> Table:
     names = [column.name for column in table.columns]
     if table.n_in in names or "runs" in names:
         return replace(table, n_in=table.n_in or "runs")
-    counts = [[found.n for found in map(_estimated, row) if found is not None and found.known] for row in table.rows]
+    counts = [[found.n for found in map(_estimate_of, row) if found is not None and found.known] for row in table.rows]
     if not any(counts):
         return table
     place = 1 + max((place for place, column in enumerate(table.columns) if column.key), default=-1)
@@ -177,12 +182,12 @@ def compact(table: Table) -> Table:
     )
 
 
-def _estimated(cell: TableCell) -> Estimate | None:
+def _estimate_of(cell: TableCell) -> Estimate | None:
     if isinstance(cell, UnitEstimate):
         return cell.estimate
     return cell if isinstance(cell, Estimate) else None
 
 
-def _count(row: Sequence[TableCell], place: int | None) -> int | None:
+def _count_at(row: Sequence[TableCell], place: int | None) -> int | None:
     cell = None if place is None else row[place]
     return cell if isinstance(cell, int) else None

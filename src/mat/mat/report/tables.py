@@ -13,7 +13,7 @@ from mat.core.campaign import Covered
 from mat.measure.containment import RuleCount
 from mat.report import governance, robustness, words
 from mat.report.document import Document, EvaluationLine, ItemLine, NominalLine
-from mat.report.table import EVERYWHERE, FILES, PAGE, PEOPLE, WRITTEN, Column, Reworded, Table, TableCell, UnitEstimate
+from mat.report.table import EVERYWHERE, FILES, PAGE, PEOPLE, WRITTEN, Column, Reworded, Table, TableCell, UnitEstimate, p_value
 
 ALL: Final = "all"
 _BAR: Final = 30
@@ -92,22 +92,22 @@ def _evaluation(lines: Sequence[EvaluationLine]) -> Iterator[Table]:
         cells = [line for line in lines if line.condition == condition]
         if not cells:
             continue
-        title += _by(lines)
+        title += _title_suffix(lines)
         note = _RATES if condition == "nominal" else f"{_RATES}; {_FAULT_RATES}"
-        yield _cells(f"evaluation_{condition}", title, cells, _SHOWN[condition], note)
-        yield _cells(f"evaluation_{condition}_further", f"{title}: further metrics", cells, _FURTHER, "")
+        yield _cell_table(f"evaluation_{condition}", title, cells, _SHOWN[condition], note)
+        yield _cell_table(f"evaluation_{condition}_further", f"{title}: further metrics", cells, _FURTHER, "")
     yield _every_cell(lines)
     yield _every_metric(lines)
 
 
-def _by(lines: Sequence[EvaluationLine]) -> str:
+def _title_suffix(lines: Sequence[EvaluationLine]) -> str:
     parts = ["category"] if len({line.category for line in lines}) > 1 else []
     parts += ["variant"] if len({line.variant for line in lines}) > 1 else []
     return f" by {' and '.join(parts)}" if parts else ", all"
 
 
-def _cells(name: str, title: str, lines: Sequence[EvaluationLine], wanted: Sequence[str], note: str) -> Table:
-    chosen = [metric for metric in _chosen(lines, wanted) if metric not in _RARE or _ever(lines, metric)]
+def _cell_table(name: str, title: str, lines: Sequence[EvaluationLine], wanted: Sequence[str], note: str) -> Table:
+    chosen = [metric for metric in _known_metrics(lines, wanted) if metric not in _RARE or _is_ever_nonzero(lines, metric)]
     units = {metric.name: metric.unit for line in lines for metric in line.metrics}
     several = len({line.variant for line in lines}) > 1
     outside = any(line.infrastructure for line in lines)
@@ -129,17 +129,17 @@ def _cells(name: str, title: str, lines: Sequence[EvaluationLine], wanted: Seque
     )  # fmt: skip
 
 
-def _chosen(lines: Sequence[EvaluationLine], wanted: Sequence[str]) -> list[str]:
+def _known_metrics(lines: Sequence[EvaluationLine], wanted: Sequence[str]) -> list[str]:
     """The names of known metrics, in the order of `wanted`."""
     known = dict.fromkeys(metric.name for line in lines for metric in line.metrics)
-    return [name for want in wanted for name in known if _is(name, want)]
+    return [name for want in wanted for name in known if _is_wanted(name, want)]
 
 
-def _ever(lines: Sequence[EvaluationLine], name: str) -> bool:
+def _is_ever_nonzero(lines: Sequence[EvaluationLine], name: str) -> bool:
     return any(found is not None and found.value for found in (line.get(name) for line in lines))
 
 
-def _is(name: str, want: str) -> bool:
+def _is_wanted(name: str, want: str) -> bool:
     if want == "@":
         return name.startswith(("success@", "pass^")) and not name.endswith(".unbiased")
     return name.startswith(want) if want.endswith(".") else name == want
@@ -207,10 +207,12 @@ def _infrastructure(document: Document) -> Table:
 
 def tokens_reported(lines: Iterable[NominalLine | EvaluationLine]) -> bool:
     """Whether any model reported its usage. If none did, zero tokens means unknown."""
-    return any(bool(line.tokens.most) if isinstance(line, NominalLine) else bool(_value(line, "tokens")) for line in lines)
+    return any(
+        bool(line.tokens.most) if isinstance(line, NominalLine) else bool(_metric_value(line, "tokens")) for line in lines
+    )
 
 
-def _value(line: EvaluationLine, name: str) -> float | None:
+def _metric_value(line: EvaluationLine, name: str) -> float | None:
     found = line.get(name)
     return None if found is None else found.value
 
@@ -258,19 +260,20 @@ def _faults(document: Document) -> Table:
         ),
         rows=tuple(
             (
-                line.operator, line.boundary, line.runs, _yes(line.injected), line.detected, line.mitigated, line.contained,
-                line.final_ok, line.allow, line.rewrite, line.block, _rules(line.detected_by), _rules(line.mitigated_by),
+                line.operator, line.boundary, line.runs, _yes_or_no(line.injected), line.detected, line.mitigated,
+                line.contained, line.final_ok, line.allow, line.rewrite, line.block, _rule_counts(line.detected_by),
+                _rule_counts(line.mitigated_by),
             )
             for line in document.faults
         ),
     )  # fmt: skip
 
 
-def _yes(fact: bool | None) -> str:
+def _yes_or_no(fact: bool | None) -> str:
     return "" if fact is None else "yes" if fact else "no"
 
 
-def _rules(counts: Iterable[RuleCount]) -> Reworded:
+def _rule_counts(counts: Iterable[RuleCount]) -> Reworded:
     said = [f"{count.rule} {count.faults}" for count in counts]
     return Reworded(text=", ".join(said), value="; ".join(said))
 
@@ -292,16 +295,12 @@ def _variant_pairs(document: Document) -> Table:
             (
                 line.condition, line.aspect, line.old, line.new, line.paired.table.pairs, line.paired.table.both,
                 line.paired.table.only_old, line.paired.table.only_new, line.paired.table.neither, line.paired.difference,
-                _p(line.paired.p_value), line.tokens,
+                p_value(line.paired.p_value), line.tokens,
             )
             for line in document.variant_pairs
         ),
         n_in="pairs",
     )  # fmt: skip
-
-
-def _p(value: float | None) -> TableCell:
-    return None if value is None else Reworded(text=f"{value:.2g}", value=value)
 
 
 def _violations(document: Document) -> Table:
@@ -336,7 +335,7 @@ def _items(lines: Sequence[ItemLine]) -> Table:
             (
                 line.id, line.category, line.status, line.cost,
                 Reworded(text=words.and_more(line.contract, len(line.replays)), value=line.contract), line.step, line.agent,
-                line.executions, _bound(line), _yes(line.proven), line.reason, "; ".join(line.replays),
+                line.executions, _proven_bound(line), _yes_or_no(line.proven), line.reason, "; ".join(line.replays),
                 "; ".join(line.findings),
             )
             for line in lines
@@ -344,7 +343,7 @@ def _items(lines: Sequence[ItemLine]) -> Table:
     )  # fmt: skip
 
 
-def _bound(line: ItemLine) -> TableCell:
+def _proven_bound(line: ItemLine) -> TableCell:
     """The cost up to which there is a proof; "not proven" instead of the number if nothing proves it."""
     return Reworded(text="not proven", value=line.bound) if line.proven is False else line.bound
 
@@ -360,13 +359,13 @@ def _coverage(document: Document) -> Table:
         columns=(
             Column(name="item", key=True, whole=True), Column(name="boundaries"), Column(name="interfaces"),
             Column(name="perturbed"), Column(name="failing"), Column(name="risks"), Column(name="contracts"),
-            Column(name="idle", title="idle contracts"), *(Column(name=name, media=PAGE) for name in _MET),
+            Column(name="idle", title="idle contracts"), *(Column(name=name, media=PAGE) for name in _SHARES),
         ),
-        rows=tuple((line.id, *_covered(covered), *_met(covered)) for line, covered in searched),
+        rows=tuple((line.id, *_coverage_counts(covered), *_coverage_shares(covered)) for line, covered in searched),
     )  # fmt: skip
 
 
-def _covered(found: Covered) -> tuple[TableCell, ...]:
+def _coverage_counts(found: Covered) -> tuple[TableCell, ...]:
     counted = (found.boundaries, found.interfaces, found.perturbed, found.failing, found.risks, found.contracts)
     idle = ", ".join(found.idle[:_NAMES]) + (f" and {len(found.idle) - _NAMES} more" if len(found.idle) > _NAMES else "")
     return (
@@ -375,10 +374,10 @@ def _covered(found: Covered) -> tuple[TableCell, ...]:
     )
 
 
-_MET: Final = ("judged", "never_judged", "disturbed", "never_disturbed", "failed", "decisions")
+_SHARES: Final = ("judged", "never_judged", "disturbed", "never_disturbed", "failed", "decisions")
 
 
-def _met(found: Covered) -> tuple[TableCell, ...]:
+def _coverage_shares(found: Covered) -> tuple[TableCell, ...]:
     """How many contracts and ports were covered, and the names of those that never were."""
     return (
         _share_of(found.contracts, (*found.contracts, *found.idle)), ", ".join(found.idle),
@@ -435,7 +434,7 @@ def _first_violations(document: Document) -> Iterator[Table]:
         rows=tuple(rows),
     )  # fmt: skip
     bars = [
-        (line.condition, _step(part.least, part.most), part.count, line.distribution.bins)
+        (line.condition, _step_range(part.least, part.most), part.count, line.distribution.bins)
         for line in document.distributions
         if line.name == "first_violation"
         for part in line.distribution.bins
@@ -455,7 +454,7 @@ def _first_violations(document: Document) -> Iterator[Table]:
     )  # fmt: skip
 
 
-def _step(least: int, most: int) -> str:
+def _step_range(least: int, most: int) -> str:
     return str(least) if least == most else f"{least}-{most}"
 
 

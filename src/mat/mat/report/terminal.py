@@ -12,7 +12,6 @@ from typing import Final, TypeAlias
 from mat.core.campaign import Certificate, Counterexample
 from mat.core.record import Record
 from mat.core.run import Run
-from mat.core.spec import Perturbation
 from mat.core.verdict import Violation
 from mat.evidence.replay import Difference
 from mat.evidence.replay_file import hit_step
@@ -56,7 +55,7 @@ def summary(document: Document, *, width: int | None = None) -> str:
     """
     tables = [table for table in shown(tables_of(document), "terminal") if table.brief]
     parts = [_preamble(document), in_text(tables, width=width), _reasons(document, width), _counterexamples(document, width)]
-    return _joined(parts)
+    return _join_parts(parts)
 
 
 def whole(document: Document, *, width: int | None = None) -> str:
@@ -68,7 +67,7 @@ def whole(document: Document, *, width: int | None = None) -> str:
         _reasons(document, width),
         _counterexamples(document, width, replays=True),
     ]
-    return _joined(parts)
+    return _join_parts(parts)
 
 
 def _preamble(document: Document) -> str:
@@ -78,7 +77,7 @@ def _preamble(document: Document) -> str:
     return "".join(f"{line}\n" for line in lines)
 
 
-def _joined(parts: Iterable[str]) -> str:
+def _join_parts(parts: Iterable[str]) -> str:
     return "\n".join(part for part in parts if part)
 
 
@@ -87,7 +86,9 @@ def _reasons(document: Document, width: int | None) -> str:
     shared = _shared_file([line.id for line in document.items])
     lines = [
         words.wrap(
-            f"{words.clean(_short(line.id, shared))}: {words.clean(line.reason)}", hanging="  ", width=width or words.WIDTH
+            f"{words.clean(_without_file(line.id, shared))}: {words.clean(line.reason)}",
+            hanging="  ",
+            width=width or words.WIDTH,
         )
         for line in document.items
         if line.reason
@@ -113,7 +114,7 @@ def _counterexamples(document: Document, width: int | None, *, replays: bool = F
             words.wrap(words.clean(line), indent="  ", hanging="    ", width=width or words.WIDTH)
             for line in [headline, *lines]
         )
-        parts += [words.clean(_short(replay.item, shared)), *wrapped]
+        parts += [words.clean(_without_file(replay.item, shared)), *wrapped]
     return "\n".join(["Counterexamples", *parts, ""]) if parts else ""
 
 
@@ -122,7 +123,7 @@ def _shared_file(ids: Sequence[str]) -> str:
     return files.pop() if len(files) == 1 and all("::" in name or name == ALL for name in ids) else ""
 
 
-def _short(item: str, shared: str) -> str:
+def _without_file(item: str, shared: str) -> str:
     return item.removeprefix(f"{shared}::")
 
 
@@ -134,15 +135,15 @@ def in_text(tables: Iterable[Table], *, width: int | None = None) -> str:
 
     Names of tests come last and are never wrapped: a name longer than half a line may exceed the width.
     """
-    return _joined(_in_text(table, width or _TABLE, width or words.WIDTH) for table in shown(tables, "terminal"))
+    return _join_parts(_table_in_text(table, width or _TABLE, width or words.WIDTH) for table in shown(tables, "terminal"))
 
 
 def blocks_in_text(blocks: Iterable[ReportBlock], *, width: int | None = None) -> str:
     """Paragraphs, tables and lists, one below the other. `width` as in `summary`."""
-    return _joined(_block(block, words.filler(width), width) for block in blocks).rstrip("\n") + "\n"
+    return _join_parts(_block_text(block, words.filler(width), width) for block in blocks).rstrip("\n") + "\n"
 
 
-def _block(block: ReportBlock, fill: _Fill, width: int | None) -> str:
+def _block_text(block: ReportBlock, fill: _Fill, width: int | None) -> str:
     match block:
         case str():
             return f"{fill(words.clean(block))}\n"
@@ -155,7 +156,7 @@ def _block(block: ReportBlock, fill: _Fill, width: int | None) -> str:
             return "\n".join([block.title, *shown, *([f"  {block.rest}"] if block.rest else []), ""])
 
 
-def _in_text(table: Table, width: int, paragraph: int) -> str:
+def _table_in_text(table: Table, width: int, paragraph: int) -> str:
     laid = _text_table(table)
     if _needed_width(laid) + _width_of_name(laid, width) > width:
         laid = _text_table(compact(table), narrow=True)
@@ -164,7 +165,7 @@ def _in_text(table: Table, width: int, paragraph: int) -> str:
     return "\n".join(
         _table(
             words.wrap(f"{title}, continued" if number else f"{title}{note}", hanging="  ", width=paragraph),
-            *_chosen(laid, block),
+            *_select_columns(laid, block),
             width=width if laid.last is None else _ENDLESS,
         )
         for number, block in enumerate(_blocks(laid, width))
@@ -201,16 +202,16 @@ def _text_table(table: Table, *, narrow: bool = False) -> _TextTable:
     if last is not None:
         rows, shared = _without_shared_file(rows, last)
     elif table.grouped and len(keys) > 1:
-        columns, rows = _grouped(columns, rows, keys)
+        columns, rows = _group_rows(columns, rows, keys)
         keys, n = [0], None if n is None else n - 1
     widths = [max(map(cell_len, column), default=0) for column in zip(*rows, strict=True)] or [0] * len(columns)
     if narrow:
-        columns = [_wrapped(column, size) for column, size in zip(columns, widths, strict=True)]
+        columns = [_wrap_heading(column, size) for column, size in zip(columns, widths, strict=True)]
     sizes = [max(size, *map(cell_len, column.split("\n"))) for column, size in zip(columns, widths, strict=True)]
     return _TextTable(columns=columns, rows=rows, keys=keys, last=last, n=n, sizes=sizes, shared=shared)
 
 
-def _wrapped(heading: str, size: int) -> str:
+def _wrap_heading(heading: str, size: int) -> str:
     return textwrap.fill(heading, max(size, 1), break_long_words=False, break_on_hyphens=False)
 
 
@@ -229,10 +230,10 @@ def _needed_width(laid: _TextTable) -> int:
 def _without_shared_file(rows: list[list[str]], place: int) -> tuple[list[list[str]], str]:
     """The rows with the file that all names share removed from the names, and that file."""
     shared = _shared_file([row[place] for row in rows])
-    return [[*row[:place], _short(row[place], shared), *row[place + 1 :]] for row in rows], shared
+    return [[*row[:place], _without_file(row[place], shared), *row[place + 1 :]] for row in rows], shared
 
 
-def _grouped(columns: list[str], rows: list[list[str]], keys: Sequence[int]) -> tuple[list[str], list[list[str]]]:
+def _group_rows(columns: list[str], rows: list[list[str]], keys: Sequence[int]) -> tuple[list[str], list[list[str]]]:
     """The rows grouped by the first of their two keys, each group below a line with that key."""
     first, second = keys[:2]
     others = [place for place in range(len(columns)) if place not in (first, second)]
@@ -269,7 +270,7 @@ def _blocks(laid: _TextTable, width: int) -> list[list[int]]:
     return [[*block, *end] for block in blocks]
 
 
-def _chosen(laid: _TextTable, block: Sequence[int]) -> tuple[list[str], list[list[str]]]:
+def _select_columns(laid: _TextTable, block: Sequence[int]) -> tuple[list[str], list[list[str]]]:
     return [laid.columns[place] for place in block], [[row[place] for place in block] for row in laid.rows]
 
 
@@ -288,18 +289,18 @@ def failure_section(
     steps = region(run.records, verdict)
     parts = [
         fill(f"{words.clean(verdict.contract)}: {words.clean(verdict.message)}", hanging="  "),
-        fill(_where(verdict, item), indent="  "),
+        fill(_violation_place(verdict, item), indent="  "),
         "",
-        *_schedule(counterexample, fill),
+        *_schedule_lines(counterexample, fill),
         fill(words.certificate_in_words(certificate, counterexample.cost), indent="  "),
         fill(words.stability_in_words(counterexample.stability), indent="  "),
         "",
         steps_table(run, steps, title=_region_title(run, steps), width=width),
-        *_slice(run, verdict, fill),
-        *_paths(run, verdict, fill),
-        *_others(run, verdict, fill, mentioned=_mentioned(run, verdict)),
+        *_slice_lines(run, verdict, fill),
+        *_fault_lines(run, verdict, fill),
+        *_other_violations(run, verdict, fill, mentioned=_mentioned_violations(run, verdict)),
         *(fill(f"Not controlled: {words.clean(finding.message)}", hanging="  ") for finding in run.uncontrolled),
-        *_repair(verdict, fill),
+        *_repair_lines(verdict, fill),
         f"Replay: pytest --mat-replay {shlex.quote(words.clean(replay_path))}",
     ]
     return "\n".join(parts) + "\n"
@@ -318,15 +319,15 @@ def violation_section(run: Run, violations: Sequence[Violation], *, width: int |
         parts += [
             fill(f"{words.clean(verdict.contract)}: {words.clean(verdict.message)}", hanging="  "),
             fill(
-                _where(verdict, run.spec.task)
+                _violation_place(verdict, run.spec.task)
                 + (f"; {words.plural(again, 'more violation')} of this contract" if again else ""),
                 indent="  ",
             ),
             "",
             steps_table(run, steps, title=_region_title(run, steps), width=width),
-            *_slice(run, verdict, fill),
-            *_paths(run, verdict, fill),
-            *_repair(verdict, fill),
+            *_slice_lines(run, verdict, fill),
+            *_fault_lines(run, verdict, fill),
+            *_repair_lines(verdict, fill),
         ]
     parts += [
         fill(f"Perturbed: {words.perturbation_in_words(item)}", hanging="  ") for item in run.spec.schedule
@@ -334,13 +335,13 @@ def violation_section(run: Run, violations: Sequence[Violation], *, width: int |
     return "\n".join(parts) + "\n"
 
 
-def _repair(verdict: Violation, fill: _Fill) -> list[str]:
+def _repair_lines(verdict: Violation, fill: _Fill) -> list[str]:
     """The contract's label, what would have satisfied it, and how to repair the violation."""
     lines = (("Label", verdict.label), ("Wanted", verdict.wanted), ("Repair", verdict.repair))
     return [fill(f"{name}: {words.clean(text)}", hanging="  ") for name, text in lines if text]
 
 
-def _where(verdict: Violation, item: str) -> str:
+def _violation_place(verdict: Violation, item: str) -> str:
     who = f" by {verdict.agent}" if verdict.agent else ""
     role = f" ({verdict.role})" if verdict.role and verdict.role != verdict.agent else ""
     instance = f", instance {verdict.instance}" if verdict.instance else ""
@@ -348,20 +349,15 @@ def _where(verdict: Violation, item: str) -> str:
     return words.clean(f"{verdict.severity} contract, {verdict.stage} at step {verdict.step}{who}{role}{instance}{where}")
 
 
-def _schedule(counterexample: Counterexample, fill: _Fill) -> list[str]:
+def _schedule_lines(counterexample: Counterexample, fill: _Fill) -> list[str]:
     run = counterexample.run
     if not len(run.spec.schedule):
         return ["Schedule: empty. The nominal run breaks the contract."]
     lines = [f"Schedule, cost {counterexample.cost}:"]
-    for number, item in enumerate(sorted(run.spec.schedule, key=lambda item: (_hit(run, item), item.key)), 1):
+    for number, item in enumerate(words.in_order_of_steps(run), 1):
         lines.append(fill(words.perturbation_in_words(item), indent=f"  {number}. ", hanging="     "))
         lines.append(fill(words.clean(words.perturbation_in_data(item, hit_step(run, item))), indent="     "))
     return lines
-
-
-def _hit(run: Run, item: Perturbation) -> int:
-    step = hit_step(run, item)
-    return len(run.records) if step is None else step
 
 
 def _region_title(run: Run, steps: Sequence[Record]) -> str:
@@ -370,7 +366,7 @@ def _region_title(run: Run, steps: Sequence[Record]) -> str:
     return f"Steps {steps[0].step} to {steps[-1].step} of {len(run.records)}"
 
 
-def _slice(run: Run, verdict: Violation, fill: _Fill) -> list[str]:
+def _slice_lines(run: Run, verdict: Violation, fill: _Fill) -> list[str]:
     found = backward_slice(run.records, verdict.step)
     if not found:
         return []
@@ -379,7 +375,7 @@ def _slice(run: Run, verdict: Violation, fill: _Fill) -> list[str]:
     return [fill(f"Backward slice of step {verdict.step} over recorded provenance: {steps}", hanging="  ")]
 
 
-def _paths(run: Run, verdict: Violation, fill: _Fill) -> list[str]:
+def _fault_lines(run: Run, verdict: Violation, fill: _Fill) -> list[str]:
     """The faults whose path leads to the violating step; for a fault that was not contained, its whole path (A4.3)."""
     lines = []
     for journey in reaching(run, verdict)[:_PATHS]:
@@ -394,7 +390,7 @@ def _paths(run: Run, verdict: Violation, fill: _Fill) -> list[str]:
     return [fill(words.clean(line), hanging="  ") for line in lines]
 
 
-def _mentioned(run: Run, verdict: Violation) -> list[Violation]:
+def _mentioned_violations(run: Run, verdict: Violation) -> list[Violation]:
     """The violations that the paths of faults already mention."""
     journeys = [
         journey_of(run, journey.fault) if speaks_of(verdict, journey.fault) else journey
@@ -403,7 +399,7 @@ def _mentioned(run: Run, verdict: Violation) -> list[Violation]:
     return [journey.violation for journey in journeys if journey.violation is not None]
 
 
-def _others(run: Run, verdict: Violation, fill: _Fill, *, mentioned: Sequence[Violation]) -> list[str]:
+def _other_violations(run: Run, verdict: Violation, fill: _Fill, *, mentioned: Sequence[Violation]) -> list[str]:
     others = [found for found in run.violations if found != verdict and found not in mentioned]
     lines = [
         fill(f"Also broken: {words.clean(found.contract)} at step {found.step}: {words.clean(found.message)}", hanging="  ")
@@ -441,14 +437,14 @@ def steps_table(run: Run, records: Iterable[Record], *, title: str = "Steps", wi
     broken: dict[int, list[str]] = {}
     for violation in run.violations:
         broken.setdefault(violation.step, []).append(f"VIOLATES {words.clean(violation.contract)}")
-    rows = [_step(record, broken.get(record.step, ())) for record in records]
+    rows = [_step_row(record, broken.get(record.step, ())) for record in records]
     width = width or words.WIDTH
     if width >= _ROOMY:
         return _table(title, _STEPS, rows, width=width)
-    return _table(title, (*_STEPS[:3], "what happened"), [(*row[:3], _under(*row[3:])) for row in rows], width=width)
+    return _table(title, (*_STEPS[:3], "what happened"), [(*row[:3], _step_text(*row[3:])) for row in rows], width=width)
 
 
-def _step(record: Record, broken: Iterable[str]) -> tuple[str, ...]:
+def _step_row(record: Record, broken: Iterable[str]) -> tuple[str, ...]:
     marks = "; ".join([*words.marks(record), *dict.fromkeys(broken)])
     return (
         str(record.step), str(record.at_ms), words.clean(record.agent), words.action_text(record),
@@ -457,7 +453,7 @@ def _step(record: Record, broken: Iterable[str]) -> tuple[str, ...]:
     )  # fmt: skip
 
 
-def _under(action: str, arguments: str, observed: str, effect: str, marks: str) -> str:
+def _step_text(action: str, arguments: str, observed: str, effect: str, marks: str) -> str:
     """The non-empty parts of a step, one per line."""
     remarks = "; ".join(part for part in (effect, marks) if part)
     parts = (f"{action}: {arguments}" if arguments else action, f"-> {observed}" if observed else "", remarks)

@@ -10,10 +10,11 @@ from typing import Final, cast
 from mat.core.campaign import Certificate, Stability
 from mat.core.digest import canonical
 from mat.core.record import Observation, Record
+from mat.core.run import Run
 from mat.core.site import Site
 from mat.core.spec import Perturbation
 from mat.core.value import FrozenDict
-from mat.evidence.replay_file import printable
+from mat.evidence.replay_file import hit_step, printable
 from mat.measure.estimate import Estimate, Spread
 from mat.measure.stability import instability, reproduction
 
@@ -196,6 +197,21 @@ def seconds(ms: int) -> str:
 def plural(count: int, noun: str) -> str:
     """A count with its noun, in the plural unless the count is 1."""
     return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+
+
+def in_order_of_steps(run: Run) -> list[Perturbation]:
+    """The perturbations of a run by the step that each acted on; those whose site was not reached come last."""
+
+    def position(item: Perturbation) -> tuple[int, tuple[str, ...]]:
+        step = hit_step(run, item)
+        return len(run.records) if step is None else step, item.key
+
+    return sorted(run.spec.schedule, key=position)
+
+
+def under_schedule(schedule: str) -> str:
+    """The schedule of a run as the end of a phrase; "" for a nominal run."""
+    return f" under {schedule}" if schedule else ""
 
 
 def perturbation_in_data(item: Perturbation, step: int | None) -> str:

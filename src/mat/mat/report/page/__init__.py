@@ -57,7 +57,7 @@ def render(
             name = f"{number + 1}. {found.verdict.contract}, cost {found.cost}: {replay.item}"
             every.append(Traced.of(found.run, name=name, verdict=found.verdict))
     every += traces
-    kept = _within(every)
+    kept = _indexes_that_fit(every)
     opened = {owner[place]: at for at, place in enumerate(kept) if place in owner}
     parts = PageParts(document=document, regression=regression, suite=suite, opened=opened)
     return _page(title, _sections(parts), every, kept, heat=bool(document.heat_maps))
@@ -86,10 +86,10 @@ def trace_page(
             records = tuple(item for item in items if isinstance(item, Record))
             first = next(iter(violations), None)
             traces = [Traced(name=title, records=records, violations=tuple(violations), verdict=first)]
-    return _page(title, {}, traces, _within(traces))
+    return _page(title, {}, traces, _indexes_that_fit(traces))
 
 
-def _within(traces: Sequence[Traced]) -> list[int]:
+def _indexes_that_fit(traces: Sequence[Traced]) -> list[int]:
     """The indexes of the traces that fit on a page, in order; one is always kept."""
     kept: list[int] = []
     room = RECORDS
@@ -115,7 +115,7 @@ def _page(
     if traces:
         place = next((at for at, (name, _) in enumerate(links) if name == "metrics"), len(links))
         links.insert(place, ("traces", "Traces"))
-        data = [("trace-list", _listed(traces)), *(one for at, trace in enumerate(traces) for one in data_of(at, trace))]
+        data = [("trace-list", _trace_list(traces)), *(one for at, trace in enumerate(traces) for one in data_of(at, trace))]
     return environment().get_template("page.html.jinja").render(
         title=title, links=links, bodies={name: body for name, (_, body) in sections.items()}, data=data, left_out=left_out,
         plain=sum(trace.undisturbed for trace in left_out), most=RECORDS, style=Markup(style), script=Markup(script),
@@ -123,7 +123,7 @@ def _page(
     )  # fmt: skip
 
 
-def _listed(traces: Sequence[Traced]) -> list[dict[str, Any]]:
+def _trace_list(traces: Sequence[Traced]) -> list[dict[str, Any]]:
     """The traces to choose from; `against` is the index of the trace that each is compared with by default."""
     listed: list[dict[str, Any]] = []
     for trace, against in zip(traces, partners(traces), strict=True):

@@ -186,7 +186,7 @@ def histogram(name: str, bins: Sequence[Bin], *, title: str, unit: str) -> Eleme
         )
     ]
     drawn = (
-        _bin(part, left + place * each, each, floor, tall * part.count / tallest, unit)
+        _bin_bar(part, left + place * each, each, floor, tall * part.count / tallest, unit)
         for place, part in enumerate(bins)
         if part.count
     )
@@ -202,18 +202,18 @@ def histogram(name: str, bins: Sequence[Bin], *, title: str, unit: str) -> Eleme
     )
     peak = max(bins, key=lambda part: (part.count, -part.least))
     counted = f"{total:,} run{'s' if total != 1 else ''}"
-    said = f"{counted}, from {bins[0].least} to {bins[-1].most} {unit}; most ({peak.count:,}) at {_range(peak)} {unit}."
+    said = f"{counted}, from {bins[0].least} to {bins[-1].most} {unit}; most ({peak.count:,}) at {_bin_range(peak)} {unit}."
     return _figure(name, title, said, *rails, *drawn, *axis, width=width, height=height)
 
 
-def _bin(part: Bin, x: float, each: float, floor: float, high: float, unit: str) -> Element:
+def _bin_bar(part: Bin, x: float, each: float, floor: float, high: float, unit: str) -> Element:
     shape = _shape(
         "rect", x=round(x + 0.5, 1), y=round(floor - high, 1), width=round(each - 1, 1), height=round(high, 1), class_="bin"
     )
-    return _shape("g", _shape("title", f"{_range(part)} {unit}: {part.count:,}"), shape)
+    return _shape("g", _shape("title", f"{_bin_range(part)} {unit}: {part.count:,}"), shape)
 
 
-def _range(part: Bin) -> str:
+def _bin_range(part: Bin) -> str:
     return str(part.least) if part.least == part.most else f"{part.least} to {part.most}"
 
 
@@ -237,7 +237,7 @@ def bars(name: str, found: Sequence[Bar], *, title: str) -> Element | None:
     for place, bar in enumerate(found):
         middle = place * row + row / 2 + 2
         value, low, high = bar.estimate.value, bar.estimate.low, bar.estimate.high
-        drawn.append(_label(left - 8, middle + 4, _short(bar.label), anchor="end"))
+        drawn.append(_label(left - 8, middle + 4, _shorten_label(bar.label), anchor="end"))
         if value is None or low is None or high is None:
             drawn.append(_label(left + 4, middle + 4, "-"))
             continue
@@ -265,7 +265,7 @@ def shares(name: str, found: Sequence[tuple[str, MediationShares]], *, title: st
     drawn, said = [], []
     for place, (label, part) in enumerate(known):
         top = place * row + 3
-        drawn.append(_label(left - 8, top + 13, _short(label), anchor="end"))
+        drawn.append(_label(left - 8, top + 13, _shorten_label(label), anchor="end"))
         drawn.append(_label(left + inner + 8, top + 13, f"n={part.allow.n:,}"))
         at, words = float(left), []
         for style, estimate in (("allowed", part.allow), ("rewritten", part.rewrite), ("blocked", part.block)):
@@ -288,8 +288,8 @@ def shares(name: str, found: Sequence[tuple[str, MediationShares]], *, title: st
 
 def _margin(labels: Iterable[str]) -> int:
     """The width of the left margin, for the longest label."""
-    return 20 + round(6.7 * max(len(_short(label)) for label in labels))
+    return 20 + round(6.7 * max(len(_shorten_label(label)) for label in labels))
 
 
-def _short(label: str) -> str:
+def _shorten_label(label: str) -> str:
     return label if len(label) <= _LABEL else f"{label[: _LABEL - 1]}…"

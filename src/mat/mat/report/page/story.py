@@ -8,7 +8,6 @@ from typing import Final
 from mat.core.campaign import Counterexample
 from mat.core.record import Record
 from mat.core.run import Run
-from mat.core.spec import Perturbation
 from mat.core.verdict import Violation
 from mat.evidence.replay_file import Replay, hit_step
 from mat.monitor.localize import backward_slice, region
@@ -53,13 +52,13 @@ def story_of(number: int, replay: Replay, *, command: str) -> Story:
     """What the page shows of one counterexample; `number` is its index in the report."""
     verdict, run = replay.counterexample.verdict, replay.counterexample.run
     steps = tuple(region(run.records, verdict))
-    ordered = sorted(run.spec.schedule, key=lambda item: (_hit(run, item), item.key))
     return Story(
-        number=number, replay=replay, where=_where(verdict), command=command, steps=steps,
+        number=number, replay=replay, where=_violation_place(verdict), command=command, steps=steps,
         schedule=tuple(
-            (words.perturbation_in_words(item), words.perturbation_in_data(item, hit_step(run, item))) for item in ordered
+            (words.perturbation_in_words(item), words.perturbation_in_data(item, hit_step(run, item)))
+            for item in words.in_order_of_steps(run)
         ),
-        provenance=_provenance(run, verdict), others=_others(run, verdict),
+        provenance=_provenance(run, verdict), others=_other_violations(run, verdict),
         uncontrolled="; ".join(finding.message for finding in run.uncontrolled),
         broken={
             record.step: tuple(dict.fromkeys(found.contract for found in run.violations if found.step == record.step))
@@ -68,16 +67,11 @@ def story_of(number: int, replay: Replay, *, command: str) -> Story:
     )  # fmt: skip
 
 
-def _where(verdict: Violation) -> str:
+def _violation_place(verdict: Violation) -> str:
     who = f" by {verdict.agent}" if verdict.agent else ""
     role = f" ({verdict.role})" if verdict.role and verdict.role != verdict.agent else ""
     instance = f", instance {verdict.instance}" if verdict.instance else ""
     return f"{verdict.stage.capitalize()} at step {verdict.step}{who}{role}{instance}"
-
-
-def _hit(run: Run, item: Perturbation) -> int:
-    step = hit_step(run, item)
-    return len(run.records) if step is None else step
 
 
 def _provenance(run: Run, verdict: Violation) -> tuple[str, ...]:
@@ -96,7 +90,7 @@ def _provenance(run: Run, verdict: Violation) -> tuple[str, ...]:
     return tuple(lines)
 
 
-def _others(run: Run, verdict: Violation) -> tuple[str, ...]:
+def _other_violations(run: Run, verdict: Violation) -> tuple[str, ...]:
     others = [found for found in run.violations if found != verdict]
     lines = [f"{found.contract} at step {found.step}: {found.message}" for found in others[:_OTHERS]]
     return (*lines, *([f"and {len(others) - _OTHERS} more"] if len(others) > _OTHERS else []))

@@ -106,10 +106,10 @@ def partners(traces: Sequence[Traced]) -> list[int | None]:
 
 def data_of(place: int, trace: Traced) -> Iterator[tuple[str, object]]:
     """Yield the data of one trace with element ids: its columns, then its parts. `place` is its index in the page."""
-    yield f"trace-{place}", _columns(trace)
+    yield f"trace-{place}", _step_columns(trace)
     for number, start in enumerate(range(0, len(trace.records), PART)):
         part = trace.records[start : start + PART]
-        yield f"trace-{place}-{number}", [[_asked(record), _got(record), _facts(record)] for record in part]
+        yield f"trace-{place}-{number}", [[_call_text(record), _result_text(record), _step_facts(record)] for record in part]
 
 
 # -- columns ----------------------------------------------------------------------------------------------------------
@@ -130,9 +130,9 @@ class _Names:
         return list(self._numbers)
 
 
-def _columns(trace: Traced) -> dict[str, Any]:
+def _step_columns(trace: Traced) -> dict[str, Any]:
     agents, kinds, names, relations, artefacts = _Names(), _Names(), _Names(), _Names(), _Names()
-    records, bits = trace.records, _bits(trace)
+    records, bits = trace.records, _step_bits(trace)
     sources = [
         [step, source, relations.number(relation), artefacts.number(artefact)]
         for step, source, relation, artefact in _sources(records)
@@ -149,31 +149,31 @@ def _columns(trace: Traced) -> dict[str, Any]:
         "kind": [kinds.number(record.action.kind) for record in records],
         "action": [names.number(record.action.name) for record in records],
         "bits": bits,
-        "asked": [_number(_asking(record)) for record in records],
-        "told": [_number(_coming(record)) for record in records],
+        "asked": [_fact_number(_call_facts(record)) for record in records],
+        "told": [_fact_number(_result_facts(record)) for record in records],
         "agents": agents.listed(),
         "kinds": kinds.listed(),
         "actions": names.listed(),
         "sources": sources,
         "relations": relations.listed(),
         "artefacts": artefacts.listed(),
-        "marks": _marks(trace),
+        "marks": _step_marks(trace),
         "violations": [plain_data(violation) for violation in trace.violations],
         "verdict": trace.violations.index(trace.verdict) if trace.verdict in trace.violations else -1,
     }
 
 
-def _number(facts: Any) -> int:
+def _fact_number(facts: Any) -> int:
     """A number that equal facts share, small enough for a script to hold exactly."""
     return int(digest(facts)[:13], 16)
 
 
-def _asking(record: Record) -> list[Any]:
+def _call_facts(record: Record) -> list[Any]:
     """The call of a step, by which the steps of two traces are matched."""
     return [record.agent, record.action.kind, record.action.name, record.action.arguments]
 
 
-def _coming(record: Record) -> list[Any]:
+def _result_facts(record: Record) -> list[Any]:
     """The result of a step, for comparison. Times are excluded, because they differ after any earlier delay."""
     return [
         record.site, record.role, record.state, record.action.effect, record.action.impact, observed(record.observation),
@@ -183,10 +183,10 @@ def _coming(record: Record) -> list[Any]:
     ]  # fmt: skip
 
 
-def _bits(trace: Traced) -> list[int]:
+def _step_bits(trace: Traced) -> list[int]:
     """The property bits of each step."""
     places = {record.step: place for place, record in enumerate(trace.records)}
-    bits = [_own_bits(record) for record in trace.records]
+    bits = [_record_bits(record) for record in trace.records]
     for violation in trace.violations:
         if violation.step in places:
             bits[places[violation.step]] |= _HARD if violation.severity == "hard" else _SOFT
@@ -202,7 +202,7 @@ def _bits(trace: Traced) -> list[int]:
     return bits
 
 
-def _own_bits(record: Record) -> int:
+def _record_bits(record: Record) -> int:
     found, mediation = 0, record.mediation
     if any(note.changed for note in record.faults):
         found |= _FAULT
@@ -216,7 +216,7 @@ def _own_bits(record: Record) -> int:
     return found | (_WRITE if record.action.effect == "write" else 0)
 
 
-def _marks(trace: Traced) -> list[list[Any]]:
+def _step_marks(trace: Traced) -> list[list[Any]]:
     """The marks of steps as [index, kind, text], by index: violations first, then faults and the mediator's decisions."""
     places = {record.step: place for place, record in enumerate(trace.records)}
     broken: dict[int, list[list[Any]]] = {}
@@ -253,7 +253,7 @@ def _sources(records: Sequence[Record]) -> Iterable[tuple[int, int, str, str]]:
         own = {record.artefact, f"claim#{record.step}"}
         for link in record.links:
             if link.dst in own:
-                for source in _makers(link.src, steps, found, cells):
+                for source in _source_indexes(link.src, steps, found, cells):
                     yield place, source, link.rel, link.src
         if record.effected != "no":
             for cell in written(record):
@@ -262,7 +262,7 @@ def _sources(records: Sequence[Record]) -> Iterable[tuple[int, int, str, str]]:
             found[f"passage:{name}"] = place
 
 
-def _makers(artefact: str, steps: dict[int, int], found: dict[str, int], cells: dict[str, dict[str, int]]) -> list[int]:
+def _source_indexes(artefact: str, steps: dict[int, int], found: dict[str, int], cells: dict[str, dict[str, int]]) -> list[int]:
     kind, _, number = artefact.partition("#")
     if kind in ("step", "claim") and number.isdigit():
         return [steps.get(int(number), -1)]
@@ -277,18 +277,18 @@ def _makers(artefact: str, steps: dict[int, int], found: dict[str, int], cells: 
 # -- the facts of a step ----------------------------------------------------------------------------------------------
 
 
-def _asked(record: Record) -> str:
+def _call_text(record: Record) -> str:
     return words.shorten(words.asked_text(record, 90), _CELL)
 
 
-def _got(record: Record) -> str:
+def _result_text(record: Record) -> str:
     return words.shorten(words.observed_text(record.observation), _CELL)
 
 
-def _facts(record: Record) -> dict[str, Any]:
+def _step_facts(record: Record) -> dict[str, Any]:
     """The facts of a step, in the order in which the viewer shows them, without empty ones."""
     action = record.action
-    return _known(
+    return _without_empty(
         site=record.site,
         role=record.role if record.role != record.agent else "",
         sealed=record.sealed_ms if record.sealed_ms != record.at_ms else None,
@@ -299,23 +299,23 @@ def _facts(record: Record) -> dict[str, Any]:
         taped=record.taped,
         arguments=plain(action.arguments),
         executed=None if record.executed is None else [plain(record.executed)],
-        mediation=None if record.mediation is None else _mediation(record.mediation),
-        faults=[_fault(note) for note in record.faults],
-        raw=None if record.raw is None else _observed(record.raw),
-        observation=_observed(record.observation),
+        mediation=None if record.mediation is None else _mediation_data(record.mediation),
+        faults=[_fault_data(note) for note in record.faults],
+        raw=None if record.raw is None else _observation_data(record.raw),
+        observation=_observation_data(record.observation),
         state=plain(record.state),
         links=[[link.src, link.rel, link.dst] for link in record.links],
     )
 
 
-def _known(**facts: Any) -> dict[str, Any]:
+def _without_empty(**facts: Any) -> dict[str, Any]:
     return {name: item for name, item in facts.items() if item is not None and item is not False and item not in ("", [], {})}
 
 
-def _observed(observation: Observation) -> dict[str, Any]:
+def _observation_data(observation: Observation) -> dict[str, Any]:
     """An observation as JSON data. The value is in a list, which distinguishes it from a missing one."""
     error = observation.error
-    return _known(
+    return _without_empty(
         value=[plain(observation.value)] if observation.value is not None else None,
         error=None if error is None else [error.type, error.message, error.kind, error.retry_after_ms],
         cancelled=observation.cancelled,
@@ -325,8 +325,8 @@ def _observed(observation: Observation) -> dict[str, Any]:
     )
 
 
-def _mediation(mediation: Mediation) -> dict[str, Any]:
-    return _known(
+def _mediation_data(mediation: Mediation) -> dict[str, Any]:
+    return _without_empty(
         decision=mediation.decision,
         rule=mediation.rule,
         reason=mediation.reason,
@@ -337,5 +337,5 @@ def _mediation(mediation: Mediation) -> dict[str, Any]:
     )
 
 
-def _fault(note: FaultNote) -> dict[str, Any]:
+def _fault_data(note: FaultNote) -> dict[str, Any]:
     return {"operator": note.operator, "parameters": plain(note.parameters), "effect": note.effect, "changed": note.changed}

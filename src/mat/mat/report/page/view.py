@@ -95,7 +95,7 @@ def grid(
         right=tuple(all(_is_number(row[place], style) for row in rows) for place, style in zip(places, styles, strict=True)),
         rows=tuple(
             tuple(
-                shown(_short(row[place], shared), style, table.columns[place].unit, shown_unit=unit)
+                shown(_without_file(row[place], shared), style, table.columns[place].unit, shown_unit=unit)
                 for place, style, unit in zip(places, styles, units, strict=True)
             )
             for row in rows
@@ -109,7 +109,7 @@ def _is_number(cell: TableCell, style: Style) -> bool:
     return style in ("", "bound", "number") and (cell is None or isinstance(cell, int | Spread))
 
 
-def _short(cell: TableCell, shared: str) -> TableCell:
+def _without_file(cell: TableCell, shared: str) -> TableCell:
     return cell.removeprefix(f"{shared}::") if isinstance(cell, str) else cell
 
 
@@ -172,28 +172,30 @@ def ends(estimate: Estimate, unit: str = "share") -> ShownEstimate:
     if unit == "points":
         value, low, high = 100 * value, None if low is None else 100 * low, None if high is None else 100 * high
     return ShownEstimate(
-        value=words.rounded_percent(value) if share else _amount(value, unit),
-        low=_end(low, share),
-        high=_end(high, share),
+        value=words.rounded_percent(value) if share else _amount_text(value, unit),
+        low=_interval_end(low, share),
+        high=_interval_end(high, share),
         between="–" if (low or 0) >= 0 else " to ",
         n=f"{estimate.n:,}",
         about=f"{estimate.confidence:.0%} interval, {estimate.method}, n = {estimate.n}",
-        bar=(_at(value if low is None else low), _at(value), _at(value if high is None else high)) if share else None,
+        bar=(_bar_position(value if low is None else low), _bar_position(value), _bar_position(value if high is None else high))
+        if share
+        else None,
     )
 
 
-def _end(end: float | None, share: bool) -> str:
+def _interval_end(end: float | None, share: bool) -> str:
     if end is None:
         return "…"
-    return words.rounded_percent(end).rstrip("%") if share else _amount(end, "")
+    return words.rounded_percent(end).rstrip("%") if share else _amount_text(end, "")
 
 
-def _amount(value: float, unit: str) -> str:
+def _amount_text(value: float, unit: str) -> str:
     text = words.amount(value)
     return f"{text} {unit}" if unit and unit != "score" else text
 
 
-def _at(share: float) -> float:
+def _bar_position(share: float) -> float:
     return round(1 + (_BAR - 2) * min(max(share, 0.0), 1.0), 1)
 
 
@@ -215,7 +217,7 @@ def svg(drawn: Element) -> Markup:
     return Markup(tostring(drawn, encoding="unicode", short_empty_elements=False))
 
 
-def _visible(value: object) -> object:
+def _printed(value: object) -> object:
     """A value as a template prints it: invisible characters of a text are escaped, Markup stays unchanged."""
     return printable(value) if isinstance(value, str) and not isinstance(value, Markup) else value
 
@@ -224,7 +226,7 @@ def _spaced(name: str) -> str:
     return name.replace("_", " ")
 
 
-def _grouped(rows: Iterable[HeatRow]) -> list[tuple[str, list[HeatRow]]]:
+def _by_group(rows: Iterable[HeatRow]) -> list[tuple[str, list[HeatRow]]]:
     return [(group, list(found)) for group, found in groupby(rows, key=lambda row: row.group)]
 
 
@@ -239,11 +241,11 @@ def environment() -> Environment:
 
     made = Environment(
         loader=PackageLoader("mat.report.page"), autoescape=True, undefined=StrictUndefined, trim_blocks=True,
-        lstrip_blocks=True, finalize=_visible,
+        lstrip_blocks=True, finalize=_printed,
     )  # fmt: skip
     made.filters |= {
         "breakable": breakable, "json": script_json, "svg": svg, "percent": words.rounded_percent, "clean": words.clean,
-        "plural": words.plural, "shorten": words.shorten, "spaced": _spaced, "grouped": _grouped, "first_rows": _first_rows,
+        "plural": words.plural, "shorten": words.shorten, "spaced": _spaced, "grouped": _by_group, "first_rows": _first_rows,
     }  # fmt: skip
     made.globals |= {"words": words, "grid": grid, "LISTED": LISTED}
     return made
