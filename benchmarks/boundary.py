@@ -1,10 +1,10 @@
-"""What one governed crossing of the boundary costs, beside the bare call and an OpenTelemetry span that goes nowhere.
+"""What one governed crossing of the boundary costs, compared with the bare call and with an OpenTelemetry span that is dropped.
 
 The crossing: a decorated tool of two small arguments called inside a run, no schedule, under a capability set with parameter
-ranges and two rules that look at the arguments and have no objection. Asked, decided, invoked, sealed; no contracts, which
-benchmarks/recorder.py measures. The span carries the same eight attributes and ends in a processor that does nothing. All are
-measured in one process, in turns, so that a slow moment of the machine hits each of them; the figures are medians over the
-turns. Time is read past the run's virtual clock. Run: python benchmarks/boundary.py
+ranges and two rules that read the arguments and allow the call. It is asked, decided, invoked and sealed. No contract is
+armed; benchmarks/recorder.py measures contracts. The span carries the same eight attributes and ends in a processor that does
+nothing. All are measured in one process, in turns, so that a slow moment of the machine affects each of them; the figures are
+medians over the turns. Time is read past the run's virtual clock. Run: python benchmarks/boundary.py
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from mat.kernel import clock
 TURNS = 25
 BLOCK = 1_000
 SHARE = 0.5
-"""A governed crossing has to cost less than this share of a span."""
+"""A governed crossing must cost less than this share of a span."""
 
 
 def bare(order: str, amount: int) -> dict[str, Any]:
@@ -69,7 +69,7 @@ async def timed_async(step: Callable[[int], Awaitable[object]]) -> float:
 
 
 def crossed(policy: mat.policy.Governance | None, *, asynchronous: bool = False, perturbed: bool = False) -> float:
-    """Microseconds per crossing of one block in a run of its own, which must have gone the way that is claimed."""
+    """Microseconds per crossing of one block in a run of its own, after checking that the run took the intended path."""
     schedule = [mat.spec.perturbation(STALE.id, f"main/service:lookup#1..{BLOCK}")] if perturbed else ()
     with mat.run(governance=policy, schedule=schedule, operators=[STALE], horizon=LIMIT) as run:
         if asynchronous:
@@ -84,7 +84,7 @@ def crossed(policy: mat.policy.Governance | None, *, asynchronous: bool = False,
 
 
 def turns() -> dict[str, float]:
-    """All candidates in turns; medians."""
+    """The median time of each candidate, measured in turns."""
     span = span_step()
     candidates: dict[str, Callable[[], float]] = {
         "crossing": lambda: crossed(governance()),

@@ -1,7 +1,7 @@
 """Recorded corpora under fixed contracts: which contracts flag which runs, and how well they name the annotated step.
 
-Run: python benchmarks/corpora.py. Reads ../shared/data beside the repository; a corpus that is absent is skipped. Tables for
-people, and last one line of JSON: {"corpora": {name: {rows, crashed, unknown, halves: {report, all}, ...}}}. Precision and
+Run: python benchmarks/corpora.py. Reads ../shared/data next to the repository and skips a missing corpus. Prints
+tables, and as the last line JSON: {"corpora": {name: {rows, crashed, unknown, halves: {report, all}, ...}}}. Precision and
 recall are against failure (a reward below 1, or an annotated failure); intervals are Wilson's at 95 %.
 """
 

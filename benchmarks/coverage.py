@@ -1,16 +1,16 @@
-"""Do intervals cover as often as they state? Every interval method of `mat.measure`, by enumeration or simulation.
+"""Measures the coverage of every interval method of `mat.measure`, by enumeration or simulation.
 
 Where the outcomes can be enumerated, coverage is exact: the mean over true values, and the least with the value it is at (L.
 Brown, T. Cai, A. DasGupta, Statistical Science 16 (2001): Wilson's and Newcombe's hold on average over true values, exact ones
-at every value). Elsewhere runs are drawn from a known distribution again and again; `s.e.` is the Monte Carlo standard error.
+at every value). Otherwise runs are drawn repeatedly from a known distribution; `s.e.` is the Monte Carlo standard error.
 
-"covers": not below 95 % by more than three of these standard errors; of enumerated ones, not below it at all, in the mean where
-that is what the method states, else at the least. An end that the data do not bound counts as infinite, so the same is asked of
-the samples with both ends alone ("closed"). "below" is anything else. "no interval": so few runs that none is stated. Data that
-say nothing (no success at all, all runs alike) state no interval and are left out.
+"covers": not below 95 % by more than three of these standard errors; if enumerated, not below it at all: in the mean if the
+method states that, otherwise at the least. An end that the data do not bound counts as infinite, so the samples with both ends
+must pass the same test alone ("closed"). "below" is anything else. "no interval": too few runs to state one. Data that say
+nothing (no success at all, all runs alike) state no interval and are left out.
 
-Samples of runs that are resampled are drawn --simulations times, with --resamples resamples each: what is tested is where
-quantiles are taken, and fewer of them only make ends rougher. The analytic method has ten times as many samples, all at once.
+Resampling methods get --simulations samples with --resamples resamples each: the test is where quantiles are taken, and fewer
+resamples only make ends rougher. The analytic method gets ten times as many samples, all at once.
 
 Run: python benchmarks/coverage.py [--simulations 2000] [--resamples 2000] [--markdown]
 """
@@ -54,7 +54,7 @@ class Line:
     """One method on one kind of data.
 
     `times`: samples, 0 where enumerated. `closed`: samples with both ends, and `both`: how often those cover. `least` is the
-    lowest coverage over true values, which is at `worst`; `promise`: which of both the method states.
+    lowest coverage over true values, found at `worst`; `promise`: whether the method states the mean or the least.
     """
 
     method: str
@@ -84,7 +84,7 @@ class Line:
 
 
 def _standard_error(times: int) -> float:
-    """The standard error of a rate of 95 % in so many samples."""
+    """The standard error of a rate of 95 % in `times` samples."""
     return math.sqrt(NOMINAL * (1 - NOMINAL) / times) if times else 0.0
 
 
@@ -98,7 +98,7 @@ def covers(estimate: Estimate, truth: float) -> bool:
 
 
 def of_shares(name: str, method: Callable[[int, int], Estimate], n: int, promise: Promise) -> Line:
-    """Over true shares 0.0005, 0.0015, ... 0.9995, weighed alike."""
+    """Coverage over true shares 0.0005, 0.0015, ... 0.9995, with equal weights."""
     found = [method(successes, n) for successes in range(n + 1)]
     low, high = (numpy.array([getattr(estimate, end) for estimate in found]) for end in ("low", "high"))
     p = (numpy.arange(1000) + 0.5) / 1000
@@ -112,7 +112,7 @@ def of_shares(name: str, method: Callable[[int, int], Estimate], n: int, promise
 
 
 def of_differences(n: int) -> Line:
-    """Newcombe's over pairs, every table enumerated: over cell probabilities on an even grid of all there are."""
+    """Coverage of Newcombe's interval for pairs, with every table enumerated, over an even grid of cell probabilities."""
     tables = [(a, b, c, n - a - b - c) for a in range(n + 1) for b in range(n + 1 - a) for c in range(n + 1 - a - b)]
     ends = [difference(PairTable(both=a, only_old=b, only_new=c, neither=d)) for a, b, c, d in tables]
     low, high = numpy.array([end.low for end in ends]), numpy.array([end.high for end in ends])
@@ -136,7 +136,7 @@ def of_differences(n: int) -> Line:
 
 
 def of_quantile(percent: int, n: int) -> Line:
-    """Of a continuous distribution: the ranks decide, so the coverage is a sum of binomial probabilities."""
+    """Coverage for a continuous distribution: only ranks matter, so it is a sum of binomial probabilities."""
     found = quantile(range(1, n + 1), percent)  # ranks as values
     below = 0 if found.low is None else int(found.low)
     above = n + 1 if found.high is None else int(found.high)
@@ -164,7 +164,7 @@ def _line_of(name: str, data: str, n: int, hits: Any, closed: Any) -> Line:
 
 @dataclass(frozen=True)
 class Numbers:
-    """A distribution of a number of a run, and its mean."""
+    """The distribution of one number of a run, and its mean."""
 
     name: str
     draw: Callable[[numpy.random.Generator, Any], Any]
@@ -189,7 +189,7 @@ RATES = (0.7, 0.95)
 
 
 def tokens_and_success(numbers: Numbers, rate: float, stream: numpy.random.Generator, size: Any) -> tuple[Any, Any]:
-    """Runs that fail use half as much again."""
+    """Failing runs use 50 % more tokens."""
     won = (stream.random(size) < rate).astype(float)
     return numbers.draw(stream, size) * (1.5 - 0.5 * won), won
 
@@ -215,7 +215,7 @@ def resampled(method: BootstrapMethod, numbers: Numbers, n: int, times: int) -> 
 
 
 def at_once(numbers: Numbers, n: int, times: int) -> Iterator[Line]:
-    """As a store does it: all samples as groups of one call, from sums."""
+    """Like a store: all samples are groups of one call, computed from sums."""
 
     def mean(stream: numpy.random.Generator, size: int) -> analytic.Bounds:
         return analytic.guarded_mean(sums_of(numbers.draw(stream, (size, n)), numpy.ones((size, n))))
@@ -231,7 +231,7 @@ def at_once(numbers: Numbers, n: int, times: int) -> Iterator[Line]:
 
 
 def sums_of(x: Any, y: Any) -> analytic.PowerSums:
-    """Of samples, a row each."""
+    """The sums of samples, one row per sample."""
 
     def total(values: Any) -> Any:
         return values.sum(axis=1)
@@ -260,7 +260,7 @@ def _grouped(
 
 
 def by_task(tasks: int, times: int) -> Iterator[Line]:
-    """Four runs of a task are alike: success with a rate of the task's own (beta 2, 1), tokens around the task's own mean."""
+    """Four correlated runs per task: success with a rate of the task's own (beta 2, 1), tokens around the task's own mean."""
     owner = numpy.arange(tasks).repeat(4).tolist()
 
     def rates(stream: numpy.random.Generator) -> Estimate:
@@ -306,7 +306,7 @@ def of_task_shares(tasks: int, times: int) -> Iterator[Line]:
 
 
 def _beta_binomial(a: float, b: float) -> list[float]:
-    """How likely 0 to 4 successes of 4 are, at a rate with the distribution beta a, b."""
+    """The probabilities of 0 to 4 successes in 4 runs, if the rate has the distribution beta(a, b)."""
 
     def log_beta(p: float, q: float) -> float:
         return math.lgamma(p) + math.lgamma(q) - math.lgamma(p + q)
@@ -350,7 +350,7 @@ def of_pairs(n: int, times: int) -> Iterator[Line]:
 
 
 def of_betting(n: int, times: int) -> Line:
-    """Anytime valid, here looked at once: one pair in ten lost, one in twenty gained."""
+    """An anytime-valid interval, read once: one pair in ten lost, one in twenty gained."""
 
     def draw(stream: numpy.random.Generator) -> Estimate:
         signs = stream.choice([-1, 0, 1], n, p=[0.1, 0.85, 0.05])
@@ -360,7 +360,7 @@ def of_betting(n: int, times: int) -> Line:
 
 
 def of_lifetimes(n: int, times: int) -> Line:
-    """Failures as likely at every step, 2 %; episodes end at 60 steps. The mean time is 50 steps."""
+    """Each step fails with a probability of 2 %; episodes end at 60 steps. The mean time is 50 steps."""
 
     def draw(stream: numpy.random.Generator) -> Estimate:
         until = stream.geometric(0.02, n)
@@ -370,7 +370,7 @@ def of_lifetimes(n: int, times: int) -> Line:
 
 
 def of_judges(n: int, times: int) -> Line:
-    """Cohen's kappa of a judge who says what the label says in 85 of 100, and else another word, as likely each."""
+    """Cohen's kappa of a judge who repeats the label in 85 of 100 cases, and otherwise picks one of the other words evenly."""
     words: tuple[Any, ...] = ("supported", "unsupported", "unknown")
     labels = numpy.array([0.6, 0.3, 0.1])
     said = 0.85 * labels + 0.15 * (1 - labels) / 2
@@ -417,7 +417,7 @@ def lines(times: int) -> Iterator[Line]:
 
 
 def beyond(times: int) -> Iterator[Line]:
-    """Where it shows in no run: a third of all samples of ten hold none of the large ones."""
+    """A tail that samples may miss: a third of all samples of ten contain none of the large values."""
     for n in (10, 30, 100):
         yield next(at_once(RETRIES, n, 10 * times))
 
@@ -441,7 +441,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="Coverage of every interval method.")
     parser.add_argument("--simulations", type=int, default=2_000, help="samples of each kind of data that are resampled")
     parser.add_argument("--resamples", type=int, default=2_000, help="resamples of each sample")
-    parser.add_argument("--markdown", action="store_true", help="the tables as they stand in the documentation")
+    parser.add_argument("--markdown", action="store_true", help="print the tables as in the documentation")
     given = parser.parse_args()
     bootstrap.RESAMPLES = robustness.RESAMPLES = given.resamples  # type: ignore[misc]
     form = MARKDOWN if given.markdown else TEXT

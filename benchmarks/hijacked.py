@@ -1,13 +1,13 @@
-"""Governance variants against every attack of AgentDojo, in the worst case and without a model.
+"""Runs governance variants against every attack of AgentDojo, in the worst case and without a model.
 
-Each injection task of the four suites is paired with each user task of its suite. The assistant is hijacked: it makes the first
-call of the user's task, then all calls of the attack, then the rest of its own, and goes on after every refusal. Success and
-utility are AgentDojo's own checks; a task whose own call was refused was of no use, whatever the check says. The policies are
-examples/agentdojo/policies.py. Where AgentDojo has no script for an attack, one of the same goal stands there; one attack of
-the travel suite only says something, and no mediator of actions can stop it.
+Each injection task of the four suites is paired with each user task of its suite. The assistant is hijacked: it makes the
+first call of the user's task, then all calls of the attack, then the rest of its own, and goes on after every refusal. Success
+and utility are AgentDojo's own checks; a task whose own call was refused counts as useless, whatever the check says. The
+policies are examples/agentdojo/policies.py. If AgentDojo has no script for an attack, one with the same goal replaces it. One
+attack of the travel suite only makes the assistant say something, which no mediator of actions can stop.
 
-The intervals are Wilson's, at 95 %, over the pairs. Pairs of one attack are alike, so the number of attacks that ever succeed
-is given besides. Run: python benchmarks/hijacked.py [suite ...]
+The intervals are Wilson's, at 95 %, over the pairs. Pairs of one attack are correlated, so the number of attacks that ever
+succeed is given too. Run: python benchmarks/hijacked.py [suite ...]
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def policies() -> ModuleType:
 
 @dataclass
 class Tally:
-    """Counts of one variant over the pairs of a suite, or of all."""
+    """Counts of one variant over the pairs of a suite, or of all suites."""
 
     pairs: int = 0
     successes: int = 0
@@ -96,7 +96,7 @@ class Tally:
 
 
 def measure(suite: Any, name: str, policy: ModuleType) -> dict[str, Tally]:
-    """All user tasks of a suite alone, and beside each of its attacks, under each variant."""
+    """Run each user task of a suite alone and with each of its attacks, under each variant."""
     runtime = governed_runtime(agent="assistant")
     clean = suite.load_and_inject_default_environment({})
     attacks = list(suite.injection_tasks.values())
@@ -125,7 +125,7 @@ def shown(estimate: Estimate) -> str:
 
 def print_table(tallies: dict[str, dict[str, Tally]]) -> None:
     head = ("suite", "variant", "pairs", "attack success %", "attacks that succeed", "harmful calls blocked %", "utility %",
-            "utility beside attack %")  # fmt: skip
+            "utility under attack %")  # fmt: skip
     row = "{:10} {:20} {:>5} {:>20} {:>20} {:>23} {:>20} {:>23}"
     print(row.format(*head))
     for suite, variants in tallies.items():
@@ -135,7 +135,7 @@ def print_table(tallies: dict[str, dict[str, Tally]]) -> None:
 
 
 def print_misses(total: dict[str, Tally]) -> None:
-    """Where a policy lets an attack through, and what it costs."""
+    """Print the attacks that each policy lets through, and the tasks that it costs."""
     for variant, tally in total.items():
         if variant == "none":
             continue

@@ -1,12 +1,12 @@
-"""What the store gives for very many runs: every rate and ratio with its interval, steps rolled up, rows taken in.
+"""How fast the store is with very many runs: appending rows, all rates and ratios with intervals, and sums over steps.
 
-Runs are made up: 100 groups (a category and a governance variant each) with rates of their own. They are appended as columns,
-lists of Python values as they come from runs, to a store in a file; then every metric of `mat.measure.metrics` is asked for, of
-all groups at once. Beside it stands scipy's bootstrap (percentile and BCa) of one ratio, tokens per success, of one of the
-groups, in the same process. `scipy_ratio` is how many times longer scipy would take for that one ratio in all groups than the
-store takes for all of them. Steps are rolled up by agent and kind, and by run. Times are the best of three, because other
-programs on the machine only ever add to them. Beside each stands the processor time, of all threads together: on a busy machine
-it is what can be compared. Run: python benchmarks/measure.py [RUNS [STEPS]]
+Runs are synthetic: 100 groups (a category and a governance variant each) with rates of their own. They are appended as
+columns, lists of Python values as they come from runs, to a store in a file; then every metric of `mat.measure.metrics` is
+queried for all groups at once. For comparison, scipy's bootstrap (percentile and BCa) computes one ratio, tokens per success,
+of one group in the same process. `scipy_ratio` is how many times longer scipy would take for that one ratio in all groups than
+the store takes for all of them. Steps are rolled up by agent and kind, and by run. Times are the best of three, because other
+programs on the machine only ever add to them. Each comes with the processor time of all threads together, which is the one to
+compare on a busy machine. Run: python benchmarks/measure.py [RUNS [STEPS]]
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Took:
-    """Seconds by the clock, and seconds of processor time."""
+    """Wall-clock seconds and processor seconds."""
 
     wall: float
     cpu: float
@@ -56,7 +56,7 @@ def timed(function: Callable[[], T]) -> tuple[Took, T]:
 
 
 def best_of_three(function: Callable[[], T]) -> tuple[Took, Took, T]:
-    """What the best and the first of three took, and what the function gives."""
+    """The times of the best and of the first of three calls, and the result of the function."""
     times = [timed(function) for _ in range(3)]
     return min((took for took, _ in times), key=lambda took: took.wall), times[0][0], times[-1][1]
 
@@ -113,7 +113,7 @@ def some_runs(start: int, count: int, draw: numpy.random.Generator) -> dict[str,
 
 
 def numbers_of_runs(start: int, count: int) -> numpy.ndarray[Any, numpy.dtype[numpy.uint64]]:
-    """As spread as digests are (the multiplier is odd, so no two are equal)."""
+    """Numbers spread like digests; no two are equal, because the multiplier is odd."""
     return (numpy.arange(start, start + count, dtype=numpy.uint64) + numpy.uint64(1)) * numpy.uint64(11400714819323198485)
 
 
@@ -155,7 +155,7 @@ def one_batch_of_steps(count: int) -> dict[str, list[Any]]:
 
 
 def fill(store: Store, runs: int, steps: int) -> tuple[Took, Took]:
-    """Append all rows, a batch at a time; what the runs took and what the steps took, with the write to the disk."""
+    """Append all rows in batches, and return the times for runs and for steps, including the write to disk."""
     draw, took = numpy.random.default_rng(7), [Took(wall=0, cpu=0)] * 2
     for start in range(0, runs, BATCH):
         columns = some_runs(start, min(BATCH, runs - start), draw)
@@ -166,11 +166,11 @@ def fill(store: Store, runs: int, steps: int) -> tuple[Took, Took]:
     return took[0], took[1]
 
 
-# -- scipy beside it --------------------------------------------------------------------------------------------------
+# -- scipy for comparison ---------------------------------------------------------------------------------------------
 
 
 def scipy_took(store: Store, method: str) -> tuple[Took, int]:
-    """What scipy takes for one ratio of the runs of one group, and how many runs those are."""
+    """The time that scipy takes for one ratio over the runs of one group, and the number of those runs."""
     rows = store.query(
         "SELECT tokens, success FROM runs "
         "WHERE category = 'category-00' AND variant = 'none' AND infrastructure = '' ORDER BY run"
@@ -229,7 +229,7 @@ def main() -> None:
 
 
 def rolled_up_by_run(store: Store) -> tuple[tuple[int], ...]:
-    """Steps, tokens and calls of every run, added up from its steps; the answer is how many runs there are."""
+    """Sum up steps, tokens and calls of every run from its steps, and return the number of runs."""
     return store.query(
         "SELECT count(*) FROM (SELECT run, count(*) AS steps, sum(tokens) AS tokens, "
         "count_if(kind = 'tool_call') AS calls, max(sealed_ms) AS until_ms FROM steps GROUP BY run) WHERE steps > 0"

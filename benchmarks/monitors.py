@@ -1,13 +1,13 @@
-"""What judging a step costs: contracts as formulas beside monitors written by hand, and beside an OpenTelemetry span.
+"""What judging a step costs: formulas compared with hand-written monitors and with an OpenTelemetry span.
 
-Three tables. First, five properties of agent traces as formulas, beside hand-written O(1) classes (../shared/bench/monitors,
-left out with a reason where that folder is absent): the same steps, in blocks that take turns, each block freshly made for
-both sides; what is counted as broken must be equal at every size. Second, formulas of many shapes with parameters from a
-seed, each beside a class as an engineer would write it for the same records. Third, every contract template armed at once
-on a helpdesk-like trace, beside a span with eight attributes and a processor that does nothing.
+Three tables. First, five properties of agent traces as formulas, compared with hand-written O(1) classes
+(../shared/bench/monitors, left out with a reason where that folder is absent): the same steps, in blocks that take turns, each
+block freshly made for both sides; the counts of violations must be equal at every size. Second, formulas of many shapes with
+parameters from a seed, each compared with a class that an engineer would write for the same records. Third, every contract
+template armed at once on a helpdesk-like trace, compared with a span with eight attributes and a processor that does nothing.
 
-All figures are medians over blocks, in microseconds a step; the garbage collector is off on both sides while a block is
-timed, and one row has it on, on both. Run: python benchmarks/monitors.py [--steps 1000000] [--seed 0]
+All figures are medians over blocks, in microseconds a step; the garbage collector is off on both sides while a block is timed,
+and one row has it on, on both. Run: python benchmarks/monitors.py [--steps 1000000] [--seed 0]
 """
 
 from __future__ import annotations
@@ -105,7 +105,7 @@ def state_bytes(court: Judge) -> int:
 
 
 def five(reference: ModuleType) -> list[Contract]:
-    """P1 to P5 of the reference, in our language."""
+    """P1 to P5 of the reference as formulas."""
     allowed = [(agent, tool) for agent, tools in reference.ALLOW.items() for tool in sorted(tools)]
     effect, verified = f.tool_call() & (f.field("effect") == "write"), f.verification()
     decreased = f.field("state.phi") < f.previous(f.field("state.phi"))
@@ -123,7 +123,7 @@ def five(reference: ModuleType) -> list[Contract]:
 
 
 def as_record(step: Any) -> Record:
-    """A step of the reference trace as a record of ours."""
+    """A step of the reference trace as a `mat.Record`."""
     kind, name = ("tool_call", step.tool) if step.tool is not None else (step.action_type, step.action_type)
     if kind != "tool_call":
         kind = "verification" if step.is_verify else "model_call"
@@ -143,7 +143,7 @@ def placed(
 
 @dataclass
 class Sizes:
-    """What one size of the reference trace showed."""
+    """The measurements for one size of the reference trace."""
 
     ours: list[float] = field(default_factory=list)
     hand: list[float] = field(default_factory=list)
@@ -186,7 +186,7 @@ def measure(reference: ModuleType, hand: ModuleType, size: int, *, collector: bo
 
 
 def offline_us(reference: ModuleType, hand: ModuleType) -> tuple[float, float]:
-    """Microseconds a step for a whole trace judged at once, verdicts of all steps included, and for the classes over it."""
+    """Microseconds a step for judging a whole trace at once, with all verdicts, and for the classes over the same trace."""
     steps = reference.generate(OFFLINE_STEPS)
     contracts, records = five(reference), [as_record(step) for step in steps]
     ours, theirs = [], []
@@ -204,14 +204,14 @@ class _Step:
 
 
 def fresh(step: Any) -> Any:
-    """A copy made just now, so that both sides read from warm memory."""
+    """A fresh copy, so that both sides read from warm memory."""
     made = copy(step)
     made.params = dict(step.params)
     return made
 
 
 def closed(court: Judge, last: Record | None) -> dict[str, int]:
-    """Violations of each contract, without promises whose window was still open at the end: the reference leaves them out."""
+    """Violations of each contract, without obligations still open at the end, which the reference does not count."""
     return {
         outcome.contract: sum(
             not (item.witness and outcome.contract == "P3" and item.step == item.witness[0]) for item in outcome.violations
@@ -221,7 +221,7 @@ def closed(court: Judge, last: Record | None) -> dict[str, int]:
 
 
 def load_reference() -> tuple[ModuleType, ModuleType]:
-    """The trace and the hand-written classes. They import each other by plain names, which are lent to them for a moment."""
+    """The trace and the hand-written classes. They import each other as top-level modules."""
     known = sys.modules.get("trace")
     try:
         trace = load("trace", REFERENCE / "trace.py")
@@ -297,12 +297,12 @@ def other(dice: random.Random, kind: float) -> Action:
 
 
 class Monitor:
-    """What the hand-written classes share: how often they found something, and nothing to do at the end."""
+    """The base of the hand-written classes: it counts violations; `finish` does nothing unless overridden."""
 
     bad = 0
 
     def finish(self) -> None:
-        """Promises still open when the trace ends are broken."""
+        """Count obligations that are open at the end of the trace as violations."""
 
 
 class Precedence(Monitor):
@@ -692,7 +692,7 @@ SHAPES: tuple[Shape, ...] = (
 
 @dataclass
 class Beside:
-    """One formula beside its hand-written class."""
+    """One formula compared with its hand-written class."""
 
     shape: str
     formula: f.Formula
@@ -743,7 +743,7 @@ def all_together(seed: int) -> tuple[float, float]:
 
 
 def in_fives(seed: int) -> list[float]:
-    """Ratios for the same formulas in groups of five, as the five properties: one judge beside a loop over five classes."""
+    """Ratios for the same formulas in groups of five, like the five properties: one judge against a loop over five classes."""
     dice = random.Random(f"shapes/{seed}")
     drawn = [shape(dice) for shape in SHAPES for _ in range(DRAWS)]
     dice.shuffle(drawn)
@@ -780,11 +780,11 @@ GIVEN: dict[str, tuple[tuple[Any, ...], dict[str, Any]]] = {
     "unsafe_parts": (({"account gone": ["delete"], "order gone": [{"cancel": {"amount": lambda amount: amount > 1000}}]},), {}),
     "verify_before_act": (("refund",), {"within": 20}),
 }
-"""What templates need for this trace. One with required parameters and no entry here is not armed, and said so."""
+"""Arguments of templates for this trace. A template with required parameters and no entry here is not armed, but listed."""
 
 
 def armed_templates() -> tuple[list[Contract], list[str]]:
-    """Every template that mat_contracts exports, and the names of those this script has no arguments for."""
+    """Every template that mat_contracts exports, and the names of those without arguments in this script."""
     found: dict[str, Contract] = {}
     missing = []
     for name in sorted(mat_contracts.__all__):
@@ -847,7 +847,7 @@ def templates(seed: int) -> Armed:
 
 def properties_table(largest: int) -> dict[str, Any]:
     if not (REFERENCE / "hand.py").exists():
-        print(f"five properties: left out, the hand-written reference is not at {REFERENCE.name}/hand.py beside the project")
+        print(f"five properties: left out, because {REFERENCE.name}/hand.py is not next to the project")
         return {"us": None, "hand_us": None, "ratio": None, "violations_equal": None, "us_at": {}, "skipped": "no reference"}
     reference, hand = load_reference()
     measure(reference, hand, BLOCK)  # warm
@@ -917,7 +917,7 @@ def templates_table(seed: int) -> dict[str, Any]:
     print(f"{'span / all contracts':58} {found.span / found.ours:9.2f}")
     print(f"the most costly alone: {', '.join(f'{name} {us:.1f}' for us, name in found.costly)}")
     if found.missing:
-        print(f"not armed, for want of arguments: {', '.join(found.missing)}")
+        print(f"not armed, because arguments are missing: {', '.join(found.missing)}")
     for error in found.errors:
         print(f"crashed: {error}")
     return {

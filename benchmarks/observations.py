@@ -1,8 +1,8 @@
-"""What it costs to follow artefacts: a call that passes one on, by how many are out and how long they are.
+"""What artifact tracking costs: a call that passes an artifact on, by the number and length of the issued artifacts.
 
 One crossing of a tool with one argument, asked to sealed, no schedule, no governance, under `compliant()`. The baseline is the
-same crossing in a run in which nothing was issued; the peer is `difflib`, which finds the nearest of the artefacts for one
-damaged argument. Medians over the turns, in one process, in turns. Run: python benchmarks/observations.py
+same crossing in a run in which nothing was issued; the peer is `difflib`, which finds the nearest artifact for one damaged
+argument. Medians over the turns, in one process, in turns. Run: python benchmarks/observations.py
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ TURNS = 7
 CALLS = 40
 ALPHABET = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789"
 CASES = ((1, 60), (100, 60), (1_000, 60), (1, 8_000), (100, 8_000))
-"""(artefacts that are out, characters of each)"""
+"""(issued artifacts, characters of each)"""
 
 
 def urls(count: int, length: int) -> list[str]:
@@ -42,7 +42,7 @@ def fetch(url: str) -> str:
 
 
 def crossing_us(given: list[str], passed: Callable[[str], str]) -> float:
-    """Median microseconds of a call that passes on one of the artefacts."""
+    """Median microseconds of a call that passes on one of the artifacts."""
     found = []
     for _ in range(TURNS):
         with mat.run(contracts=[compliant()], horizon=10_000):
@@ -58,7 +58,7 @@ def crossing_us(given: list[str], passed: Callable[[str], str]) -> float:
 
 
 def difflib_us(given: list[str], text: str) -> float:
-    """Microseconds in which difflib names the nearest artefact; one try, because it is long."""
+    """Microseconds in which difflib finds the nearest artifact; measured once, because it takes long."""
     began = clock.real_perf_counter_ns()
     max(given, key=lambda artefact: difflib.SequenceMatcher(None, artefact, text, autojunk=False).ratio())
     return (clock.real_perf_counter_ns() - began) / 1_000
@@ -70,7 +70,7 @@ def clipped(text: str) -> str:
 
 def main() -> None:
     without = crossing_us([], str)
-    print(f"{'artefacts':>9}  {'characters':>10}  {'whole us':>9}  {'clipped us':>10}  {'difflib us':>11}")
+    print(f"{'artifacts':>9}  {'characters':>10}  {'whole us':>9}  {'clipped us':>10}  {'difflib us':>11}")
     print(f"{0:>9}  {'-':>10}  {without:>9.1f}  {'-':>10}  {'-':>11}")
     rows = []
     for count, length in CASES:

@@ -1,9 +1,9 @@
-"""What a MatSpanProcessor costs a span, beside a processor that does nothing.
+"""What a MatSpanProcessor costs per span, compared with a processor that does nothing.
 
-A program makes traces of an agent's span around ten tool spans of eight attributes, or of as many spans that are no step of an
-agent. Each is made under a processor that does nothing; under ours with five contracts, which judges a trace when it has ended;
-and under ours with a callback, which also tells of violations while a trace goes on. Measured in one process, in turns; the
-figures are medians over the turns, per span. Reading and writing OTLP documents is shown beside it, per span.
+A program makes traces of an agent's span around ten tool spans of eight attributes, or of as many spans that are not steps of
+an agent. Each is made under a processor that does nothing; under ours with five contracts, which judges a trace when it has
+ended; and under ours with a callback, which also reports violations during a trace. Measured in one process, in turns; the
+figures are medians over the turns, per span. Reading and writing OTLP documents is shown too, per span.
 Run: python benchmarks/otel.py
 """
 
@@ -58,7 +58,7 @@ def program(processor: SpanProcessor, around: Mapping[str, Any], inside: Mapping
 
 
 def timed(block: Callable[[], int]) -> float:
-    """Microseconds per span over one block, with the collector off as timeit has it."""
+    """Microseconds per span over one block, with the garbage collector off, as in timeit."""
     gc.collect()
     gc.disable()
     began = clock.real_perf_counter_ns()
@@ -74,7 +74,7 @@ def lookup(order: str, amount: int) -> dict[str, Any]:
 
 
 def documents() -> tuple[Callable[[], int], Callable[[], int]]:
-    """Writing the spans of a run of a hundred steps, and reading them."""
+    """The times for writing the spans of a run of a hundred steps and for reading them."""
     with mat.run(contracts()) as run:
         for number in range(100):
             lookup("order-17", number)

@@ -1,4 +1,4 @@
-"""What several benchmarks compare themselves with, and how they take the time."""
+"""The peers of several benchmarks, and their timer."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ LIMIT: Final = 10**9
 
 
 class Nothing(SpanProcessor):
-    """The cheapest processor there is."""
+    """The cheapest possible span processor."""
 
 
 def span_step() -> Callable[[int], None]:
-    """An OpenTelemetry span with the eight attributes of a recorded step, that goes nowhere."""
+    """An OpenTelemetry span with the eight attributes of a recorded step, which is then dropped."""
     provider = TracerProvider()
     provider.add_span_processor(Nothing())
     tracer = provider.get_tracer("bench")
@@ -64,7 +64,7 @@ def contracts() -> list[mat.Contract]:
 
 
 def timed(step: Callable[[int], object], count: int, start: int = 0) -> float:
-    """Microseconds per step over one block, with the collector off as timeit has it."""
+    """Microseconds per step over one block, with the garbage collector off, as in timeit."""
     gc.collect()
     gc.disable()
     began = clock.real_perf_counter_ns()

@@ -1,8 +1,8 @@
 """Twelve agents with planted faults, each with a known cheapest counterexample, and the operators that can provoke it.
 
-Every agent is plain code on real boundaries: tools, a memory, hand-offs to a worker, checks. A seed decides where its fault
+Every agent is plain code on real boundaries: tools, a memory, hand-offs to a worker, checks. The seed decides where its fault
 lies. `least` is the cost of the cheapest schedule that breaks its contract; no cheaper one exists on this grid. Each agent can
-report its complete state: where it stands, what it still knows, and what its memory holds.
+report its complete state: its control point, the values it still knows, and the contents of its memory.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def _delay(call: Call, reply: Reply | None, stream: random.Random) -> Effect:
 
 
 def _older_value(call: Call, reply: Reply | None, stream: random.Random) -> Effect:
-    """The reply as it was some versions ago: a service says how far its value moves from one version to the next."""
+    """The reply of some versions ago, computed from the trend that the service reports."""
     assert reply is not None
     value, versions = reply.value, call.parameters["versions"]
     return Replace({**value, "value": value["value"] - value["trend"] * versions, "age": value["age"] + versions})
@@ -65,7 +65,7 @@ def _operator(id: str, decide: Decide, price: Callable[[FrozenDict], int], kind:
 
 
 POISON: Final = 200
-"""What a poisoned cell holds, and seven more values from here on."""
+"""The first of the eight values that a poisoned cell may hold."""
 _SECONDS: Final = [{"s": seconds} for seconds in range(1, 5)]
 _VERSIONS: Final = [{"versions": versions} for versions in range(1, 5)]
 _STEPS: Final = [{"by": sign * size} for size in range(1, 9) for sign in (1, -1)]
@@ -92,7 +92,7 @@ CATALOG: Final = Catalog(OPERATORS)
 
 
 class Place:
-    """Where an agent stands: its control point with everything it still knows there, and what it has said about itself."""
+    """The state of an agent: its control point, the values it still knows there, and the signals it has reported."""
 
     def __init__(self) -> None:
         self._here: tuple[object, ...] = ()
@@ -116,7 +116,7 @@ class Place:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Planted:
-    """One agent. `plant`: where its fault lies. `clocked`: what it does depends on the time at which something begins."""
+    """One agent. `plant`: where its fault lies. `clocked`: its behavior depends on the time at which something begins."""
 
     name: str
     seed: int
@@ -135,7 +135,7 @@ class Planted:
 
     @property
     def digest(self) -> mat.spec.StateDigest:
-        """What the agent vouches for: its state decides what follows, and its replies stay in Python code."""
+        """The agent's state digest: the state decides what follows, and replies stay in Python code."""
         return mat.spec.StateDigest(self.place.now, complete=True, clock=self.clocked, concolic=True)
 
     def run(
@@ -153,7 +153,7 @@ class Planted:
 
 
 Stand = Callable[[mat.Record], int]
-"""By how many thousandths a record keeps a contract; below 0 it breaks it."""
+"""The margin of a record in thousandths; below 0, the record breaks the contract."""
 
 
 def kept(id: str, message: str, stand: Stand, *, graded: bool = False) -> mat.Contract:
@@ -170,12 +170,12 @@ def kept(id: str, message: str, stand: Stand, *, graded: bool = False) -> mat.Co
 
 
 def unless(signal: str) -> Stand:
-    """Kept unless the agent has said `signal`."""
+    """A contract margin that is negative once the agent has reported `signal`."""
     return lambda record: -1000 if record.state.get(signal) else 1000
 
 
 def _from_mitigations(field: str, stand: Callable[[int], int]) -> Stand:
-    """Read from what an agent tells of its corrective actions."""
+    """The margin computed from a field of the agent's mitigation records."""
 
     def read(record: mat.Record) -> int:
         told = record.action.kind == "mitigation" and field in record.action.arguments
@@ -195,7 +195,7 @@ def reader(name: str, value: Callable[[int], int], *, trend: int = 0) -> Callabl
 
 
 def _worker() -> tuple[list[int], Callable[[int], object]]:
-    """A worker's inbox, and how to hand it something: that may be lost, late, or arrive twice."""
+    """A worker's inbox, and the hand-off to it, which may be lost, late, or arrive twice."""
     inbox: list[int] = []
 
     @mat.handoff("worker", perturb=("delegation",))
@@ -206,7 +206,7 @@ def _worker() -> tuple[list[int], Callable[[int], object]]:
 
 
 def tried(call: Callable[[int], Any], step: int) -> Any:
-    """The reply, or None where the service failed."""
+    """The reply, or None if the service failed."""
     try:
         return call(step)
     except ConnectionError:
@@ -214,7 +214,7 @@ def tried(call: Callable[[int], Any], step: int) -> Any:
 
 
 def _try_twice(place: Place, call: Callable[[int], Any], step: int, *knows: object) -> Any:
-    """A well-behaved read, at the control point `knows`: one more attempt, then the agent gives up."""
+    """A read with one retry, at the control point `knows`; None if both attempts fail."""
     place.at(*knows)
     reply = tried(call, step)
     if reply is None:
@@ -251,7 +251,7 @@ def single_unhandled(seed: int) -> Planted:
 
 
 def two_interacting(seed: int) -> Planted:
-    """A failure at one step enters failover, in which the freshness of a later reply is not looked at."""
+    """A failure at one step enters failover, which does not check the freshness of a later reply."""
     first, second = sorted(_stream_of("A02_two_interacting", seed).sample(range(20), 2))
     read = reader("read", lambda step: 100, trend=1)
     recover = reader("recover", lambda step: 100)

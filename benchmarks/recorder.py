@@ -1,9 +1,9 @@
-"""What one recorded step costs, beside an OpenTelemetry span that goes nowhere.
+"""What one recorded step costs, compared with an OpenTelemetry span that is dropped.
 
-The step: ask with a snapshot of two small arguments, seal with one of a reply, five contracts folded. What is made once, at
-the end, is shown apart: closing the run, with a verdict for each step, and the digest chain, which is made only when somebody
-reads it. The span carries eight attributes and ends in a processor that does nothing; it is measured in the same process, in
-turns with ours; the figures are medians over the turns. Run: python benchmarks/recorder.py
+The step: ask with a snapshot of two small arguments, seal with one of a reply, five contracts folded. Work that happens once,
+at the end, is shown separately: closing the run, with a verdict for each step, and the digest chain, which is computed only
+when it is read. The span carries eight attributes and ends in a processor that does nothing; it is measured in the same
+process, in turns with ours; the figures are medians over the turns. Run: python benchmarks/recorder.py
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def opened() -> mat.run:
 
 
 def measure_turns() -> dict[str, list[float]]:
-    """All candidates in turns, so that a slow moment of the machine hits each of them."""
+    """Measure all candidates in turns, so that a slow moment of the machine affects each of them."""
     span = span_step()
     found: dict[str, list[float]] = {name: [] for name in ("record", "call", "plain", "otel", "close", "digest")}
     for _ in range(REPETITIONS):

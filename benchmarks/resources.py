@@ -1,10 +1,10 @@
-"""What it costs to hold a call to a budget: reserve and settle in the ledger, beside a counter that only adds up.
+"""What it costs to keep a call within a budget: reserve and settle in the ledger, compared with a counter that only adds up.
 
 The ledger's part: ask whether a call of two resources fits, reserve it, settle it, for a contract three levels down; in a tree
 of 10 and of 1,000 agents of the same depth. The counter is what one would write by hand: a comparison and an addition for each
-resource, no lock, no reservation, no entry. Beside it the crossing of the boundary as a whole: a decorated tool inside a run
-with no contract, inside a run where others work under one and this call does not, and under a contract. All are measured in
-one process, in turns; the figures are medians over the turns. Time is read past the run's virtual clock.
+resource, no lock, no reservation, no entry. Also the whole crossing of the boundary: a decorated tool inside a run with no
+contract, inside a run where others work under one and this call does not, and under a contract. All are measured in one
+process, in turns; the figures are medians over the turns. Time is read past the run's virtual clock.
 Run: python benchmarks/resources.py
 """
 
@@ -30,7 +30,7 @@ USED = {"calls": 1, "tokens": 100}
 
 
 class Counter:
-    """The bare one: what is spent, by resource."""
+    """The hand-written counter: the amount spent of each resource."""
 
     def __init__(self) -> None:
         self.spent = dict.fromkeys(NEEDS, 0)
@@ -104,7 +104,7 @@ def crossed(under: str) -> float:
 
 
 def timed(step: Callable[[int], object]) -> float:
-    """Microseconds per call of one block, with the collector off as timeit has it: the median of its parts.
+    """Microseconds per call of one block, with the garbage collector off, as in timeit: the median of its parts.
 
     A part is short, so that most of them pass without another process taking its turn.
     """
@@ -121,7 +121,7 @@ def timed(step: Callable[[int], object]) -> float:
 
 
 def turns() -> dict[str, float]:
-    """All candidates in turns; medians."""
+    """The median time of each candidate, measured in turns."""
     candidates: dict[str, Callable[[], float]] = {
         "bare": lambda: timed(Counter().step),
         "at_10_agents": lambda: timed(metered(10)()),

@@ -1,13 +1,13 @@
-"""Search strategies side by side: twelve planted agents with a known cheapest counterexample, the helpdesk, AgentDojo's bank.
+"""Compares search strategies: twelve planted agents with a known cheapest counterexample, the helpdesk, AgentDojo's bank.
 
 Run: python benchmarks/search.py [--seeds 20] [--budget 3000] [--only NAMES] [--agents A01,...] [--jobs N] [--keep FILE]
 
 For each agent and strategy: the share of seeds whose fault was found, found at its least cost, and certified (nothing cheaper
 exists, and the search says so); medians of the executions to the first hit, of all that the strategy spent (shrinking
-included), and of all with the checks. A fault that was not found counts the budget. Overall: means over agents of the
-shares, geometric means of the medians. A certificate or a cost that contradicts the plant ends the script with 1.
+included), and of all with the checks. A fault that was not found counts the budget. Overall: means over agents of the shares,
+geometric means of the medians. A certificate or a cost that contradicts the plant ends the script with 1.
 
-Last one line of JSON: {"strategies": {name: {found, optimal, certified, first, total, with_checks}}, "cases": [...]}; the
+The last line is JSON: {"strategies": {name: {found, optimal, certified, first, total, with_checks}}, "cases": [...]}; the
 exhaustive strategy also has `overhead_ms`, what the search spends outside the agent on one execution of 50 records.
 """
 
@@ -50,7 +50,7 @@ HYPOTHESIS: Final = "hypothesis"
 
 
 class System(Protocol):
-    """What a search is made of. `least`: cost of the cheapest counterexample where it is known."""
+    """The input of a search. `least`: the cost of the cheapest counterexample, if known."""
 
     @property
     def name(self) -> str: ...
@@ -88,7 +88,7 @@ def rows() -> dict[str, Row]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """What one search gave: executions to the first hit (0: none), in all, with checks; `cost` 0 where nothing was found.
+    """The outcome of one search: executions to the first hit (0: none), in all, with checks; `cost` 0 where nothing was found.
 
     `proven`: the cost up to which every schedule was executed or skipped for a reason, -1 without a certificate.
     """
@@ -127,7 +127,7 @@ class Stopwatch:
 
 
 def campaign(system: System, row: Row, most: int, watch: Stopwatch | None = None) -> CampaignResult:
-    """Search until nothing can be cheaper than what was found, in at most `most` executions."""
+    """Search until nothing can be cheaper than the counterexample found, in at most `most` executions."""
     timed = (watch or Stopwatch()).timed
     evaluate = timed(lambda spec: system.run(spec, digest=row.digest))
     vary = timed(lambda spec: system.run(spec, digest=row.digest, vary=True))
@@ -162,7 +162,7 @@ class Broken(AssertionError):  # noqa: N818
 def hypothesis_search(system: System, most: int) -> Outcome:
     """Hypothesis draws schedules (mat_search.strategies) with the margin as its target, and shrinks what it finds.
 
-    Sites that exist only after a fault can be drawn, because what a schedule leads to is executed before more is added to it.
+    Sites that exist only after a fault can be drawn, because each schedule is executed before more is added to it.
     """
     from hypothesis import HealthCheck, Phase, given, seed, settings, target
 
@@ -217,7 +217,7 @@ def measured(task: Task) -> Outcome:
 
 
 def contradiction(task: Task, outcome: Outcome) -> str:
-    """What an outcome says that is not so; empty where it agrees with the plant."""
+    """How an outcome contradicts the plant; empty if it agrees."""
     least = planted.AGENTS[task.agent](task.seed).least
     where = f"{task.agent} seed {task.seed}, {task.row.name}"
     if outcome.cost and outcome.cost < least:
@@ -258,9 +258,9 @@ def geometric(values: Sequence[float]) -> float:
 
 
 def measure(tasks: Sequence[Task], pool: ProcessPoolExecutor, kept: Path | None) -> Iterator[Outcome]:
-    """The outcomes in the order of the tasks. All strategies on 20 seeds take hours: `kept` holds those that are there already.
+    """The outcomes in the order of the tasks. All strategies on 20 seeds take hours: `kept` is a file of earlier outcomes.
 
-    A JSON line each, with a digest of the code: what other code gave counts for nothing.
+    Each outcome is a JSON line with a digest of the code; outcomes of other code are ignored.
     """
     if kept is None:
         yield from pool.map(measured, tasks)
@@ -281,7 +281,7 @@ def measure(tasks: Sequence[Task], pool: ProcessPoolExecutor, kept: Path | None)
 
 
 def code_digest() -> str:
-    """Of everything that a count may depend on."""
+    """The digest of all code that the counts may depend on."""
     found = hashlib.sha256()
     packages = ("mat.core", "mat.kernel", "mat.boundary", "mat.monitor", "mat.govern", "mat.harness", "mat_search")
     folders = [Path(importlib.import_module(name).__path__[0]) for name in packages]
@@ -293,7 +293,7 @@ def code_digest() -> str:
 def compare(
     chosen: Sequence[Row], agents: Sequence[str], seeds: int, most: int, jobs: int, kept: Path | None
 ) -> tuple[dict[str, Any], list[str]]:
-    """The tables of the planted agents; and what contradicts the plants."""
+    """Print the tables of the planted agents, and return the contradictions with the plants."""
     tasks = [Task(agent=name, seed=seed, row=row, most=most) for row in chosen for name in agents for seed in range(seeds)]
     problems: list[str] = []
     totals: dict[str, Any] = {}
@@ -340,7 +340,7 @@ def steady() -> planted.Planted:
                 planted.tried(read, step)
 
     read = planted.reader("read", lambda step: step)
-    contract = planted.kept("nothing.said", "it said something", planted.unless("something"))
+    contract = planted.kept("nothing.reported", "the agent reported something", planted.unless("something"))
     return planted.Planted(name="steady", seed=0, plant={}, least=0, contract=contract, agent=agent)
 
 
@@ -358,7 +358,7 @@ def overhead(most: int = 400) -> tuple[float, float]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Case:
-    """A system from the examples, on the grid of mat_faults. What breaks is a contract; a task that fails is its own matter."""
+    """A system from the examples, on the grid of mat_faults. Only broken contracts count, not failed tasks."""
 
     name: str
     body: Callable[[], object]
@@ -407,7 +407,7 @@ def helpdesk() -> Iterator[Case]:
 
 
 def banking() -> Iterator[Case]:
-    """AgentDojo's banking suite, one task for each kind of payment: is what is paid what was read?"""
+    """AgentDojo's banking suite, one task for each kind of payment: every payment must match what was read."""
     if importlib.util.find_spec("agentdojo") is None:
         print("without AgentDojo's bank: pip install 'pytest-mat[agentdojo]'")
         return
@@ -432,7 +432,7 @@ def banking() -> Iterator[Case]:
 
 
 def cases(chosen: Sequence[Row], most: int) -> list[dict[str, Any]]:
-    """The second table: executions, cost and certificate where the least cost was not planted."""
+    """The second table: executions, cost and certificate for systems without a planted least cost."""
     found: list[dict[str, Any]] = []
     print(f"\n{'case':24} {'strategy':14} {'cost':>5} {'first':>6} {'total':>6} {'with checks':>12}  certificate")
     for case in (*helpdesk(), *banking()):
@@ -462,7 +462,7 @@ def options(known: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--only", default="", help=f"strategies, separated by semicolons: {'; '.join(known)}")
     parser.add_argument("--agents", default=",".join(planted.AGENTS), help="planted agents, separated by commas")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="processes; the figures do not depend on it")
-    parser.add_argument("--keep", type=Path, metavar="FILE", help="keep outcomes here, and do not ask again for those there")
+    parser.add_argument("--keep", type=Path, metavar="FILE", help="write outcomes to FILE and reuse those that it contains")
     parser.add_argument("--no-cases", action="store_true", help="leave out the helpdesk and the bank")
     return parser.parse_args()
 

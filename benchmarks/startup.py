@@ -1,8 +1,8 @@
-"""What the plugin costs an empty pytest run: it is on in every project that has it installed, used or not.
+"""What the plugin costs an empty pytest run: it is active in every project that has it installed, used or not.
 
-Runs with and without it take turns, the one that goes first too; the tax is the median of the differences within the turns,
-so that a machine that is busy for a while slows both sides of it. All other plugins are off on both sides: what they import
-anyway would else not count against ours. Run: python benchmarks/startup.py
+Runs with and without it take turns, the one that goes first too; the tax is the median of the differences within the turns, so
+that a machine that is busy for a while slows both sides of it. All other plugins are off on both sides: otherwise imports that
+they share with ours would not count. Run: python benchmarks/startup.py
 """
 
 from __future__ import annotations
