@@ -160,11 +160,11 @@ def _parse_count(merged: Mapping[str, Any], name: str, default: int | None, prob
     value = merged.get(name, default)
     if value is None or value == "all":
         return None
-    whole = int(value) if isinstance(value, str) and value.isdecimal() else value
-    if not isinstance(whole, int) or isinstance(whole, bool) or whole < 1:
+    number = int(value) if isinstance(value, str) and value.isdecimal() else value
+    if not isinstance(number, int) or isinstance(number, bool) or number < 1:
         problems.append(f"{name} {value!r} is not an integer >= 1, or all")
         return None
-    return whole
+    return number
 
 
 def _waived_contracts(side: Mapping[str, Any], problems: list[str]) -> list[str]:

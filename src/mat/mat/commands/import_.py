@@ -86,11 +86,11 @@ def import_(options: argparse.Namespace) -> int:
                 problems.append(error)
                 taken = store.merge(log) if log.is_dir() else Taken()
                 taken = replace(taken, new=_run_count(store) - before)
-            gone = lost(taken.findings, *([] if path.is_dir() else [path]))
-            for problem in gone:
+            lost_files = lost(taken.findings, *([] if path.is_dir() else [path]))
+            for problem in lost_files:
                 complain(problem)
-            problems += gone
-            say([finding for finding in taken.findings if finding.message not in {problem.what for problem in gone}])
+            problems += lost_files
+            say([finding for finding in taken.findings if finding.message not in {problem.what for problem in lost_files}])
             imported.append((path, taken))
         runs = _run_count(store)
     _report(options, imported, runs, problems)
@@ -164,16 +164,16 @@ def _import_entries(store: Store, source: Iterator[RunEntry] | Any, log: Path) -
     from mat.evidence.runlog import RunLog
     from mat.evidence.store import Taken
 
-    given = 0
+    read = 0
 
     def counted() -> Iterator[RunEntry]:
-        nonlocal given
+        nonlocal read
         for entry in source:
-            given += 1
+            read += 1
             yield entry
 
     with RunLog(log, session="import") as ours:
         for entry in store.missing(counted()):
             ours.append(entry)
     new = store.merge(log).new if log.is_dir() else 0
-    return Taken(new=new, known=given - new)
+    return Taken(new=new, known=read - new)

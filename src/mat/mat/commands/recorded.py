@@ -95,7 +95,7 @@ def recorded(stored: Stored, contracts: Sequence[Contract], given: RecordedOptio
         success=_success(stated),
         elapsed_ms=_elapsed_ms(stated, records),
     )  # fmt: skip
-    condition = stated.get("condition")  # a condition of the source's own experiment stands for a variant
+    condition = stated.get("condition")  # a condition of the source's own experiment becomes a variant
     own_condition = _text(condition) if condition not in get_args(RunCondition) else ""
     labels = Labels(
         category=_text(stated.get("category")) or given.category,

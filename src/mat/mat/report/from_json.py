@@ -180,8 +180,8 @@ def restored(data: Any, *, where: str, folders: Sequence[Path] = ()) -> Restored
     """The document of a report's JSON data. Replay files are searched in `folders`. MatError if the data is no report."""
     data = _checked_report(data, where=where)
     tables = data["tables"]
-    whole = data | {"tables": _with_metric_lists(tables), "curves": _curves_data(data.get("curves", ()))}
-    file = decode(_File, whole, where=where)
+    shaped = data | {"tables": _with_metric_lists(tables), "curves": _curves_data(data.get("curves", ()))}
+    file = decode(_File, shaped, where=where)
     if any(len(row.cells) != len(each.columns) for each in file.heat_maps for row in each.rows):
         raise _damaged_report(where, "a heat map has a row with more or fewer cells than columns")
     if any([point.budget for point in curve.points] != list(range(len(curve.points) or 1)) for curve in file.curves):
@@ -254,8 +254,8 @@ def _counterexamples(file: _File, folders: Sequence[Path]) -> Iterator[tuple[Rep
     files = {line.id: iter(line.replays) for line in file.items}
     for header in file.counterexamples:
         name = next(files.get(header.spec.task, iter(())), "")
-        whole, why = _stored_replay(header, name, folders)
-        replay = _replay_of_header(header) if whole is None else whole
+        stored, why = _stored_replay(header, name, folders)
+        replay = _replay_of_header(header) if stored is None else stored
         yield replay, f"{header.verdict.contract} in {header.spec.task} is shown without its steps: {why}" if why else ""
 
 

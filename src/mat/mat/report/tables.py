@@ -274,8 +274,8 @@ def _yes_or_no(fact: bool | None) -> str:
 
 
 def _rule_counts(counts: Iterable[RuleCount]) -> Reworded:
-    said = [f"{count.rule} {count.faults}" for count in counts]
-    return Reworded(text=", ".join(said), value="; ".join(said))
+    texts = [f"{count.rule} {count.faults}" for count in counts]
+    return Reworded(text=", ".join(texts), value="; ".join(texts))
 
 
 def _variant_pairs(document: Document) -> Table:

@@ -115,14 +115,14 @@ def _curve(curve: Curve, x: _Scale, y: _Scale) -> Element:
     highs = [(budget, high) for budget, _, _, high, _ in points]
     band = [*_steps(highs, x, y), *reversed(_steps(lows, x, y))]
     style = "one" if curve.kind == "adversarial" else "two"
-    last, _, _, _, whole = points[-1]
+    last, _, _, _, proven_at_last = points[-1]
     if len(points) > 1:
         drawn = [_shape("path", d=_path(band) + "Z", class_=f"area {style}")]
     else:
         drawn = [_line(x(0), y(lows[0][1]), x(0), y(highs[0][1]), f"whisker {style}")]
     drawn.append(_shape("path", d=_path(_steps(values, x, y)), class_=f"curve {style}"))
     drawn += [_point(x(budget), y(value), f"{style} hollow") for budget, value, _, _, proven in points if proven is False]
-    if whole is not False:
+    if proven_at_last is not False:
         drawn.append(_point(x(last), y(points[-1][1]), f"{style} end"))
     return _shape("g", *drawn)
 
@@ -202,8 +202,10 @@ def histogram(name: str, bins: Sequence[Bin], *, title: str, unit: str) -> Eleme
     )
     peak = max(bins, key=lambda part: (part.count, -part.least))
     counted = f"{total:,} run{'s' if total != 1 else ''}"
-    said = f"{counted}, from {bins[0].least} to {bins[-1].most} {unit}; most ({peak.count:,}) at {_bin_range(peak)} {unit}."
-    return _figure(name, title, said, *rails, *drawn, *axis, width=width, height=height)
+    description = (
+        f"{counted}, from {bins[0].least} to {bins[-1].most} {unit}; most ({peak.count:,}) at {_bin_range(peak)} {unit}."
+    )
+    return _figure(name, title, description, *rails, *drawn, *axis, width=width, height=height)
 
 
 def _bin_bar(part: Bin, x: float, each: float, floor: float, high: float, unit: str) -> Element:
@@ -251,8 +253,8 @@ def bars(name: str, found: Sequence[Bar], *, title: str) -> Element | None:
     parts = (0.0, 0.5, 1.0)
     axis = [_label(left + inner * part, height - 6, percent(scale * part), anchor="middle", style="axis") for part in parts]
     rail = [_line(left + inner * part, 2, left + inner * part, height - 20, "grid") for part in parts]
-    said = "; ".join(f"{bar.label} {percent(bar.estimate.value)}" for bar in found)
-    return _figure(name, title, f"{said}.", *rail, *drawn, *axis, width=width, height=height)
+    description = "; ".join(f"{bar.label} {percent(bar.estimate.value)}" for bar in found)
+    return _figure(name, title, f"{description}.", *rail, *drawn, *axis, width=width, height=height)
 
 
 def shares(name: str, found: Sequence[tuple[str, MediationShares]], *, title: str) -> Element | None:
@@ -262,7 +264,7 @@ def shares(name: str, found: Sequence[tuple[str, MediationShares]], *, title: st
         return None
     left, inner, row = _margin(label for label, _ in known), 370, 24
     width, height = left + inner + 80, row * len(known) + 24
-    drawn, said = [], []
+    drawn, description = [], []
     for place, (label, part) in enumerate(known):
         top = place * row + 3
         drawn.append(_label(left - 8, top + 13, _shorten_label(label), anchor="end"))
@@ -277,13 +279,13 @@ def shares(name: str, found: Sequence[tuple[str, MediationShares]], *, title: st
                     drawn.append(_label(at + long / 2, top + 13, percent(share), anchor="middle", style=f"on {style}"))
             words.append(f"{percent(share)} {style}")
             at += long
-        said.append(f"{label}: {', '.join(words)}")
+        description.append(f"{label}: {', '.join(words)}")
     key, at = [], float(left)
     for style in ("allowed", "rewritten", "blocked"):
         key.append(_shape("rect", x=at, y=height - 13, width=10, height=10, class_=f"share {style}"))
         key.append(_label(at + 15, height - 4, style, style="axis"))
         at += 92
-    return _figure(name, title, f"{'; '.join(said)}.", *drawn, *key, width=width, height=height)
+    return _figure(name, title, f"{'; '.join(description)}.", *drawn, *key, width=width, height=height)
 
 
 def _margin(labels: Iterable[str]) -> int:
