@@ -1,4 +1,4 @@
-"""The pytest plugin: hook stubs and fixtures. Everything else is imported when a test needs it (DESIGN decision 21)."""
+"""The pytest plugin: hook stubs and fixtures. Everything else is imported when a test needs it."""
 
 from __future__ import annotations
 

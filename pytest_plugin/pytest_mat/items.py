@@ -1,4 +1,4 @@
-"""Run an armed item: its study, and one report for all its executions (DESIGN decision 15)."""
+"""Run an armed item: its study, and one report for all its executions."""
 
 from __future__ import annotations
 

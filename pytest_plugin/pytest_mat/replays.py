@@ -1,4 +1,4 @@
-"""Replay files as items (DESIGN decisions 16 and 17): collected next to their test, re-run in CI, never dropped silently."""
+"""Replay files as items: collected next to their test, re-run in CI, never dropped silently."""
 
 from __future__ import annotations
 

@@ -94,7 +94,7 @@ def test_a_staged_failure_is_told_from_its_entry_through_both_agents_to_the_firs
     }  # fmt: skip
     assert broken["containment.faults"].message == (
         "retrieval.poison entered at retrieval (reader/retrieval:kb#1, step 0) and was not detected in time, by step 5; by "
-            "recorded provenance it had reached: step 0 reader: retrieval kb -> step 1 reader: memory_write notes (from step#0)"
+        "recorded provenance it had reached: step 0 reader: retrieval kb -> step 1 reader: memory_write notes (from step#0)"
     )
     (journey,) = journeys(run)
     assert (journey.fault.boundary, journey.fault.step, journey.agents) == ("retrieval", 0, ("reader", "clerk"))

@@ -1,4 +1,4 @@
-"""Containment (Eq. 10): a fault that entered at a boundary is detected in time, then mitigated in time."""
+"""Containment: a fault that entered at a boundary is detected in time, then mitigated in time."""
 
 from __future__ import annotations
 

@@ -70,7 +70,7 @@ PASS: Final = ""
 class Objective:
     """Eq. 9 in integer ratios (numerator, denominator), each at least 0.
 
-    `gamma`, at most 1, discounts by the step of the trace. `beta` prices a unit of cost (Eq. 8) in units of the weights alpha:
+    `gamma`, at most 1, discounts by the step of the trace. `beta` prices a unit of cost in units of the weights alpha:
     by default a whole budget of 12 weighs about as much as an eighth of a soft violation, so that it only decides between
     equals. `lam` is the penalty of a schedule that never repeats: by default all that a hard violation pays. `explore`, at
     most 1, is the share of episodes that look for something new after an injection has paid off.

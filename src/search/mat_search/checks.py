@@ -1,4 +1,4 @@
-"""Check the assumptions of a certificate (DESIGN decision 9). A failed check withdraws the certificate and gives the reason."""
+"""Check the assumptions of a certificate. A failed check withdraws the certificate and gives the reason."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Cost-ordered exhaustive search over the dynamic tree, skipping edges whose key was seen (DESIGN decisions 8 and 9).
+"""Cost-ordered exhaustive search over the dynamic tree, skipping edges whose key was seen.
 
 Exactness on the grid: the queue is ordered by cost and a child costs more than its parent, so when an edge is executed
 every cheaper schedule was executed or skipped, and the first run that breaks a contract is a cheapest one. `bound` is one

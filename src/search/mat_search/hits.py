@@ -142,7 +142,7 @@ def _rank(violation: Violation, schedule: Schedule) -> tuple[int, int, int, str,
 
 
 def matching_violation(run: Run, judged: Sequence[Violation], wanted: Counterexample) -> Violation | None:
-    """The violation by which another run shows a counterexample, None if it does not: contract and stage decide (L7).
+    """The violation by which another run shows a counterexample, None if it does not: contract and stage decide.
 
     A run may break one contract at several interfaces. Each is a failure signature of its own, so among several this
     returns that of the counterexample, regardless of the operators it needs now.

@@ -1,4 +1,4 @@
-"""Shrinking (L7): remove perturbations, then lower parameters, until nothing more can be taken away.
+"""Shrinking: remove perturbations, then lower parameters, until nothing more can be taken away.
 
 The total order of "simpler"; the first difference decides: cost, number of perturbations, calls covered, positions in the
 operators' grids, then the schedule's canonical text. Every accepted step is simpler in that order and keeps (contract, stage)

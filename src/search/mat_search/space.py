@@ -78,7 +78,7 @@ class Grid:
 
 @dataclass(frozen=True, slots=True)
 class Edge:
-    """One injection into one parent. `state` is D at the site (DESIGN decision 8), `step` where it will be asked.
+    """One injection into one parent. `state` is D at the site, `step` where it will be asked.
 
     `key`: two edges with one key lead to the same run from there on; None for the root, the empty schedule. `loose` is the key
     with the user's complete state digest (mat.spec.StateDigest with complete=True) instead of the history; it holds for

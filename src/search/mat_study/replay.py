@@ -1,4 +1,4 @@
-"""One replay item: execute its recorded seed and schedule again, strictly or as a regression test (decisions 16 and 17)."""
+"""One replay item: execute its recorded seed and schedule again, strictly or as a regression test."""
 
 from __future__ import annotations
 

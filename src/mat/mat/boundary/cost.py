@@ -1,4 +1,4 @@
-"""The plausibility cost of a perturbation (Eq. 8), as integers, and the one rule that counts changed tokens."""
+"""The plausibility cost of a perturbation, as integers, and the one rule that counts changed tokens."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The closed set of effects. An operator decides on one; the crossing carries it out (DESIGN decision 4)."""
+"""The closed set of effects. An operator decides on one; the crossing carries it out."""
 
 from __future__ import annotations
 

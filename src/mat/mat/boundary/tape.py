@@ -1,4 +1,4 @@
-"""Tapes: replies of ports in recorded runs, served again while calls match (DESIGN decision 17)."""
+"""Tapes: replies of ports in recorded runs, served again while calls match."""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ ItemStatus: TypeAlias = Literal[
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Certificate:
-    """How far a search looked (DESIGN decision 9).
+    """How far a search looked.
 
     `proven`: every schedule of the grid with cost <= `bound` was executed, or skipped because an equal state had been
     searched. `states` counts distinct (state, site, injection) edges, `skipped` those not executed, by reason. `grid` is the

@@ -1,4 +1,4 @@
-"""Convert values to JSON and back (L5). pydantic validates here, at the edge, and never in the hot path."""
+"""Convert values to JSON and back. pydantic validates here, at the edge, and never in the hot path."""
 
 from __future__ import annotations
 

@@ -9,7 +9,7 @@ HORIZON_STEPS: Final = 1_000
 HORIZON_MS: Final = 86_400_000 * 7
 """Virtual milliseconds that a run may take before it is stopped with Term = 0: one week."""
 BUDGET: Final = 12
-"""The largest total cost of a schedule that the search tries (DESIGN decision 18)."""
+"""The largest total cost of a schedule that the search tries."""
 MAX_RUNS: Final = 2_000
 """Executions that the search of one item may use."""
 VALUE_DEPTH: Final = 40
@@ -40,7 +40,7 @@ REGION: Final = 5
 """Steps shown before a violation in the failure section."""
 SKIP_SAMPLE_PERCENT: Final = 5
 SKIP_SAMPLE_LEAST: Final = 8
-"""Share and least number of skipped edges that are executed and compared (DESIGN decision 9)."""
+"""Share and least number of skipped edges that are executed and compared."""
 VOUCHED_SAMPLE_LEAST: Final = 32
 """How many edges, of those skipped because the user vouches that states are equal, are executed at least, if the search itself
 has executed as many."""

@@ -225,7 +225,7 @@ def view(record: Record) -> list[Any]:
 
 
 def history(record: Record) -> list[Any]:
-    """The facts of an earlier crossing that are part of the search's state key (DESIGN decision 8).
+    """The facts of an earlier crossing that are part of the search's state key.
 
     They include state, role and links, because contracts read them. Fault labels are left out: they reach contracts only
     through monitor states, which are part of the key themselves.

@@ -126,7 +126,7 @@ class Run:
 
     @property
     def head(self) -> str:
-        """The hash chain of all facts, which identifies the run (L1)."""
+        """The hash chain of all facts, which identifies the run."""
         link = self.id
         for record in self.records:
             link = chain(link, facts(record))
@@ -148,7 +148,7 @@ class Run:
 
     @property
     def failures(self) -> tuple[Violation, ...]:
-        """The hard violations: Fail(tau) = 1 iff there is one (Eq. 4)."""
+        """The hard violations: Fail(tau) = 1 iff there is one."""
         return tuple(violation for violation in self.violations if violation.severity == "hard")
 
     @property

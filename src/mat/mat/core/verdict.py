@@ -1,4 +1,4 @@
-"""Verdicts (Eq. 7): judgements about facts, kept apart from the records and outside every hash."""
+"""Verdicts: judgements about facts, kept apart from the records and outside every hash."""
 
 from __future__ import annotations
 

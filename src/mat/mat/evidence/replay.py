@@ -1,4 +1,4 @@
-"""Judge a re-run of a recorded counterexample: strictly, step by step, or as a regression test (decision 17)."""
+"""Judge a re-run of a recorded counterexample: strictly, step by step, or as a regression test."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ class ReplayOutcome:
 
 
 def first_difference(recorded: Run, again: Run) -> Difference | None:
-    """The first step that differs, and how; None if both runs have the same head (L6)."""
+    """The first step that differs, and how; None if both runs have the same head."""
     if recorded.head == again.head:
         return None
     for one, other in zip(recorded.records, again.records, strict=False):
@@ -195,7 +195,7 @@ def _first_leaf(before: Any, after: Any) -> tuple[Any, Any]:
 
 
 def compare(recorded: Run, again: Run) -> ReplayDivergence | None:
-    """The divergence of a re-run from its recording, as an error to raise; None if they are the same run (L6)."""
+    """The divergence of a re-run from its recording, as an error to raise; None if they are the same run."""
     found = first_difference(recorded, again)
     return None if found is None else divergence(found, where=recorded.spec.task)
 
@@ -228,7 +228,7 @@ def judge_strict(replay: Replay, again: Run) -> ReplayOutcome:
 
 
 def regression_outcome(replay: Replay, run: Run) -> ReplayOutcome:
-    """Judge the recorded seed and schedule on today's code: it passes if no hard contract is violated (decisions 16 and 17).
+    """Judge the recorded seed and schedule on today's code: it passes if no hard contract is violated.
 
     `stale` if no site of the schedule is reached any more: then the run says nothing about this counterexample. A replay of
     an item marked `expect` passes only if the recorded contract is violated again.

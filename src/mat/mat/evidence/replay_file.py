@@ -1,6 +1,6 @@
 """The replay file (`*.mat.json`, DESIGN section 6): one counterexample as text, to review, commit and run again.
 
-Replay files arrive in pull requests, so they are untrusted input (decision 20): JSON only, limits on size and depth, every
+Replay files arrive in pull requests, so they are untrusted input: JSON only, limits on size and depth, every
 field checked, nothing imported by name. The text is plain ASCII with one key and one record per line, so that diffs are
 readable and no invisible character can hide in it.
 """

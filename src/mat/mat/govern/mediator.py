@@ -1,4 +1,4 @@
-"""The policy mediator (Eq. 11): it allows, rewrites or blocks a proposed action before it is done, and fails closed."""
+"""The policy mediator: it allows, rewrites or blocks a proposed action before it is done, and fails closed."""
 
 from __future__ import annotations
 

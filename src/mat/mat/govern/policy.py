@@ -1,4 +1,4 @@
-"""Load policies from YAML or JSON files, which are untrusted input (DESIGN decision 20).
+"""Load policies from YAML or JSON files, which are untrusted input.
 
 A file uses a closed vocabulary; nothing in it is imported, evaluated or called. It names approvers, which the
 caller of `load` passes in. `load` reports all problems in one SpecError, with line numbers if the format has them;

@@ -1,4 +1,4 @@
-"""State digests: what a user vouches for about a system's state, so that the search can merge states (DESIGN decision 8)."""
+"""State digests: what a user vouches for about a system's state, so that the search can merge states."""
 
 from __future__ import annotations
 

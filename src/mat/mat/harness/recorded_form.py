@@ -1,4 +1,4 @@
-"""The recorded form of arguments, replies and errors: copied, and redacted before sealing (DESIGN decision 19)."""
+"""The recorded form of arguments, replies and errors: copied, and redacted before sealing."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ class RecordedForm:
         return Observation(value=sealed, opaque=opaque)
 
     def cut_damaged(self, effect: Effect, source: Any) -> None:
-        """A damaged secret is still a secret: declare texts that a fault derived from a text with a secret as secrets (L16)."""
+        """A damaged secret is still a secret: declare texts that a fault derived from a text with a secret as secrets."""
         made = effect.arguments if isinstance(effect, Rewrite) else effect.value if isinstance(effect, Replace) else None
         if made is None or not self.redactor.knows_secrets:
             return

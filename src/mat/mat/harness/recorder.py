@@ -245,7 +245,7 @@ class Recorder:
             self._lock.release()
 
     def seal_error(self, opened: OpenStep, error: BaseException) -> None:
-        """Phase two, with an error, a cancellation or a stop: every crossing that is left has a record (L10)."""
+        """Phase two, with an error, a cancellation or a stop: every crossing that is left has a record."""
         import asyncio
 
         cancelled = isinstance(error, asyncio.CancelledError | GeneratorExit | KeyboardInterrupt | RunStopped)

@@ -1,4 +1,4 @@
-"""The state of a run as the search compares it (DESIGN decision 8). A run outside a search has none."""
+"""The state of a run as the search compares it. A run outside a search has none."""
 
 from __future__ import annotations
 

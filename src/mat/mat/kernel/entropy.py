@@ -1,4 +1,4 @@
-"""Named streams of randomness (L8). A stream depends only on the seed and its name."""
+"""Named streams of randomness. A stream depends only on the seed and its name."""
 
 from __future__ import annotations
 

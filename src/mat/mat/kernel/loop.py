@@ -1,4 +1,4 @@
-"""An asyncio loop in virtual time: when idle it hands over, and time jumps when nobody can run (decision 13)."""
+"""An asyncio loop in virtual time: when idle it hands over, and time jumps when nobody can run."""
 
 from __future__ import annotations
 

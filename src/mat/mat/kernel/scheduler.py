@@ -2,7 +2,7 @@
 
 A thread that blocks on a lock, a condition, an event, a queue, a future, a join or a sleep hands over to the thread that has
 been ready longest. If no thread is ready, virtual time jumps to the earliest deadline. If there is no deadline either, the
-scheduler reports a deadlock. So a run with threads is a function of its spec, like any other (L1).
+scheduler reports a deadlock. So a run with threads is a function of its spec, like any other.
 
 A thread that blocks without handing over (in a lock of a C extension, or a read from a pipe) is noticed after a grace of real
 time. The others go on without it, and the run notes that its order is not controlled. The same applies to a thread that

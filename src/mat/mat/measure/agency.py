@@ -1,4 +1,4 @@
-"""Excessive agency (Eq. 3): how often an agent proposes what it must not do, and whether that is more than epsilon."""
+"""Excessive agency: how often an agent proposes what it must not do, and whether that is more than epsilon."""
 
 from __future__ import annotations
 

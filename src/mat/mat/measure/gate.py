@@ -6,7 +6,7 @@ schedule. A run is paired with the baseline's run of equal item, seed and schedu
 
 - success: task success of smoke runs (utility);
 - compliance: smoke runs that keep all hard contracts; a contract that is no longer armed is not kept;
-- containment: runs of both suites that contain all faults that reached them (Eq. 10);
+- containment: runs of both suites that contain all faults that reached them;
 - governance: runs of both suites in which no decision on a high-impact action is more permissive at the same site;
 - replays: replays that hold: none breaks again, none has become stale;
 - replay_success: task success of replays that succeeded.

@@ -71,12 +71,12 @@ def h_prop(rows: Iterable[RunRow]) -> Estimate:
 
 
 def detected(rows: Iterable[RunRow]) -> Estimate:
-    """Injected faults that were detected within w steps, of those injected and reached (Eq. 10); clustered by run."""
+    """Injected faults that were detected within w steps, of those injected and reached; clustered by run."""
     return _fault_share(rows, lambda fault: fault.detected)
 
 
 def mitigated(rows: Iterable[RunRow]) -> Estimate:
-    """Injected faults that were detected, and mitigated within w' steps of that (Eq. 10); clustered by run."""
+    """Injected faults that were detected, and mitigated within w' steps of that; clustered by run."""
     return _fault_share(rows, lambda fault: fault.mitigated)
 
 

@@ -143,7 +143,7 @@ def non_termination(rows: Iterable[RunRow], *, interval: IntervalMethod = "wilso
 def collapse(
     rows: Iterable[RunRow], *, contracts: Collection[str] | None = None, interval: IntervalMethod = "wilson"
 ) -> Estimate:  # fmt: skip
-    """Share of runs that collapse: Term = 0, or a progress contract broken (Eq. 2).
+    """Share of runs that collapse: Term = 0, or a progress contract broken.
 
     `contracts` names those contracts; by default all whose id begins with "progress.", like those of the templates.
     """

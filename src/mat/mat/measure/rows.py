@@ -288,7 +288,7 @@ def infrastructure_of(run: Run) -> str:
 
     It is a failure of the model's provider that ended the run: the last action of any agent was a model call without a fault
     that met an error of connection, limits or access, and the body ended with an exception. A run that had broken a hard
-    contract before still counts. Agents must survive failing tools (Eq. 10), so these do not matter here; callers who know
+    contract before still counts. Agents must survive failing tools, so these do not matter here; callers who know
     more set `Labels.infrastructure`.
     """
     if run.termination != "exception" or run.failures:
@@ -400,7 +400,7 @@ def _violations(run: Run) -> tuple[ViolationRow, ...]:
 
 
 def faults_of(run: Run, rules: DetectionRules = RULES) -> tuple[FaultRow, ...]:
-    """The faults of a run and their outcomes (Eq. 10), by the fold and the rules of the containment contract.
+    """The faults of a run and their outcomes, by the fold and the rules of the containment contract.
 
     One perturbation is one fault, regardless of the number of calls it changed. It is detected (or mitigated) only if each of
     these calls is. An observed error is a fault of its own.

@@ -1,4 +1,4 @@
-"""How unstable a failure is (Eq. 9): the share of its repetitions without the same violation."""
+"""How unstable a failure is: the share of its repetitions without the same violation."""
 
 from __future__ import annotations
 

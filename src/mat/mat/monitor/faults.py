@@ -1,4 +1,4 @@
-"""The rules that say what a fault is, what detects it and what mitigates it (Eq. 10), and the fold that applies them.
+"""The rules that say what a fault is, what detects it and what mitigates it, and the fold that applies them.
 
 The contract (`mat_contracts.containment`) and the rates (`mat.measure`) both use `DetectionRules` and `Watch`.
 """

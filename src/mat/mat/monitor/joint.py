@@ -1,7 +1,7 @@
 """The joint monitor: all armed contracts as one function of a record, dispatched by action kind.
 
 The lines of formulas are inlined and other folds are called, because this function runs at every step of every run. If a
-contract raises, its error is kept, it is left out from then on, and the others go on judging (DESIGN decision 11). Formulas
+contract raises, its error is kept, it is left out from then on, and the others go on judging. Formulas
 read the record before they change anything, so the step can be repeated without the contract that raised. Other folds have
 only the state that they return.
 """

@@ -1,4 +1,4 @@
-"""Judge a trace online, offline or for a proposed action, by one fold (DESIGN decision 7)."""
+"""Judge a trace online, offline or for a proposed action, by one fold."""
 
 from __future__ import annotations
 
@@ -143,7 +143,7 @@ class Judge:
         return dict(zip(self._armed, self._joint.states(), strict=True))
 
     def peek(self, proposed: Record, pending: Sequence[Record] = (), *, blocking: bool = False) -> tuple[Violation, ...]:
-        """The violations that a proposed action would add after the earlier unsealed actions. Changes no state (L4).
+        """The violations that a proposed action would add after the earlier unsealed actions. Changes no state.
 
         `blocking`: only of contracts with policy="block".
         """

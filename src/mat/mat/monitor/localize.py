@@ -1,4 +1,4 @@
-"""Localise a failure: the first violation, the region around it, and its backward slice over provenance (decision 10)."""
+"""Localise a failure: the first violation, the region around it, and its backward slice over provenance."""
 
 from __future__ import annotations
 

@@ -82,7 +82,7 @@ def pattern(goal: Goal) -> tuple[Any, Eventually | Until | Next, bool] | None:
 def chain(goal: Goal) -> tuple[Any, Eventually, Any, Eventually] | None:
     """(guard, first, link, then) for guard | first = eventually(link & then), then = eventually(past), both within steps.
 
-    A fault is detected, then mitigated (Eq. 10): common enough, and slow enough as a general formula, to be written out.
+    A fault is detected, then mitigated: common enough, and slow enough as a general formula, to be written out.
     """
     parts = alternatives(goal.body)
     future = [part for part in parts if looks_ahead(part)]

@@ -74,7 +74,7 @@ RUNS: Final = {
 """One row per run. `success`: Y, NULL if nothing judged it. `hard`, `soft`: violations; `effected`: hard ones with effect.
 `cases`: the cases of the run; `cases_broken`: those that broke a hard contract. `collapsed`: the run did not terminate, or
 broke a progress contract; `harmed`: it had a fault (`faulted`), and its final response then broke a hard contract. `faults` to
-`final_ok`: faults injected and reached, and their outcomes (Eq. 10). `allowed`, `rewritten`, `blocked`: the proposed actions of
+`final_ok`: faults injected and reached, and their outcomes. `allowed`, `rewritten`, `blocked`: the proposed actions of
 the run by decision; `high_*`: those of high impact. `claims_*`: NULL if claims were not counted. A seed of more than 64 bits is
 NULL; `spec` distinguishes runs in any case."""
 

@@ -1,7 +1,7 @@
 """Renders the report as one self-contained HTML file: tables, plots, and a trace viewer (A6.6).
 
 The page needs no other file and no network. Its content security policy (CSP) allows only the script in the page and forbids
-parsing text as HTML. Everything that comes from a run is untrusted (DESIGN decision 20) and shown as text.
+parsing text as HTML. Everything that comes from a run is untrusted and shown as text.
 """
 
 from __future__ import annotations

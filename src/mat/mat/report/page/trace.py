@@ -1,7 +1,7 @@
 """Encodes a trace for the viewer: columns of small numbers for all steps, and the facts of steps in parts.
 
 The viewer reads the columns when a trace is opened, and a part when one of its steps is shown, so that long traces open fast.
-All text is untrusted (DESIGN decision 20): it goes into the page as escaped ASCII JSON and is shown as text only.
+All text is untrusted: it goes into the page as escaped ASCII JSON and is shown as text only.
 """
 
 from __future__ import annotations
