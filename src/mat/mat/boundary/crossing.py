@@ -1,4 +1,4 @@
-"""One crossing of a boundary, always in this order: recorder, mediator, faults, tape, port.
+"""One crossing of a boundary, always in this order: recorder, order faults, mediator, metering, faults, tape, port.
 
 The crossing is a generator that yields what only the caller can do: invoke the port, sleep, ask an approver. Two
 small drivers run it, for synchronous and for async code; nothing else differs between the two.
