@@ -1,4 +1,7 @@
-"""A guarantee of the document: its id, section and text, where it can be seen, and the contract that judges it."""
+"""A guarantee of the session contract (docs/session-contract.md).
+
+It has an id, a section and a text; it says where it can be seen, and which contract judges it.
+"""
 
 from __future__ import annotations
 

@@ -124,7 +124,11 @@ def _strategy(campaign: Campaign, entropy: Entropy) -> Strategy:
 
 
 class _ExecutionNotes:
-    """What all executions of a search add up to: coverage, the frontier of lives, and the random chains that grow along."""
+    """What all executions of a search add up to.
+
+    That is the coverage, the frontier (the runs that decide the worst-case curve), and the random chains: schedules that
+    grow by one perturbation at a time, for the other robustness curves.
+    """
 
     def __init__(self, campaign: Campaign, nominal: Run, note: Callable[[Run], None] | None) -> None:
         self._chains = Chains(campaign.operators, budget=campaign.budget, count=campaign.curve, seed=nominal.spec.base)

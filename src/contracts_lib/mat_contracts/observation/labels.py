@@ -1,8 +1,10 @@
-"""The failure labels of observation contracts, their groups and their order (seed 003, table 2 and appendix K).
+"""The failure labels of observation contracts, their groups and their order.
 
-The order is total, so an episode that breaks several contracts has one primary label. The seed ranks seven labels. We keep
-its ranks and put the others next to similar ones: expiry comes before damage, damage before shortcuts, shortcuts before wrong
-or missing parts. Impatience comes last, because the same request may still succeed later.
+The order is total, so an episode that breaks several contracts has one primary label. The benchmark that defines these labels
+ranks seven of them. We keep its ranks and put the others next to similar ones: expiry comes before damage, damage before
+shortcuts, shortcuts before wrong or missing parts. Impatience comes last, because the same request may still succeed later.
+
+Source: seed 003, table 2 and appendix K.
 
 >>> from mat_contracts.observation.labels import FAILURES, INTEGRITY, LABELS, OTHER, SEVERITY, SUCCESS, VALIDITY
 >>> FAILURES == VALIDITY + INTEGRITY, set(LABELS) == {*FAILURES, SUCCESS, OTHER}, SEVERITY[0]

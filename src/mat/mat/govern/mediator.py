@@ -309,7 +309,7 @@ class _Case:
     def block(self, rule: str, reason: str, approval: str = "") -> Mediation:
         return self.mediation("block", rule, reason, approval)
 
-    def run(self, rule: str, reason: str, approval: str = "") -> Mediation:
+    def let_through(self, rule: str, reason: str, approval: str = "") -> Mediation:
         """Let the action through, as it was asked or rewritten."""
         if self.changed:
             return self.mediation("rewrite", self.rule, _join_reasons(self.reason, reason), approval)
@@ -453,7 +453,7 @@ class Mediator:
         self._let_through(case)
         if not case.changed and claim is NOTHING:
             return _ALLOWED if self._records_allow else None
-        return case.run("", "")
+        return case.let_through("", "")
 
     def _use_authority(self, case: _Case) -> str:
         return "" if self._authority is None else self._authority.take(case.claim)
@@ -485,7 +485,7 @@ class Mediator:
     ) -> MediationOutcome:
         if not wants:
             self._let_through(case)
-            return case.run(rule, f"{why}; approved" if why else "approved", approval)
+            return case.let_through(rule, f"{why}; approved" if why else "approved", approval)
         (rule, wish), *rest = wants
         why = _join_reasons(why, wish.reason)
         what = wish.what or case.record.action.name

@@ -259,7 +259,7 @@ class Equivalences:
         )
 
     def _untimed(self) -> bool:
-        turns = self._world.turns
+        turns = self._world.scheduler
         return (
             self._timeless
             and turns is not None

@@ -49,7 +49,7 @@ def installed(world: World) -> Iterator[World]:
             )
         worlds.put_in_place(world)
     world.booted_ns = time.time_ns() - clocks.real_monotonic_ns() if outer is None else outer.booted_ns
-    random_state, turns, patches = random.getstate(), world.turns, _Patches()
+    random_state, turns, patches = random.getstate(), world.scheduler, _Patches()
     random.seed(stream_seed(world.entropy.seed, "random"))
     try:
         _replace_randomness(world, patches)

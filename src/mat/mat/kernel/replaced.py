@@ -164,9 +164,9 @@ def _wait_after_others(real: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(real)
     def wait(*args: Any, **kwargs: Any) -> Any:
         world = guarding()
-        me = None if world is None or world.turns is None else world.turns.me()
-        if world is not None and world.turns is not None and me is not None:
-            world.turns.rest(me)
+        me = None if world is None or world.scheduler is None else world.scheduler.me()
+        if world is not None and world.scheduler is not None and me is not None:
+            world.scheduler.rest(me)
         return real(*args, **kwargs)
 
     return wait
@@ -208,10 +208,10 @@ def uvloop_run(real: Callable[..., Any]) -> Callable[..., Any]:
 def _start(self: threading.Thread) -> None:
     """A thread that is started in a run takes turns and inherits the context; one of the set-up belongs to no run."""
     world = mine()
-    if world is None or world.turns is None:
+    if world is None or world.scheduler is None:
         _real_start(self)
         return
-    turns = world.turns
+    turns = world.scheduler
     child = probe.waits_for_child(self)
     if child:
         turns.foreign.add_child(self)
@@ -253,15 +253,15 @@ def _thread_target(turns: Scheduler, simulated: SimulatedThread, run: Callable[[
 def _start_new_thread(function: Callable[..., Any], args: tuple[Any, ...], kwargs: Any = None, /) -> int:
     """Start a thread that has no Thread object; it takes turns, too."""
     world = guarding()
-    if world is None or world.turns is None:
+    if world is None or world.scheduler is None:
         return _real_start_new_thread(function, args, {} if kwargs is None else kwargs)
-    simulated = world.turns.enlist("a thread without a name")
+    simulated = world.scheduler.enlist("a thread without a name")
     simulated.stays = True
-    target = _thread_target(world.turns, simulated, lambda: function(*args, **(kwargs or {})))
+    target = _thread_target(world.scheduler, simulated, lambda: function(*args, **(kwargs or {})))
     try:
         return _real_start_new_thread(target, ())
     except BaseException:
-        world.turns.dismiss(simulated)
+        world.scheduler.dismiss(simulated)
         raise
 
 
@@ -284,9 +284,9 @@ def _is_alive(self: threading.Thread) -> bool:
 def _submit(self: Any, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
     """A job inherits its submitter's context. In an executor whose threads are not in this run, the job takes turns."""
     world = guarding()
-    if world is None or world.turns is None:
+    if world is None or world.scheduler is None:
         return _real_submit(self, fn, *args, **kwargs)
-    context, turns = copy_context(), world.turns
+    context, turns = copy_context(), world.scheduler
     if _is_native(self, turns):
         return _real_submit(self, lambda: context.run(fn, *args, **kwargs))
     job = turns.admit_job(self)

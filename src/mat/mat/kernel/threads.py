@@ -25,7 +25,9 @@ class Outside(Protocol):
 
 
 class SimulatedThread:
-    """One thread of the run. `key`: what it waits for. `gate` opens when its turn comes. `polls`: polls since it last waited.
+    """One thread of the run.
+
+    `key`: what it waits for. `gate` opens when its turn comes. `polls`: how often it has read the clock since it last waited.
 
     `stays`: it may outlive the run while it waits without a deadline, as daemons do. `ended`: the run is over, so it must end.
     """

@@ -41,7 +41,7 @@ def put_in_place(world: World | None) -> None:
 def mine() -> World | None:
     """The installed world, if it is virtual and the calling thread belongs to it."""
     world = _current
-    return world if world is not None and world.turns is not None and world.turns.me() is not None else None
+    return world if world is not None and world.scheduler is not None and world.scheduler.me() is not None else None
 
 
 def guarding() -> World | None:
@@ -59,7 +59,7 @@ class World:
     def __init__(self, seed: int | str = 0, clock: ClockKind = "virtual") -> None:
         self.entropy = Entropy(seed)
         self.clock: clocks.Clock = clocks.VirtualClock() if clock == "virtual" else clocks.RealClock()
-        self.turns: Scheduler | None = Scheduler(self) if clock == "virtual" else None
+        self.scheduler: Scheduler | None = Scheduler(self) if clock == "virtual" else None
         self.guarded = False
         self._thread = threading.get_ident()
         self._checked: object = None
@@ -75,17 +75,17 @@ class World:
 
     def admits(self) -> bool:
         """Whether the calling thread may install another world within this one."""
-        return threading.get_ident() == self._thread if self.turns is None else self.turns.me() is not None
+        return threading.get_ident() == self._thread if self.scheduler is None else self.scheduler.me() is not None
 
     def owns_thread(self) -> bool:
         """Whether the calling thread belongs to the run."""
-        return self.turns is None or self.turns.me() is not None
+        return self.scheduler is None or self.scheduler.me() is not None
 
     # -- time -------------------------------------------------------------------------------------------------------
 
     def sleep(self, seconds: float) -> None:
         """Sleep in run time; RunStopped beyond the horizon, so that an endless wait ends."""
-        turns = self.turns
+        turns = self.scheduler
         me = None if turns is None else turns.me()
         if turns is None or me is None or turns.alone:
             if me is not None and turns is not None:
@@ -141,7 +141,7 @@ class World:
     def looked_at(self) -> None:
         """Note that the clock was read. A thread that reads it again and again lets time pass."""
         self.looks += 1
-        turns = self.turns
+        turns = self.scheduler
         me = None if turns is None else turns.me()
         if turns is not None and me is not None:
             turns.polled(me)
@@ -150,14 +150,14 @@ class World:
 
     def others_can_run(self, *, suspends: bool) -> bool:
         """Whether another thread could go on instead now or, if the caller `suspends`, another task."""
-        turns = self.turns
+        turns = self.scheduler
         if turns is None or turns.me() is None:
             return False
         return turns.others_ready() or (suspends and (loop := _running_loop()) is not None and loop.others_ready())
 
     def let_others(self, turns: int) -> int:
         """Let others go on until `turns` of their calls have ended or none of them can run; return how many ended."""
-        scheduler = self.turns
+        scheduler = self.scheduler
         me = None if scheduler is None else scheduler.me()
         return 0 if scheduler is None or me is None else scheduler.hold(me, turns)
 
@@ -168,8 +168,8 @@ class World:
 
     def call_ended(self) -> None:
         """Note that a call has crossed its boundary; calls that were held for it may go on."""
-        if self.turns is not None and self.turns.held:
-            self.turns.call_ended()
+        if self.scheduler is not None and self.scheduler.held:
+            self.scheduler.call_ended()
 
     def check_loop(self) -> None:
         """Mark the run if the calling coroutine runs on a loop whose timers do not belong to this world."""
@@ -177,14 +177,14 @@ class World:
         if self._checked is loop and loop is not None:
             return
         self._checked = loop
-        if self.turns is None or self.turns.me() is None or (loop is not None and getattr(loop, "mat_virtual", False)):
+        if self.scheduler is None or self.scheduler.me() is None or (loop is not None and getattr(loop, "mat_virtual", False)):
             return
         name = "a loop that is not asyncio's" if loop is None else f"{type(loop).__module__}.{type(loop).__qualname__}"
         self.note("real-clock", f"the agent runs on {name}, whose timers are real")
 
     def settle(self) -> None:
         """Let every ready thread run, without any time passing, before the run ends."""
-        turns = self.turns
+        turns = self.scheduler
         me = None if turns is None else turns.me()
         if turns is not None and me is not None:
             for _ in range(_SETTLE):
