@@ -63,3 +63,19 @@ def test_a_name_of_mat_has_one_home(name: str) -> None:
     module = getattr(mat, name)
     assert [each for each in module.__all__ if hasattr(mat, each)] == []
     assert [each for each in module.__all__ if getattr(module, each).__doc__ is None] == []
+
+
+ORDINARY = {
+    "_call", "_check", "_entry", "_json", "_key", "_learn", "_outcome", "_problems", "_read", "_refuse", "_table", "_text",
+    "_violation", "_violations", "_write",
+}  # fmt: skip
+"""What small functions may be called in many modules: a verb or a noun that says what they do there."""
+
+
+def test_a_private_function_that_many_modules_have_is_called_by_an_ordinary_word() -> None:
+    found = defaultdict(set)
+    for path in (path for source in SOURCES for path in sorted((ROOT / source).rglob("*.py"))):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and re.match(r"_[a-z]", node.name):
+                found[node.name].add(path)
+    assert {name for name, paths in found.items() if len(paths) >= 5} <= ORDINARY

@@ -405,7 +405,7 @@ def test_a_counterexample_reads_as_who_does_what_under_whom(take_out: Callable[[
     take_out("calls in flight do not count")
     (violation,) = execute(program).failures
     assert violation.contract == "resource.conserved"
-    assert violation.message.startswith("agent1 reserved 0 tokens of c#1, which had 0 of 3 free")
+    assert violation.message.startswith("agent1 reserved 0 tokens from c#1, which had 0 of 3 free")
     assert shown(program).splitlines() == [
         "hand tokens=3",
         "  hand how=beside",
