@@ -303,7 +303,7 @@ def test_an_address_opens_a_trace_at_a_step_beside_another(opened: Callable[...,
 )
 def test_an_address_that_means_nothing_does_no_harm(opened: Callable[..., Any], shown: Any, fragment: str) -> None:
     page = opened(shown.html, fragment)
-    assert page.run("document.querySelectorAll('#v-rows > .row').length") > 5
+    page.wait("document.querySelectorAll('#v-rows > .row').length > 5")
 
 
 @pytest.mark.full
