@@ -234,7 +234,7 @@ def test_no_disturbance_of_the_bank_makes_its_shield_pay_a_thief(task, attack, e
 
 def test_a_run_that_is_open_already_keeps_its_own_governance(environment):
     tasks = SUITES["banking"]
-    with mat.run(), pytest.raises(SpecError, match="already open"):
+    with mat.run(), pytest.raises(SpecError, match="already active"):
         hijacked_task(
             tasks,
             tasks.user_tasks["user_task_3"],
