@@ -358,12 +358,9 @@ class GoalEmitter:
         step, at = self.function.need("step"), self.function.need("at")
         moved = block(f"for start in {engine}.step({step}, {at}, ({truth})):", [self.report("start")])
         if self.key is None:
+            self.function.asking(f"{engine}.within_limit()")
             return [*before, *guarded(disjunction([f"{engine}.open", opens]), moved)]
         table = self._table()
-        kept = [
-            *block(f"if {engine}.open:", [f"due_{table}[{self.key}] = {engine}"]),
-            "else:",
-            f"    due_{table}.pop({self.key}, None)",
-        ]
+        kept = [f"due_{table}.keep({self.key}, {engine})"]
         body.changed = True
         return [*before, *guarded(disjunction([f"{engine}.open", opens]), [*moved, *kept])]

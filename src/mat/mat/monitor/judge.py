@@ -6,6 +6,7 @@ import itertools
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any, Final
 
 from mat.core import limits
@@ -17,6 +18,7 @@ from mat.core.verdict import UNJUDGED, ContractOutcome, Obligation, PrefixVerdic
 from mat.monitor.contract import KEEP, Contract, Violated
 from mat.monitor.explain import id_text
 from mat.monitor.joint import Fold, JointMonitor
+from mat.monitor.state_digests import joint_digest, state_digest
 
 _new_verdict = fast_constructor(Verdict)
 _new_violation = fast_constructor(Violation)
@@ -43,8 +45,6 @@ class Judge:
         self._violations: list[list[Violation]] = [[] for _ in self.contracts]
         self._index = {contract.id: index for index, contract in enumerate(self.contracts)}
         self._evaluations = [0] * len(self.contracts)
-        self._digests: dict[int, tuple[Any, str]] = {}
-        self._whole: tuple[list[Any] | None, str] = (None, "")
         for index, contract in enumerate(self.contracts):
             if contract.raw and not online:
                 self._errors[index] = "reads raw values, which are judged online only"
@@ -62,6 +62,11 @@ class Judge:
             for spoken in contract.formula.texts
         ]
         """The contract and the texts of each goal of the joint formulas."""
+        self._formula_ids = tuple(self.contracts[armed[position]].id for position in self._joint.places)
+        self._alone = [self.contracts[index] for index in armed if self.contracts[index].formula is None]
+        self._digested: list[Any] = [_UNSEEN] * len(self._alone)
+        self._texts = [""] * (1 + len(self._alone))
+        """The digests of the joint formulas and of each state in `_digested`."""
 
     def _count(self) -> list[int]:
         """How often each contract has judged a step."""
@@ -267,24 +272,17 @@ class Judge:
 
     def digest(self) -> str:
         """Digest of all monitor states, computed anew only for states that changed."""
+        if not self.contracts:
+            return ""
         formulas, alone = self._joint.canonical()
-        parts = [self._digest(-1, [self.contracts[self._armed[position]].id for position in self._joint.places], formulas)]
-        rest = iter(alone)
-        for index in self._armed:
-            contract = self.contracts[index]
-            if contract.formula is None:
-                parts.append(self._digest(index, contract.id, next(rest)))
-        whole = [parts, sorted(self._errors.items())]
-        if whole != self._whole[0]:
-            self._whole = (whole, digest(whole) if self.contracts else "")
-        return self._whole[1]
-
-    def _digest(self, index: int, name: Any, state: Any) -> str:
-        known, text = self._digests.get(index, (_UNSEEN, ""))
-        if known is not state and (index >= 0 or known != state):
-            text = digest([name, plain(state) if index < 0 else _canonical_state(self.contracts[index], state)])
-            self._digests[index] = (state, text)
-        return text
+        texts, digested = self._texts, self._digested
+        texts[0] = state_digest(self._formula_ids, formulas, plain)
+        for place, state in enumerate(alone):
+            if state is not digested[place]:
+                contract = self._alone[place]
+                texts[place + 1] = state_digest(contract.id, state, partial(_canonical_state, contract))
+                digested[place] = state
+        return digest([texts, sorted(self._errors.items())]) if self._errors else joint_digest(tuple(texts))
 
 
 _UNSEEN: Any = object()

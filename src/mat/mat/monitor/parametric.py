@@ -47,17 +47,25 @@ class SliceEmitter:
         self.layout = Layout(self.joint, index, self.part.scope)
         (self.table,) = self.joint.scope.own(self.goal, "table", None)
         self.names = [slot.name for slot in self.part.scope.slots]
+        self._forgets_later = False
+        """Whether ids are forgotten only after every id of the record was handled: a later one may still be owed a report."""
 
     def lines(self) -> list[str]:
         made: list[str] = []
         for node in self._trace_parts(self.goal.body):
             made += self.function.of_trace(self.layout, node)
         groups = self._groups()
+        if self.part.engine:
+            self.function.asking(f"due_{self.table}.within_limit()")
+        expires = self.part.forgets and (self.part.lasts, self.part.lasts_ms) != (-1, -1)
+        self._forgets_later = expires and self.part.engine and len(groups) > 1
+        made += ["forget = False"] if self._forgets_later else []
         made += self._report_due(closing=False)
         for number, (condition, key, bound) in enumerate(groups):
             earlier = [negated(conjunction([other, f"{other_key} == {key}"])) for other, other_key, _ in groups[:number]]
             made += self._group(conjunction([condition, *earlier]), key, bound)
-        return [*made, *self._report_due(closing=True)]
+        made += self._report_due(closing=True)
+        return [*made, *(block("if forget:", self._forget()) if self._forgets_later else [])]
 
     def _trace_parts(self, node: FormulaNode) -> Iterator[FormulaNode]:
         """The largest subformulas that are judged on the whole trace and have state."""
@@ -157,13 +165,21 @@ class SliceEmitter:
         """Keep the state of the id unless it equals the start state; forget ids that cannot matter any more."""
         if not self.names:
             return []
-        matters = disjunction(
-            [
-                f"{slot.name}.open" if slot.plan is not None else f"{slot.name} != {slot.start!r}"
-                for slot in self.part.scope.slots
-            ]
+        return [f"if {self._matters()}:", *indented(self._put_row(key)), f"else: {self.table}.pop({key}, None)"]
+
+    def _matters(self) -> str:
+        """The condition under which the state of an id is not as if it had never been seen."""
+        slots = self.part.scope.slots
+        return disjunction(
+            [f"{slot.name}.open" if slot.plan is not None else f"{slot.name} != {slot.start!r}" for slot in slots]
         )
-        return [f"if {matters}:", *indented(self._put_row(key)), f"else: {self.table}.pop({key}, None)"]
+
+    def _unpacked(self) -> str:
+        return f"{''.join(name + ', ' for name in self.names)}{'touched,' if self.part.forgets else ''} = row"
+
+    def _drop_if_as_new(self, key: str) -> list[str]:
+        dropped = [self._unpacked(), f"if not ({self._matters()}): del {self.table}[{key}]"]
+        return [f"row = {self.table}.get({key})", *block("if row is not None:", dropped)]
 
     def _put_row(self, key: str) -> list[str]:
         row = "".join(name + ", " for name in self.names)
@@ -173,7 +189,8 @@ class SliceEmitter:
             return [f"{self.table}[{key}] = step", f"order_{self.table}.append((step, {key}))", *self._forget()]
         touched = self._touch_time()
         stored = f"{self.table}[{key}] = ({row}{touched},)"
-        return [stored, f"order_{self.table}.append(({touched}, {key}))", *self._forget()]
+        forget = ["forget = True"] if self._forgets_later else self._forget()
+        return [stored, f"order_{self.table}.append(({touched}, {key}))", *forget]
 
     def _expiry_units(self) -> tuple[bool, bool]:
         """Whether steps, and milliseconds, say when an id can be forgotten."""
@@ -224,9 +241,12 @@ class SliceEmitter:
         truth = "".join(
             "False, " if leaf is None else f"bool({self.function.on_trace(self.layout, leaf)}), " for leaf in outside
         )
-        broken = block(f"for start in engine.pass_by({step}, {at}, ({truth})):", [*self._load_for_witness("late"), report])
-        gone = [f"if not engine.open: del due_{self.table}[late]"]
-        return block(f"for late, engine in tuple(due_{self.table}.items()):", [*broken, *gone])
+        due = f"due_{self.table}"
+        broken = block(f"for start in engine.pass_by({step}, {at}, truth):", [*self._load_for_witness("late"), report])
+        settled = block("if not engine.open:", self._drop_if_as_new("late"))
+        each = [*broken, f"{due}.keep(late, engine)", *settled]
+        looked = [f"truth = ({truth})", *block(f"for late, engine in {due}.due({step}, {at}, truth):", each)]
+        return block(f"if {due}:", looked)
 
     def _report_next(self, due: str, window: Window) -> list[str]:
         """Report the next obligation that is due, unless it was met in the meantime."""
@@ -236,15 +256,13 @@ class SliceEmitter:
         pending = self.part.pending
         report = GoalEmitter(self.function, self.layout, body, "late").report("start[0]" if window.timed else "start")
         taken = [body.pop(pending), *([] if found[2] else [report]), *self._restore("late")]
-        unpacked = f"{''.join(name + ', ' for name in self.names)}{'touched,' if self.part.forgets else ''} = row"
-        waiting = [unpacked, *block(f"if {pending} and {pending}[0] == start:", taken)]
+        waiting = [self._unpacked(), *block(f"if {pending} and {pending}[0] == start:", taken)]
         return [f"start, late = {due}.popleft()", f"row = {self.table}.get(late)", *block("if row is not None:", waiting)]
 
     def _restore(self, key: str) -> list[str]:
-        matters = disjunction([f"{slot.name} != {slot.start!r}" for slot in self.part.scope.slots])
         row = "".join(name + ", " for name in self.names)
         kept = f"({row}touched,)" if self.part.forgets else f"({row})"
-        return [f"if {matters}: {self.table}[{key}] = {kept}", f"else: {self.table}.pop({key}, None)"]
+        return [f"if {self._matters()}: {self.table}[{key}] = {kept}", f"else: {self.table}.pop({key}, None)"]
 
     def _load_for_witness(self, key: str) -> list[str]:
         """The slots of an id, for the witness of a violation."""

@@ -14,7 +14,7 @@ from mat.monitor.emitter import GoalEmitter, RecordCode
 from mat.monitor.explain import Explained, explained
 from mat.monitor.layout import CompiledState, JointGoals, Layout, Slice, StateSlot, of_nothing
 from mat.monitor.normal_form import Goal, chain, pattern, shape
-from mat.monitor.obligations import Obligations
+from mat.monitor.obligations import Obligations, OpenSlices
 from mat.monitor.parametric import SliceEmitter
 
 
@@ -146,7 +146,7 @@ class Program:
             return
         if found is None:
             engine = values[scope.own(goal, "engine", None)[0]]
-            starts = [start for start, _ in engine.open]
+            starts = list(engine.open)
             broken = set(engine.close())
             yield from (OpenObligation(index, key, start, start not in broken) for start in starts)
             return
@@ -196,11 +196,11 @@ def _order(part: Slice, table: Mapping[Any, tuple[Any, ...]]) -> list[tuple[Any,
 
 
 def _deadlines(part: Slice, table: Mapping[Any, tuple[Any, ...]]) -> Any:
-    """Obligations that can expire: (start, id) of those with a deadline, oldest first; engines by id."""
+    """Obligations that can expire: (start, id) of those with a deadline, oldest first; nested ones by id."""
     slots = part.scope.slots
     if part.engine:
-        place = next(index for index, slot in enumerate(slots) if slot.plan is not None)
-        return {key: row[place] for key, row in table.items() if row[place].open}
+        place, plan = next((index, slot.plan) for index, slot in enumerate(slots) if slot.plan is not None)
+        return OpenSlices(plan, [(key, row[place]) for key, row in table.items()])
     if part.due is None:
         return deque()
     place = next(index for index, slot in enumerate(slots) if slot.name == part.pending)
