@@ -20,6 +20,7 @@ from typing import Any
 import pytest
 
 import mat
+from mat.core.errors import SpecError
 from mat.kernel.jobs import ExecutorJobs
 from mat.kernel.threads import SimulatedThread
 
@@ -501,7 +502,7 @@ def test_a_library_s_own_names_of_the_clock_are_virtual_too(tmp_path: Path) -> N
         del sys.modules["somelibrary"]
 
 
-def test_a_runner_with_a_foreign_loop_goes_on_a_virtual_one_and_says_so() -> None:
+def test_a_runner_with_a_loop_of_a_class_of_its_own_keeps_run_time() -> None:
     class Foreign(asyncio.SelectorEventLoop):
         pass
 
@@ -509,7 +510,7 @@ def test_a_runner_with_a_foreign_loop_goes_on_a_virtual_one_and_says_so() -> Non
         runner.run(asyncio.sleep(HOUR))
     assert run.result is not None
     assert run.result.elapsed_ms == 3_600_000
-    assert findings(run) == {"loop-replaced"}
+    assert findings(run) == set()
 
 
 @pytest.mark.skipif(importlib.util.find_spec("uvloop") is None, reason="uvloop is not installed")
@@ -526,22 +527,30 @@ def test_uvloop_is_replaced_and_the_run_says_so() -> None:
 
 
 @pytest.mark.skipif(importlib.util.find_spec("trio") is None, reason="trio is not installed")
-def test_a_step_taken_under_trio_marks_the_run() -> None:
+def test_trio_is_refused_in_virtual_time_and_runs_in_real_time() -> None:
     import trio
 
-    with mat.run() as run:
+    with pytest.raises(SpecError, match="trio cannot run in virtual time"), mat.run():
+        trio.run(trio.sleep, HOUR)
+    with mat.run(clock="real") as run:
         trio.run(reach, "x")
     assert order(run) == ["x"]
-    assert "real-clock" in findings(run)
+
+    async def around() -> None:
+        with mat.run():
+            raise AssertionError
+
+    with pytest.raises(SpecError, match="trio cannot run in virtual time"):
+        trio.run(around)
 
 
-def test_a_loop_that_runs_around_the_run_is_marked() -> None:
+def test_a_run_inside_a_running_loop_is_controlled() -> None:
     async def body() -> mat.run:
         with mat.run() as run:
             await reach("x")
         return run
 
-    assert findings(asyncio.run(body())) == {"real-clock"}
+    assert findings(asyncio.run(body())) == set()
 
 
 def test_a_run_in_real_time_works_and_says_that_it_proves_nothing() -> None:

@@ -36,6 +36,12 @@ and the run is marked."""
 POLLS: Final = 100_000
 """Polls (of the clock, an event, a future; `sleep(0)`) without a wait in between, after which each poll lets run time pass. A
 pass of an event loop counts as ten."""
+OPEN_OBLIGATIONS: Final = 10_000
+"""Steps, of one id, that may wait for a formula with several future operators; with more, the contract cannot judge."""
+ISOLATED_BYTES: Final = 64_000_000
+"""The largest array that is copied, to be put back before each execution."""
+ISOLATED_NODES: Final = 50_000
+"""Objects with mutable state, reachable from the user's modules, that are compared around each execution."""
 REGION: Final = 5
 """Steps shown before a violation in the failure section."""
 SKIP_SAMPLE_PERCENT: Final = 5
@@ -70,3 +76,5 @@ ARTIFACT_CHARS: Final = 65_536
 """Characters of an artifact, and of a text, that are searched for damage; an undamaged artifact is found at any length."""
 ERROR_CHARS: Final = 200
 """Characters of an exception that a violation shows, where a contract could not be judged."""
+STATE_DIGEST_BYTES: Final = 16_000_000
+"""Bytes of monitor states whose digests a process remembers; above that it forgets all of them and begins anew."""

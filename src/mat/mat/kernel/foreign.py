@@ -59,13 +59,14 @@ class ForeignThreads:
             self._children = [thread for thread in self._children if thread.is_alive()]
         return bool(self._children)
 
-    def real_time_s(self, switches: int, *, idle_is_enough: bool) -> float:
+    def real_time_s(self, switches: int, *, idle_is_enough: bool, polled: bool) -> float:
         """Real seconds since the last hand-over, in which foreign threads could have woken the run.
 
         `idle_is_enough`: infinite if no foreign thread has made progress since the previous call. An event loop may just be
-        sleeping, so it waits only for threads that work.
+        sleeping, so it waits only for threads that work. `polled`: the caller has computed since the previous call, so the
+        threads had their time to make progress already.
         """
         now_s = clocks.real_monotonic()
         before, self._seen = self._seen, [probe.progress(thread.ident or 0, thread.native_id or 0) for thread in self._threads]
         waited_s = self._waiting.seconds(now_s, switches)
-        return math.inf if idle_is_enough and waited_s > 0 and before == self._seen else waited_s
+        return math.inf if idle_is_enough and (polled or waited_s > 0) and before == self._seen else waited_s

@@ -2,8 +2,8 @@
 
 While a world is installed, `time.sleep`, `time.monotonic`, `time.perf_counter` and the wall clock agree. Names that user
 modules and libraries bound earlier (`from time import sleep`) are rebound. Threads, locks and queues take turns (see
-`scheduler`). `random`, `uuid`, `secrets` and `os.urandom` draw from streams of the seed. A real connection is refused with
-its address, and from Python 3.13 on a real sleep is reported.
+`scheduler`). `random`, `uuid`, `secrets` and `os.urandom` draw from streams of the seed and the task
+(see `randomness`). A real connection is refused with its address, and from Python 3.13 on a real sleep is reported.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ from __future__ import annotations
 import concurrent.futures
 import itertools
 import os
-import random
 import socket
 import sys
 import threading
@@ -23,39 +22,42 @@ from typing import Any
 
 from mat.core.errors import SpecError
 from mat.kernel import clock as clocks
-from mat.kernel import locks, names, network, replaced
+from mat.kernel import locks, loops, names, network, randomness, replaced
 from mat.kernel import world as worlds
-from mat.kernel.entropy import stream_seed
 from mat.kernel.world import World, guarding
 
 _entering = threading.Lock()
 _INHERITED = object()
 _hooked = False
+_BOUND_EARLIER = {**replaced.BOUND_EARLIER, **randomness.BOUND_EARLIER}
 
 
 @contextmanager
 def installed(world: World) -> Iterator[World]:
     """Install a world; worlds nest within a thread of the outer run, and the inner one is in force.
 
-    SpecError if an unrelated thread has a world installed, because a process has one time.
+    SpecError if an unrelated thread has a world installed, or another task of the running loop, because a process has one time.
     """
     with _entering:
         outer = worlds.current()
         if outer is not None and not outer.admits():
             raise SpecError(
-                what="a run is open in another thread of this process",
+                what="a run is open in another thread or task of this process",
                 why="a run controls the clock, the randomness and the threads of the whole process",
                 fix='run them one after another, or in separate processes (pytest -n, isolate="fork")',
             )
+        if world.scheduler is not None:
+            loops.refuse_around()
         worlds.put_in_place(world)
+        world.entered()
     world.booted_ns = time.time_ns() - clocks.real_monotonic_ns() if outer is None else outer.booted_ns
-    random_state, turns, patches = random.getstate(), world.scheduler, _Patches()
-    random.seed(stream_seed(world.entropy.seed, "random"))
+    restore_generators, turns, patches = randomness.seed_shared(world.entropy), world.scheduler, _Patches()
     try:
         _replace_randomness(world, patches)
         if turns is not None:
             locks.current.append(turns)
             _replace_time_and_threads(world, patches)
+            loops.enter(world)
         else:
             patches.put(threading.Thread, "start", replaced.start_real)
             patches.put(concurrent.futures.ThreadPoolExecutor, "submit", replaced.submit_real)
@@ -64,8 +66,9 @@ def installed(world: World) -> Iterator[World]:
         if turns is not None and turns in locks.current:
             locks.current.remove(turns)
             turns.disband()
+        loops.leave(world)
         patches.restore()
-        random.setstate(random_state)
+        restore_generators()
         worlds.put_in_place(outer)
 
 
@@ -96,11 +99,11 @@ class _Patches:
 
 
 def _replace_randomness(world: World, patches: _Patches) -> None:
-    """Make randomness and ids depend on the seed, and number threads and pools from the start of the run."""
-    urandom = replaced.urandom_of(world)
-    patches.put(os, "urandom", urandom)
-    patches.put(random, "_urandom", urandom)
-    patches.put(random.Random, "seed", replaced.seed_of(world, random.Random.seed))
+    """Make randomness and ids depend on seed and task, and number threads and pools from the start of the run."""
+    for owner, name, value in randomness.REPLACED:
+        patches.put(owner, name, value)
+    _BOUND_EARLIER.update(randomness.of_packages())
+    names.rebind(_BOUND_EARLIER)
     patches.put(uuid, "_node", 0x1A5E_2026_0101)
     for name in ("_last_timestamp", "_last_timestamp_v6", "_last_timestamp_v7", "_last_counter_v7"):
         if hasattr(uuid, name):  # a run must not continue the ids of the run before
@@ -121,9 +124,6 @@ def _replace_time_and_threads(world: World, patches: _Patches) -> None:
     coordinates.time_ns = world.wall_ns
     for owner, name, value in (*replaced.REPLACED, *replaced.where_loaded()):
         patches.put(owner, name, value)
-    if hasattr(sys.modules.get("uvloop"), "run"):
-        patches.put(sys.modules["uvloop"], "run", replaced.uvloop_run(sys.modules["uvloop"].run))
-    names.rebind(replaced.BOUND_EARLIER)
     names.adopt_handlers()
     for owner, name in network.CALLS:
         patches.put(owner, name, network.asked_first(getattr(owner, name), guarding, resolves=owner is socket))

@@ -7,7 +7,7 @@ import sys
 import sysconfig
 from collections.abc import Mapping
 from functools import cached_property
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 from mat.kernel import locks
 
@@ -16,7 +16,8 @@ _NEWEST: list[object] = [None, 0]
 _PATHS: Final = sysconfig.get_paths()
 _LIBRARIES: Final = tuple(path + os.sep for key in ("purelib", "platlib") if (path := _PATHS.get(key)))
 _STANDARD: Final = tuple(path + os.sep for key in ("stdlib", "platstdlib") if (path := _PATHS.get(key)))
-_HARNESS: Final = frozenset(
+_INSTALLED: Final = tuple(f"{os.sep}{folder}{os.sep}" for folder in ("site-packages", "dist-packages"))
+HARNESS: Final = frozenset(
     ("mat", "mat_contracts", "mat_faults", "mat_search", "mat_study", "pytest_mat", "_pytest", "pytest", "pluggy", "xdist",
      "execnet", "pytest_timeout", "pytest_asyncio", "hypothesis", "coverage", "_hypothesis_pytestplugin", "time_machine",
      "freezegun", "pytest_cov", "pytest_rerunfailures", "pexpect", "ptyprocess", "opentelemetry")
@@ -29,7 +30,14 @@ _CLUSTERS: Final = frozenset(("distributed", "tornado"))
 def by_the_machine(module: str) -> bool:
     """Whether a module uses the machine's wall clock in threads that do not belong to the run."""
     package = module.partition(".")[0]
-    return package in _CLUSTERS or package in _HARNESS
+    return package in _CLUSTERS or package in HARNESS
+
+
+def origin(path: str) -> Literal["library", "standard", "project"]:
+    """Where code comes from, by the path of its file: an installed package, the standard library, or the user's project."""
+    if path.startswith(_LIBRARIES) or any(folder in path for folder in _INSTALLED):
+        return "library"
+    return "standard" if path.startswith(_STANDARD) else "project"
 
 
 def rebind(replacements: Mapping[int, Any]) -> None:
@@ -43,12 +51,11 @@ def rebind(replacements: Mapping[int, Any]) -> None:
             continue
         _SEEN[name] = id(module)
         path = getattr(module, "__file__", None) or ("<input>" if name == "__main__" else "")
-        if not path or name.partition(".")[0] in _HARNESS:
+        if not path or name.partition(".")[0] in HARNESS:
             continue
-        library = path.startswith(_LIBRARIES) or f"{os.sep}site-packages{os.sep}" in path
-        if not library and path.startswith(_STANDARD):
-            continue
-        _in_module(module, replacements, adopt=not library)
+        kind = origin(path)
+        if kind != "standard":
+            _in_module(module, replacements, adopt=kind == "project")
 
 
 def _in_module(module: Any, replacements: Mapping[int, Any], *, adopt: bool) -> None:

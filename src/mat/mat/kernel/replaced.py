@@ -6,12 +6,9 @@
 from __future__ import annotations
 
 import _thread
-import asyncio
 import concurrent.futures
 import functools
-import os
 import queue
-import random
 import subprocess
 import sys
 import threading
@@ -23,14 +20,12 @@ from typing import Any, Final
 
 from mat.core.errors import RunStopped
 from mat.kernel import clock as clocks
-from mat.kernel import locks, probe
+from mat.kernel import locks, loops, probe
 from mat.kernel import world as worlds
-from mat.kernel.loop import VirtualLoop, virtual_factory
 from mat.kernel.scheduler import Scheduler
 from mat.kernel.threads import SimulatedThread
 from mat.kernel.world import World, guarding, mine
 
-_real_urandom = os.urandom
 _real_submit = concurrent.futures.ThreadPoolExecutor.submit
 _real_start = threading.Thread.start
 _real_join = threading.Thread.join
@@ -38,8 +33,6 @@ _real_is_alive = threading.Thread.is_alive
 _real_is_set = threading.Event.is_set
 _real_done = concurrent.futures.Future.done
 _real_start_new_thread = _thread.start_new_thread
-_real_new_event_loop = asyncio.events.new_event_loop
-_real_runner = asyncio.Runner.__init__
 _MONOTONIC: Final = frozenset(
     getattr(time, name)
     for name in ("CLOCK_MONOTONIC", "CLOCK_MONOTONIC_RAW", "CLOCK_BOOTTIME", "CLOCK_UPTIME", "CLOCK_UPTIME_RAW")
@@ -133,29 +126,7 @@ def _with_run_clock(real: Callable[..., None]) -> Callable[..., None]:
     return initialize
 
 
-# -- randomness -------------------------------------------------------------------------------------------------------
-
-
-def urandom_of(world: World) -> Callable[[int], bytes]:
-    stream, real = world.entropy.stream("os.urandom"), _real_urandom
-
-    def urandom(size: int) -> bytes:
-        return stream.randbytes(size) if world.owns_thread() else real(size)
-
-    return urandom
-
-
-def seed_of(world: World, real: Callable[..., None]) -> Callable[..., None]:
-    """Seed `random.Random()` from a stream inside a run; without a seed it would read the operating system in C."""
-    stream = world.entropy.stream("random.Random")
-
-    def seed(generator: random.Random, a: Any = None, version: int = 2) -> None:
-        real(generator, stream.getrandbits(128) if a is None and world.owns_thread() else a, version)
-
-    return seed
-
-
-# -- event loops and child processes ----------------------------------------------------------------------------------
+# -- child processes --------------------------------------------------------------------------------------------------
 
 
 def _wait_after_others(real: Callable[..., Any]) -> Callable[..., Any]:
@@ -170,36 +141,6 @@ def _wait_after_others(real: Callable[..., Any]) -> Callable[..., Any]:
         return real(*args, **kwargs)
 
     return wait
-
-
-def _new_event_loop() -> asyncio.AbstractEventLoop:
-    if mine() is None:
-        return _real_new_event_loop()
-    return VirtualLoop()
-
-
-def _runner(self: asyncio.Runner, *, debug: bool | None = None, loop_factory: Any = None) -> None:
-    """A runner that gets a loop factory of its own, as uvloop's, gets a virtual loop all the same."""
-    if loop_factory is not None and guarding() is not None:
-        loop_factory = virtual_factory(loop_factory)
-    _real_runner(self, debug=debug, loop_factory=loop_factory)
-
-
-def uvloop_run(real: Callable[..., Any]) -> Callable[..., Any]:
-    """Wrap `uvloop.run`, which insists on its own loop: inside a run the coroutine runs on a virtual one."""
-
-    def run(main: Any, *, loop_factory: Any = None, debug: bool | None = None, **options: Any) -> Any:
-        world = guarding()
-        if world is None:
-            return (
-                real(main, debug=debug, **options)
-                if loop_factory is None
-                else real(main, loop_factory=loop_factory, debug=debug)
-            )
-        world.note("loop-replaced", "uvloop keeps its own time; the run uses a virtual loop instead")
-        return asyncio.run(main, debug=debug)
-
-    return run
 
 
 # -- threads and executors --------------------------------------------------------------------------------------------
@@ -339,6 +280,7 @@ def submit_real(self: Any, fn: Callable[..., Any], /, *args: Any, **kwargs: Any)
 
 def where_loaded() -> Iterator[tuple[Any, str, Any]]:
     """Replacements in modules of the standard library that are already imported, and so bound the clock early."""
+    yield from loops.where_loaded()
     if "multiprocessing" in sys.modules:
         import multiprocessing.connection
 
@@ -358,8 +300,7 @@ REPLACED: Final[tuple[tuple[Any, str, Any], ...]] = (
     (queue, "SimpleQueue", locks.new_simple_queue),
     (threading.Thread, "start", _start), (threading.Thread, "join", _join), (threading.Thread, "is_alive", _is_alive),
     (concurrent.futures.ThreadPoolExecutor, "submit", _submit),
-    (asyncio, "new_event_loop", _new_event_loop), (asyncio.events, "new_event_loop", _new_event_loop),
-    (asyncio.Runner, "__init__", _runner),
+    *loops.REPLACED,
     (threading.Event, "is_set", _is_set), (concurrent.futures.Future, "done", _done),
     *(((time, "clock_gettime", _gettime), (time, "clock_gettime_ns", _gettime_ns)) if _real_gettime else ()),
     (subprocess.Popen, "wait", _wait_after_others(subprocess.Popen.wait)),
@@ -378,5 +319,7 @@ BOUND_EARLIER: Final[dict[int, Any]] = {
     id(threading.Lock): locks.new_lock,
     id(threading.RLock): locks.new_rlock,
     id(locks.RealSimpleQueue): locks.new_simple_queue,
+    id(loops.real_all_tasks): loops.all_tasks,
+    id(loops.real_as_completed): loops.as_completed,
 }
 """Replacements by the id of the original, which a module may have imported before the run."""

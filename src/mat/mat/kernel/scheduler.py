@@ -261,7 +261,8 @@ class Scheduler:
         """Whether a wait may time out. Foreign threads first get some real time to end the wait."""
         if due.key is None or not self._world.guarded or not self.foreign.alive():
             return True
-        waited_s = self.foreign.real_time_s(self._switches, idle_is_enough=due.outside is not None)
+        polled = due.polls >= limits.POLLS
+        waited_s = self.foreign.real_time_s(self._switches, idle_is_enough=due.outside is not None, polled=polled)
         if waited_s < limits.FOREIGN_S:
             return False
         if waited_s < math.inf:

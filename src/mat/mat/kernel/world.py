@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import sys
 import threading
 from collections.abc import Callable
-from typing import Final, Protocol, cast
+from typing import Any, Final, Protocol, cast
 
 from mat.core.errors import Deadlock, RunStopped
 from mat.core.spec import ClockKind
@@ -20,8 +21,8 @@ _SETTLE: Final = 100_000
 _current: World | None = None
 
 
-class _VirtualLoop(Protocol):
-    """What the world needs from an event loop in virtual time (mat.kernel.loop)."""
+class _RunTimeLoop(Protocol):
+    """What the world needs from an event loop in run time (mat.kernel.loop)."""
 
     def others_ready(self) -> bool: ...
     async def hold(self, turns: int) -> int: ...
@@ -53,16 +54,21 @@ def guarding() -> World | None:
 class World:
     """Clock, entropy and threads of one run. `guarded` while a run is open: then network and real sleeps are watched.
 
-    `looks` counts how often a clock was read.
+    `looks` counts how often a clock was read. `loops` are under the world's time; the tasks of the run in those that others go
+    on using were `cancelled_by` its horizon or a deadlock.
     """
 
-    def __init__(self, seed: int | str = 0, clock: ClockKind = "virtual") -> None:
-        self.entropy = Entropy(seed)
+    def __init__(self, seed: int | str = 0, clock: ClockKind = "virtual", task: str = "") -> None:
+        self.entropy = Entropy(seed, task)
         self.clock: clocks.Clock = clocks.VirtualClock() if clock == "virtual" else clocks.RealClock()
         self.scheduler: Scheduler | None = Scheduler(self) if clock == "virtual" else None
         self.guarded = False
         self._thread = threading.get_ident()
         self._checked: object = None
+        self._numbers = itertools.count(1)
+        self.loops: list[Any] = []
+        self._task: object = None
+        self.cancelled_by = ""
         self.booted_ns = 0
         self.looks = 0
         self.ends_at_ns: int | None = None
@@ -74,12 +80,22 @@ class World:
             self.on_note(code, message)
 
     def admits(self) -> bool:
-        """Whether the calling thread may install another world within this one."""
-        return threading.get_ident() == self._thread if self.scheduler is None else self.scheduler.me() is not None
+        """Whether the calling thread and task may install another world within this one."""
+        if self.scheduler is None:
+            return threading.get_ident() == self._thread
+        return self.scheduler.me() is not None and self._task in (None, _current_task())
 
     def owns_thread(self) -> bool:
         """Whether the calling thread belongs to the run."""
         return self.scheduler is None or self.scheduler.me() is not None
+
+    def entered(self) -> None:
+        """Note which task has installed the world, if it was one."""
+        self._task = _current_task()
+
+    def next_number(self) -> int:
+        """The number of the next object that hashes by its number (see `numbered`)."""
+        return next(self._numbers)
 
     # -- time -------------------------------------------------------------------------------------------------------
 
@@ -177,7 +193,7 @@ class World:
         if self._checked is loop and loop is not None:
             return
         self._checked = loop
-        if self.scheduler is None or self.scheduler.me() is None or (loop is not None and getattr(loop, "mat_virtual", False)):
+        if self.scheduler is None or self.scheduler.me() is None or _running_loop() is not None:
             return
         name = "a loop that is not asyncio's" if loop is None else f"{type(loop).__module__}.{type(loop).__qualname__}"
         self.note("real-clock", f"the agent runs on {name}, whose timers are real")
@@ -193,7 +209,10 @@ class World:
                 turns.rest(me)
 
 
-def _running_loop() -> _VirtualLoop | None:
-    """The event loop that runs the caller, if it is a virtual one."""
-    loop = asyncio._get_running_loop()
-    return cast(_VirtualLoop, loop) if getattr(loop, "mat_virtual", False) else None
+def _running_loop() -> _RunTimeLoop | None:
+    """The run-time side of the event loop that runs the caller, if it has one."""
+    return cast("_RunTimeLoop | None", getattr(asyncio._get_running_loop(), "mat_run_time", None))
+
+
+def _current_task() -> object:
+    return None if asyncio._get_running_loop() is None else asyncio.current_task()

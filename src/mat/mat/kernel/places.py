@@ -1,0 +1,283 @@
+"""The settings of the process that a run can change: environment, folders, warnings, logging, signals and others."""
+
+from __future__ import annotations
+
+import _signal  # type: ignore[import-not-found]
+import decimal
+import gc
+import locale
+import logging
+import os
+import signal
+import socket
+import sys
+import threading
+import time
+import types
+import warnings
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from functools import cache
+from typing import Any, Final
+
+from mat.kernel.nodes import MISSING, Change, ListNode, Node, Remedy, ValueNode
+
+_SIGNALS: Final = ("SIGINT", "SIGTERM", "SIGALRM", "SIGUSR1", "SIGUSR2", "SIGHUP", "SIGCHLD", "SIGPIPE")
+
+
+def places() -> Iterator[tuple[str, Node]]:
+    """A node for each setting, with the name that a user knows it by."""
+    yield "os.environ", EnvironmentNode()
+    yield "the working folder", ValueNode(_folder, os.chdir)
+    yield "the umask", ValueNode(_umask, os.umask)
+    yield "sys.path", ListNode(sys.path)
+    yield "sys.path", ValueNode(lambda: id(sys.path))
+    yield "sys.meta_path", ListNode(sys.meta_path)
+    yield "sys.modules", ModulesNode()
+    yield "sys.argv", ListNode(sys.argv)
+    yield "sys.excepthook", ValueNode(lambda: sys.excepthook, lambda kept: setattr(sys, "excepthook", kept))
+    yield "the recursion limit", ValueNode(sys.getrecursionlimit, sys.setrecursionlimit)
+    yield "the switch interval", ValueNode(sys.getswitchinterval, sys.setswitchinterval)
+    yield "the locale", ValueNode(lambda: locale.setlocale(locale.LC_ALL), lambda kept: locale.setlocale(locale.LC_ALL, kept))
+    yield "the garbage collector", ValueNode(lambda: (gc.isenabled(), gc.get_threshold()), _set_gc)
+    yield "the warning filters", ValueNode(_filters, _set_filters)
+    yield "the socket timeout", ValueNode(socket.getdefaulttimeout, socket.setdefaulttimeout)
+    yield "the decimal context", ValueNode(_decimal, _set_decimal)
+    yield "logging", LoggingNode()
+    yield "a thread", ThreadsNode()
+    if threading.current_thread() is threading.main_thread():
+        yield "a signal handler", ValueNode(_handlers, _set_handlers)
+
+
+def _folder() -> str:
+    try:
+        return os.getcwd()
+    except FileNotFoundError:
+        return ""
+
+
+def _umask() -> int:
+    found = os.umask(0o022)
+    os.umask(found)
+    return found
+
+
+def _set_gc(kept: tuple[bool, tuple[int, ...]]) -> None:
+    enabled, thresholds = kept
+    gc.set_threshold(*thresholds)
+    (gc.enable if enabled else gc.disable)()
+
+
+def _filters() -> tuple[list[Any], tuple[Any, ...], Any]:
+    return warnings.filters, tuple(warnings.filters), warnings.showwarning  # type: ignore[return-value]
+
+
+def _set_filters(kept: tuple[list[Any], tuple[Any, ...], Any]) -> None:
+    warnings.filters, members, warnings.showwarning = kept
+    warnings.filters[:] = members
+    getattr(warnings, "_filters_mutated", getattr(warnings, "_filters_mutated_lock_held", lambda: None))()
+
+
+def _decimal() -> tuple[object, ...]:
+    context = decimal.getcontext()
+    return tuple([getattr(context, name) for name in _DECIMAL]) + tuple(context.traps.values())
+
+
+def _set_decimal(kept: tuple[Any, ...]) -> None:
+    context = decimal.getcontext()
+    for name, value in zip(_DECIMAL, kept, strict=False):
+        setattr(context, name, value)
+    for trap, value in zip(context.traps, kept[len(_DECIMAL) :], strict=True):
+        context.traps[trap] = value
+
+
+_DECIMAL: Final = ("prec", "rounding", "Emin", "Emax", "capitals", "clamp")
+
+
+def _handlers() -> tuple[Any, ...]:
+    return tuple([_signal.getsignal(number) for number in _numbers()])
+
+
+def _set_handlers(kept: tuple[Any, ...]) -> None:
+    for number, handler in zip(_numbers(), kept, strict=True):
+        if handler is not None and signal.getsignal(number) is not handler:
+            signal.signal(number, handler)
+
+
+@cache
+def _numbers() -> tuple[int, ...]:
+    return tuple(int(getattr(signal, name)) for name in _SIGNALS if hasattr(signal, name))
+
+
+class ThreadsNode:
+    """The threads that run. One that a run left behind goes on, and can be neither read nor ended."""
+
+    __slots__ = ("_kept", "remedy")
+
+    def __init__(self) -> None:
+        self.remedy: Remedy = "fork"
+        self.keep()
+
+    def keep(self) -> None:
+        self._kept = frozenset(threading.enumerate())
+
+    def same(self) -> bool:
+        return self._kept.issuperset(threading.enumerate())
+
+    def changes(self) -> tuple[Change, ...]:
+        more = [thread.name for thread in threading.enumerate() if thread not in self._kept]
+        return tuple(Change("", MISSING, name) for name in more)
+
+    def put_back(self) -> None:
+        """Impossible."""
+
+
+class EnvironmentNode:
+    """`os.environ`."""
+
+    __slots__ = ("_bytes", "_kept", "remedy")
+
+    def __init__(self) -> None:
+        self.remedy: Remedy = "restore"
+        self.keep()
+
+    def keep(self) -> None:
+        self._kept: dict[str, str] = dict(os.environ)
+        self._bytes = dict(_encoded())
+
+    def same(self) -> bool:
+        return _encoded() == self._bytes
+
+    def changes(self) -> tuple[Change, ...]:
+        now = dict(os.environ)
+        found = tuple(
+            Change(name, self._kept.get(name, MISSING), now.get(name, MISSING))
+            for name in sorted({*self._kept, *now})
+            if self._kept.get(name) != now.get(name) and name not in _PYTEST
+        )
+        if not found:
+            self.keep()
+        return found
+
+    def put_back(self) -> None:
+        for change in self.changes():
+            if change.before is MISSING:
+                del os.environ[change.label]
+            else:
+                os.environ[change.label] = str(change.before)
+            if change.label == "TZ" and hasattr(time, "tzset"):
+                time.tzset()
+
+
+def _encoded() -> Mapping[Any, Any]:
+    """The environment as it is stored, because decoding all of it costs more than everything else here."""
+    return getattr(os.environ, "_data", os.environ)
+
+
+_PYTEST: Final = frozenset(("PYTEST_CURRENT_TEST", "PYTEST_VERSION"))
+
+
+class ModulesNode:
+    """`sys.modules`. What a run imported stays imported; a module it put there or took away is put back."""
+
+    __slots__ = ("_modules", "_names", "remedy")
+
+    def __init__(self) -> None:
+        self.remedy: Remedy = "restore"
+        self.keep()
+
+    def keep(self) -> None:
+        self._names: tuple[str, ...] = tuple(sys.modules)
+        self._modules: tuple[Any, ...] = tuple(sys.modules.values())
+
+    def same(self) -> bool:
+        return len(sys.modules) == len(self._names) and tuple(sys.modules.values()) == self._modules
+
+    def changes(self) -> tuple[Change, ...]:
+        before = dict(zip(self._names, self._modules, strict=True))
+        found = [
+            Change(name, before.get(name, MISSING), module)
+            for name, module in list(sys.modules.items())
+            if before.get(name, MISSING) is not module and not (name not in before and _was_imported(module))
+        ]
+        found += [Change(name, module, MISSING) for name, module in before.items() if name not in sys.modules]
+        if not found:
+            self.keep()
+        return tuple(found)
+
+    def put_back(self) -> None:
+        for change in self.changes():
+            if change.before is MISSING:
+                del sys.modules[change.label]
+            else:
+                sys.modules[change.label] = change.before  # type: ignore[assignment]
+        self.changes()
+
+
+def _was_imported(module: object) -> bool:
+    return getattr(module, "__spec__", None) is not None or not isinstance(module, types.ModuleType)
+
+
+class LoggingNode:
+    """The levels and handlers of all loggers. A logger that is new and was not configured changes nothing."""
+
+    __slots__ = ("_kept", "remedy")
+
+    def __init__(self) -> None:
+        self.remedy: Remedy = "restore"
+        self.keep()
+
+    def keep(self) -> None:
+        self._kept = _loggers()
+
+    def same(self) -> bool:
+        return _loggers() == self._kept
+
+    def changes(self) -> tuple[Change, ...]:
+        now = _loggers()
+        found = tuple(
+            Change(name, self._kept.get(name, _NEW), now.get(name, _NEW))
+            for name in sorted({*self._kept, *now})
+            if self._kept.get(name, _NEW) != now.get(name, _NEW)
+        )
+        if not found:
+            self.keep()
+        return found
+
+    def put_back(self) -> None:
+        manager = logging.root.manager
+        for change in self.changes():
+            kept: Any = change.before
+            if change.label == _DISABLED:
+                manager.disable = kept
+                continue
+            logger = logging.root if change.label == "root" else logging.getLogger(change.label)
+            logger.level, logger.propagate, logger.disabled = kept[:3]
+            logger.handlers[:] = [*kept[3], *[each for each in logger.handlers if _is_runners(each)]]
+            logger.filters[:] = kept[4]
+        with suppress(AttributeError):
+            manager._clear_cache()  # type: ignore[attr-defined]
+        self.changes()
+
+
+_NEW: Final = (logging.NOTSET, True, False, (), ())
+_DISABLED: Final = "disable"
+
+
+def _loggers() -> Mapping[str, Any]:
+    manager = logging.root.manager
+    found: dict[str, Any] = {"root": _logger(logging.root), _DISABLED: manager.disable}
+    for name, logger in manager.loggerDict.items():
+        if type(logger) is not logging.PlaceHolder:
+            found[name] = _logger(logger)  # type: ignore[arg-type]
+    return found
+
+
+def _logger(logger: logging.Logger) -> tuple[Any, ...]:
+    handlers = tuple([each for each in logger.handlers if not _is_runners(each)])
+    return logger.level, logger.propagate, logger.disabled, handlers, tuple(logger.filters)
+
+
+def _is_runners(handler: logging.Handler) -> bool:
+    """Whether pytest added a handler, for the phase of a test."""
+    return type(handler).__module__.startswith("_pytest")

@@ -1,0 +1,425 @@
+"""What can outlive a run: all mutable state that can be reached from the user's modules, as nodes with names.
+
+The walk goes through modules, classes, functions (closures, defaults, attributes), instances, containers and the objects of
+`mat.kernel.natives`. It enters the classes and functions of the user's modules, not those of libraries, whose instances it
+does enter; and nothing of pytest's or of this project but what users gave to it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import dis
+import functools
+import gc
+import sys
+import threading
+import types
+import weakref
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, Final
+
+from mat.core import limits
+from mat.kernel.natives import abstract_node, native_node, opaque_node
+from mat.kernel.nodes import (
+    BareNode,
+    CellNode,
+    ClassNode,
+    DictNode,
+    DispatchNode,
+    InstanceNode,
+    ListNode,
+    Node,
+    SetNode,
+    SlotsNode,
+    WatchNode,
+    attributes_of,
+    cell_value,
+)
+
+OURS: Final = frozenset(("mat", "mat_contracts", "mat_faults", "mat_search", "mat_study", "pytest_mat"))
+_RUNNERS: Final = frozenset(("_pytest", "pytest", "pluggy", "xdist", "coverage", "_hypothesis_pytestplugin"))
+_STATELESS_PACKAGES: Final = frozenset((
+    "_abc", "_codecs", "_contextvars", "_decimal", "_frozen_importlib", "_frozen_importlib_external", "_operator",
+    "_socket", "_sre", "_ssl", "_struct", "_thread", "_weakref", "annotationlib", "ast", "asyncio", "codecs",
+    "contextvars", "datetime", "decimal", "fractions", "importlib", "inspect", "ipaddress", "logging", "operator",
+    "pathlib", "pydantic_core", "re", "select", "selectors", "socket", "ssl", "struct", "time", "tokenize", "typing",
+    "typing_extensions", "uuid", "weakref", "zipimport", "zoneinfo",
+))  # fmt: skip
+"""Packages whose objects are values, machinery of the interpreter, or read elsewhere (`mat.kernel.places`)."""
+_STATELESS: Final = frozenset((
+    int, str, float, bool, bytes, complex, range, slice, type(None), type(...), type(NotImplemented), object,
+    types.CodeType, types.ModuleType, types.MethodDescriptorType, types.WrapperDescriptorType,
+    types.MemberDescriptorType, types.GetSetDescriptorType, types.ClassMethodDescriptorType, types.GenericAlias,
+    types.UnionType, types.FrameType, types.TracebackType, weakref.ref, weakref.KeyedRef,
+))  # fmt: skip
+_METHOD_WRAPPER: Final = type([].__len__)
+_LRU: Final = type(functools.lru_cache(lambda: None))
+
+_STORE_ATTR: Final = dis.opmap["STORE_ATTR"]
+_EXTENDED: Final = dis.opmap["EXTENDED_ARG"]
+
+
+def package_of(kind: type) -> str:
+    module = kind.__module__
+    return module.partition(".")[0] if isinstance(module, str) else ""
+
+
+class Reached:
+    """Nodes reached from named objects. `own`: the names of the user's modules. `full`: the limit on nodes was reached."""
+
+    def __init__(self, own: Iterable[str]) -> None:
+        self.own = set(own)
+        self.nodes: list[Node] = []
+        self.full = False
+        self._places: list[int] = []  # of each node, its place in `_trail`
+        self._trail: list[tuple[int, str]] = []  # of each place, where it was reached from, and by what name
+        self._seen: dict[int, object] = {}  # by id; holding the object keeps its id its own
+        self._todo: deque[tuple[Any, int]] = deque()
+        self._watched: set[int] = set()
+        self._bare: list[tuple[dict[str, Any], int]] = []  # the empty dicts of functions
+        self.stored: set[str] = set()
+
+    # -- from outside -----------------------------------------------------------------------------------------------
+
+    def enter(self, name: str, held: object) -> None:
+        """Walk everything that is reachable from an object, under a name."""
+        self._push(held, self._place(-1, name))
+        self.walk()
+
+    def enter_module(self, module: types.ModuleType) -> None:
+        if id(vars(module)) not in self._seen:
+            self.own.add(module.__name__)
+            self._visit_module(module, self._place(-1, module.__name__))
+        self.walk()
+
+    def walk(self) -> None:
+        while self._todo:
+            if len(self.nodes) > limits.ISOLATED_NODES:
+                self.full = True
+                self._todo.clear()
+                return
+            self._visit(*self._todo.popleft())
+        if self._bare:
+            names = [self._path_to(place) for _, place in self._bare]
+            self._add_node(BareNode([attributes for attributes, _ in self._bare], names), self._place(-1, ""))
+            self._bare.clear()
+
+    def add(self, name: str, node: Node) -> None:
+        """A node that was not reached through an object."""
+        self._add_node(node, self._place(-1, name))
+
+    def again(self, index: int) -> None:
+        """Walk what a place holds by now."""
+        node, at = self.nodes[index], self._places[index]
+        held: Any = getattr(node, "_held", None)
+        if isinstance(node, DictNode) and node.attributes:
+            for name, value in list(held.items()):
+                self._push(value, at, name)
+        elif isinstance(held, type):
+            for name, value in list(vars(held).items()):
+                if not name.startswith("__"):
+                    self._push(value, at, name)
+        elif isinstance(held, dict):
+            self._push_dict(held, at)
+        elif isinstance(held, list | set | deque):
+            self._push_all(list(held), at)
+        elif isinstance(held, types.CellType):
+            self._push(cell_value(held), at)
+
+    def name(self, index: int, label: str = "") -> str:
+        """What a user calls a member of a node: `desk.LAST`, whatever is nested in it."""
+        path = self._path_to(self._places[index])
+        return ".".join(part for part in (path, label) if part)
+
+    def _path_to(self, place: int) -> str:
+        parts = []
+        while place >= 0:
+            place, part = self._trail[place]
+            if part:
+                parts.append(part)
+        return ".".join(reversed(parts))
+
+    # -- the walk ---------------------------------------------------------------------------------------------------
+
+    def _place(self, parent: int, label: str) -> int:
+        self._trail.append((parent, label))
+        return len(self._trail) - 1
+
+    def _add_node(self, node: Node, place: int) -> None:
+        self.nodes.append(node)
+        self._places.append(place)
+
+    def _push(self, held: object, parent: int, label: str = "") -> None:
+        kind = type(held)
+        if kind in _STATELESS or id(held) in self._seen:
+            return
+        self._seen[id(held)] = held
+        self._todo.append((held, self._place(parent, label) if label else parent))
+
+    def _push_all(self, members: Iterable[object], parent: int) -> None:
+        for member in members:
+            self._push(member, parent)
+
+    def _visit(self, held: Any, at: int) -> None:
+        kind = type(held)
+        if issubclass(kind, types.ModuleType):
+            return
+        if issubclass(kind, type):
+            self._visit_class(held, at)
+        elif kind is types.FunctionType:
+            self._visit_function(held, at)
+        elif kind is types.CellType:
+            self._add_node(CellNode(held), at)
+            self._push(cell_value(held), at)
+        elif issubclass(kind, _TRANSPARENT):
+            self._push_all(_inside(held), at)
+        else:
+            package = package_of(kind)
+            if package in _RUNNERS:
+                self._push_all(_given_to_pytest(held), at)
+            elif package not in _STATELESS_PACKAGES or issubclass(kind, _STATEFUL):
+                self._visit_object(held, kind, at, compared=package not in OURS)
+
+    def _visit_object(self, held: Any, kind: type, at: int, *, compared: bool) -> None:
+        node = _container_node(held, kind)
+        if node is None and compared:
+            node = native_node(held)
+        if node is not None:
+            self._add_node(node, at)
+        members = self._members(held, at, compared=compared)
+        if node is None and not members and compared and kind.__module__ not in self.own:
+            self._add_node(opaque_node(held), at)
+            inside = _without_globals(gc.get_referents(held))
+            self._push_all([each for each in inside if type(each) not in (dict, list, set)], at)  # its own tables are its own
+
+    def _members(self, held: Any, at: int, *, compared: bool = True) -> bool:
+        """Visit what an object holds; returns whether any part of it could be read."""
+        kind, read = type(held), False
+        if issubclass(kind, dict):
+            self._push_dict(held, at)
+            return True
+        if issubclass(kind, list | tuple | set | frozenset | deque):
+            self._push_all(_iterated(held, kind), at)
+            read = True
+        elif issubclass(kind, weakref.WeakValueDictionary):
+            self._push_weak(held, [(None, each) for each in held.values()], at)
+            return True
+        elif issubclass(kind, weakref.WeakKeyDictionary | weakref.WeakSet):
+            pairs = held.items() if isinstance(held, weakref.WeakKeyDictionary) else ((each, None) for each in held)
+            self._push_weak(held, pairs, at)
+            return True
+        elif kind is _LRU:
+            self._push(held.__wrapped__, at)
+        elif kind.__module__ in ("builtins", "itertools"):
+            self._push_all(_without_globals(gc.get_referents(held)), at)
+        attributes = attributes_of(held)
+        if attributes is not None:
+            read = True
+            foreign = not self._is_own(kind)
+            if compared:
+                self._add_node(InstanceNode(held), at)
+                if id(attributes) not in self._seen:
+                    self._seen[id(attributes)] = attributes
+                    self._add_node(DictNode(attributes, attributes=not foreign), at)
+            for name, value in list(attributes.items()):
+                self._push(value, at, "" if foreign else name)
+        slots = list(_slots(kind))
+        if slots:
+            read = True
+            node = SlotsNode(held, slots)
+            if compared and not _is_frozen(kind):
+                self._add_node(node, at)
+            own = self._is_own(kind)
+            for name, value in node.members():
+                self._push(value, at, name if own else "")
+        return read
+
+    def _is_own(self, kind: type) -> bool:
+        return kind.__module__ in self.own
+
+    def _push_dict(self, held: dict[Any, Any], at: int) -> None:
+        self._push_all(dict.keys(held), at)
+        self._push_all(dict.values(held), at)
+        if hasattr(held, "default_factory"):
+            self._push(held.default_factory, at)
+        attributes = attributes_of(held)
+        if attributes is not None:
+            self._push(attributes, at)
+
+    def _push_weak(self, held: Any, pairs: Iterable[tuple[Any, Any]], at: int) -> None:
+        """The table inside of a weak container; what it refers to is held, so that it can be put back."""
+        self._push(held.data, at)
+        for key, value in pairs:
+            self._push(key, at)
+            self._push(value, at)
+
+    def _visit_module(self, module: types.ModuleType, at: int) -> None:
+        held = vars(module)
+        self._seen[id(held)] = held
+        self._add_node(DictNode(held, attributes=True, module=True), at)
+        for name, value in list(held.items()):
+            if not (name.startswith("__") and name.endswith("__")):
+                self._push(value, at, name)
+
+    def _visit_class(self, held: type, at: int) -> None:
+        if held.__module__ not in self.own:
+            return
+        self._add_node(ClassNode(held), at)
+        self._push(type(held), at)
+        self._push_all(held.__bases__, at)
+        for name, value in list(vars(held).items()):
+            dunder = name.startswith("__") and name.endswith("__")
+            if not dunder or isinstance(value, types.FunctionType):
+                self._push(value, at, name)
+        if "_abc_impl" in vars(held):
+            self._add_node(abstract_node(held), at)
+
+    def _visit_function(self, held: types.FunctionType, at: int) -> None:
+        dispatches = "registry" in held.__dict__ and "_clear_cache" in held.__dict__
+        if dispatches:
+            self._visit_dispatcher(held, at)
+        for name, cell in zip(held.__code__.co_freevars, held.__closure__ or (), strict=False):
+            if held.__module__ != "functools" or name not in ("dispatch_cache", "cache_token"):
+                self._push(cell, at, "" if dispatches or held.__module__ not in self.own else name)
+        self._push_all(held.__defaults__ or (), at)
+        if held.__kwdefaults__:
+            self._push(held.__kwdefaults__, at)
+        attributes = held.__dict__
+        if attributes and not dispatches:
+            self._seen[id(attributes)] = attributes
+            self._add_node(DictNode(attributes, attributes=True), at)
+            for name, value in list(attributes.items()):
+                self._push(value, at, "" if name == "__wrapped__" else name)
+        elif not attributes and held.__module__ in self.own:
+            self._bare.append((attributes, at))
+        if held.__module__ in self.own:
+            self.stored |= stored_names(held.__code__)
+
+    def _visit_dispatcher(self, held: Any, at: int) -> None:
+        """A function of functools.singledispatch: its registry counts, what it remembers of calls does not."""
+        for table in gc.get_referents(held.registry):
+            if isinstance(table, dict) and id(table) not in self._seen:
+                self._seen[id(table)] = table
+                self._add_node(DispatchNode(table, held._clear_cache), at)
+                self._push_all(table.values(), at)
+
+    # -- libraries --------------------------------------------------------------------------------------------------
+
+    def watch(self) -> None:
+        """Watch the attributes that the user's code stores, on the library modules and classes that it can name."""
+        names = frozenset(self.stored)
+        if not names:
+            return
+        for name in sorted(self.own):
+            module = sys.modules.get(name)
+            for held in list(vars(module).values()) if module is not None else ():
+                self._watch(held, names)
+        self._watch(sys.modules["builtins"], names)
+
+    def _watch(self, held: Any, names: frozenset[str]) -> None:
+        if isinstance(held, types.ModuleType):
+            foreign, label = held.__name__ not in self.own, held.__name__
+        elif isinstance(held, type):
+            foreign, label = held.__module__ not in self.own, f"{held.__module__}.{held.__qualname__}"
+        else:
+            return
+        if not foreign or id(held) in self._watched or label.partition(".")[0] in OURS | _RUNNERS:
+            return
+        self._watched.add(id(held))
+        self._add_node(WatchNode(held, sorted(names)), self._place(-1, label))
+        if isinstance(held, types.ModuleType):
+            for value in list(vars(held).values()):
+                if isinstance(value, type) and package_of(value) == held.__name__.partition(".")[0]:
+                    self._watch(value, names)
+
+
+_TRANSPARENT: Final = (
+    staticmethod, classmethod, property, functools.cached_property, functools.partial, functools.partialmethod,
+    types.MethodType, types.MappingProxyType, types.BuiltinMethodType, _METHOD_WRAPPER, functools.singledispatchmethod,
+    BaseException,
+)  # fmt: skip
+"""Types of which only what they hold matters."""
+_STATEFUL: Final = (
+    type(threading.Lock()), type(threading.RLock()), threading.local, weakref.WeakValueDictionary, weakref.WeakKeyDictionary,
+    asyncio.Queue, asyncio.Lock, asyncio.Event, asyncio.Semaphore, asyncio.Condition,
+)  # fmt: skip
+"""Types of these packages that hold a program's state all the same."""
+
+
+def _inside(held: Any) -> Iterable[object]:
+    match held:
+        case BaseException():
+            return (*held.args, attributes_of(held))
+        case types.MappingProxyType():
+            return gc.get_referents(held)
+        case types.BuiltinMethodType():
+            return () if isinstance(held.__self__, types.ModuleType) else (held.__self__,)
+        case _:
+            return _without_globals(gc.get_referents(held))
+
+
+def _without_globals(found: Iterable[object]) -> Iterator[object]:
+    """Objects that may be entered: the dict of a module is not, whoever refers to it."""
+    modules = {id(vars(module)) for module in list(sys.modules.values()) if isinstance(module, types.ModuleType)}
+    return (each for each in found if id(each) not in modules)
+
+
+def _container_node(held: Any, kind: type) -> Node | None:
+    if issubclass(kind, dict):
+        return DictNode(held)
+    if issubclass(kind, list | deque):
+        return ListNode(held)
+    if issubclass(kind, set):
+        return SetNode(held)
+    return None
+
+
+def _iterated(held: Any, kind: type) -> Iterable[object]:
+    base: Any = next(each for each in (list, tuple, set, frozenset, deque) if issubclass(kind, each))
+    members: Iterable[object] = base.__iter__(held)
+    return members
+
+
+def _slots(kind: type) -> Iterator[tuple[str, Any]]:
+    for base in kind.__mro__:
+        for name, descriptor in vars(base).items():
+            if isinstance(descriptor, types.MemberDescriptorType) and base.__flags__ & _PYTHON_CLASS:
+                yield name, descriptor
+
+
+_PYTHON_CLASS: Final = 1 << 9
+
+
+def _is_frozen(kind: type) -> bool:
+    return dataclasses.is_dataclass(kind) and bool(kind.__dataclass_params__.frozen)  # type: ignore[attr-defined]
+
+
+def _given_to_pytest(held: Any) -> Iterable[object]:
+    """What a user gave to pytest: arguments of marks, functions of fixtures."""
+    name = type(held).__name__
+    if name == "MarkDecorator":
+        return (held.mark,)
+    if name == "Mark":
+        return (held.args, dict(held.kwargs) if isinstance(held.kwargs, Mapping) else ())
+    if name == "FixtureFunctionDefinition":
+        return (held._get_wrapped_function(),)
+    return ()
+
+
+@functools.cache
+def stored_names(code: types.CodeType) -> frozenset[str]:
+    """The attributes that a function's code may set on objects: those it names, and with `setattr` any text in it."""
+    found: set[str] = set()
+    extended = 0
+    for operation, argument in zip(code.co_code[::2], code.co_code[1::2], strict=True):
+        if operation == _STORE_ATTR:
+            found.add(code.co_names[extended | argument])
+        extended = (extended | argument) << 8 if operation == _EXTENDED else 0
+    if "setattr" in code.co_names or "__dict__" in code.co_names:
+        found.update(each for each in code.co_consts if isinstance(each, str) and each.isidentifier())
+    for inner in code.co_consts:
+        if isinstance(inner, types.CodeType):
+            found |= stored_names(inner)
+    return frozenset(found)

@@ -1,0 +1,142 @@
+"""The settings of the process are put back, and what is written outside of a run is named."""
+
+import decimal
+import gc
+import json
+import locale
+import logging
+import os
+import signal
+import socket
+import sqlite3
+import subprocess
+import sys
+import tempfile
+import types
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from mat.kernel.isolation import Isolation
+
+SETTINGS: dict[str, tuple[Callable[[], object], Callable[[], object], str]] = {
+    "environment": (lambda: os.environ.__setitem__("DESK", "1"), lambda: os.environ.get("DESK"), "os.environ.DESK"),
+    "folder": (lambda: os.chdir("/"), os.getcwd, "the working folder"),
+    "path": (lambda: sys.path.append("/nowhere"), lambda: list(sys.path), "sys.path"),
+    "modules": (
+        lambda: sys.modules.__setitem__("desk_stub", types.ModuleType("desk_stub")),
+        lambda: "desk_stub" in sys.modules,
+        "sys.modules.desk_stub",
+    ),
+    "replaced module": (
+        lambda: sys.modules.__setitem__("json", types.ModuleType("json")),
+        lambda: sys.modules["json"] is json,
+        "sys.modules.json",
+    ),
+    "recursion": (lambda: sys.setrecursionlimit(4321), sys.getrecursionlimit, "the recursion limit"),
+    "garbage": (gc.disable, gc.isenabled, "the garbage collector"),
+    "locale": (lambda: locale.setlocale(locale.LC_CTYPE, "C"), lambda: locale.setlocale(locale.LC_ALL), "the locale"),
+    "umask": (lambda: os.umask(0o077), lambda: os.umask(os.umask(0o022)) and None, "the umask"),
+    "warnings": (
+        lambda: warnings.simplefilter("ignore", ResourceWarning),
+        lambda: list(warnings.filters),
+        "the warning filters",
+    ),
+    "signal": (
+        lambda: signal.signal(signal.SIGUSR1, lambda *_: None),
+        lambda: signal.getsignal(signal.SIGUSR1),
+        "a signal handler",
+    ),
+    "timeout": (lambda: socket.setdefaulttimeout(3), socket.getdefaulttimeout, "the socket timeout"),
+    "level": (
+        lambda: logging.getLogger("desk").setLevel(logging.DEBUG),
+        lambda: logging.getLogger("desk").level,
+        "logging.desk",
+    ),
+    "handler": (
+        lambda: logging.getLogger().addHandler(logging.NullHandler()),
+        lambda: [each for each in logging.getLogger().handlers if isinstance(each, logging.NullHandler)],
+        "logging.root",
+    ),
+    "decimal": (lambda: setattr(decimal.getcontext(), "prec", 3), lambda: decimal.getcontext().prec, "the decimal context"),
+}
+
+
+@pytest.mark.parametrize("setting", SETTINGS)
+def test_a_setting_that_a_run_changed_is_put_back(setting: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run, observe, name = SETTINGS[setting]
+    monkeypatch.chdir(tmp_path)
+    if setting == "locale" and locale.setlocale(locale.LC_CTYPE) == "C":
+        pytest.skip("this process has the locale already")
+    before = observe()
+    isolation = Isolation([str(tmp_path)])
+    isolation.start({})
+    isolation.execute(lambda: None)
+    assert not isolation.found
+    for _ in range(2):
+        isolation.execute(run)
+        assert observe() == before
+    assert name in [each.name for each in isolation.found]
+    assert {each.remedy for each in isolation.found} <= {"restore"}
+
+
+def _noted(folder: Path, run: Callable[[], object]) -> list[str]:
+    isolation = Isolation([str(folder)], shown=lambda path: os.path.basename(path), kept_folder=str(folder.parent.parent))
+    isolation.start({})
+    isolation.execute(run)
+    return [each.name for each in isolation.found if each.remedy == "none"]
+
+
+def _insert(path: Path) -> None:
+    with sqlite3.connect(path) as database:
+        database.execute("create table if not exists t (a)")
+        database.execute("insert into t values (1)")
+
+
+def _ask(path: Path) -> None:
+    sqlite3.connect(path).execute("select * from sqlite_master").fetchall()
+
+
+WRITES: dict[str, tuple[Callable[[Path], object], list[str]]] = {
+    "write": (lambda folder: (folder / "ledger.txt").write_text("a"), ["ledger.txt"]),
+    "append": (lambda folder: open(folder / "known", "a").close(), ["known"]),
+    "descriptor": (lambda folder: os.close(os.open(folder / "ledger.txt", os.O_CREAT | os.O_WRONLY)), ["ledger.txt"]),
+    "remove": (lambda folder: (folder / "known").unlink(), ["known"]),
+    "rename": (lambda folder: (folder / "known").rename(folder / "other"), ["known", "other"]),
+    "database": (lambda folder: _insert(folder / "ledger.db"), ["ledger.db"]),
+    "process": (lambda folder: subprocess.run([sys.executable, "-c", ""], check=True), ["process python"]),
+    "read": (lambda folder: (folder / "known").read_text(), []),
+    "asked database": (lambda folder: _ask(folder / "kept.db"), []),
+    "memory": (lambda folder: sqlite3.connect(":memory:").execute("create table t (a)"), []),
+    "temporary file": (lambda folder: tempfile.NamedTemporaryFile().close(), []),
+    "temporary folder": (lambda folder: Path(tempfile.mkdtemp(), "a").write_text("a"), []),
+    "own folder": (lambda folder: ((folder / "new").mkdir(), (folder / "new" / "a").write_text("a")), []),
+    "nothing": (lambda folder: open(os.devnull, "w").close(), []),
+}
+
+
+@pytest.mark.parametrize("kind", WRITES)
+def test_what_a_run_writes_outside_of_itself_is_named(kind: str, tmp_path: Path) -> None:
+    run, expected = WRITES[kind]
+    (tmp_path / "known").write_text("a")
+    _insert(tmp_path / "kept.db")
+    found = _noted(tmp_path, lambda: run(tmp_path))
+    assert [name.partition("python")[0] + "python" if name.startswith("process") else name for name in found] == expected
+
+
+def test_a_server_is_named_unless_its_replies_are_recorded(tmp_path: Path) -> None:
+    with socket.socket() as server:
+        server.bind(("127.0.0.1", 0))
+        server.listen()
+        port = server.getsockname()[1]
+
+        def run() -> None:
+            socket.create_connection(("127.0.0.1", port)).close()
+
+        assert _noted(tmp_path, run) == [f"127.0.0.1:{port}"]
+        isolation = Isolation([str(tmp_path)], recorded=True)
+        isolation.start({})
+        isolation.execute(run)
+        assert not isolation.found
