@@ -32,7 +32,7 @@ class Tools:
         self._world = world
         self.notes = mat.memory(world.notes, name="notes")
 
-    @mat.tool(errors=SQL_ERRORS)
+    @mat.tool(effect="read", errors=SQL_ERRORS)
     def order(self, order: str) -> dict[str, Any]:
         """The order as the database has it; LookupError where there is none."""
         row = self._world.database.execute("select * from orders where id = ?", (order,)).fetchone()
@@ -40,7 +40,7 @@ class Tools:
             raise LookupError(f"no order {order!r}")
         return dict(row)
 
-    @mat.tool(errors=SQL_ERRORS)
+    @mat.tool(effect="read", errors=SQL_ERRORS)
     def consent(self, customer: str) -> dict[str, Any]:
         """Whether a customer wants offers: "granted" or "withdrawn"."""
         row = self._world.database.execute("select offers from customers where email = ?", (customer,)).fetchone()
@@ -51,7 +51,7 @@ class Tools:
         with self._world.database as database:
             database.execute("update tickets set status = ? where id = ?", (status, ticket))
 
-    @mat.tool(errors=HTTP_ERRORS)
+    @mat.tool(effect="read", errors=HTTP_ERRORS)
     def track(self, parcel: str) -> dict[str, Any]:
         """{parcel, status, as_of}: where the carrier saw the parcel, and when."""
         return self._json("GET", f"/parcels/{parcel}")
@@ -60,7 +60,7 @@ class Tools:
     def refund(self, order: str, cents: int) -> dict[str, Any]:
         return self._json("POST", "/refunds", {"order": order, "cents": cents})
 
-    @mat.tool(errors=HTTP_ERRORS)
+    @mat.tool(effect="read", errors=HTTP_ERRORS)
     def refunds(self, order: str) -> dict[str, Any]:
         """{order, count, refunds}: the payments for an order so far."""
         return self._json("GET", f"/refunds/{order}")

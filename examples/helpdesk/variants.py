@@ -183,20 +183,20 @@ class More:
     def __init__(self, listings: list[list[dict[str, str]]]) -> None:
         self._listings = iter([*listings, *itertools.repeat(TOOLS, 9)])
 
-    @mat.tool
+    @mat.tool  # no declared effect: each call uses up a listing
     def list_tools(self) -> list[dict[str, str]]:
         return next(self._listings)
 
-    @mat.tool
+    @mat.tool(effect="read")
     def account(self, customer: str) -> dict[str, str]:
         return {"customer": customer, "owner": "Ann Smith", "account": "KD-2291-77-X"}
 
-    @mat.tool
+    @mat.tool(effect="read")
     def screen(self, order: str) -> dict[str, Any]:
         """Whether the bank objects to an order."""
         return {"order": order, "clean": True}
 
-    @mat.tool(name="screen")
+    @mat.tool(name="screen", effect="read")
     async def screen_slowly(self, order: str) -> dict[str, Any]:
         await asyncio.sleep(3)
         return {"order": order, "clean": True}

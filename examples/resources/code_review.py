@@ -133,7 +133,7 @@ class Bench:
     def __init__(self, task: Task) -> None:
         self._task = task
 
-    @mat.tool
+    @mat.tool(effect="read")
     def test_code(self, source: str) -> dict[str, Any]:
         """Executes the program on the shown cases: {passed, failed, first}."""
         solution = program(steps_of(self._task.statement))

@@ -49,7 +49,7 @@ STATEMENT: Final = ResourceContract(
 # -- the rubric, and a model --------------------------------------------------------------------------------------------
 
 
-@mat.tool
+@mat.tool(effect="none")
 def evaluate(draft: str) -> dict[str, Any]:
     """{quality, missing}: which points of the rubric a draft does not meet."""
     return {"quality": quality(draft), "missing": sorted(set(range(POINTS)) - _met(draft))}

@@ -51,7 +51,7 @@ class Web:
     def __init__(self, topic: str) -> None:
         self._topic = topic
 
-    @mat.tool
+    @mat.tool(effect="read")
     def web_search(self, query: str) -> list[str]:
         draw = luck("web", self._topic, query)
         facts = [f"fact {draw.randrange(FACTS)}" for _ in range(4)]

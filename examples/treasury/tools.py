@@ -65,7 +65,7 @@ class Tools:
 
     # -- the budget: once for threads, once for tasks -------------------------------------------------------------------
 
-    @mat.tool
+    @mat.tool(effect="read")
     def funds(self) -> int:
         """The remaining budget in cents."""
         return self._world.left_cents
@@ -75,7 +75,7 @@ class Tools:
         """Buy something. With `if_left`, raise StaleFundsError and spend nothing unless exactly that much is left."""
         self._spend(item, cents, if_left)
 
-    @mat.tool(name="funds")
+    @mat.tool(name="funds", effect="read")
     async def funds_async(self) -> int:
         return self._world.left_cents
 
@@ -96,12 +96,12 @@ class Tools:
         """Send money to an account."""
         self._world.paid.append(Payment(to=to, cents=cents, reference=reference))
 
-    @mat.tool
+    @mat.tool(effect="read")
     def invoices(self) -> list[dict[str, Any]]:
         """The invoices due today: [{invoice, vendor, cents}]."""
         return [{"invoice": name, "vendor": vendor, "cents": cents} for name, vendor, cents in self._world.invoices]
 
-    @mat.tool
+    @mat.tool(effect="read")
     def account_of(self, vendor: str) -> dict[str, Any]:
         """{vendor, account} from the vendor's bank; costs a fee."""
         return {"vendor": vendor, "account": ACCOUNTS[vendor]}

@@ -308,8 +308,6 @@ def test_what_cannot_mean_anything_is_refused_with_a_way_out(wrong: Callable[[],
 def test_a_run_in_virtual_time_shows_which_calls_overlapped() -> None:
     import asyncio
 
-    from mat.kernel.loop import VirtualLoop
-
     @mat.tool(name="check")
     async def check(order: int) -> bool:
         await asyncio.sleep(1)
@@ -329,7 +327,7 @@ def test_a_run_in_virtual_time_shows_which_calls_overlapped() -> None:
     def run(body: Callable[[], object]) -> list[tuple[str, int]]:
         armed = [precedes(first="check", then="pay"), never_concurrent(["check", "pay"]), in_order(["check", "pay"])]
         with mat.run(contracts=armed) as done:
-            with asyncio.Runner(loop_factory=VirtualLoop) as runner:
+            with asyncio.Runner(loop_factory=asyncio.SelectorEventLoop) as runner:
                 runner.run(body())  # type: ignore[arg-type]
         return sorted((violation.contract, violation.step) for violation in done.violations)
 
@@ -339,8 +337,6 @@ def test_a_run_in_virtual_time_shows_which_calls_overlapped() -> None:
 
 def test_a_proposed_call_is_blocked_while_the_one_it_needs_is_in_flight() -> None:
     import asyncio
-
-    from mat.kernel.loop import VirtualLoop
 
     paid = []
 
@@ -362,7 +358,7 @@ def test_a_proposed_call_is_blocked_while_the_one_it_needs_is_in_flight() -> Non
         await pay()
 
     with mat.run(contracts=[precedes(first="check", then="pay", policy="block")]) as done:
-        with asyncio.Runner(loop_factory=VirtualLoop) as runner:
+        with asyncio.Runner(loop_factory=asyncio.SelectorEventLoop) as runner:
             runner.run(hasty())
     assert [(violation.step, violation.stage) for violation in done.violations] == [(1, "attempted")]
     assert paid == [1]

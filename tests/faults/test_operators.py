@@ -25,8 +25,8 @@ from mat.core.site import order_name, parse_site
 
 OPERATORS = mat_faults.operators()
 POINTS = [pytest.param(item, point, id=f"{item.id}-{dict(point)}") for item in OPERATORS for point in item.grid]
-DECLINES = {"service.lost_ack", "service.duplicate", "delegation.duplicate"}
-"""These say no where they are pointless though not without effect: where nothing is written."""
+DECLINES = {"delegation.duplicate"}
+"""It says no where it is pointless though not without effect: a second text to an agent that does not run."""
 EMAIL = (
     "Where is my parcel P1? It should have been here last week, at least five days ago. "
     "Refund the order A1 within 3 days if it is lost."
@@ -272,12 +272,9 @@ def test_where_an_operator_says_it_cannot_matter_it_does_not(operator, point):
             assert (run.view, seen) == (calm.view, saw)
 
 
-@pytest.mark.parametrize(
-    ("id", "ports"), [("service.lost_ack", {"pay"}), ("service.duplicate", {"pay"}), ("delegation.duplicate", {"hand"})]
-)
-def test_losing_an_acknowledgement_and_delivering_twice_are_for_what_writes(id, ports):
-    operator, (calm, _) = Catalog(OPERATORS)[id], nominal()
-    assert {item.action.name for item in candidates(operator, calm) if operator.relevant(item, {}, ())} == ports
+def test_delivering_a_task_twice_is_for_handoffs():
+    operator, (calm, _) = Catalog(OPERATORS)["delegation.duplicate"], nominal()
+    assert {item.action.name for item in candidates(operator, calm) if operator.relevant(item, {}, ())} == {"hand"}
 
 
 @pytest.mark.sweep("operator", OPERATORS, ids=lambda item: item.id)

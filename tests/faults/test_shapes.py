@@ -240,7 +240,7 @@ def port(**options: Any) -> Any:
     [
         ("service.stale", {"age": 1}, ["count"], False), ("service.stale", {"age": 1}, ["count", "count"], True),
         ("service.stale", {"age": 2}, ["count", "count"], False), ("service.stale", {"age": 2}, ["count"] * 3, True),
-        ("service.stale", {"age": 1}, ["same", "same"], False), ("service.stale", {"age": 1}, ["same", "count"], False),
+        ("service.stale", {"age": 1}, ["same", "same"], True), ("service.stale", {"age": 1}, ["same", "count"], False),
         ("service.stale", {"age": 1}, ["count", "same", "count"], True),
         ("service.corrupt_field", {"field": 2}, ["wide"], True), ("service.corrupt_field", {"field": 3}, ["wide"], False),
         ("service.corrupt_field", {"field": 0}, ["flat"], True), ("service.corrupt_field", {"field": 1}, ["flat"], False),
@@ -250,7 +250,7 @@ def port(**options: Any) -> Any:
         ("retrieval.shuffle", {}, ["mirror"], False), ("retrieval.drop", {"passage": 2}, ["mirror"], True),
         ("retrieval.drop", {"passage": 3}, ["mirror"], False), ("retrieval.poison", {"payload": 0}, ["flat"], False),
         ("model.malformed_call", {}, ["flat"], False), ("model.empty", {}, ["none"], False),
-        ("service.lost_ack", {}, ["wide"], False), ("service.duplicate", {}, ["wide"], False),
+        ("service.lost_ack", {}, ["wide"], True), ("service.duplicate", {}, ["wide"], True),
     ],
 )  # fmt: skip
 def test_an_operator_says_whether_it_could_matter(id, parameters, calls, expected):

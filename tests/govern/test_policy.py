@@ -57,7 +57,7 @@ def pay(to: str, amount: int = 1) -> str:
 def drop() -> None: ...
 
 
-@mat.tool
+@mat.tool(effect="read")
 def look() -> int:
     return 1
 

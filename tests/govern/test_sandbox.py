@@ -23,7 +23,7 @@ class Bank:
             self.paid.append((to, amount))
             return {"paid": to, "amount": amount}
 
-        @mat.tool
+        @mat.tool(effect="read")
         def balance() -> int:
             return 100 - sum(amount for _, amount in self.paid)
 

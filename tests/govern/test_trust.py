@@ -162,7 +162,7 @@ def refund(order: str = "A") -> str:
     return f"refunded {order}"
 
 
-@mat.tool
+@mat.tool(effect="read")
 def lookup(order: str = "A") -> dict[str, str]:
     return {"order": order, "owner": "Ann"}
 

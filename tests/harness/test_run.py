@@ -19,6 +19,7 @@ from mat.boundary.effect import Delay, Raise, Replace
 from mat.boundary.tape import Tape
 from mat.core.codec import decode, encode
 from mat.core.errors import MatError, RunStopped
+from mat.core.record import Record
 from mat.core.run import Run, prefixes
 from mat.core.value import FrozenDict
 from mat.harness.recorder import Recorder
@@ -180,6 +181,44 @@ def test_provenance_links_arguments_and_supports_to_what_delivered_them() -> Non
     look_record, claim = run.trace[1], run.trace[2]
     assert [(link.src, link.rel, link.dst) for link in look_record.links] == [("step#0", "derived_from", "step#1")]
     assert [(link.src, link.rel, link.dst) for link in claim.links] == [("step#0", "supports", "claim#2")]
+
+
+@mat.tool(effect="read")
+def search(query: str) -> list[dict[str, object]]:
+    return [{"name": f"Flat {query}", "status": "available", "address": {"street": f"{query} Street"}}]
+
+
+@mat.tool
+def book(flat: object) -> str:
+    return "booked"
+
+
+def sources(record: Record) -> list[str]:
+    return [link.src for link in record.links if link.rel == "derived_from"]
+
+
+def test_a_call_with_a_part_of_a_reply_comes_from_that_reply_alone() -> None:
+    with mat.run() as run:
+        first, second = search("North"), search("South")
+        book(first[0])
+        book(second[0])
+        book({"name": "new", "status": "reserved"})  # shares names of fields only
+    assert [sources(record) for record in run.trace[2:5]] == [["step#0"], ["step#1"], []]
+
+
+def test_a_text_that_several_replies_delivered_comes_from_each_the_nearest_first() -> None:
+    with mat.run() as run:
+        search("North"), search("South")
+        book("available")
+        book([*search("North"), *search("South")])  # no reply has all of it
+        for _ in range(20):
+            search("East")
+        book("available")
+    assert [sources(record) for record in run.trace if record.action.name == "book"] == [
+        ["step#1", "step#0"],
+        ["step#4", "step#3", "step#1", "step#0"],
+        [f"step#{step}" for step in range(25, 17, -1)],
+    ]
 
 
 def test_a_run_within_a_run_leaves_the_outer_one_to_those_without_a_context() -> None:

@@ -13,18 +13,15 @@ import mat
 from mat.boundary.catalog import Catalog
 from mat.boundary.effect import PASS, Delay, Drop, Raise, Replace
 from mat.core.errors import SpecError
+from mat.core.operator import CoveredBy
 from mat.core.site import parse_site
 from mat_search import Campaign, CampaignResult, search
-
-
-def _writes(record, parameters, before):
-    return record.action.effect == "write"
-
 
 OPERATORS = [
     mat.spec.operator("service.timeout", lambda call, reply, stream: Raise("timeout", delay_ms=1_000)),
     mat.spec.operator(
-        "service.lost_ack", lambda call, reply, stream: Raise("timeout", delay_ms=1_000), phase="after", relevant=_writes
+        "service.lost_ack", lambda call, reply, stream: Raise("timeout", delay_ms=1_000), phase="after",
+        covered=CoveredBy(by="service.timeout"),
     ),
     mat.spec.operator("service.outage", lambda call, reply, stream: Raise("connection"), grid=[{"calls": 3, "magnitude": 1}]),
     mat.spec.operator("service.wrong", lambda call, reply, stream: Replace(-1), phase="after"),

@@ -200,7 +200,7 @@ def open_range() -> Planted:
 
 
 def careful() -> Planted:
-    @mat.tool
+    @mat.tool(effect="read")
     def read(index: int) -> int:
         return index
 

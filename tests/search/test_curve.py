@@ -20,7 +20,7 @@ from mat.core.record import Mediation
 from mat.core.run import prefixes
 from mat.core.spec import Schedule
 from mat.core.value import FrozenDict
-from mat_search.curve import Chains, RandomPolicy, chains, random_policy
+from mat_search.curve import Chains, RandomPolicy, chain_seed, chains, random_policy
 from mat_search.exhaust import Exhaustive
 from mat_search.strategy import EdgeOutcome, SearchPlan
 
@@ -32,7 +32,7 @@ def pay(order):
     return order
 
 
-@mat.tool
+@mat.tool(effect="read")
 def look(order):
     return order
 
@@ -194,7 +194,7 @@ def test_a_search_grows_chains_from_its_own_runs_and_executes_only_what_is_missi
     assert shop.executed[: len(alone)] == alone
     assert len(extra) == len(set(extra)) == result.executions - plain.executions
     assert not set(extra) & set(alone)
-    assert result.chains == chains(shop.specs, execute(shop), budget=8, count=12, seed=result.nominal.spec.base)
+    assert result.chains == chains(shop.specs, execute(shop), budget=8, count=12, seed=chain_seed(result.nominal))
     assert result.certificate == plain.certificate
     assert (plain.chains, min(life.cost for life in plain.lives)) == ((), 0)
 

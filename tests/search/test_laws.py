@@ -241,7 +241,7 @@ def test_a_cheaper_grid_point_with_a_longer_range_that_meets_another_perturbatio
 
 
 def test_edges_share_what_they_can_and_leave_out_what_is_not_relevant_or_too_dear(lab):
-    @mat.tool
+    @mat.tool(effect="read")
     def read() -> int:
         return 1
 

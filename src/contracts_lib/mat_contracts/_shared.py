@@ -8,8 +8,9 @@ from functools import lru_cache
 from typing import Any, Final, Literal, TypeAlias, TypeVar
 
 from mat.core.errors import LimitReached, SpecError, did_you_mean
-from mat.core.record import ActionKind, Record
+from mat.core.record import Action, ActionKind, Record
 from mat.core.value import FrozenDict
+from mat.core.verbs import sounds_like_reading
 from mat.monitor.contract import Violated
 
 S = TypeVar("S")
@@ -19,6 +20,21 @@ _REMEMBERED: Final = 64
 """Length of the longest text that `remembered` keeps a result for, in characters."""
 SHORT: Final = 60
 """Length of one value in a message, in characters."""
+
+
+# -- effects -----------------------------------------------------------------------------------------------------------
+
+
+def writes(action: Action, *, named: bool) -> bool:
+    """Whether a contract on effects counts a call as a write. A declared effect decides.
+
+    An undeclared call counts if the contract names its tool (`named`). A contract that names no tool counts it, too, unless
+    the tool's name begins with a verb that reads ("search", "get_order") and its impact is low: otherwise such a contract
+    would fail on every search that nobody declared.
+    """
+    if action.effect != "unknown":
+        return action.effect == "write"
+    return named or action.impact == "high" or not sounds_like_reading(action.name)
 
 
 # -- options as users give them ---------------------------------------------------------------------------------------

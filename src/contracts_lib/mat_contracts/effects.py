@@ -149,9 +149,10 @@ class SuccessClaim:
 Extractor: TypeAlias = Callable[[str], Iterable[SuccessClaim]]
 
 
-_Raw: TypeAlias = tuple[int, ActionKind, str, Mapping[str, Any], Any, str, bool, bool]
-"""An action before it is read: step, kind, tool, arguments, reply, outcome by its record ("" if done), whether it only reads,
-and whether its reply was dropped or hidden."""
+_Raw: TypeAlias = tuple[int, ActionKind, str, Mapping[str, Any], Any, str, bool | None, bool]
+"""An action before it is read: step, kind, tool, arguments, reply, outcome by its record ("" if done), whether it only reads
+(None if nobody declared it), and whether its reply was dropped or hidden."""
+_READS: Final[Mapping[str, bool | None]] = {"read": True, "unknown": None, "write": False, "none": False}
 
 
 class _Entry(NamedTuple):
@@ -200,7 +201,8 @@ def success_claims_match_effects(
 
     The contract finds claims in the final response and in messages to the user, and compares them with a ledger of actions. The
     ledger holds messages to others, delegations, granted approvals, memory writes, mitigations, and all tool calls except those
-    declared to read. An action is done if its `effected` is "yes", without an error or a block, and its reply does not report a
+    declared to read. An undeclared call is in the ledger, where its name decides what it does, and its reply counts as read as
+    well. An action is done if its `effected` is "yes", without an error or a block, and its reply does not report a
     failure. An unknown outcome does not support a claim. If an importer could not determine the effect of a tool call, its name
     alone decides what it does.
 
@@ -217,9 +219,9 @@ def success_claims_match_effects(
     - `extract`: text -> its claims, instead of `success_claims`.
     - `on`: where claims are looked for: "message", "final_response" or both.
     - `to`: the recipients whose messages are checked.
-    - `report_effects`: if true, each effected write of high impact must also be reported afterwards, in a message or the final
-      response. The report uses the verb or noun of the action and, if the same tool did more than one thing, an id or an
-      amount.
+    - `report_effects`: if true, each effected write (or undeclared call) of high impact must also be reported afterwards, in a
+      message or the final response. The report uses the verb or noun of the action and, if the same tool did more than one
+      thing, an id or an amount.
 
     Source: F2, A2.F2.
 
@@ -249,7 +251,7 @@ def success_claims_match_effects(
                 if record.effected == "yes" and observation.error is None and not observation.cancelled
                 else _outcome_by_record(record)
             )
-            reads = action.effect == "read"
+            reads = _READS[action.effect]
             if reads and observation.error is not None:
                 return state
             raw = (record.step, kind, action.name, action.arguments, observation.value, ended, reads, observation.opaque)
@@ -302,7 +304,7 @@ def _obligations(state: PersistentChain) -> tuple[Obligation, ...]:
 
 def _with_action(state: PersistentChain, record: Record, report_effects: bool) -> PersistentChain:
     action = record.action
-    reads = action.kind in _READ_KINDS or is_from_user(record) or (action.kind == "tool_call" and action.effect == "read")
+    reads = action.kind in _READ_KINDS or is_from_user(record) or (action.kind == "tool_call" and _READS[action.effect])
     if (reads and record.observation.error is not None and action.kind != "message") or (
         not reads and action.kind not in _LEDGER_KINDS
     ):
@@ -322,7 +324,7 @@ def _with_action(state: PersistentChain, record: Record, report_effects: bool) -
     )
     if is_long(observation.value):
         raw = _without_reply(raw)
-    owes = report_effects and not reads and action.effect == "write" and action.impact == "high"
+    owes = report_effects and not reads and action.may_write and action.impact == "high"
     if state[0] < CHAIN and not owes:
         return (state[0] + 1, state, raw)
     books = _with_entries(_books(state), (raw,))
@@ -340,7 +342,11 @@ def _books(state: PersistentChain) -> _Books:
 def _with_entries(books: _Books, later: Iterable[_Raw]) -> _Books:
     ledger, read = list(books.ledger), list(books.read)
     for raw in later:
-        (read if raw[6] else ledger).append(raw)
+        reads = raw[6]
+        if reads or (reads is None and not raw[5]):
+            read.append(raw)
+        if not reads:
+            ledger.append(raw)
     return _Books(
         tuple(ledger[-LEDGER:]), tuple(read[-READ:]), books.dropped or len(ledger) > LEDGER, books.owed, books.unknown
     )

@@ -25,7 +25,7 @@ from mat.core.value import EMPTY, FrozenDict, snapshot
 from mat.monitor.contract import Contract, Violated
 from mat_contracts._facts import plain_number
 from mat_contracts._reading import cell_of, is_withheld
-from mat_contracts._shared import any_names, count_of, folded, judged, label, let_through, names_of, short, too_many
+from mat_contracts._shared import any_names, count_of, folded, judged, label, let_through, names_of, short, too_many, writes
 from mat_contracts.approval import APPROVED
 from mat_contracts.catalogue import Options, template
 
@@ -348,7 +348,8 @@ def untrusted_data_never_decides(
 ) -> Contract:
     """No argument of an effect comes from untrusted text alone: a trusted source, a check or an approval holds it too.
 
-    An effect is a tool call that is declared to write. A blocked call counts as attempted. Untrusted are the texts of
+    An effect is a tool call that is declared to write, or that is undeclared and whose name does not begin with a verb that
+    reads. A blocked call counts as attempted. Untrusted are the texts of
     `mat.untrusted` (unless their channel is in `trusted`), the replies of retrievers, and reads of a memory cell that was
     written from untrusted text. Trusted are the user's words, the replies of all other tools (without the parts that only
     repeat the call's arguments), and reads of all other cells. Model calls, delegations and messages between agents are
@@ -399,7 +400,7 @@ def untrusted_data_never_decides(
         kind, name = action.kind, action.name
         if kind == "tool_call":
             is_source = name in rules.sources
-            if state[0] is not _NOTHING and (name in rules.tools if rules.tools else action.effect == "write"):
+            if state[0] is not _NOTHING and (name in rules.tools if rules.tools else writes(action, named=False)):
                 found = [] if _is_approved(record, rules) else _violations_by_text(read, state, record, rules)
                 if found:  # its reply is not trusted: it may repeat the untrusted argument
                     new = _after_untrusted(state, record, name, rules) if is_source else state

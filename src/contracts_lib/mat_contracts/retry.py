@@ -20,6 +20,7 @@ from mat_contracts._shared import (
     names_of,
     names_or_all,
     put,
+    writes,
 )
 from mat_contracts.catalogue import Options, template
 
@@ -272,7 +273,8 @@ def retries_bounded(
     or with the same `key`. It ends when it succeeds, or when it is not tried again within `forget_after` steps. Each attempt
     beyond the limit is a violation.
 
-    The outcome of a write (`effect="write"`) is unknown if it failed after the port was invoked. The write may be tried again
+    The outcome of a write (`effect="write"`, or undeclared: see `mat_contracts._shared.writes`) is unknown if it failed after
+    the port was invoked. The write may be tried again
     after a check by the same agent that does not fail: a verification, or a tool that reads; for a memory, a read of it.
     `checks` names what counts as a check instead. Ports in `idempotent`, and calls with the argument `idempotency_key`, need no
     check.
@@ -318,7 +320,7 @@ def retries_bounded(
         if failed:
             requests = _pruned(requests, port, lambda item: live(item, record))
             others = (item for item in tried_here if item is not tried and live(item, record))
-            new = (*others, _add_attempt(tried, record, request, attempts))
+            new = (*others, _add_attempt(tried, record, request, attempts, named=ports is not None))
         if new is not tried_here:
             requests = put(requests, port, new)
             unknown = any(item.unknown >= 0 for items in requests.values() for item in items)
@@ -327,7 +329,7 @@ def retries_bounded(
         if tried is not None and again:
             found = _excess(tried, record, attempts)
             guarded = port in safe or bool(action.arguments.get(idempotency_key))
-            if tried.unknown >= 0 and action.effect == "write" and not guarded:
+            if tried.unknown >= 0 and writes(action, named=ports is not None) and not guarded:
                 found.append(_unchecked_repeat(tried, record))
         return judged(found, state)
 
@@ -372,9 +374,9 @@ def _unchecked_repeat(tried: _Tried, record: Record) -> Violated:
     )  # fmt: skip
 
 
-def _add_attempt(tried: _Tried | None, record: Record, request: Any, attempts: int) -> _Tried:
+def _add_attempt(tried: _Tried | None, record: Record, request: Any, attempts: int, *, named: bool) -> _Tried:
     action = record.action
-    unknown = record.step if action.effect == "write" and record.effected == "unknown" else -1
+    unknown = record.step if record.effected == "unknown" and writes(action, named=named) else -1
     if tried is None:
         return _Tried(record.agent, action.kind, action.name, request, 1, (record.step,), record.sealed_seq, unknown)
     return tried._replace(
@@ -395,7 +397,7 @@ def _settles(item: _Tried, record: Record, check_names: tuple[str, ...] | None) 
         return True
     if item.kind == "memory_write":
         return kind == "memory_read" and record.action.name == item.port
-    return kind == "tool_call" and record.action.effect == "read"
+    return kind == "tool_call" and record.action.effect != "none" and not writes(record.action, named=False)
 
 
 # -- calls and failures ---------------------------------------------------------------------------------------------------

@@ -14,7 +14,7 @@ from mat.core.record import ACTION_KINDS, ActionKind, DeclaredEffect, Record
 from mat.core.value import EMPTY, FrozenDict
 from mat.monitor.contract import Contract, Violated, kinds_of
 from mat_contracts._reading import is_inbound, statement, texts_in
-from mat_contracts._shared import TOOL_CALLS, count_of, label, names_of, one_of, put
+from mat_contracts._shared import TOOL_CALLS, count_of, label, names_of, one_of, put, writes
 from mat_contracts.catalogue import Options, template
 
 AllowedUse: TypeAlias = str | Callable[[Record], bool]
@@ -259,7 +259,8 @@ def only_proposes_external_calls(
     """A role only proposes external calls, by a message, a delegation or a request for approval, and never makes one itself.
 
     A2.F3. `who` names roles or agents. External tools are those named in `external` (* and ? match any text) and those with one
-    of the declared `effects`; without both, all tools. An approval does not entitle the role to make the call. A blocked call
+    of the declared `effects`; without both, all tools. An undeclared call counts as a write, unless its name begins with a verb
+    that reads. An approval does not entitle the role to make the call. A blocked call
     is an attempted violation.
 
     >>> from mat_contracts.traces import broken, record, trace
@@ -281,6 +282,7 @@ def only_proposes_external_calls(
             return state
         action = record.action
         outside = action.name in tools or action.effect in chosen or (not tools and not chosen)
+        outside = outside or ("write" in chosen and writes(action, named=False))
         if not outside and not any(_like(action.name, tool) for tool in patterns):
             return state
         return Violated(
@@ -304,9 +306,10 @@ def no_external_side_effects(
 ) -> Contract:
     """A role changes nothing outside: none of its calls that write takes effect, or may have taken effect.
 
-    A2.F3. `who` names roles or agents. A call writes if its port is declared with `effect="write"`. It took effect unless its
-    record says otherwise: it was blocked, or failed before the port ran. `kinds` are the action kinds that count; use
-    `kinds=("tool_call", "memory_write")` to include memories that agents share.
+    A2.F3. `who` names roles or agents. A call writes if its port is declared with `effect="write"`, or with no effect and its
+    name does not begin with a verb that reads ("search", "get_order"). It took effect unless its record says otherwise: it was
+    blocked, or failed before the port ran. `kinds` are the action kinds that count; use `kinds=("tool_call", "memory_write")`
+    to include memories that agents share.
 
     >>> from mat_contracts.traces import broken, record, trace
     >>> write, read = (record("tool_call", effect, {"order": "A1"}, effect=effect) for effect in ("write", "read"))
@@ -319,7 +322,7 @@ def no_external_side_effects(
 
     def step(state: None, record: Record) -> Violated | None:
         action = record.action
-        if action.effect != "write" or record.effected == "no" or not _acts(record, names):
+        if record.effected == "no" or not writes(action, named=False) or not _acts(record, names):
             return state
         sure = "changed something outside by" if record.effected == "yes" else "may have changed something outside by"
         return Violated(

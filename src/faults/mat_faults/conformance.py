@@ -37,8 +37,9 @@ distance of all changed texts (`mat.boundary.cost.changed_tokens`). `latency_ms`
 call. `staleness`: how many replies to the same request back. `count`: calls a grid point covers, or deliveries it adds. An
 operator that changes values names `magnitude` or `tokens`.
 
-For a call that writes nothing, `relevant` may decline a Duplicate, or an error in place of the reply, although the run changes:
-the agent sees nothing that the single call, or its time-out, would not show.
+`relevant` does not look at the declared effect of a call. Where a point makes the run of another point, or of none, at calls
+that are declared to change nothing (a second delivery; an error in place of the reply), say so with `covered=`: the search
+relies on it only where that other run is executed (`mat_search.covering`).
 
 `FindingKind` is the type of these names:
 
@@ -65,7 +66,7 @@ from typing import Any, Final, Literal, TypeAlias, cast, get_args
 from mat.boundary import effect as effects
 from mat.boundary.catalog import KINDS, Operator
 from mat.boundary.cost import DEFAULT_COST, changed_tokens
-from mat.boundary.effect import PASS, Call, Effect, Pass, Reply
+from mat.boundary.effect import PASS, Call, Effect, Reply
 from mat.boundary.instrument import instrument
 from mat.boundary.session import active
 from mat.core.digest import canonical
@@ -297,10 +298,9 @@ def _is_stronger(one: FrozenDict, other: FrozenDict) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Outcome:
-    """The result of a perturbed run. `declinable`: the decisions show nothing new to the agent of a call without effect."""
+    """The result of a perturbed run."""
 
     differs: bool
-    declinable: bool
 
 
 def _check_point(log: _FindingLog, point: FrozenDict, samples: Sequence[Sample]) -> None:
@@ -343,7 +343,7 @@ def _perturbed(log: _FindingLog, point: FrozenDict, sample: Sample, nominal: Run
     differs = run.view != nominal.view
     log.runs += 1
     log.changed += differs
-    return _Outcome(differs=differs, declinable=spy.declinable)
+    return _Outcome(differs=differs)
 
 
 def _check_async(log: _FindingLog, point: FrozenDict, sample: Sample) -> None:
@@ -362,7 +362,7 @@ def _check_relevant(log: _FindingLog, point: FrozenDict, sample: Sample, nominal
         return
     if not outcome.differs:
         log.idle.append(is_relevant)
-    elif not is_relevant and not (outcome.declinable and sample.effect != "write"):
+    elif not is_relevant:
         log.find("misses", "relevant returned no, but the run changes", point, sample.name)
 
 
@@ -539,7 +539,6 @@ class _Spy:
         self._log, self._point, self._sample = log, point, sample
         self._decide = log.operator.decide
         self.crashed = False
-        self.declinable = True
 
     def __call__(self, call: Call, reply: Reply | None, stream: random.Random) -> Effect:
         spare = None if reply is None else Reply(copy.deepcopy(reply.value))
@@ -557,9 +556,6 @@ class _Spy:
         if again is not None and _effect_text(again) != _effect_text(effect):
             self._find("not deterministic", f"two decisions on the same call: {_shortened(effect)}, then {_shortened(again)}")
         self._check_bounds(effect, call, reply)
-        if not isinstance(effect, Pass):
-            lost = isinstance(effect, effects.Raise) and reply is not None
-            self.declinable = self.declinable and (lost or isinstance(effect, effects.Duplicate))
         return effect
 
     def _decision(self, call: Call, reply: Reply | None, stream: random.Random) -> Effect | None:

@@ -21,7 +21,7 @@ from mat_faults.merging import leaves_changed, unseen
 from mat_faults.mutators import can_take_note, duplicate, is_sequence, like_sequence, with_note
 from mat_faults.payloads import DEFAULT_NOTES, GOAL, PayloadSource, chosen, collected
 from mat_faults.prompt import cheapest
-from mat_faults.site import arguments_of, earlier_replies, is_hidden, older_differs, on_reply, past_of, same_request
+from mat_faults.site import ANSWERED_BY_A_CACHE, arguments_of, earlier_replies, has_older, is_hidden, on_reply, past_of
 from mat_faults.spans import entry_spans
 
 TOP: Final = 10
@@ -132,10 +132,6 @@ def _stale(call: Call, reply: Reply | None, stream: random.Random) -> Effect:
     return Replace(duplicate(replies[-1])) if replies else PASS
 
 
-def _has_older(record: Record, parameters: FrozenDict, before: Sequence[Record]) -> bool:
-    return older_differs(record, [item for item in before if same_request(item, record)], 1)
-
-
 # -- write collisions ------------------------------------------------------------------------------------------------------
 
 
@@ -224,8 +220,8 @@ def operators() -> tuple[Operator, ...]:
             plausible="a write that nobody confirms is lost",
         ),
         operator(
-            "memory.stale_read", _stale, kinds=["memory_read"], grid=[{"magnitude": 1}], relevant=_has_older, default=False,
-            bounds={"staleness": 1}, plausible="a replica lags behind",
+            "memory.stale_read", _stale, kinds=["memory_read"], grid=[{"magnitude": 1}], relevant=has_older,
+            covered=ANSWERED_BY_A_CACHE, default=False, bounds={"staleness": 1}, plausible="a replica lags behind",
         ),
         operator(
             "memory.collision", _collide, kinds=["memory_write"], grid=[{"winner": "other"}, {"winner": "self"}], default=False,

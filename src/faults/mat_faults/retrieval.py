@@ -11,18 +11,17 @@ its score. Changed passages are copies in their own shape; any other reply is le
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from typing import Any, Final, TypeAlias
 
 from mat.boundary.catalog import Decide, Operator, operator
 from mat.boundary.effect import PASS, Call, Effect, Replace, Reply
 from mat.core.operator import Relevant
-from mat.core.record import Record
 from mat.core.value import FrozenDict, Value
 from mat_faults.mutators import FieldPath, can_take_note, duplicate, is_sequence, leaves, like_sequence, with_leaf, with_note
 from mat_faults.payloads import DEFAULT_PASSAGES, GOAL, PayloadSource, chosen, collected
 from mat_faults.prompt import cheapest
-from mat_faults.site import earlier_replies, older_differs, on_reply, same_request
+from mat_faults.site import ANSWERED_BY_A_CACHE, earlier_replies, has_older, on_reply
 from mat_faults.spans import shortened, token_spans
 
 PassagesChange: TypeAlias = Callable[[Any, FrozenDict], Any]
@@ -192,10 +191,6 @@ def _stale(call: Call, reply: Reply | None, stream: random.Random) -> Effect:
     return Replace(duplicate(replies[-age])) if len(replies) >= age else PASS
 
 
-def _has_older(record: Record, parameters: FrozenDict, before: Sequence[Record]) -> bool:
-    return older_differs(record, [item for item in before if same_request(item, record)], int(parameters["age"]))
-
-
 def _passage_operator(
     id: str, change: PassagesChange, *, grid: list[dict[str, object]], magnitude: int, plausible: str, default: bool = False
 ) -> Operator:
@@ -237,8 +232,8 @@ def operators() -> tuple[Operator, ...]:
             plausible="the index is being rebuilt, or the filter is too strict",
         ),
         operator(
-            "retrieval.stale", _stale, grid=[{"age": 1, "magnitude": 1}], relevant=_has_older, bounds={"staleness": 1},
-            default=False, plausible="a search cache answers with earlier results",
+            "retrieval.stale", _stale, grid=[{"age": 1, "magnitude": 1}], relevant=has_older, covered=ANSWERED_BY_A_CACHE,
+            bounds={"staleness": 1}, default=False, plausible="a search cache answers with earlier results",
         ),
         poison(),
     )  # fmt: skip

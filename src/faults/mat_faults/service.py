@@ -13,12 +13,21 @@ from typing import Any, Final
 
 from mat.boundary.catalog import Operator, operator
 from mat.boundary.effect import PASS, Call, Delay, Drop, Duplicate, Effect, Raise, Replace, Reply
+from mat.core.operator import CoveredBy
 from mat.core.record import Record
 from mat.core.value import FrozenDict
 from mat_faults import path
 from mat_faults.mutators import corrupted, duplicate, is_sequence, leaves, like_sequence, with_leaf
 from mat_faults.schema import CHANGING, KEEPING, METADATA, changed_metadata, could_damage, damaged
-from mat_faults.site import earlier_replies, has_reply, is_obscured, older_differs, on_reply, raw_observation, same_request
+from mat_faults.site import (
+    ANSWERED_BY_A_CACHE,
+    earlier_replies,
+    has_older,
+    has_reply,
+    is_obscured,
+    on_reply,
+    raw_observation,
+)
 from mat_faults.toolbox import HOWS, poisoned, tool_price
 
 _TIMEOUT_MS: Final = 1_000
@@ -112,17 +121,8 @@ def _partial(call: Call, reply: Reply | None, stream: random.Random) -> Effect:
     return PASS
 
 
-def _writes(record: Record, parameters: FrozenDict, before: Sequence[Record]) -> bool:
-    return record.action.effect == "write"
-
-
-def _acknowledges(record: Record, parameters: FrozenDict, before: Sequence[Record]) -> bool:
-    """Only a write has an acknowledgement to lose: losing the reply to a read is a time-out."""
-    return record.action.effect == "write" and has_reply(record)
-
-
-def _has_older(record: Record, parameters: FrozenDict, before: Sequence[Record]) -> bool:
-    return older_differs(record, [item for item in before if same_request(item, record)], int(parameters["age"]))
+def _replies_at_all(record: Record, parameters: FrozenDict, before: Sequence[Record]) -> bool:
+    return has_reply(record)
 
 
 def _has_content(record: Record, parameters: FrozenDict, before: Sequence[Record]) -> bool:
@@ -164,8 +164,8 @@ def _failures() -> tuple[Operator, ...]:
             bounds={"count": 1, "latency_ms": _TIMEOUT_MS},
         ),
         operator(
-            "service.lost_ack", _timeout, phase="after", relevant=_acknowledges, plausible="the reply is lost on the way back",
-            bounds={"count": 1, "latency_ms": _TIMEOUT_MS},
+            "service.lost_ack", _timeout, phase="after", relevant=_replies_at_all, covered=CoveredBy(by="service.timeout"),
+            plausible="the reply is lost on the way back", bounds={"count": 1, "latency_ms": _TIMEOUT_MS},
         ),
         operator(
             "service.drop", _drop, default=False, plausible="a queue or a proxy drops the request and reports nothing",
@@ -189,8 +189,8 @@ def _failures() -> tuple[Operator, ...]:
             plausible="5xx, 429 with Retry-After, expired credentials, 404 and 422", bounds={"count": 1},
         ),
         operator(
-            "service.duplicate", _duplicate, relevant=_writes, default=False, plausible="at-least-once delivery",
-            bounds={"count": 1},
+            "service.duplicate", _duplicate, relevant=_replies_at_all, covered=CoveredBy(), default=False,
+            plausible="at-least-once delivery", bounds={"count": 1},
         ),
     )  # fmt: skip
 
@@ -214,8 +214,9 @@ def _replies() -> tuple[Operator, ...]:
     one = {"magnitude": 1}
     return (
         operator(
-            "service.stale", _stale, grid=[{"age": 1, "magnitude": 1}, {"age": 2, "magnitude": 2}], relevant=_has_older,
-            plausible="a cache answers with an outdated value", bounds={"count": 1, "staleness": 2},
+            "service.stale", _stale, grid=[{"age": 1, "magnitude": 1}, {"age": 2, "magnitude": 2}], relevant=has_older,
+            covered=ANSWERED_BY_A_CACHE, bounds={"count": 1, "staleness": 2},
+            plausible="a cache answers with an outdated value",
         ),
         operator(
             "service.corrupt_field", _corrupt, phase="after",

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from itertools import pairwise
-from typing import Any
+from typing import Any, Final
 
 from mat.boundary.effect import Call, Past
 from mat.core import limits
 from mat.core.digest import canonical
-from mat.core.operator import Relevant
+from mat.core.operator import CoveredBy, Relevant
 from mat.core.record import Observation, Record
 from mat.core.value import FrozenDict, Value
 
@@ -69,31 +69,44 @@ def on_arguments(test: Callable[[FrozenDict, FrozenDict], bool]) -> Relevant:
 def past_of(record: Record, before: Sequence[Record]) -> tuple[Past, ...]:
     """The port's earlier calls, in the form of `Call.past`, from the records."""
     port = (record.action.boundary, record.action.name)
-    same = [item for item in before if (item.action.boundary, item.action.name) == port and item.invoked and has_reply(item)]
+    same = [item for item in before if (item.action.boundary, item.action.name) == port and is_past(item)]
     return tuple(
         Past(kind=item.action.kind, agent=item.agent, arguments=arguments_of(item), value=reply_value(item), at_ms=item.at_ms)
         for item in same[-limits.HISTORY :]
     )
 
 
-def older_differs(record: Record, same: Sequence[Record], age: int) -> bool:
-    """Whether the reply `age` back among `same` differs from the current one: an equal stale reply changes nothing.
+def is_past(record: Record) -> bool:
+    """Whether a call's reply is among the earlier replies of its port: it replied, and no read's reply was lost on the way."""
+    lost = record.action.changes_nothing and any(note.effect == "Raise" for note in record.faults)
+    return bool(record.invoked) and has_reply(record) and not lost
 
-    For a write, even an equal stale reply is a change, because nothing is written. If replies were in flight at the same time,
-    their order is not decided, and any reply that differs counts.
+
+def has_older(record: Record, parameters: FrozenDict, before: Sequence[Record]) -> bool:
+    """Whether a cache has a reply to the same request, `age` replies back; it answers, and the port is not invoked."""
+    replies = sum(is_past(item) for item in before if same_request(item, record))
+    return replies >= int(parameters.get("age", 1))
+
+
+def older_is_equal(record: Record, parameters: FrozenDict, before: Sequence[Record]) -> bool:
+    """Whether the reply `age` back equals today's, so that the agent gets the same from the cache and from the port.
+
+    If replies were in flight at the same time, their order is not decided, and all must equal it.
     """
-    replies = [item for item in same if has_reply(item) and item.invoked]
-    if len(replies) < age:
+    age, replies = int(parameters.get("age", 1)), [item for item in before if same_request(item, record) and is_past(item)]
+    if len(replies) < age or not has_reply(record) or is_obscured(record):
         return False
-    if not has_reply(record) or is_obscured(record) or record.action.effect == "write":
-        return True
     ordered = all(item.happened_before(record) for item in replies) and all(
         one.happened_before(other) for one, other in pairwise(replies)
     )
-    return any(
+    return not any(
         is_obscured(item) or canonical(reply_value(item)) != canonical(reply_value(record))
         for item in (replies[-age:][:1] if ordered else replies)
     )
+
+
+ANSWERED_BY_A_CACHE: Final = CoveredBy(when=older_is_equal)
+"""A stale reply that equals today's: at a read, the run without it."""
 
 
 def same_request(one: Record, other: Record) -> bool:

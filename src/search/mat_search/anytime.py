@@ -81,7 +81,7 @@ class Greedy:
     """The first phase. It proves nothing."""
 
     def __init__(self, plan: SearchPlan) -> None:
-        self._grid, self._budget, self._prune = Grid(plan.operators), plan.budget, plan.prune
+        self._grid, self._budget, self._prune = plan.grid, plan.budget, plan.prune
         self._most_runs = plan.max_runs // _SHARE
         self._runs: list[_Candidate] = []
         self._pairs = _Pairs()

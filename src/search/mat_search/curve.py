@@ -32,7 +32,7 @@ from mat.core.operator import GridPoint, OperatorSpec
 from mat.core.run import Run, prefixes
 from mat.core.site import parse_site
 from mat.core.spec import NO_SCHEDULE, Perturbation, Schedule
-from mat.kernel.entropy import stream_seed
+from mat.kernel.entropy import Entropy, stream_seed
 from mat_search.space import Grid, edges, sites
 
 Execute: TypeAlias = Callable[[Schedule], Run]
@@ -48,6 +48,11 @@ def chains(
 ) -> tuple[Chain, ...]:
     """`count` random chains within the budget; `run` executes each distinct schedule of theirs once."""
     return Chains(operators, budget=budget, count=count, seed=seed).finish(run)
+
+
+def chain_seed(nominal: Run) -> int:
+    """The seed of the chains that grow from a run."""
+    return Entropy.of(nominal.spec).seed_of("search/chain")
 
 
 class Chains:

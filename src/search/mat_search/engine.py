@@ -32,16 +32,17 @@ from mat_search.beam import Beam
 from mat_search.campaign import Campaign, CampaignResult, Confirm, Progress, SearchStopped
 from mat_search.checks import Checks, SearchClaim, WithdrawnError, words
 from mat_search.coverage import CoverageTally
-from mat_search.curve import Chains
+from mat_search.covering import digest_assumptions
+from mat_search.curve import Chains, chain_seed
 from mat_search.evolve import Evolutionary
 from mat_search.executions import Adapt, Evaluate, Executions, RunJournal
 from mat_search.exhaust import Exhaustive
 from mat_search.hits import Hit, Hits, distinct, matching_violation, same_failure
 from mat_search.sample import RandomSearch
 from mat_search.shrink import Shows, ShrinkStopped, shrink
-from mat_search.space import Edge, Grid
+from mat_search.space import Edge
 from mat_search.statistical import sample
-from mat_search.strategy import EdgeOutcome, Factory, SearchPlan, Strategy
+from mat_search.strategy import EdgeOutcome, Factory, SearchPlan
 
 STRATEGIES: Final[dict[str, Factory]] = {
     "exhaustive": Exhaustive,
@@ -107,7 +108,7 @@ def search(
         executions.close()
 
 
-def _strategy(campaign: Campaign, entropy: Entropy) -> Strategy:
+def _plan(campaign: Campaign, entropy: Entropy) -> SearchPlan:
     problems = []
     if campaign.strategy not in STRATEGIES:
         names = ", ".join([*STRATEGIES, "statistical"])
@@ -116,11 +117,10 @@ def _strategy(campaign: Campaign, entropy: Entropy) -> Strategy:
         problems.append(f"stop={campaign.stop!r} is not one of {', '.join(STOPS)}")
     if problems:
         raise SpecError(what="; ".join(problems), fix="see mat_search.Campaign")
-    plan = SearchPlan(
+    return SearchPlan(
         operators=campaign.operators, budget=campaign.budget, max_runs=campaign.max_runs, prune=campaign.prune,
         stream=entropy.stream(f"search/{campaign.strategy}"),
     )  # fmt: skip
-    return STRATEGIES[campaign.strategy](plan)
 
 
 class _ExecutionNotes:
@@ -131,7 +131,7 @@ class _ExecutionNotes:
     """
 
     def __init__(self, campaign: Campaign, nominal: Run, note: Callable[[Run], None] | None) -> None:
-        self._chains = Chains(campaign.operators, budget=campaign.budget, count=campaign.curve, seed=nominal.spec.base)
+        self._chains = Chains(campaign.operators, budget=campaign.budget, count=campaign.curve, seed=chain_seed(nominal))
         self._note = note
         self._tally = CoverageTally()
         self.frontier: tuple[Lived, ...] = ()
@@ -167,10 +167,11 @@ class _Search:
     def __init__(
         self, nominal: Run, executions: Executions, campaign: Campaign, confirm: Confirm | None, progress: Progress | None
     ) -> None:
-        entropy = Entropy(nominal.spec.base)
+        entropy = Entropy.of(nominal.spec)
         self._campaign, self._executions = campaign, executions
         self._confirm, self._progress = confirm, progress
-        self._strategy = _strategy(campaign, entropy)
+        self._plan = _plan(campaign, entropy)
+        self._strategy = STRATEGIES[campaign.strategy](self._plan)
         self._checks = Checks(nominal, executions, campaign.judge, entropy)
         self._hits = Hits(campaign.judge, nominal)
         self._checked: set[str] = set()
@@ -233,9 +234,7 @@ class _Search:
 
     def _claim(self) -> SearchClaim:
         hits = self._hits
-        return SearchClaim(
-            grid=Grid(self._campaign.operators), bound=self._strategy.bound, cheapest=hits.cheapest, nominal=hits.nominal
-        )
+        return SearchClaim(grid=self._plan.grid, bound=self._strategy.bound, cheapest=hits.cheapest, nominal=hits.nominal)
 
     def _explore(self) -> None:
         strategy, executions, begun = self._strategy, self._executions, False
@@ -425,4 +424,8 @@ class _Search:
             grid=grid_data(self._campaign.operators),
             seeds=(self._checks.nominal.spec.seed,),
             checks=FrozenDict(self._checks.counts),
+            assumptions=(
+                *self._plan.grid.covering.assumptions,
+                *(digest_assumptions(self._checks.nominal) if self._plan.prune else ()),
+            ),
         )

@@ -150,7 +150,7 @@ class Exhaustive:
     proves = True
 
     def __init__(self, plan: SearchPlan) -> None:
-        self._grid, self._budget, self._prune = Grid(plan.operators), plan.budget, plan.prune
+        self._grid, self._budget, self._prune = plan.grid, plan.budget, plan.prune
         self._queue: list[tuple[int, int, int, Edge | Offers]] = [(0, 0, 0, ROOT)]
         self._sequence = 0
         self._open: Edge | None = None

@@ -9,7 +9,7 @@ from typing import TypeAlias
 from mat.core.adversary import Choose
 from mat.core.spec import Schedule
 from mat_search.coverage import Coverage, Nearness
-from mat_search.space import ROOT, Edge, Grid, GridKey
+from mat_search.space import ROOT, Edge, GridKey
 from mat_search.strategy import EdgeOutcome, SearchPlan, Skips
 
 Rank: TypeAlias = tuple[int, int, int]
@@ -22,7 +22,7 @@ class Rounds(ABC):
     proves = False
 
     def __init__(self, plan: SearchPlan) -> None:
-        self._grid, self._budget, self._stream = Grid(plan.operators), plan.budget, plan.stream
+        self._grid, self._budget, self._stream = plan.grid, plan.budget, plan.stream
         self._queue: list[Edge] = [ROOT]
         self._tried: set[Schedule] = set()
         self._coverage = Coverage()

@@ -18,7 +18,7 @@ from mat.core.adversary import Choose
 from mat.core.run import Run
 from mat.core.spec import NO_SCHEDULE, Schedule
 from mat_search.curve import Offered, drawn_from, offered_by
-from mat_search.space import ROOT, Edge, Grid, GridKey, free
+from mat_search.space import ROOT, Edge, GridKey, free
 from mat_search.strategy import EdgeOutcome, SearchPlan, Skips
 
 _LARGEST: Final = 6
@@ -30,7 +30,7 @@ class RandomSearch:
     proves = False
 
     def __init__(self, plan: SearchPlan, *, attempts: int = 200) -> None:
-        self._grid, self._budget, self._stream, self._attempts = Grid(plan.operators), plan.budget, plan.stream, attempts
+        self._grid, self._budget, self._stream, self._attempts = plan.grid, plan.budget, plan.stream, attempts
         self._runs: OrderedDict[Schedule, Run] = OrderedDict()
         self._offers: dict[Schedule, Offered] = {}
         self._tried: set[Schedule] = {NO_SCHEDULE}

@@ -9,8 +9,9 @@ What the tree leaves out of the grid, and why each cut is sound:
 - Operators of another boundary or action kind, and ports that do not allow the operator: they cannot bind.
 - Calls that governance blocked: the fault layer lies behind the mediator, so nothing would be injected there.
 - Sites in the range of an earlier perturbation: a call carries one effect.
-- Grid points for which the operator says, from the unperturbed record, that nothing would change. A range is left out only
-  where that holds for each ask it covers: until the first that matters, the run is the parent's own. If calls of one
+- Grid points for which the operator says, from the unperturbed record, that nothing would change, and those that another
+  executed point covers because the call is declared to change nothing (`mat_search.covering`). A range is left out only where
+  that holds for each ask it covers: until the first that matters, the run is the parent's own. If calls of one
   port overlap, what the operator would have seen is uncertain, so it is not called. The same holds if another affordable
   injection could come between: into a call inside this one, or between the calls of a range.
 - Injections that cost more than the rest of the budget.
@@ -33,6 +34,7 @@ from mat.core.run import Run
 from mat.core.site import Site, order_site, ordered_port, parse_site, site_text
 from mat.core.spec import NO_SCHEDULE, Perturbation, Schedule
 from mat.core.value import FrozenDict, fast_constructor
+from mat_search.covering import Covering
 
 GridKey: TypeAlias = tuple[str, str]
 """(digest of everything the future depends on at a site, the injection there)."""
@@ -48,9 +50,13 @@ class Option:
 
 
 class Grid:
-    """The operators' grid, in an order that does not depend on the order of the operators."""
+    """The operators' grid, in an order that does not depend on the order of the operators.
 
-    def __init__(self, operators: Sequence[OperatorSpec]) -> None:
+    `covering` decides which of its points are left out; by default those that the grid's own points cover.
+    """
+
+    def __init__(self, operators: Sequence[OperatorSpec], covering: Covering | None = None) -> None:
+        self.covering = Covering(operators) if covering is None else covering
         options: dict[str, Option] = {}
         for operator in sorted(operators, key=lambda item: item.id):
             for choice in operator.choices:
@@ -149,6 +155,7 @@ class Offers:
 
     def __init__(self, run: Run, schedule: Schedule, step: int, grid: Grid, states: Sequence[str], *, budget: int) -> None:
         self._run, self._schedule, self._step, self._states = run, schedule, step, states
+        self._covering = grid.covering
         self.cost = schedule.cost
         self._options = grid.affordable(budget - self.cost)
         self._spare = budget - self.cost - grid.least
@@ -175,7 +182,7 @@ class Offers:
 
     @cached_property
     def _context(self) -> tuple[_Trace, list[_Pending], bytes, frozenset[int]]:
-        trace = _Trace(self._run)
+        trace = _Trace(self._run, self._covering)
         alone = _quiet_steps(self._run) if self._run.complete else frozenset()
         return trace, trace.pending(self._schedule), lineage(self._states), alone
 
@@ -326,8 +333,8 @@ class _Pending:
 class _Trace:
     """Facts about a run that all its edges need, collected once."""
 
-    def __init__(self, run: Run) -> None:
-        self._run = run
+    def __init__(self, run: Run, covering: Covering) -> None:
+        self._run, self._covering = run, covering
         self._asks: dict[str, list[Record]] = {}
         self._by_seal: list[Record] | None = None
         self._known: dict[tuple[int, int], bool] = {}
@@ -382,19 +389,20 @@ class _Trace:
         operator = option.operator
         if record.action.kind not in operator.kinds or record.blocked or not self._allowed(operator, record):
             return False
-        if operator.relevant is always_relevant or (record.action.boundary, record.action.name) in self._overlaps:
+        if (record.action.boundary, record.action.name) in self._overlaps:
+            return True
+        if operator.relevant is always_relevant and operator.covered is None:
             return True
         before = _EarlierRecords(self._earlier_records, record)
         matters = operator.relevant(record, option.choice.parameters, before)
+        if matters and operator.covered is not None:
+            matters = not self._covering.covers(operator, option.choice, record, before, self._run)
         if before.looked:
             self.history_readers.add(operator.id)
         return matters
 
     def _allowed(self, operator: OperatorSpec, record: Record) -> bool:
-        if not self._run.restricted:
-            return True
-        allowed = self._run.restricted.get(f"{record.action.boundary}:{record.action.name}")
-        return allowed is None or operator.id in allowed or operator.boundary in allowed
+        return self._covering.allows(operator, record, self._run)
 
     def _earlier_records(self, record: Record) -> Sequence[Record]:
         """The records that had ended when this one was asked, in the order of their ends."""

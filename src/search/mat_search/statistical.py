@@ -18,8 +18,9 @@ from mat.core.curve import Chain, Lived, frontier, lived
 from mat.core.errors import SpecError
 from mat.core.operator import grid_data
 from mat.core.run import Run, same_violation
+from mat.kernel.entropy import Entropy
 from mat_search.campaign import Campaign, CampaignResult, Progress, SearchStopped
-from mat_search.curve import chains, random_policy
+from mat_search.curve import chain_seed, chains, random_policy
 from mat_search.executions import Executions
 from mat_search.hits import Hit, Hits, distinct, matching_violation
 from mat_search.space import free
@@ -105,7 +106,13 @@ def _run_episodes(
 ) -> str:
     """Execute episodes; returns why no more of them were executed."""
     while lives.runs < campaign.max_runs:
-        policy = random_policy(nominal, campaign.operators, budget=campaign.budget, seed=nominal.spec.base, episode=lives.runs)
+        policy = random_policy(
+            nominal,
+            campaign.operators,
+            budget=campaign.budget,
+            seed=Entropy.of(nominal.spec).seed_of("search/statistical"),
+            episode=lives.runs,
+        )
         run = executions.adapted(policy)
         hits.note(free(run.spec.schedule), run)
         lives.note(run, broke=bool(hits.broken(run)))
@@ -125,7 +132,7 @@ def _grow_chains(nominal: Run, executions: Executions, campaign: Campaign) -> tu
     """The chains (none if they could not all be grown), and whether an interrupt ended their growth."""
     try:
         return chains(
-            campaign.operators, executions.again, budget=campaign.budget, count=campaign.curve, seed=nominal.spec.base
+            campaign.operators, executions.again, budget=campaign.budget, count=campaign.curve, seed=chain_seed(nominal)
         ), False  # fmt: skip
     except SearchStopped:
         return (), False

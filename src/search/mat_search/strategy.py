@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence, Set
 from dataclasses import dataclass, field
+from functools import cached_property
 from random import Random
 from typing import Literal, Protocol, TypeAlias
 
 from mat.core.adversary import Choose
 from mat.core.operator import OperatorSpec
 from mat.core.run import Run
-from mat_search.space import Edge, GridKey
+from mat_search.covering import Covering
+from mat_search.space import Edge, Grid, GridKey
 
 Why: TypeAlias = Literal["equal state", "equal effect", "equal decisions"]
 """Why an edge is skipped: its future was searched from an equal edge."""
@@ -79,15 +81,22 @@ class Strategy(Protocol):
         """The cost up to which nothing is left to execute; -1 before the empty schedule was executed, 0 without a proof."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class SearchPlan:
-    """The inputs of a strategy. `stream` is its own random stream, `max_runs` its limit; no float decides anything."""
+    """The inputs of a strategy. `stream` is its own random stream, `max_runs` its limit; no float decides anything.
+
+    `prune=False`: nothing is skipped, and no point is left out because another covers it.
+    """
 
     operators: tuple[OperatorSpec, ...]
     budget: int
     max_runs: int
     stream: Random
     prune: bool = True
+
+    @cached_property
+    def grid(self) -> Grid:
+        return Grid(self.operators, Covering(self.operators, active=self.prune))
 
 
 Factory: TypeAlias = Callable[[SearchPlan], Strategy]

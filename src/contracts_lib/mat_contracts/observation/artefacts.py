@@ -16,7 +16,7 @@ from mat.core.artifact import ABSENT, Used, lacking, reached, used
 from mat.core.errors import SpecError, did_you_mean
 from mat.core.record import Record
 from mat.monitor.contract import Contract, Violated
-from mat_contracts._shared import judged, names_of, one_of
+from mat_contracts._shared import judged, names_of, one_of, writes
 from mat_contracts._shared import label as joined
 from mat_contracts.catalogue import Options, template
 from mat_contracts.observation.calls import On, SelectedCalls
@@ -184,9 +184,9 @@ def no_stale_write(
 ) -> Contract:
     """A write names the version that it changes, and this version is the latest known one (If-Match, RFC 9110, 13.1.1).
 
-    artefact: the entity tags or versions that reads issue. on: the calls whose uses count. label: the failure label. Writes
-    are calls of a port with effect="write". A write without a version gets the label MISSING_CONSTRAINT if its port declares
-    that it consumes one.
+    artefact: the entity tags or versions that reads issue. on: the calls whose uses count. label: the failure label. Writes are
+    calls of a port with effect="write", or undeclared ones whose name does not begin with a verb that reads. A write without a
+    version gets the label MISSING_CONSTRAINT if its port declares that it consumes one.
 
     >>> from mat_contracts.traces import broken, record, trace
     >>> read = record("tool_call", "read", issues=[("etag", None)], supersedes=True)
@@ -198,19 +198,19 @@ def no_stale_write(
     """
     label = checked_label(label)
 
+    def is_write(record: Record) -> bool:
+        return writes(record.action, named=False)
+
     def stale(item: Used, record: Record) -> tuple[str, str] | None:
-        if record.action.effect != "write":
+        if not is_write(record):
             return None
         if item.superseded or not item.intact:
             return label, f"a write names {item.id}, which is not the current version"
         return None
 
-    def writes(record: Record) -> bool:
-        return record.action.effect == "write"
-
     return _use_contract(
         "no_stale_write", artefact, on, "asked", stale, "read again, and write with the version that was read",
-        lacks=True, absent="MISSING_CONSTRAINT", foreign=label, where=writes,
+        lacks=True, absent="MISSING_CONSTRAINT", foreign=label, where=is_write,
     )  # fmt: skip
 
 

@@ -10,7 +10,7 @@ from typing import Final, Literal, TypeAlias
 from mat.boundary.cost import DEFAULT_COST, CostModel
 from mat.boundary.effect import Call, Effect, Reply
 from mat.core.errors import SpecError
-from mat.core.operator import GridPoint, OperatorSpec, Relevant, always_relevant
+from mat.core.operator import CoveredBy, GridPoint, OperatorSpec, Relevant, always_relevant
 from mat.core.record import ActionKind
 from mat.core.site import BOUNDARIES, Boundary
 from mat.core.spec import Perturbation
@@ -48,6 +48,7 @@ class Operator:
       function of (parameters, cost model) that returns an integer.
     - `kinds`: action kinds, by default all of the boundary. `relevant`: whether a point could change a record. `default`:
       whether searches use it unasked.
+    - `covered`: where another run makes the point redundant at calls that are declared to change nothing.
     - `plausible`: who or what would do this. `bounds`: how far any point goes; `mat_faults.conformance` holds an operator to
       them.
 
@@ -68,6 +69,7 @@ class Operator:
     plausible: str = ""
     default: bool = True
     bounds: FrozenDict = EMPTY
+    covered: CoveredBy | None = field(default=None, compare=False)
 
     @property
     def boundary(self) -> Boundary:
@@ -81,6 +83,7 @@ class Operator:
         return OperatorSpec(
             id=self.id, boundary=self.boundary, kinds=self.kinds or KINDS[self.boundary],
             choices=tuple(sorted(choices, key=lambda choice: choice.cost)), phase=self.phase, relevant=self.relevant,
+            covered=self.covered,
         )  # fmt: skip
 
 
@@ -96,6 +99,7 @@ def operator(
     plausible: str = "",
     default: bool = True,
     bounds: Mapping[str, int] = EMPTY,
+    covered: CoveredBy | None = None,
 ) -> Operator:
     """Make a fault operator from one function; see `mat.spec.Operator` for the arguments.
 
@@ -117,7 +121,7 @@ def operator(
     made = Operator(
         id=id, decide=decide, grid=tuple(snapshot_arguments(point, id) for point in grid), phase=phase,
         kinds=frozenset(kinds), price=price, relevant=relevant, plausible=plausible, default=default,
-        bounds=snapshot_arguments(bounds, id),
+        bounds=snapshot_arguments(bounds, id), covered=covered,
     )  # fmt: skip
     problems = [
         f"bounds={{{name!r}: {value!r}}} is not one of {', '.join(BOUNDS)} with an integer >= 0"

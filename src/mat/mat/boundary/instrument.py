@@ -47,7 +47,7 @@ def tool(
     target: Any = None,
     *,
     name: str = "",
-    effect: str = "read",
+    effect: str = "unknown",
     impact: str = "low",
     reversible: bool | None = None,
     errors: Mapping[str, Any] | None = None,
@@ -67,8 +67,11 @@ def tool(
     fault, governance or a tape decides otherwise.
 
     - `name`: what contracts, rules and reports call it; by default the function's own name.
-    - `effect`: "read" (default), "write" for a tool that changes the world, or "none". `impact`: "high" for a call that must
-      not go wrong, "low" (default). `reversible`: whether the effect can be undone; by default only a write cannot.
+    - `effect`: "write" for a tool that changes the world, "read" for one that changes neither the world nor its own next
+      replies, "none" for one that does not even look. "unknown" (default) counts as a write: faults that need a write are
+      tried, and governance and contracts protect it. Declaring a read saves executions (`mat doctor --declarations`).
+      `impact`: "high" for a call that must not go wrong, "low" (default). `reversible`: whether the effect can be undone;
+      by default a write, or an unknown effect, cannot.
     - `errors`: error kind -> what the tool's client raises: an exception class, an instance, or a function of the message.
       Kinds: timeout, connection, server_error, rate_limit, auth, not_found, invalid. By default TimeoutError, ConnectionError,
       ...

@@ -65,7 +65,7 @@ class Port:
     name: str
     kind: ActionKind
     boundary: Boundary | Literal[""] = "service"
-    effect: DeclaredEffect = "read"
+    effect: DeclaredEffect = "unknown"
     impact: Impact = "low"
     reversible: bool = True
     errors: Mapping[str, Any] = ()  # type: ignore[assignment]
@@ -135,7 +135,7 @@ def make_port(
     name: str,
     kind: ActionKind,
     boundary: Boundary,
-    effect: str = "read",
+    effect: str = "unknown",
     impact: str = "low",
     reversible: bool | None = None,
     errors: Mapping[str, Any] | None = None,
@@ -152,7 +152,7 @@ def make_port(
     """Make a port; SpecError reports all mistakes in its options at once."""
     problems = []
     for option, value, allowed in (
-        ("effect", effect, ("none", "read", "write")),
+        ("effect", effect, ("none", "read", "write", "unknown")),
         ("impact", impact, ("low", "high")),
         ("tape", tape, ("external", "inprocess")),
     ):
@@ -185,7 +185,7 @@ def make_port(
         raise SpecError(what=f"port {name!r}: {'; '.join(problems)}", fix="correct the options of the decorator")
     return Port(
         name=name, kind=kind, boundary=boundary, effect=effect, impact=impact,  # type: ignore[arg-type]
-        reversible=effect != "write" if reversible is None else reversible, errors=dict(errors or {}), tape=tape,  # type: ignore[arg-type]
+        reversible=effect in ("none", "read") if reversible is None else reversible, errors=dict(errors or {}), tape=tape,  # type: ignore[arg-type]
         record=record, exclude=frozenset(exclude),
         perturb=perturb if isinstance(perturb, bool) else frozenset(perturb), result_type=result_type, stream=stream,
         handles=handles, issues=brought, consumes=needed,

@@ -1,4 +1,5 @@
-"""`mat doctor`: problems of the installation, or of tests: why one is not instrumented, and which fixtures outlive a run."""
+"""`mat doctor`: problems of the installation, or of tests: why one is not instrumented, which fixtures outlive a run, and which
+declarations would save executions."""
 
 from __future__ import annotations
 
@@ -17,6 +18,7 @@ from mat.core.errors import MatError
 _TEXT: Final = "report versions, plugins, operators and problems of the installation; with TEST, problems of the tests"
 _EXAMPLES: Final = """mat doctor
          mat doctor tests/test_refund.py::test_refund
+         mat doctor --declarations tests/test_refund.py
 
 exit codes: 0 no problem, 1 a test has a problem, 2 the installation has a problem or no test was found"""
 
@@ -32,6 +34,10 @@ _PACKAGES: Final = ("mat", "mat_contracts", "mat_faults", "mat_search", "mat_stu
 def add_parser(add: Add) -> None:
     parser = add("doctor", _TEXT, _EXAMPLES)
     parser.add_argument("tests", nargs="*", metavar="TEST", help="tests to examine, named as for pytest; each runs once")
+    parser.add_argument(
+        "--declarations", action="store_true",
+        help="search each test as --mat-stress does, and count the executions that declaring the effects of tools would save",
+    )  # fmt: skip
 
 
 def doctor(options: argparse.Namespace) -> int:
@@ -70,22 +76,37 @@ def _by_boundary(operators: Sequence[str], columns: int | None) -> str:
 
 
 def _examine_tests(options: argparse.Namespace) -> int:
-    """Run the tests once, without faults, and report the problems of each."""
-    with tempfile.TemporaryDirectory(prefix="mat-") as folder:
-        path = Path(folder, "seen.json")
-        command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--mat-doctor", str(path), *options.tests]
-        done = subprocess.run(command, check=False, capture_output=True, text=True)
-        seen: list[dict[str, Any]] = json.loads(path.read_text(encoding="utf-8")) if path.exists() else []
+    """Run the tests once, without faults, and report the problems of each; with `--declarations`, search each of them, too."""
+    seen, said = _session(options.tests)
     if not seen:
         raise MatError(
-            "no test could be examined", why=(done.stderr or done.stdout).strip()[-2000:] or "pytest found none",
+            "no test could be examined", why=said or "pytest found none",
             fix="name tests as for pytest, such as tests/test_refund.py::test_refund",
         )  # fmt: skip
+    if options.declarations:
+        counted = {test["item"]: test.get("declarations", []) for test in _session(options.tests, "--mat-stress")[0]}
+        for test in seen:
+            test["declarations"] = counted.get(test["item"], [])
     if options.json:
         print_json({"tests": seen})
     else:
         print("\n\n".join(_test_text(test) for test in seen))
     return VIOLATION if any(test["problems"] for test in seen) else PASS
+
+
+def _session(tests: Sequence[str], *more: str) -> tuple[list[dict[str, Any]], str]:
+    """What a session over these tests found, and the end of what it printed."""
+    with tempfile.TemporaryDirectory(prefix="mat-") as folder:
+        path = Path(folder, "seen.json")
+        command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--mat-doctor", str(path), *more, *tests]
+        done = subprocess.run(command, check=False, capture_output=True, text=True)
+        seen: list[dict[str, Any]] = json.loads(path.read_text(encoding="utf-8")) if path.exists() else []
+    return seen, (done.stderr or done.stdout).strip()[-2000:]
+
+
+def _declaration_text(saving: dict[str, Any]) -> str:
+    tools = " and ".join(f"`{name}`" for name in saving["tools"])
+    return f'  declare effect="read" at {tools}: saves {saving["saves"]:,} of {saving["executions"]:,} executions'
 
 
 def _test_text(test: dict[str, Any]) -> str:
@@ -97,6 +118,12 @@ def _test_text(test: dict[str, Any]) -> str:
     lines += [f"  category: {test['category']}"] if test["category"] else []
     kept = ", ".join(f"{name} ({scope})" for name, scope in test["persisting"].items())
     lines += [f"  fixtures that persist across evaluations: {kept}"] if kept else []
+    if test["undeclared"] and "declarations" not in test:
+        names = ", ".join(test["undeclared"])
+        lines.append(f"  undeclared effects, which count as writes: {names} (--declarations counts what reads would save)")
+    if test.get("declarations"):
+        lines += [_declaration_text(saving) for saving in test["declarations"]]
+        lines.append("    only where the tool changes neither the world nor its own next replies")
     for problem in test["problems"]:
         lines += [f"  problem: {problem['what']}", f"    fix: {problem['fix']}"]
     return "\n".join(lines)

@@ -35,7 +35,9 @@ class Certificate:
     `proven`: every schedule of the grid with cost <= `bound` was executed, or skipped because an equal state had been
     searched. `states` counts distinct (state, site, injection) edges, `skipped` those not executed, by reason. `grid` is the
     operators' grid as data, `checks` what was compared, with counts. `relative_to` names what a proof takes as given ("the
-    recorded replies"). `estimate` is the interval that stands in place of a proof: {value, low, high, n, confidence, method}.
+    recorded replies"); `assumptions` are the declarations that it relies on ("reads declared: search change nothing"): points
+    that other runs cover only if these hold were left out (`mat_search.covering`). `estimate` is the interval that stands in
+    place of a proof: {value, low, high, n, confidence, method}.
     """
 
     __pydantic_config__ = EXACT_FIELDS
@@ -50,6 +52,12 @@ class Certificate:
     checks: FrozenDict = EMPTY
     relative_to: str = ""
     estimate: FrozenDict = EMPTY
+    assumptions: tuple[str, ...] = ()
+
+    @property
+    def given(self) -> str:
+        """All that the certificate takes as given, in words: `relative_to` and the assumptions."""
+        return "; ".join(part for part in (self.relative_to, *self.assumptions) if part)
 
     def below(self, cost: int) -> Certificate:
         """The certificate of a counterexample of that cost: it proves that there is no cheaper one."""

@@ -22,10 +22,16 @@ T = TypeVar("T")
 
 def written(value: Any) -> Iterator[tuple[str, Any]]:
     """The fields of one of our dataclasses that are written to files, by name."""
-    for field in dataclasses.fields(value):
-        item = getattr(value, field.name)
-        if item or not field.metadata.get("sparse"):
-            yield field.name, item
+    for name, sparse in _fields_to_write(cast(Hashable, type(value))):
+        item = getattr(value, name)
+        if item or not sparse:
+            yield name, item
+
+
+@lru_cache(maxsize=256)
+def _fields_to_write(kind: Any) -> tuple[tuple[str, bool], ...]:
+    """The fields of one of our dataclasses, and whether each is written only if it is not empty."""
+    return tuple((field.name, bool(field.metadata.get("sparse"))) for field in dataclasses.fields(kind))
 
 
 def encode(value: Any) -> Any:

@@ -32,12 +32,25 @@ def always_relevant(record: Record, parameters: FrozenDict, before: Sequence[Rec
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class CoveredBy:
+    """An operator's claim that, at a call which is declared to change nothing, its point makes a run that is executed anyway.
+
+    `by`: the operator whose point at the same call makes that run; "" for the run without the injection. `when`: a further
+    condition, with the arguments of `relevant`. `mat_search.covering` states what else must hold before a search relies on it.
+    """
+
+    by: str = ""
+    when: Relevant = always_relevant
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class OperatorSpec:
     """An operator without its code. `choices` is the grid, cheapest first, in the operator's shrink order.
 
     `relevant(record, parameters, before)` says from the unperturbed record of a site whether the choice could change anything
-    there; if not, the search counts the edge as inapplicable and does not execute it. `phase` says whether the
-    operator acts before the port is invoked or on its reply.
+    there; if not, the search counts the edge as inapplicable and does not execute it. It does not look at the declared effect:
+    `covered` says where a declaration makes a point redundant. `phase` says whether the operator acts before the port is
+    invoked or on its reply.
     """
 
     id: str
@@ -46,6 +59,7 @@ class OperatorSpec:
     choices: tuple[GridPoint, ...]
     phase: str = "before"
     relevant: Relevant = field(default=always_relevant, compare=False)
+    covered: CoveredBy | None = field(default=None, compare=False)
 
     @property
     def family(self) -> str:

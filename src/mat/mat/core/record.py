@@ -28,7 +28,8 @@ ActionKind: TypeAlias = Literal[
     "termination",
 ]
 ACTION_KINDS: Final = get_args(ActionKind)
-DeclaredEffect: TypeAlias = Literal["none", "read", "write"]
+DeclaredEffect: TypeAlias = Literal["none", "read", "write", "unknown"]
+"""What a call does to the world, as its port declares it; "unknown" if nobody declared it."""
 Impact: TypeAlias = Literal["low", "high"]
 Effected: TypeAlias = Literal["yes", "no", "unknown"]
 MediationDecision: TypeAlias = Literal["allow", "rewrite", "block"]
@@ -53,6 +54,16 @@ class Action:
     effect: DeclaredEffect = "none"
     impact: Impact = "low"
     boundary: str = ""
+
+    @property
+    def may_write(self) -> bool:
+        """Whether the call changes the world, or could: it is declared to write, or nobody declared its effect."""
+        return self.effect == "write" or self.effect == "unknown"
+
+    @property
+    def changes_nothing(self) -> bool:
+        """Whether the port declares that the call leaves the world, and the port's own next replies, as they were."""
+        return self.effect == "read" or self.effect == "none"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -282,8 +282,17 @@ def _forms(text: str) -> tuple[str, ...]:
 
 def hashed(value: Value) -> FrozenDict:
     """A value kept only as its digest, its length and the kinds of personal data in it."""
+    return _hashed_text(value) if type(value) is str and len(value) <= _REMEMBERED else _hashed(value)
+
+
+def _hashed(value: Value) -> FrozenDict:
     kinds = sorted({kind for kind, _ in find_pii(" ".join(texts(value))[: limits.VALUE_CHARS])})
     return FrozenDict({"sha256": digest(value), "length": sum(map(len, texts(value))), "pii": FrozenList(kinds)})
+
+
+_REMEMBERED: Final = 1_000
+"""Characters of the longest text whose hashed form is remembered: every run of a search hashes the same messages."""
+_hashed_text = lru_cache(maxsize=4_096)(_hashed)
 
 
 def texts(value: object) -> list[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, Final, Literal, TypeAlias, cast, get_args
 
 from mat.core.errors import SpecError
@@ -85,6 +86,7 @@ def ordered_port(agent: str, name: str) -> str:
     return f"{escape(agent)}/{boundary}:{escape(port)}"
 
 
+@lru_cache(maxsize=10_000)  # every run of a search has the same few names
 def escape(name: str) -> str:
     return _UNSAFE.sub(lambda match: f"%{ord(match[0]):x};", name) if _UNSAFE.search(name) else name
 

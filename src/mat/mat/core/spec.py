@@ -18,8 +18,15 @@ from mat.core.value import EMPTY, EXACT_FIELDS, FrozenDict, snapshot_arguments
 ClockKind: TypeAlias = Literal["virtual", "real"]
 
 
+class _WithKey:
+    """Room for a perturbation's key, which is computed once: a search sorts the same ones all the time."""
+
+    __slots__ = ("_key",)
+    _key: tuple[str, str, str]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Perturbation:
+class Perturbation(_WithKey):
     """One operator with its parameters, bound to a site; `mat.spec.perturbation` makes one.
 
     `operator`: its id. `site`: the calls that it acts on. `parameters`: a point of the operator's grid. `cost`: an integer, in
@@ -40,7 +47,11 @@ class Perturbation:
 
     @property
     def key(self) -> tuple[str, str, str]:
-        return (str(self.site), self.operator, digest(self.parameters))
+        try:
+            return self._key
+        except AttributeError:
+            object.__setattr__(self, "_key", (str(self.site), self.operator, digest(self.parameters)))
+            return self._key
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,7 @@ from typing import Any, ClassVar, Final, TypeVar, cast
 
 from mat.core import limits
 from mat.core.campaign import Certificate, Counterexample, Signature, Stability
-from mat.core.codec import FORMAT, decode, load_json, written
+from mat.core.codec import decode, load_json, written
 from mat.core.digest import digest, plain
 from mat.core.errors import MatError, ReplayError
 from mat.core.record import Record
@@ -28,6 +28,8 @@ from mat.core.spec import ClockKind, Perturbation, RunSpec, Schedule
 from mat.core.value import SPARSE, FrozenDict
 from mat.core.verdict import ContractOutcome, Outcome, Severity, Stage, Violation
 
+FORMAT: Final = 2
+"""The version of the file. Since 2, what a run draws depends on its task: a run of format 1 cannot be executed again."""
 SUFFIX: Final = ".mat.json"
 FOLDER: Final = "mat_replays"
 _STRICT: Final = {"extra": "forbid"}
@@ -157,7 +159,7 @@ def header(replay: Replay) -> dict[str, Any]:
         "signature": _data(found.signature),
         "cost": found.cost,
         "schedule": _data(tuple(_scheduled_part(run, item) for item in spec.schedule)),
-        "certificate": _drop_empty(replay.certificate, "relative_to", "estimate"),
+        "certificate": _drop_empty(replay.certificate, "relative_to", "estimate", "assumptions"),
         "spec": _data(_part(_Spec, spec)),
         "stability": _drop_empty(found.stability, "other_seeds", "shown_on"),
         "head": run.head,
@@ -311,8 +313,8 @@ def _check_version(data: Any, where: str) -> None:
         age = "a newer" if version > FORMAT else "an older"
         raise ReplayError(
             what=f"replay file of format {version}; this pytest-mat reads format {FORMAT}",
-            why=f"{age} version wrote it, and its records have a different meaning",
-            fix="upgrade pytest-mat" if version > FORMAT else "delete the file and search again with --mat-stress",
+            why=f"{age} version wrote it, in which a run draws other random numbers and ids",
+            fix="upgrade pytest-mat" if version > FORMAT else "delete it and run `pytest --mat-stress`, which writes it anew",
             where=where,
         )
 

@@ -44,7 +44,7 @@ class Allow:
 
     >>> def reads(record):
     ...     return mat.policy.Allow() if record.action.effect == "read" else None
-    >>> @mat.tool
+    >>> @mat.tool(effect="read")
     ... def look_up(order): return "found"
     >>> with mat.run(governance=mat.policy.Governance(rules=(reads,), default="deny")):
     ...     look_up("A17")
@@ -80,7 +80,7 @@ class Block:
     """What a rule returns to keep an action from being done; the agent gets `mat.Blocked` with the `reason`.
 
     >>> def no_writes(record):
-    ...     return mat.policy.Block("reading only") if record.action.effect == "write" else None
+    ...     return mat.policy.Block("reading only") if record.action.may_write else None
     >>> @mat.tool(effect="write")
     ... def refund(order): return "refunded"
     >>> with mat.run(governance=mat.policy.Governance(rules=(no_writes,))):

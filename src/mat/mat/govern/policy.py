@@ -148,7 +148,7 @@ def _matcher(read: _Match, *, widens: bool) -> Callable[[Record], bool]:
         conditions = ((tools, action.name), (agents, record.agent), (roles, record.role))
         if any(names and name not in names for names, name in conditions):
             return False
-        if read.effect not in (None, action.effect) or read.impact not in (None, action.impact):
+        if not _has_effect(action.effect, read.effect, widens=widens) or read.impact not in (None, action.impact):
             return False
         if not all(_is_met(record, path, allowed, all_of=widens) for path, allowed in read.where.items()):
             return False
@@ -156,6 +156,11 @@ def _matcher(read: _Match, *, widens: bool) -> Callable[[Record], bool]:
         return not read.unless or not all(unless)
 
     return matches
+
+
+def _has_effect(found: DeclaredEffect, wanted: DeclaredEffect | None, *, widens: bool) -> bool:
+    """Whether a rule for some effect matches. A call of unknown effect matches what restricts, and no rule that allows."""
+    return wanted is None or found == wanted or (found == "unknown" and not widens)
 
 
 def _is_met(record: Record, path: str, allowed: Allowed, *, all_of: bool) -> bool:

@@ -1,7 +1,7 @@
 """Sandboxes: a stand-in answers the writes of untrusted agents, and the port is not called (Sec. IV-E).
 
-The record says effected "no" and mediation "rewrite", with a reason that begins with "sandbox". Reads
-go through, so that the agent continues with real data.
+The record says effected "no" and mediation "rewrite", with a reason that begins with "sandbox". Declared
+reads go through, so that the agent continues with real data; a call whose effect nobody declared does not.
 """
 
 from __future__ import annotations
@@ -41,9 +41,9 @@ class StandIns:
             raise SpecError(what=f"sandbox: {'; '.join(problems)}", fix='StandIns(replies={"refund": fake_refund})')
 
     def answer(self, record: Record, why: str) -> Decision | None:
-        """The decision on a call: a stand-in for writes, None for anything else."""
+        """The decision on a call: a stand-in for writes and for calls of unknown effect, None for anything else."""
         action = record.action
-        if action.effect != "write" or not action.boundary:
+        if not action.may_write or not action.boundary:
             return None
         if action.name in self.replies:
             return Sandbox(_taking_mapping(self.replies[action.name]), reason=why)

@@ -239,7 +239,7 @@ class Level:
     - `below`: the threshold, a share from 0 to 1 with at most four decimals.
     - `keep`: limits its calls to these capabilities, in addition to its own set, so they never widen it.
     - `verify`: routes its actions to a verifier, called as an approver is, which `verifier` names; `on` says which actions:
-      those that "write" (default), those of "high" impact, or "all" that cross a boundary.
+      those that "write" or may (undeclared; default), those of "high" impact, or "all" that cross a boundary.
     - `high_impact`: "approve" asks the run's approver for actions of high impact, "block" blocks them.
     - `rules`: asked in addition to the policy's. `sandbox`: answers its writes with stand-ins.
 
@@ -292,7 +292,7 @@ class Level:
 
     def reaches(self, record: Record) -> bool:
         action = record.action
-        return self.on == "all" or (action.effect == "write" if self.on == "write" else action.impact == "high")
+        return self.on == "all" or (action.may_write if self.on == "write" else action.impact == "high")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

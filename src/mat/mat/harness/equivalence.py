@@ -19,11 +19,12 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from contextlib import ExitStack
 from dataclasses import dataclass, field, fields, replace
+from functools import lru_cache
 from itertools import chain
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from mat.boundary.catalog import Operator
 from mat.boundary.concolic import (
@@ -45,6 +46,7 @@ from mat.core.spec import Perturbation
 from mat.core.value import EMPTY, FrozenDict, snapshot
 from mat.core.verdict import Verdict
 from mat.harness.digest import StateDigest
+from mat.harness.noted_stream import NotedStream
 from mat.harness.provenance import parts
 from mat.harness.recorded_form import if_changed
 from mat.harness.reply import usage_of
@@ -164,21 +166,20 @@ class Equivalences:
         if reply is not None:
             reply = Reply(plain_of(reply.value)) if self._has_concolic else reply
         exchange = self._exchange_of(item, operator)
-        before = stream.getstate()
+        noted = NotedStream(stream)
         mine = looked(call, item.parameters)
-        effect = ask(operator, mine, reply, stream)
-        exchange.local = exchange.local and not mine.beyond and stream.getstate() == before
+        effect = ask(operator, mine, reply, noted)
+        exchange.local = exchange.local and not mine.beyond and not noted.drawn()
         others: dict[int, Effect] = {}
         outside = random.getstate()  # an operator should not draw from it; asking it more often must not change it
         for index in exchange.family.alive:
-            own = random.Random(0)
-            own.setstate(before)
+            own = NotedStream(stream, origin=noted)
             theirs = looked(call, exchange.points[index])
             try:
                 others[index] = operator.decide(theirs, reply, own)
             except Exception:  # if the operator crashes at a point, that point makes another run
                 continue
-            if theirs.beyond or own.getstate() != before:
+            if theirs.beyond or own.drawn():
                 exchange.strangers.add(index)
         if exchange.family.alive:
             random.setstate(outside)
@@ -371,8 +372,13 @@ class Decisions:
     others: dict[int, Effect]
 
 
+@lru_cache(maxsize=32)
+def _field_names(kind: Any) -> tuple[str, ...]:
+    return tuple(item.name for item in fields(kind))
+
+
 def _form(effect: Effect) -> Any:
-    parts_ = tuple(form_of(getattr(effect, item.name)) for item in fields(effect))
+    parts_ = tuple([form_of(getattr(effect, name)) for name in _field_names(cast(Hashable, type(effect)))])
     return None if None in parts_ else (type(effect), parts_)
 
 

@@ -62,9 +62,9 @@ class run:  # noqa: N801  (a statement: with mat.run(...) as run)
 
     In a test, prefer the fixture `mat_run`, which the command line can repeat under faults. Time inside the block is virtual.
 
-    - `contracts`: what to judge. `governance`: who may do what. `task`, `config`: names and settings, part of the run's id.
-    - `seed`: all randomness is drawn from it. `schedule`: the perturbations to inject. `operators`: those that it may name, by
-      default the installed ones. `adversary`: a function that chooses perturbations while the run goes on.
+    - `contracts`: what to judge. `governance`: who may do what. `config`: names and settings, part of the run's id.
+    - `seed`, `task`: all randomness is drawn from them. `schedule`: the perturbations to inject. `operators`: those that it
+      may name, by default the installed ones. `adversary`: a function that chooses perturbations while the run goes on.
     - `horizon`: steps (1,000), and `horizon_ms`: run time in milliseconds (a week), after which the run is stopped.
     - `clock`: "virtual" (default) or "real". `tape`: recorded replies to serve.
     - `states`, `state_digest`, `vary`, `world`: for search and replay.
@@ -135,7 +135,7 @@ class run:  # noqa: N801  (a statement: with mat.run(...) as run)
 
     @property
     def seed(self) -> int:
-        """The seed of the run, z: all randomness is drawn from it."""
+        """The seed of the run, z: all randomness is drawn from it and the task."""
         return self._seed
 
     @contextmanager
@@ -176,7 +176,7 @@ class run:  # noqa: N801  (a statement: with mat.run(...) as run)
     def __enter__(self) -> run:
         world = self._world
         if world is None:
-            world = World(self._seed, self._clock)
+            world = World(self._seed, self._clock, self.spec.task)
             self._stack.enter_context(installed(world))
         try:
             self.recorder = self._recorder(world)
@@ -187,7 +187,8 @@ class run:  # noqa: N801  (a statement: with mat.run(...) as run)
         push_ambient(self.recorder)
         world.guarded = True
         self._running = world
-        _note_foreign_loop(self.recorder, world)
+        if not world.clock.virtual:
+            self.recorder.note("real-clock", "the run was made in real time")
         return self
 
     def _recorder(self, world: World) -> Recorder:
@@ -208,7 +209,7 @@ class run:  # noqa: N801  (a statement: with mat.run(...) as run)
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> bool:
         assert self.recorder is not None
-        stop = _stop_in(error)
+        stop = self.stop_in(error)
         if stop is not None:
             self.recorder.stop(stop.reason)
         try:
@@ -220,6 +221,18 @@ class run:  # noqa: N801  (a statement: with mat.run(...) as run)
         finally:
             self._stack.close()
         return stop is not None
+
+    def stop_in(self, error: BaseException | None) -> RunStopped | None:
+        """The RunStopped that ended the block, if nothing else went wrong.
+
+        In a loop that others go on using, a run that is stopped ends its tasks by cancelling them.
+        """
+        from asyncio import CancelledError
+
+        stop = _only(error, RunStopped)
+        if stop is None and self._running.cancelled_by and _only(error, CancelledError) is not None:
+            return RunStopped(self._running.cancelled_by)
+        return stop if isinstance(stop, RunStopped) else None
 
     def close(self, error: BaseException | None) -> Run:
         """End the run and make its Run; idempotent."""
@@ -236,14 +249,14 @@ class run:  # noqa: N801  (a statement: with mat.run(...) as run)
         return self.result
 
 
-def _stop_in(error: BaseException | None) -> RunStopped | None:
-    """The RunStopped that ended the block, even inside a task group's exception, if nothing else went wrong."""
+def _only(error: BaseException | None, kind: type[BaseException]) -> BaseException | None:
+    """The exception of this kind that ended the block, even inside a task group's exception, if nothing else went wrong."""
     while isinstance(error, BaseExceptionGroup):
-        stops, rest = error.split(RunStopped)
-        if stops is None or rest is not None:
+        found, rest = error.split(kind)
+        if found is None or rest is not None:
             return None
-        error = stops.exceptions[0]
-    return error if isinstance(error, RunStopped) else None
+        error = found.exceptions[0]
+    return error if isinstance(error, kind) else None
 
 
 _ADDRESS: Final = re.compile(r"0x[0-9a-fA-F]{4,}")
@@ -255,20 +268,3 @@ def _first_line(error: BaseException) -> str:
     if line.startswith("assert "):  # pytest's own words, whose length depends on -v
         line = ""
     return _ADDRESS.sub("0x", f"{type(error).__name__}: {line}").rstrip(": ")
-
-
-def _note_foreign_loop(recorder: Recorder, world: World) -> None:
-    """Note that the run does not control the loop's timers: it runs in real time, or the loop is not ours."""
-    if not world.clock.virtual:
-        recorder.note("real-clock", "the run was made in real time")
-        return
-    import asyncio
-
-    from mat.kernel.loop import VirtualLoop
-
-    try:
-        loop = asyncio.get_running_loop()
-    except RuntimeError:
-        return
-    if not isinstance(loop, VirtualLoop):
-        recorder.note("real-clock", f"the running loop is {type(loop).__name__}, whose timers are real")

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from copy import deepcopy
 from random import Random
 from threading import RLock
-from typing import Any
+from typing import Any, Final
 
 from mat.boundary.catalog import Catalog, Operator
-from mat.boundary.effect import PASS, Call, Effect, Hold, Past, Reply
+from mat.boundary.effect import PASS, Call, Effect, Hold, Past, Raise, Reply
 from mat.core import limits
 from mat.core.adversary import Choose, Seen
 from mat.core.errors import SpecError
@@ -25,6 +25,9 @@ from mat.harness.search_state import SearchState
 from mat.harness.trace import Trace
 from mat.kernel.world import World
 
+_KEPT: Final = limits.HISTORY + 1
+"""Earlier replies kept by port: one more than operators are shown, because the latest may be lost and leave again."""
+
 
 class FaultLayer:
     """Applies the perturbations of the schedule, and those that an adversary chooses, to their calls.
@@ -34,8 +37,8 @@ class FaultLayer:
     """
 
     __slots__ = (
-        "_adversary", "_episodes", "_form", "_history", "_lock", "_reached", "_scheduled", "_search", "_trace", "_world",
-        "interleaves", "schedule",
+        "_adversary", "_episodes", "_form", "_history", "_lock", "_orders", "_reached", "_scheduled", "_search", "_trace",
+        "_world", "interleaves", "schedule",
     )  # fmt: skip
 
     def __init__(
@@ -56,11 +59,12 @@ class FaultLayer:
         self._scheduled: dict[tuple[str, str, str], list[tuple[Perturbation, Operator, frozenset[ActionKind]]]] = {}
         self._history: dict[tuple[str, str], deque[Past]] = {}
         self._reached: set[tuple[str, str, str]] = set()
+        self._orders = False
         self.schedule = schedule
         for item in schedule:
             catalog.check(item)
             self._bind(item, catalog[item.operator])
-            self._history[item.site.boundary, item.site.name] = deque(maxlen=limits.HISTORY)
+            self._history[item.site.boundary, item.site.name] = deque(maxlen=_KEPT)
         self._adversary = None if adversary is None else Chooser(adversary, catalog=catalog, schedule=schedule)
         self.interleaves = (
             search is not None
@@ -79,7 +83,7 @@ class FaultLayer:
                 search.contended.append(opened.step)
             if adversary is not None:
                 self._offer(opened, adversary, order=True)
-        found = self._bound(opened, "order", order_name(port.boundary, opened.action.name))
+        found = self._bound(opened, "order", order_name(port.boundary, opened.action.name)) if self._orders else None
         if found is None:
             return 0
         effect = self._decided(opened, *found, None)
@@ -98,7 +102,15 @@ class FaultLayer:
         return PASS if found is None else self._decided(opened, *found, reply)
 
     def acted(self, opened: OpenStep, effect: Effect, *, differs: bool) -> None:
-        """Note that an effect has happened at a call, and whether it made a difference."""
+        """Note that an effect has happened at a call, and whether it made a difference.
+
+        The reply of a read that is lost on its way back is in no cache, so it does not belong to the port's earlier replies:
+        whatever is injected later, the run goes on as after a time-out (`mat_search.covering`).
+        """
+        replied = opened.raw is not None and opened.raw.error is None
+        history = self._history.get((opened.port.boundary, opened.port.name))
+        if history and replied and isinstance(effect, Raise) and opened.action.changes_nothing:
+            history.pop()
         note = opened.faults[-1]
         acted = FaultNote(operator=note.operator, parameters=note.parameters, effect=type(effect).__name__, changed=differs)
         opened.faults = (*opened.faults[:-1], acted)
@@ -131,6 +143,7 @@ class FaultLayer:
         return tuple(self._adversary.seen)
 
     def _bind(self, item: Perturbation, operator: Operator) -> None:
+        self._orders = self._orders or item.site.boundary == "order"
         self._scheduled.setdefault(item.site.port, []).append((item, operator, operator.spec().kinds))
 
     def _offer(self, opened: OpenStep, adversary: Chooser, *, order: bool) -> None:
@@ -141,7 +154,7 @@ class FaultLayer:
         port = opened.port
         with self._lock:
             if not order and port.boundary in adversary.boundaries and (port.boundary, port.name) not in self._history:
-                self._history[port.boundary, port.name] = deque(maxlen=limits.HISTORY)
+                self._history[port.boundary, port.name] = deque(maxlen=_KEPT)
             adversary.follow(self._trace.records, self._trace.verdicts, self._episodes)
             item = adversary.about(opened, port, self._trace.judge, order=order)
             if item is not None:
@@ -152,8 +165,12 @@ class FaultLayer:
         return self._bound(opened, opened.port.boundary, opened.port.name)
 
     def _bound(self, opened: OpenStep, boundary: str, name: str) -> tuple[Perturbation, Operator] | None:
-        for item, operator, kinds in self._scheduled.get((opened.agent, boundary, name), ()):
-            if item.site.nth <= opened.nth <= item.site.last and opened.port.kind in kinds:
+        scheduled = self._scheduled.get((opened.agent, boundary, name))
+        if scheduled is None:
+            return None
+        nth, kind = opened.nth, opened.port.kind
+        for item, operator, kinds in scheduled:
+            if item.site.nth <= nth <= item.site.last and kind in kinds:
                 return item, operator
         return None
 
@@ -163,7 +180,7 @@ class FaultLayer:
         call = Call(
             port=port.name, kind=port.kind, agent=opened.agent, site=opened.site, arguments=opened.executed or opened.arguments,
             at_ms=opened.at_ms, parameters=item.parameters, index=opened.nth - item.site.nth, given=opened.given,
-            past=tuple(self._history.get((port.boundary, port.name), ())),
+            past=tuple(self._history.get((port.boundary, port.name), ()))[-limits.HISTORY :],
         )  # fmt: skip
         stream = self._world.entropy.stream(f"fault/{item.operator}/{opened.site}")
         equivalences = None if self._search is None else self._search.compare()
@@ -197,8 +214,16 @@ def _effect_of(operator: Operator, call: Call, reply: Reply | None, stream: Rand
     )
 
 
+_PLAIN: Final[frozenset[type[object]]] = frozenset({type(None), bool, int, float, str, bytes})
+
+
 def _copy(value: Any) -> Any:
     """A copy of a reply as it arrived, because the agent may change its own."""
+    kind = type(value)
+    if kind in _PLAIN:
+        return value
+    if kind is dict and all(type(item) in _PLAIN for item in value.values()) and all(type(key) is str for key in value):
+        return dict(value)
     try:
         return deepcopy(value)
     except Exception:  # an open handle or a live object is kept as it is

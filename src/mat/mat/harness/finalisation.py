@@ -9,8 +9,10 @@ from mat.core.digest import digest
 from mat.core.errors import SpecError
 from mat.core.record import ErrorFact, Observation, Record
 from mat.core.run import Finding, TapeEntry
-from mat.core.value import FrozenDict, snapshot_arguments
+from mat.core.value import FrozenDict, fast_constructor, snapshot_arguments
 from mat.monitor.contract import Contract
+
+_new_entry = fast_constructor(TapeEntry)
 
 
 def margins(contracts: Iterable[Contract], records: Sequence[Record]) -> FrozenDict:
@@ -58,8 +60,6 @@ def tape_entries(records: Sequence[Record], ports: Sequence[Port]) -> tuple[Tape
 def tape_entry(port: Port, site: str, asked: FrozenDict, heard: Observation) -> TapeEntry:
     """One reply or error of a port, in recorded form."""
     error: ErrorFact | None = heard.error
-    return TapeEntry(
-        site=site, request=digest(asked), mode=port.tape, value=heard.value, opaque=heard.opaque,
-        error=None if error is None else (error.type, error.message, error.kind),
-        retry_after_ms=None if error is None else error.retry_after_ms,
-    )  # fmt: skip
+    told = None if error is None else (error.type, error.message, error.kind)
+    retry_after_ms = None if error is None else error.retry_after_ms
+    return _new_entry(site, digest(asked), port.tape, heard.value, told, heard.opaque, retry_after_ms)

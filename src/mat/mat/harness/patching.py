@@ -63,6 +63,8 @@ def patch(target: str, *, kind: str = "tool", name: str = "", **options: Any) ->
     if not own and not isinstance(owner, type):
         original = getattr(owner, attribute)  # a method of one object, bound to it
     action_kind, boundary = _KINDS[kind]
+    if kind != "tool":
+        options.setdefault("effect", "read")
     if kind == "model":
         options.setdefault("tape", "external")
         options.setdefault("record", {"reply": "keep", "*": "hash"})

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from itertools import islice
 from typing import Final
 
 from mat.boundary.port import Port
 from mat.core.digest import canonical
 from mat.core.errors import CodecError
 from mat.core.record import Link
-from mat.core.redact import texts
 from mat.core.value import FrozenDict, FrozenList, Value, snapshot
 from mat.harness.open_step import OpenStep
 from mat.harness.recorded_form import RecordedForm
@@ -19,11 +19,13 @@ ORIGIN_CHARS: Final = 4
 """Shorter texts are too common to have a known origin."""
 ORIGIN_TEXTS: Final = 64
 """Texts of one reply that provenance follows."""
+ORIGIN_STEPS: Final = 8
+"""Steps that delivered one text, the latest ones, which provenance names."""
 NO_LINKS: Final[tuple[Link, ...]] = ()
 
 
 class Provenance:
-    """Finds where texts and values came from. `origins`: text of a reply -> the latest step that returned it.
+    """Finds where texts and values came from. `origins`: text of a reply -> the latest steps that returned it, the last first.
 
     `on_cited` is called with the canonical text of each value whose source is looked up.
     """
@@ -35,7 +37,7 @@ class Provenance:
         self._sources: dict[str, str] = {}
         self._indexed = 0
         self._waiting: list[int] = []
-        self.origins: dict[str, int] = {}
+        self.origins: dict[str, tuple[int, ...]] = {}
         self.on_cited: Callable[[str], None] | None = None
 
     def links(self, port: Port, arguments: FrozenDict, sealed: FrozenDict, step: int) -> tuple[Link, ...]:
@@ -44,35 +46,34 @@ class Provenance:
         return (*links, _memory_link(port, sealed, step)) if port.boundary == "memory" else links
 
     def derived(self, arguments: FrozenDict, step: int) -> tuple[Link, ...]:
-        """Links from earlier replies whose texts come back in these arguments."""
-        origins, found = self.origins, set()
+        """Links from earlier replies whose texts come back in these arguments, the nearest first.
+
+        Steps that delivered every known text of an argument are its sources; if there is none, each that delivered one of them.
+        """
+        origins, found = self.origins, set[int]()
         for item in arguments.values():
             kind = type(item)
             if kind is str:
-                if item in origins:
-                    found.add(origins[item])
+                found.update(origins.get(item, ()))
             elif kind is FrozenDict or kind is FrozenList:
-                found.update(origins[text] for text in texts(item) if text in origins)
+                sources = [set(origins[text]) for text in inner_texts(item) if text in origins]
+                if sources:
+                    found |= set.intersection(*sources) or set.union(*sources)
         if not found:
             return NO_LINKS
-        return tuple(Link(src=f"step#{source}", rel="derived_from", dst=f"step#{step}") for source in sorted(found))
+        nearest = sorted(found, reverse=True)
+        return tuple(Link(src=f"step#{source}", rel="derived_from", dst=f"step#{step}") for source in nearest)
 
     def remember(self, value: Value, step: int) -> None:
         """Remember the texts of a reply, so that later arguments with such a text link back to its step."""
         origins = self.origins
-        if type(value) is FrozenDict and len(value) <= ORIGIN_TEXTS:
-            for item in value.values():
-                if type(item) is str:
-                    if len(item) >= ORIGIN_CHARS:
-                        origins[item] = step
-                elif type(item) is FrozenDict or type(item) is FrozenList:
-                    self.remember(item, step)
-        elif type(value) is FrozenDict or type(value) is FrozenList:
-            for text in texts(value)[:ORIGIN_TEXTS]:
-                if len(text) >= ORIGIN_CHARS:
-                    origins[text] = step
-        elif type(value) is str and len(value) >= ORIGIN_CHARS:
-            origins[value] = step
+        for text in islice(inner_texts(value), ORIGIN_TEXTS):
+            if len(text) >= ORIGIN_CHARS:
+                earlier = origins.get(text, ())
+                if not earlier:
+                    origins[text] = (step,)
+                elif earlier[0] != step:
+                    origins[text] = (step, *earlier[: ORIGIN_STEPS - 1])
 
     def source(self, thing: object) -> str:
         """The latest step that delivered a result, passage or row, whole or as a part, as `step#n`; "" if it is unknown."""
@@ -99,6 +100,15 @@ class Provenance:
                 continue
             for part in parts(record.observation.value):
                 self._sources[canonical(part)] = record.artefact
+
+
+def inner_texts(value: Value) -> Iterator[str]:
+    """The texts inside a value; names of fields are no texts of it."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, dict | list):
+        for item in value.values() if isinstance(value, dict) else value:
+            yield from inner_texts(item)
 
 
 def parts(value: Value, depth: int = 3) -> Iterator[Value]:

@@ -238,7 +238,10 @@ class Recorder:
                 origins, step = self._origins, opened.record.step
                 for item in value.values():
                     if type(item) is str and len(item) >= ORIGIN_CHARS:
-                        origins[item] = step
+                        if item in origins:
+                            self._provenance.remember(item, step)
+                        else:
+                            origins[item] = (step,)
             elif sealed is not None:
                 self._provenance.remember(sealed, opened.step)
         finally:

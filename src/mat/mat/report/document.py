@@ -24,7 +24,8 @@ class ItemLine:
     """One test item. `cost`, `contract`, `step` and `agent` are those of its cheapest counterexample, None or "" without one.
 
     `bound` and `proven` come from the certificate, and `covered` is what the search covered (A6.5); None without a search.
-    `outcomes_left_out` counts runs under faults that are not in the table `outcomes`.
+    `relative_to`: what the certificate takes as given, "" for nothing. `outcomes_left_out` counts runs under faults that are
+    not in the table `outcomes`.
     """
 
     id: str
@@ -42,6 +43,7 @@ class ItemLine:
     findings: tuple[str, ...]
     outcomes_left_out: int = 0
     covered: Covered | None = None
+    relative_to: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

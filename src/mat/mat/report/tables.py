@@ -329,14 +329,15 @@ def _items(lines: Sequence[ItemLine]) -> Table:
             Column(name="item", key=True, whole=True), Column(name="category", key=True, media=FILES), Column(name="status"),
             Column(name="cost"), Column(name="contract"), Column(name="step"), Column(name="agent", media=FILES),
             Column(name="executions"), Column(name="bound"), Column(name="proven", media=FILES),
-            Column(name="reason", media=WRITTEN), Column(name="replays", media=FILES), Column(name="findings", media=FILES),
+            Column(name="reason", media=WRITTEN), Column(name="relative_to", title="relative to", media=WRITTEN),
+            Column(name="replays", media=FILES), Column(name="findings", media=FILES),
         ),
         rows=tuple(
             (
                 line.id, line.category, line.status, line.cost,
                 Reworded(text=words.and_more(line.contract, len(line.replays)), value=line.contract), line.step, line.agent,
-                line.executions, _proven_bound(line), _yes_or_no(line.proven), line.reason, "; ".join(line.replays),
-                "; ".join(line.findings),
+                line.executions, _proven_bound(line), _yes_or_no(line.proven), line.reason, line.relative_to,
+                "; ".join(line.replays), "; ".join(line.findings),
             )
             for line in lines
         ),

@@ -82,16 +82,16 @@ def _join_parts(parts: Iterable[str]) -> str:
 
 
 def _reasons(document: Document, width: int | None) -> str:
-    """The reason of each item that has one."""
+    """The reason of each item that has one, and what the certificate of each certified one takes as given."""
     shared = _shared_file([line.id for line in document.items])
     lines = [
         words.wrap(
-            f"{words.clean(_without_file(line.id, shared))}: {words.clean(line.reason)}",
+            f"{words.clean(_without_file(line.id, shared))}: {words.clean(said)}",
             hanging="  ",
             width=width or words.WIDTH,
         )
         for line in document.items
-        if line.reason
+        for said in filter(None, (line.reason, words.certified_relative_to(line)))
     ]
     return "\n".join([*lines, ""]) if lines else ""
 

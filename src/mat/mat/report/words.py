@@ -17,6 +17,7 @@ from mat.core.value import FrozenDict
 from mat.evidence.replay_file import hit_step, printable
 from mat.measure.estimate import Estimate, Spread
 from mat.measure.stability import instability, reproduction
+from mat.report.document import ItemLine
 
 WIDTH: Final = 110
 """The width of paragraphs in text files, in columns."""
@@ -257,8 +258,10 @@ def asked_text(record: Record, limit: int) -> str:
 
 
 def effect_text(record: Record) -> str:
-    """Whether the effect of a write happened; "" for other steps."""
-    return f"write: {record.effected}" if record.action.effect == "write" else ""
+    """Whether the effect of a write, or of an undeclared call, happened; "" for other steps."""
+    if not record.action.may_write:
+        return ""
+    return f"{'write' if record.action.effect == 'write' else 'undeclared effect'}: {record.effected}"
 
 
 def marks(record: Record) -> list[str]:
@@ -286,7 +289,7 @@ def certificate_in_words(certificate: Certificate, cost: int) -> str:
         why = certificate.reason or "the search did not finish"
         unproven = f"Not proven to be the cheapest: {clean(why)}"
         return f"{estimate_in_words(certificate)} {unproven}." if certificate.estimate else f"{unproven} ({effort})."
-    given = f", relative to {clean(certificate.relative_to)}" if certificate.relative_to else ""
+    given = f", relative to {clean(certificate.given)}" if certificate.given else ""
     if not bound and cost == 1:
         return f"No cheaper counterexample exists on this grid{given}: the nominal run breaks nothing ({effort})."
     if not bound:
@@ -294,6 +297,11 @@ def certificate_in_words(certificate: Certificate, cost: int) -> str:
     if bound >= cost - 1:
         return f"No cheaper counterexample exists on this grid{given}: {effort}."
     return f"No counterexample of cost {bound} or less exists on this grid{given}; costs up to {cost} are undecided: {effort}."
+
+
+def certified_relative_to(line: ItemLine) -> str:
+    """What the certificate of a certified item takes as given; "" for other items, and if it takes nothing as given."""
+    return f"certified relative to {line.relative_to}" if line.status == "certified" and line.relative_to else ""
 
 
 def estimate_in_words(certificate: Certificate) -> str:

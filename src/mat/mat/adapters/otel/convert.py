@@ -30,17 +30,15 @@ from dataclasses import dataclass
 from typing import Any, Final, TypeAlias, cast
 
 from mat.adapters.agentdojo import HIGH_WORDS
-from mat.adapters.agentdojo import READ_VERBS as FEWER_READ_VERBS
 from mat.adapters.importers.base import HARNESS, RecordMaker, interleave
 from mat.adapters.otel.messages import contents
 from mat.adapters.otel.span import Span, SpanMessage, first, opened, text_of
 from mat.core.record import ActionKind, DeclaredEffect, Impact, Record
+from mat.core.verbs import READING_VERBS, sounds_like_reading, words_of
 
 __all__ = ["READ_VERBS", "Conversion", "EffectOf", "effect_of"]
 
-READ_VERBS: Final = FEWER_READ_VERBS | {
-    "calculate", "compute", "count", "describe", "fetch", "lookup", "query", "retrieve", "show", "think", "view",
-}  # fmt: skip
+READ_VERBS: Final = READING_VERBS
 EffectOf: TypeAlias = Callable[[str], tuple[DeclaredEffect, Impact]]
 """A function from a tool's name to its effect and impact."""
 _USAGE: Final = {
@@ -61,15 +59,13 @@ _HORIZONS: Final = frozenset(
 """Errors that frameworks raise when a run reaches its limit of turns."""
 _CANCELLED: Final = frozenset({"cancelled", "CancelledError", "Cancelled", "GeneratorExit"})
 """Errors of calls that were cancelled from outside."""
-_WORDS: Final = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])|[0-9]+")
 
 
 def effect_of(tool: str) -> tuple[DeclaredEffect, Impact]:
     """The effect and impact of a tool, guessed from its name."""
-    words = [word.lower() for word in _WORDS.findall(tool)]
-    if words and words[0] in READ_VERBS:
+    if sounds_like_reading(tool):
         return "read", "low"
-    return "write", "high" if HIGH_WORDS & set(words) else "low"
+    return "write", "high" if HIGH_WORDS & set(words_of(tool)) else "low"
 
 
 @dataclass(slots=True, eq=False)

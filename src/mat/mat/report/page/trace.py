@@ -213,7 +213,7 @@ def _record_bits(record: Record) -> int:
         found |= _ERROR
     if record.action.impact == "high":
         found |= _HIGH
-    return found | (_WRITE if record.action.effect == "write" else 0)
+    return found | (_WRITE if record.action.may_write else 0)
 
 
 def _step_marks(trace: Traced) -> list[list[Any]]:
@@ -294,7 +294,7 @@ def _step_facts(record: Record) -> dict[str, Any]:
         sealed=record.sealed_ms if record.sealed_ms != record.at_ms else None,
         effect=action.effect if action.effect != "none" else "",
         impact=action.impact if action.impact != "low" else "",
-        effected=record.effected if action.effect == "write" else "",
+        effected=record.effected if action.may_write else "",
         invoked=record.invoked if record.invoked != 1 else None,
         taped=record.taped,
         arguments=plain(action.arguments),
