@@ -298,6 +298,10 @@ def mat_workload() -> Any:
 def pytest_unconfigure(config: pytest.Config) -> None:
     import sys
 
+    if "pytest_mat.session" in sys.modules:
+        from pytest_mat.session import session_of
+
+        session_of(config).close()
     if "pytest_mat.summary" in sys.modules:
         from pytest_mat.summary import forget
 

@@ -1,65 +1,97 @@
-"""The fresh process that confirms counterexamples: a session of pytest over one item (`--mat-confirm`)."""
+"""Fresh processes for the items of a session: how an item is found there, and what is executed (`--mat-confirm`)."""
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Iterator, Sequence
-from pathlib import Path
+from dataclasses import dataclass, replace
+from typing import Final
 
 import pytest
 
 from mat.core.errors import MatError
 from mat.core.run import Run
 from mat.core.spec import Schedule
-from mat_study import fresh
 from mat_study.evaluation import Lost, Plan
-from pytest_mat.evaluators import ItemEvaluator, Reports
+from mat_study.fresh import FreshAnswer, FreshBatch, FreshFrame, FreshItem, FreshProcesses
+from mat_study.pristine import SendFrame
+from mat_study.settings import ItemSettings
+from pytest_mat.evaluators import ItemEvaluator, reports_of
+from pytest_mat.protocol import Reports
 
 
-def confirmer(item: pytest.Item, variant: str, *, recorded: bool) -> Callable[[Sequence[Schedule]], Iterator[Run | None]]:
-    """A function that executes schedules of this item in one fresh interpreter and yields each run as soon as it is ready.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RequestedBatch:
+    """In a fresh process: the batch to execute, and where its answers go."""
 
-    `recorded`: runs get recorded replies, and no live call is made.
-    """
+    batch: FreshBatch
+    send: SendFrame
+
+
+BATCH: Final = pytest.StashKey[RequestedBatch]()
+
+
+def fresh_item(item: pytest.Item, *, recorded: bool) -> FreshItem:
+    """The item for a fresh process. `recorded`: runs get recorded replies, and no live call is made."""
+    return FreshItem(node=item.nodeid, arguments=_arguments(item), recorded=recorded)
+
+
+def confirmer(
+    item: pytest.Item, processes: FreshProcesses, variant: str, *, recorded: bool
+) -> Callable[[Sequence[Schedule]], Iterator[Run | None]]:
+    """A function that executes schedules of this item in one fresh process and yields each run as soon as it is ready."""
 
     def confirm(schedules: Sequence[Schedule]) -> Iterator[Run | None]:
-        return fresh.confirm(
-            schedules, lambda request: _command(item, variant, request, recorded=recorded),
-            folder=item.config.invocation_params.dir, where=item.nodeid,
-        )  # fmt: skip
+        plans = [Plan(mode="search", schedule=schedule, variant=variant) for schedule in schedules]
+        for answer in processes.execute(fresh_item(item, recorded=recorded), plans, hash_seed=1):
+            yield answer.run
 
     return confirm
 
 
-def _command(item: pytest.Item, variant: str, request: Path, *, recorded: bool) -> list[str]:
+def _arguments(item: pytest.Item) -> tuple[str, ...]:
+    """The command line of pytest that collects the module of an item."""
     config = item.config
-    node = str(item.path) + item.nodeid[item.nodeid.find("::") :]
-    command = [sys.executable, "-m", "pytest", node, "--rootdir", str(config.rootpath), "--mat-confirm", str(request)]
+    arguments = [str(item.path), "--rootdir", str(config.rootpath), "--mat-confirm"]
     if config.inipath is not None:
-        command += ["-c", str(config.inipath)]
+        arguments += ["-c", str(config.inipath)]
     for name in config.option.plugins or ():
-        command += ["-p", name]
+        arguments += ["-p", name]
     for override in config.option.override_ini or ():
-        command += ["-o", override]
-    command += ["-q", "-p", "no:cacheprovider", f"--import-mode={config.getoption('importmode')}"]
+        arguments += ["-o", override]
+    arguments += ["-q", "-s", "-p", "no:cacheprovider", f"--import-mode={config.getoption('importmode')}", "-k", "", "-m", ""]
+    arguments += ["-W", "ignore::pytest.PytestAssertRewriteWarning"]  # pytest-mat was imported before pytest began
     if config.pluginmanager.hasplugin("xdist"):
-        command += ["-n0"]
+        arguments += ["-n0"]
     if config.getoption("mat_horizon") is not None:
-        command += ["--mat-horizon", str(config.getoption("mat_horizon"))]
-    if recorded:
-        command += ["--mat-live-calls", "0"]
-    return [*command, "--mat-governance", variant]
+        arguments += ["--mat-horizon", str(config.getoption("mat_horizon"))]
+    return tuple(arguments)
+
+
+def requested_settings(item: pytest.Item, settings: ItemSettings) -> ItemSettings:
+    """In a fresh process: the settings under which the item is executed there."""
+    batch = item.config.stash[BATCH].batch
+    variants = tuple(dict.fromkeys(plan.variant for plan in batch.plans if plan.variant))
+    return replace(settings, variants=variants, live_calls=0 if batch.item.recorded else settings.live_calls)
 
 
 def answer(item: pytest.Item, evaluate: ItemEvaluator) -> Reports:
-    """In the fresh process: execute the requested schedules, then the item itself, which is reported."""
-    seed = fresh.answer(Path(item.config.getoption("mat_confirm")), evaluate.here)
-    return evaluate.here(Plan(mode="search", seed=seed)).reports
+    """In a fresh process: execute the requested plans. Returns the reports of the last, which nobody reads."""
+    requested, reports = item.config.stash[BATCH], Reports()
+    for plan in requested.batch.plans:
+        try:
+            given = evaluate.here(plan)
+        except (KeyboardInterrupt, SystemExit, pytest.exit.Exception) as ended:
+            lost = Lost(plan=plan, why=f"{type(ended).__name__} ended it", outcome="error")
+            requested.send(FreshFrame(kind="answer", answer=FreshAnswer.of(lost)))
+        else:
+            requested.send(FreshFrame(kind="answer", answer=FreshAnswer.of(given)))
+            reports = reports_of(given)
+    return reports
 
 
 def refuse(item: pytest.Item, error: MatError) -> None:
-    """In the fresh process: answer that no schedule has a run.
-
-    The item's settings are invalid without the options of the session that searches.
-    """
-    fresh.answer(Path(item.config.getoption("mat_confirm")), lambda plan: Lost(plan=plan, why=str(error), refused=True))
+    """In a fresh process: answer that no plan has a run, because the item's settings are invalid there."""
+    requested = item.config.stash[BATCH]
+    for plan in requested.batch.plans:
+        lost = Lost(plan=plan, why=str(error), refused=True)
+        requested.send(FreshFrame(kind="answer", answer=FreshAnswer.of(lost)))

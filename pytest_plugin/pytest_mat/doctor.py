@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Generator
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Final
 
@@ -12,7 +13,9 @@ import pytest
 
 from mat.core.run import Run
 from mat.govern.variant import NONE
+from mat_search.declarations import undeclared
 from pytest_mat.execution import EXECUTION
+from pytest_mat.session import session_of
 
 _NOT_ARMED: Final = (
     "it is a plain test: it has no mat marker and requests neither mat_run nor a contract",
@@ -40,7 +43,9 @@ class Doctor:
             self._found[item.nodeid] = {"item": item.nodeid, "outcome": report.outcome, **examined(item, when=call.when)}
         return report
 
-    def pytest_sessionfinish(self) -> None:
+    def pytest_sessionfinish(self, session: pytest.Session) -> None:
+        for id, found in session_of(session.config).savings.items():
+            self._found.setdefault(id, {"item": id})["declarations"] = [asdict(each) for each in found]
         self._path.write_text(json.dumps(list(self._found.values())), encoding="utf-8")
 
 
@@ -66,6 +71,7 @@ def examined(item: pytest.Item, *, when: str) -> dict[str, Any]:
         "variants": [name for name in (known.variants if known is not None else ()) if name != NONE],
         "category": "" if known is None else known.task.category,
         "persisting": _persisting(item),
+        "undeclared": [] if run is None else undeclared([run]),
         "problems": [{"what": what, "fix": fix} for what, fix in problems],
     }
 

@@ -8,11 +8,13 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Final
 
 import pytest
-from _pytest.runner import runtestprotocol
+from _pytest.outcomes import TEST_OUTCOME
 
 from mat.core.codec import decode, encode
 from mat.core.errors import MatError
@@ -23,9 +25,8 @@ from mat_study.live import LiveCalls, unanswered
 from mat_study.settings import ItemSettings
 from mat_study.tasks import Judged
 from pytest_mat.execution import EXECUTION, Execution, tear_down
+from pytest_mat.protocol import Reports, SlimProtocol, execute_in_full, why_in_full
 from pytest_mat.session import session_of
-
-Reports = list[pytest.TestReport]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,6 +48,10 @@ class ItemEvaluator:
         self._task = session_of(item.config).workloads.get(item.nodeid, Workload())
         self._known: EvaluatedItem | None = None
 
+    @cached_property
+    def _slim(self) -> SlimProtocol | None:
+        return SlimProtocol(self._item) if isinstance(self._item, pytest.Function) and not why_in_full(self._item) else None
+
     def __call__(self, plan: Plan) -> EvaluatedItem | LostItem:
         forked = plan.mode == "search" and self._settings.isolate == "fork"
         execute = self.in_fork if forked else self.here
@@ -61,7 +66,7 @@ class ItemEvaluator:
         """In this process: the whole item once more, unreported."""
         execution = self._item.stash[EXECUTION] = Execution.of(plan, self._settings, self._live, task=self._task)
         try:
-            reports = _run_protocol(self._item)
+            reports = self._run_protocol(plan)
         finally:
             del self._item.stash[EXECUTION]
         outcome, plan = _outcome(reports), execution.plan
@@ -77,6 +82,17 @@ class ItemEvaluator:
             unanswered=unanswered(None if execution.tape is None else execution.tape.refused),
             task=execution.task, variants=execution.variants, reports=reports,
         )  # fmt: skip
+
+    def _run_protocol(self, plan: Plan) -> Reports:
+        """Execute the whole item once. Nobody reads the reports of a search, unless an execution gives no run."""
+        item = self._item
+        try:
+            if plan.mode != "search" or self._slim is None:
+                return execute_in_full(item)
+            return self._slim.execute()
+        except BaseException:
+            _reset_item(item)
+            raise
 
     def in_fork(self, plan: Plan) -> EvaluatedItem | LostItem:
         """In a forked child, which has a copy of this process's memory (isolate="fork")."""
@@ -120,20 +136,13 @@ def reports_of(execution: Evaluated | Lost) -> Reports:
     return execution.reports
 
 
-def _run_protocol(item: pytest.Item) -> Reports:
-    """Execute the whole item once more: function fixtures, the class instance and captured output are new."""
-    item._report_sections = []
-    if isinstance(item.parent, pytest.Class) and "_instance" in vars(item):
-        del item._instance  # type: ignore[attr-defined]
-        item._obj = None  # type: ignore[attr-defined]
-    try:
-        return runtestprotocol(item, log=False, nextitem=item.parent)  # type: ignore[arg-type]
-    except BaseException:  # an interrupt leaves the protocol half-way; the next execution must not see its remains
+def _reset_item(item: pytest.Item) -> None:
+    """Undo what an interrupt left half-way: the next execution must not see its remains, even if a tear-down fails too."""
+    with suppress(*TEST_OUTCOME, BaseExceptionGroup):
         item.session._setupstate.teardown_exact(item.parent)  # type: ignore[arg-type]
-        tear_down(item)
-        item._request = False  # type: ignore[attr-defined]
-        item.funcargs = None  # type: ignore[attr-defined]
-        raise
+    tear_down(item)
+    item._request = False  # type: ignore[attr-defined]
+    item.funcargs = None  # type: ignore[attr-defined]
 
 
 def _outcome(reports: Sequence[pytest.TestReport]) -> TestOutcome:

@@ -130,7 +130,7 @@ def is_unreported(item: pytest.Item) -> bool:
 def set_up(item: pytest.Item) -> Generator[None, None, None]:
     """Install the run's clock and randomness before function fixtures are made, so that fixtures use them too."""
     execution = _execution_of(item)
-    execution.world = World(execution.plan.seed, execution.settings.clock)
+    execution.world = World(execution.plan.seed, execution.settings.clock, task_of(item))
     execution.installed = install.installed(execution.world)
     execution.installed.__enter__()
     return (yield)
@@ -179,6 +179,7 @@ def call(item: pytest.Item) -> Generator[None, None, None]:
         except BaseException as caught:
             error = caught
         error = error or _unittest_error(item, execution.plan)
+        error = made.stop_in(error) or error
         made.__exit__(type(error) if error else None, error, error.__traceback__ if error else None)
     assert made.result is not None
     missed = None if execution.tape is None else execution.tape.refused
@@ -254,16 +255,29 @@ def _governance(execution: Execution, declared: Any) -> Governance | None:
     return chosen.governance[execution.plan.variant or chosen.own]
 
 
+_OVERRIDDEN: Final = pytest.StashKey[dict[str, bool]]()
+"""Which of our own fixtures an item overrides, as far as somebody asked."""
+
+
 def _fixture_reader(item: pytest.Item) -> Any:
-    request = getattr(item, "_request", None)
+    """A function that reads a fixture of ours; its default, without making the fixture, if nobody overrides it."""
+    request: Any = getattr(item, "_request", None)
+    funcargs = getattr(item, "funcargs", None) or {}
+    overridden = item.stash.setdefault(_OVERRIDDEN, {})
 
     def read(name: str, default: Any) -> Any:
-        funcargs = getattr(item, "funcargs", None) or {}
         if name in funcargs:
             return funcargs[name]
-        return request.getfixturevalue(name) if request else default
+        if name not in overridden:
+            overridden[name] = _is_overridden(item, name)
+        return request.getfixturevalue(name) if request and overridden[name] else default
 
     return read
+
+
+def _is_overridden(item: pytest.Item, name: str) -> bool:
+    found: Any = item.session._fixturemanager.getfixturedefs(name, item)
+    return not found or found[-1].func.__module__ != "pytest_mat"
 
 
 def _contracts(item: pytest.Item, settings: ItemSettings, value: Any) -> tuple[Contract, ...]:
@@ -308,7 +322,7 @@ def _unittest_error(item: pytest.Item, plan: Plan) -> BaseException | None:
         return None
     error: BaseException = stored[0].value
     if (plan.mode not in REPORTED and not isinstance(error, _ALWAYS)) or isinstance(error, RunStopped):
-        item._excinfo = None  # type: ignore[attr-defined]
+        del item._excinfo  # type: ignore[attr-defined]  # not None: the next execution appends to it
     return error
 
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
+from functools import partial
 from typing import Any, Final
 
 import pytest
@@ -22,10 +23,12 @@ from mat_study.settings import ItemSettings
 from mat_study.store import ItemRuns
 from mat_study.stress import Failure
 from pytest_mat import confirm, gate, notices, page, replays
-from pytest_mat.evaluators import ItemEvaluator, Reports, reports_of
+from pytest_mat.collector import rare_collections
+from pytest_mat.evaluators import ItemEvaluator, reports_of
 from pytest_mat.execution import live_calls, refuse, warner
 from pytest_mat.options import session_began_ns, settings_of, width_of
 from pytest_mat.properties import annotate
+from pytest_mat.protocol import Reports
 from pytest_mat.session import session_of
 
 _REDRAW_INTERVAL_S: Final = 0.2
@@ -52,12 +55,14 @@ def _run(item: pytest.Item, nextitem: pytest.Item | None) -> tuple[Reports, bool
         if item.config.getoption("mat_confirm"):
             confirm.refuse(item, error)
         return _tear_down(item, nextitem, [_refusal_report(item, error)]), False
+    if item.config.getoption("mat_confirm"):
+        settings = confirm.requested_settings(item, settings)
     running = _Running(item, settings)
     if item.config.getoption("mat_confirm"):
         _cancel_foreign_timer(item)  # another plugin set it for one run of the item
         return _tear_down(item, nextitem, confirm.answer(item, running.evaluate)), False
     try:
-        with _restored_xfail(item):
+        with _restored_xfail(item), running.collector:
             found = study(running.subject(), running.means(), running.asked())
     except MatError as error:
         return _tear_down(item, nextitem, [_refusal_report(item, error)]), False
@@ -73,6 +78,8 @@ class _Running:
         self.evaluate = ItemEvaluator(item, settings, self._live)
         self._runs = ItemRuns(self._session.store, warner(item)) if self._session.store is not None else None
         self._searching_s: float | None = None
+        self.collector = ExitStack()
+        """Holds what a search changes in Python's garbage collector, from its first execution to the end of the study."""
 
     def subject(self) -> Subject:
         item = self._item
@@ -101,7 +108,7 @@ class _Running:
             evaluate=self.evaluate,
             operators=self._operators,
             live=self._live,
-            confirm=lambda variant: confirm.confirmer(item, variant, recorded=self._live.recorded),
+            confirm=lambda variant: confirm.confirmer(item, self._session.fresh, variant, recorded=self._live.recorded),
             replays=item.path.parent / replay_file.FOLDER,
             typed=lambda path: replays.typed(item, path),
             root=item.config.rootpath,
@@ -114,6 +121,7 @@ class _Running:
             store=self._runs,
             compared=page.compared(item),
             line=_line(item.config),
+            saving=partial(self._session.savings.__setitem__, item.nodeid) if item.config.getoption("mat_doctor") else None,
         )
 
     def _operators(self) -> tuple[OperatorSpec, ...]:
@@ -128,6 +136,7 @@ class _Running:
         """The reported run is over: a timeout of another plugin does not apply to what follows."""
         _cancel_foreign_timer(self._item)
         self._searching_s = real_monotonic()
+        self.collector.enter_context(rare_collections())
 
     # -- reports ----------------------------------------------------------------------------------------------------
 
@@ -248,8 +257,14 @@ def _line(config: pytest.Config) -> WriteLine | None:
 
 
 def _silence(config: pytest.Config) -> None:
-    """In a fork: give up the session's terminal, captured output and log file, which belong to the process it came from."""
+    """In a fork: give up the session's terminal, captured output and log file, which belong to the process it came from.
+
+    The timer of `faulthandler_timeout` has no thread here, and whoever cancels it would wait for that thread for ever.
+    """
     from _pytest.capture import MultiCapture
+
+    if config.pluginmanager.hasplugin("faulthandler"):
+        config.pluginmanager.unregister(name="faulthandler")
 
     with open(os.devnull, "r+b", buffering=0) as nowhere:
         for descriptor in (0, 1, 2):

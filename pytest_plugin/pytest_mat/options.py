@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal
 
@@ -15,6 +15,9 @@ if TYPE_CHECKING:
     from mat_study.settings import ItemSettings
 
 _began_ns: Final = [0]
+_environment: Final[dict[str, str]] = {}
+"""The environment when the options of the latest session were added, before its conftest files were imported."""
+_ENVIRONMENT: Final[pytest.StashKey[Mapping[str, str]]] = pytest.StashKey()
 _NAMES: Final[dict[str, None]] = {}
 """The names of our options, in the order of `pytest --help`."""
 _INI: Final[dict[str, Callable[[str], Any]]] = {}
@@ -28,8 +31,15 @@ def session_began_ns() -> int:
     return _began_ns[0]
 
 
+def environment_at_start(config: pytest.Config) -> Mapping[str, str]:
+    """The environment of this process when its session began."""
+    return config.stash[_ENVIRONMENT]
+
+
 def add_options(parser: pytest.Parser) -> None:
     _began_ns[0] = time.time_ns()
+    _environment.clear()
+    _environment.update(os.environ)
     group = parser.getgroup("mat", "assurance testing of agents (pytest-mat)")
 
     def add(name: str, *, ini: Literal["string", "int", "float", ""] = "", **settings: Any) -> None:
@@ -47,7 +57,7 @@ def add_options(parser: pytest.Parser) -> None:
     parser.addini(
         "mat_governance", "the governance variant of tests whose marker names none (marker: governance=)", default=None
     )
-    add("--mat-confirm", metavar="FILE", help=argparse.SUPPRESS)  # internal: execute its schedules, write the runs
+    add("--mat-confirm", action="store_true", help=argparse.SUPPRESS)  # internal: a fresh process, which executes requests
     add("--mat-doctor", metavar="FILE", help=argparse.SUPPRESS)  # used by `mat doctor TEST`: write findings here
 
 
@@ -183,6 +193,7 @@ def read_ini(config: pytest.Config) -> None:
     faults, governance = config.getini("mat_faults"), config.getini("mat_governance")
     settings |= {"mat_faults": tuple(faults)} if faults else {}
     settings |= {} if governance is None else {"mat_governance": governance}
+    config.stash[_ENVIRONMENT] = dict(_environment)
     config.stash[_DEFAULTS] = {name[4:]: value for name, value in settings.items() if name not in _WITHOUT_MARKER}
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from datetime import UTC, datetime
 from functools import cached_property
 from pathlib import Path
@@ -16,14 +17,17 @@ from mat.evidence.replay_file import Replay
 from mat.harness.execute import installed_operators
 from mat.kernel.clock import real_monotonic
 from mat.measure.workload import Workload
+from mat_search.declarations import DeclarationSaving
+from mat_study.fresh import FreshProcesses, clean_environment
 from mat_study.store import KeptRuns
+from pytest_mat.options import environment_at_start
 
 
 class SessionState:
     """What several items share. `replays`: replay files by path, each read once, or the MatError why it cannot be read.
 
     `replayed`: items and seeds of the replays that run. `workloads`: workloads by node id of the test, as far as they are known
-    before the tests run (`--mat-evaluate`).
+    before the tests run (`--mat-evaluate`). `savings`: what declaring effects would save, by node id (`mat doctor`).
     """
 
     def __init__(self, config: pytest.Config) -> None:
@@ -31,6 +35,7 @@ class SessionState:
         self.replays: dict[Path, Replay | MatError] = {}
         self.workloads: dict[str, Workload] = {}
         self.replayed: frozenset[tuple[str, int]] | None = None
+        self.savings: dict[str, tuple[DeclarationSaving, ...]] = {}
 
     @cached_property
     def catalog(self) -> Catalog:
@@ -46,6 +51,19 @@ class SessionState:
         """The artifact log that keeps the runs of this session; None without `--mat-store`."""
         folder = self._config.getoption("mat_store")
         return None if folder is None else KeptRuns(Path(self._config.invocation_params.dir, folder), self._name())
+
+    @cached_property
+    def fresh(self) -> FreshProcesses:
+        """The pristine processes of this session, which are started when they are needed (`pytest_mat.pristine`)."""
+        return FreshProcesses(
+            [sys.executable, "-m", "pytest_mat.pristine"],
+            self._config.invocation_params.dir,
+            clean_environment(environment_at_start(self._config)),
+        )
+
+    def close(self) -> None:
+        if "fresh" in vars(self):
+            self.fresh.close()
 
     def _name(self) -> str:
         """A unique name of the session, the same in all its workers."""

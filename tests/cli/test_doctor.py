@@ -145,6 +145,55 @@ def test_one_fit_test_is_0_and_told_in_words(tmp_path: Path) -> None:
     ]
 
 
+DESK = """
+from contextlib import suppress
+
+import pytest
+
+import mat
+from mat_contracts import no_duplicate_effect
+
+
+@mat.tool
+def order(id):
+    return {"cents": 100}
+
+
+@mat.tool(effect="write")
+def pay(cents):
+    return "paid"
+
+
+@pytest.fixture
+def once():
+    return no_duplicate_effect(tool="pay")
+
+
+@pytest.mark.mat(budget=4)
+def test_pays(once):
+    for _ in range(2):
+        with suppress(OSError):
+            order("A17")
+            break
+    pay(100)
+"""
+
+
+@pytest.mark.full
+def test_declarations_that_would_save_executions_are_counted(tmp_path: Path) -> None:
+    tmp_path.joinpath("test_desk.py").write_text(DESK)
+    plain = mat_command(tmp_path, "doctor", "test_desk.py")
+    assert "  undeclared effects, which count as writes: order (--declarations counts what reads would save)" in plain.stdout
+    counted = mat_command(tmp_path, "doctor", "--json", "--declarations", "test_desk.py")
+    (saving,) = json.loads(counted.stdout)["tests"][0]["declarations"]
+    assert (saving["tools"], saving["saves"] > 0, saving["executions"] > saving["saves"]) == (["order"], True, True)
+    told = mat_command(tmp_path, "doctor", "--declarations", "test_desk.py").stdout
+    line = f'  declare effect="read" at `order`: saves {saving["saves"]:,} of {saving["executions"]:,} executions'
+    assert line in told.splitlines()
+    tmp_path.joinpath("test_desk.py").write_text(DESK.replace("@mat.tool\n", '@mat.tool(effect="read")\n'))
+    assert "declare" not in mat_command(tmp_path, "doctor", "--declarations", "test_desk.py").stdout
+
+
 @pytest.mark.full
 def test_tests_are_looked_at_in_one_process_whatever_the_environment_asks_for(tmp_path: Path) -> None:
     pytest.importorskip("xdist")

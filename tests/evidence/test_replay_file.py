@@ -197,13 +197,13 @@ def test_a_part_replaced_by_anything_gives_a_replay_or_a_replay_error(replay: re
         ("not an object", "[1, 2]"),
         ("a scalar", "7"),
         ("deep lists", "[" * 200_000),
-        ("deep objects", '{"mat": 1, "spec": ' + '{"a": ' * 3_000 + "1" + "}" * 3_001),
+        ("deep objects", '{"mat": 2, "spec": ' + '{"a": ' * 3_000 + "1" + "}" * 3_001),
         ("a number of 5000 digits", '{"mat": ' + "9" * 5_000 + "}"),
         ("no version", '{"verdict": {}}'),
         ("version true", '{"mat": true}'),
         ("version as text", '{"mat": "1"}'),
-        ("only the version", '{"mat": 1}'),
-        ("lone surrogates", '{"mat": 1, "head": "\\ud800", "\\udfff": 2}'),
+        ("only the version", '{"mat": 2}'),
+        ("lone surrogates", '{"mat": 2, "head": "\\ud800", "\\udfff": 2}'),
         ("not a number", '{"mat": NaN}'),
     ],
 )
@@ -222,7 +222,9 @@ def test_a_file_larger_than_the_limit_is_refused_without_being_parsed(tmp_path: 
         replay_file.read(path)
 
 
-@pytest.mark.parametrize(("version", "advice"), [(2, "upgrade"), (0, "search again"), (-1, "search again")])
+@pytest.mark.parametrize(
+    ("version", "advice"), [(3, "upgrade"), (1, "pytest --mat-stress"), (0, "pytest --mat-stress"), (-1, "pytest --mat-stress")]
+)
 def test_another_format_version_is_refused_with_its_number_and_a_way_out(
     replay: replay_file.Replay, version: int, advice: str
 ) -> None:

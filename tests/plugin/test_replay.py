@@ -135,7 +135,7 @@ def _half(text: str) -> str:
 
 
 def _newer(text: str) -> str:
-    return text.replace('"mat": 1', '"mat": 99', 1)
+    return text.replace('"mat": 2', '"mat": 99', 1)
 
 
 def _nested(text: str) -> str:

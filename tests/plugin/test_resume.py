@@ -27,8 +27,11 @@ def executed(schedule):
     fresh = "--mat-confirm" in sys.argv
     with open(RUNS.with_name("fresh") if fresh else RUNS, "a") as stream:
         stream.write(repr([str(item.site) + item.operator for item in schedule]) + "\\n")
+    searching = RUNS.with_name("searching")
     if fresh and os.environ.get("KILL_IN_FRESH"):
-        os.kill(os.getppid(), signal.SIGKILL)
+        os.kill(int(searching.read_text()), signal.SIGKILL)
+    if not fresh:
+        searching.write_text(str(os.getpid()))
     most = os.environ.get("KILL_AFTER")
     if most and not fresh and len(RUNS.read_text().splitlines()) == int(most) + 1:
         os.kill(int(os.environ.get("VICTIM") or os.getpid()), signal.SIGKILL)

@@ -173,7 +173,8 @@ def test_an_evaluation_that_fails_its_set_up_is_reported_by_the_searching_proces
             shop.naive(2)
         """
     shop.tests(text)
-    session = shop.stress("--mat-workers", "2")
+    # a worker that cancels the timer of the process it was forked from would wait for ever
+    session = shop.stress("--mat-workers", "2", "-o", "faulthandler_timeout=60")
     (name,) = session.outcomes
     assert session.outcomes[name] in ("error", "failed")
     assert "no database left" in session.failures[name] or "twice" in session.failures[name]

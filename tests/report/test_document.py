@@ -207,7 +207,7 @@ def test_markdown_escapes_what_came_from_a_run(shop_tests: Any, document: Docume
     lines = to_markdown(build([evil], [])).splitlines()
     (line,) = [line for line in lines if "img" in line]
     assert "<img" not in line
-    assert line.replace("\\|", "").count("|") == 9
+    assert line.replace("\\|", "").count("|") == 10
     assert not any(line.startswith("# Title") for line in lines)
 
 

@@ -170,14 +170,14 @@ def _stop_reason(given: Lost, disturbed: bool) -> str:
 def matrix(run: Run, operators: Sequence[OperatorSpec], *, budget: int) -> list[Schedule]:
     """The fault matrix of a nominal run: one schedule for each operator of BOUNDARIES that can act on it within the budget.
 
-    Its call and grid point are drawn uniformly, from a stream of the run's seed that is named after the operator.
+    Its call and grid point are drawn uniformly, from a stream of the run's seed and task that is named after the operator.
     """
     structured = tuple(operator for operator in operators if operator.boundary in BOUNDARIES)
     offered: dict[str, list[Schedule]] = {}
     for edge in edges(run, NO_SCHEDULE, -1, Grid(structured), prefixes(run), budget=budget):
         if edge.added is not None:
             offered.setdefault(edge.added.operator, []).append(edge.schedule)
-    entropy = Entropy(run.spec.base)
+    entropy = Entropy.of(run.spec)
     return [
         schedules[entropy.stream(f"evaluate/{operator}").randrange(len(schedules))]
         for operator, schedules in sorted(offered.items())

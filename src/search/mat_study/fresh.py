@@ -1,116 +1,363 @@
-"""Execute schedules in a fresh interpreter, where no earlier run can have left state.
+"""Execute plans of an item where nothing has been executed before: in children of pristine processes, one per hash seed.
 
-The interpreter has another hash seed, which exposes a dependence on set order. This module holds both ends: `confirm` writes
-a request and starts the process; there, `answer` executes it and writes the runs next to the request, one per line.
+`FreshProcesses` is this end; `mat_study.pristine` runs at the other. A pristine process is started at the first request and
+kept for the session:
+
+    the pristine process      has imported pytest and pytest-mat, and no code of the user
+      one per module          has collected a module, and executed nothing
+        one per request       a fork that executes a plan or several, answers, and is killed with all its children
+
+Requests go through a socket in a private folder, one connection each, so workers and the searching process may send them at the
+same time. Whatever dies is noticed at the end of its connection. The processes end when this one does.
 """
 
 from __future__ import annotations
 
-import json
 import os
+import pickle
+import shutil
+import signal
+import socket
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Any, Final
+from typing import Final, Literal, TypeAlias
 
-from mat.core.codec import decode, encode
 from mat.core.errors import MatError
 from mat.core.run import Run
-from mat.core.spec import Schedule
-from mat.kernel.clock import real_monotonic
-from mat_study.evaluation import Evaluated, Evaluator, Plan
+from mat_study.evaluation import Evaluated, Lost, Plan, TestOutcome
+from mat_study.tasks import Judged
 
-_HASH_SEED: Final = "424242"
-_SECONDS: Final = 600.0
-_POLL_S: Final = 0.005
-"""Real seconds between two checks for an answer."""
+HashSeed: TypeAlias = int
+ANSWER_S: Final = 600.0
+"""Real seconds that one execution in a fresh process may take; then its process is killed."""
+_PATH_CHARS: Final = 100
+"""The longest path that a Unix socket may have everywhere."""
+_OUTPUT_BYTES: Final = 2000
+_ATTEMPTS: Final = 2
+"""A pristine process that died is started again once."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class FreshRequest:
-    """`parent`: the process that waits for the answer."""
+class FreshItem:
+    """An item as a fresh process finds it: its node id, and the command line that collects its module.
 
-    schedules: tuple[Schedule, ...]
-    parent: int
-    seed: int = 0
-
-
-def confirm(
-    schedules: Sequence[Schedule], command: Callable[[Path], Sequence[str]], *, folder: Path, where: str
-) -> Iterator[Run | None]:
-    """Execute schedules of the item `where` in one fresh process, and yield each run as soon as it is ready.
-
-    `command` gives the command line that starts the process in `folder`, from the request file.
+    `recorded`: replies come from recordings, and no live call is made.
     """
-    with tempfile.TemporaryDirectory(prefix="mat-") as place, open(Path(place, "output"), "w+b") as output:
-        request = Path(place, "request.json")
-        request.write_text(json.dumps(encode(FreshRequest(schedules=tuple(schedules), parent=os.getpid()))))
-        process = subprocess.Popen(
-            command(request), cwd=folder, env=_environment(), stdout=output, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL
-        )
-        answered = 0
-        try:
-            for data in _answer_lines(process, _answer_path(request)):
+
+    node: str
+    arguments: tuple[str, ...]
+    recorded: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FreshBatch:
+    """Plans that one fresh process executes, in this order."""
+
+    item: FreshItem
+    plans: tuple[Plan, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FreshAnswer:
+    """An execution in a fresh process, without what cannot be sent between processes. `run` None: it was lost."""
+
+    run: Run | None = None
+    judged: Judged = field(default_factory=Judged)
+    outcome: TestOutcome = "passed"
+    why: str = ""
+    refused: bool = False
+    unanswered: str = ""
+
+    @classmethod
+    def of(cls, given: Evaluated | Lost) -> FreshAnswer:
+        if isinstance(given, Evaluated):
+            return cls(run=given.run, judged=given.judged, outcome=given.outcome)
+        return cls(outcome=given.outcome, why=given.why, refused=given.refused, unanswered=given.unanswered)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FreshFrame:
+    """What a fresh process sends: that it has begun, an answer, that it has finished, why the item could not be executed at
+    all, or how it ended without finishing. `process`: its number.
+    """
+
+    kind: Literal["begun", "answer", "finished", "failed", "ended"]
+    answer: FreshAnswer | None = None
+    text: str = ""
+    process: int = 0
+
+
+class FreshProcesses:
+    """The pristine processes of a session.
+
+    `command` starts `mat_study.pristine.serve` with two more arguments, the number of an inherited socket and a folder, in
+    `folder` and with `environment`, that of the start of the session. `answer_s`: how long one execution may take.
+    `forks`: False executes each batch in an interpreter of its own.
+    """
+
+    def __init__(
+        self, command: Sequence[str], folder: Path, environment: Mapping[str, str], *,
+        answer_s: float = ANSWER_S, forks: bool = hasattr(os, "fork"),
+    ) -> None:  # fmt: skip
+        self._command, self._folder, self._environment = tuple(command), folder, dict(environment)
+        self._answer_s, self._forks = answer_s, forks
+        self._processes: dict[HashSeed, _PristineProcess] = {}
+
+    def execute(self, item: FreshItem, plans: Sequence[Plan], *, hash_seed: HashSeed) -> Iterator[FreshAnswer]:
+        """Execute plans one after another in one new process, and yield each answer as soon as it is ready.
+
+        If the process dies or does not answer in time, the plan is lost, and another process executes those after it.
+        MatError if the item cannot be collected there.
+        """
+        left = list(plans)
+        while left:
+            answered = 0
+            for answer in self._batch(FreshBatch(item=item, plans=tuple(left)), hash_seed):
                 answered += 1
-                yield None if data is None else decode(Run, data, where="fresh process")
-        finally:
-            process.kill()
-            process.wait()
-        if answered != len(schedules):
-            output.seek(0)
-            text = output.read()[-2000:].decode(errors="replace").strip()
-            raise MatError(
-                "the fresh process that confirms counterexamples did not answer",
-                why=text or f"it exited with {process.returncode}",
-                fix="run the test by its node id alone and see whether it is collected",
-                where=where,
-            )
+                yield answer
+            left = left[answered:]
+
+    def _batch(self, batch: FreshBatch, hash_seed: HashSeed) -> Iterator[FreshAnswer]:
+        """At least one answer: that of a process which ended without any says so."""
+        output = "it ended without a message"
+        for _ in range(_ATTEMPTS):
+            begun, process = False, self._process(hash_seed)
+            for frame in self._frames(batch, process):
+                begun = True
+                if frame.kind == "failed":
+                    raise _no_answer(frame.text, batch.item)
+                if frame.kind == "ended":
+                    yield FreshAnswer(outcome="error", why=f"its process {frame.text}")
+                elif frame.answer is not None:
+                    yield frame.answer
+            if begun:
+                return
+            output = process.output(batch.item) or output
+        raise _no_answer(output, batch.item)
+
+    def _frames(self, batch: FreshBatch, process: _PristineProcess) -> Iterator[FreshFrame]:
+        """The frames of one process; none if it did not begin. The last is `finished` or `ended`."""
+        if not self._forks:
+            yield from self._interpreter(batch, process)
+            return
+        connection = process.connect(batch.item)
+        if connection is None:
+            return
+        running = 0
+        with connection:
+            try:
+                connection.send_bytes(pickle.dumps(batch))
+                while True:
+                    if not connection.poll(self._answer_s):
+                        yield FreshFrame(kind="ended", text=f"gave no answer within {self._answer_s:.0f} s and was killed")
+                        return
+                    frame: FreshFrame = pickle.loads(connection.recv_bytes())
+                    running = frame.process or running
+                    if frame.kind in ("finished", "failed", "ended"):
+                        running = 0
+                    yield frame
+                    if not running:
+                        return
+            except (EOFError, OSError):
+                if running:
+                    yield FreshFrame(kind="ended", text="was killed")
+            finally:
+                _kill(running)
+
+    def _process(self, hash_seed: HashSeed) -> _PristineProcess:
+        known = self._processes.get(hash_seed)
+        if known is None or not known.alive:
+            environment = {**self._environment, "PYTHONHASHSEED": str(hash_seed), "PYTHONPATH": os.pathsep.join(_user_roots())}
+            if known is not None:
+                known.close()
+            known = self._processes[hash_seed] = _PristineProcess(self._command, self._folder, environment, forks=self._forks)
+        return known
+
+    def _interpreter(self, batch: FreshBatch, process: _PristineProcess) -> Iterator[FreshFrame]:
+        """Execute a batch in an interpreter of its own: for platforms without fork."""
+        request, answer = process.place / "request", process.place / "answer"
+        request.write_bytes(pickle.dumps(batch))
+        answer.unlink(missing_ok=True)
+        how = process.run_once(request, answer, seconds=self._answer_s * len(batch.plans))
+        frames: list[FreshFrame] = []
+        if answer.exists():
+            with answer.open("rb") as stream, suppress(EOFError, pickle.UnpicklingError):
+                while True:
+                    frames.append(pickle.load(stream))
+        yield from frames
+        if frames and frames[-1].kind != "finished":
+            yield FreshFrame(kind="ended", text=how)
+
+    def close(self) -> None:
+        """End the processes that this process started."""
+        for process in self._processes.values():
+            process.close()
+        self._processes.clear()
 
 
-def answer(request: Path, evaluate: Evaluator) -> int:
-    """In the fresh process: execute the request as long as the waiting process lives. Returns the seed."""
-    wanted = decode(FreshRequest, json.loads(request.read_text()), where=str(request))
-    for schedule in wanted.schedules:
-        if os.name == "posix" and os.getppid() != wanted.parent:
-            break
-        given = evaluate(Plan(mode="search", seed=wanted.seed, schedule=schedule))
-        run = encode(given.run) if isinstance(given, Evaluated) else None
-        with _answer_path(request).open("ab") as stream:
-            stream.write(json.dumps(run).encode() + b"\n")
-    return wanted.seed
+class FreshEvaluator:
+    """An Evaluator whose executions each begin in a new process that has collected the item and executed nothing.
+
+    `known`: an execution of the item in this process; contracts, workload and variants are taken from it.
+    """
+
+    def __init__(self, processes: FreshProcesses, item: FreshItem, known: Evaluated, *, hash_seed: HashSeed) -> None:
+        self._processes, self._item, self._known, self._hash_seed = processes, item, known, hash_seed
+
+    def __call__(self, plan: Plan) -> Evaluated | Lost:
+        return next(self.batch([plan]))
+
+    def batch(self, plans: Sequence[Plan]) -> Iterator[Evaluated | Lost]:
+        """Execute plans one after another in one process; after one that killed its process, in another."""
+        known = self._known
+        plans = [replace(plan, variant=plan.variant or known.variant) for plan in plans]
+        for plan, given in zip(plans, self._processes.execute(self._item, plans, hash_seed=self._hash_seed), strict=True):
+            if given.run is not None:
+                yield replace(known, plan=plan, run=given.run, judged=given.judged, outcome=given.outcome)
+            else:
+                yield Lost(
+                    plan=plan, why=given.why, outcome=given.outcome, refused=given.refused, unanswered=given.unanswered,
+                    task=known.task, variants=known.variants,
+                )  # fmt: skip
 
 
-def _answer_lines(process: subprocess.Popen[bytes], path: Path) -> Iterator[Any]:
-    """Yield the lines of the answer as they are written, until the process ends or its time is over."""
-    deadline, offset, ended = real_monotonic() + _SECONDS, 0, False
-    while not ended:
+class _PristineProcess:
+    """One pristine process and the way to reach it. Only the process that started it ends it."""
+
+    def __init__(self, command: Sequence[str], folder: Path, environment: Mapping[str, str], *, forks: bool) -> None:
+        self.place = _private_folder()
+        self._command, self._folder, self._environment = command, folder, environment
+        self._owner = os.getpid()
+        self._modules: dict[tuple[str, ...], str] = {}
+        self._process: subprocess.Popen[bytes] | None = self._start() if forks else None
+
+    def _start(self) -> subprocess.Popen[bytes]:
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener:
+            listener.bind(str(self.place / "root"))
+            listener.listen(16)
+            with open(self.place / "root.output", "wb") as output:
+                return subprocess.Popen(
+                    [*self._command, str(listener.fileno()), str(self.place)], cwd=self._folder, env=dict(self._environment),
+                    stdin=subprocess.PIPE, stdout=output, stderr=subprocess.STDOUT, pass_fds=[listener.fileno()],
+                    start_new_session=True,
+                )  # fmt: skip
+
+    @property
+    def alive(self) -> bool:
+        if self._owner != os.getpid() or self._process is None:  # a worker cannot ask for another process's child
+            return self.place.exists()
+        return self._process.poll() is None
+
+    def connect(self, item: FreshItem) -> Connection | None:
+        """A connection to the process that has collected the item's module; None if it has died.
+
+        The pristine process is asked for its socket once, and again after it died.
+        """
+        for refused in (False, True):
+            if refused or item.arguments not in self._modules:
+                name = self._ask(item.arguments, self._modules.get(item.arguments, ""))
+                if name is None:
+                    return None
+                self._modules[item.arguments] = name
+            connection = _connected(self.place / self._modules[item.arguments])
+            if connection is not None:
+                return connection
+        return None
+
+    def _ask(self, arguments: tuple[str, ...], left: str) -> str | None:
+        """The socket of a module, another one than `left`, which takes no request any more."""
+        connection = _connected(self.place / "root")
+        if connection is None:
+            return None
+        with connection, suppress(EOFError, OSError):
+            connection.send_bytes(pickle.dumps((arguments, left)))
+            if connection.poll(ANSWER_S):
+                return connection.recv_bytes().decode()
+        return None
+
+    def output(self, item: FreshItem) -> str:
+        """The end of what the process of the item's module has printed, else of the pristine process."""
+        names = [self._modules[item.arguments]] if item.arguments in self._modules else []
+        for name in (*names, "root"):
+            path = self.place / f"{name}.output"
+            text = path.read_bytes()[-_OUTPUT_BYTES:].decode(errors="replace").strip() if path.exists() else ""
+            if text:
+                return text
+        return ""
+
+    def run_once(self, request: Path, answer: Path, *, seconds: float) -> str:
+        """Execute a request in an interpreter of its own; returns how that ended."""
+        with open(self.place / "root.output", "wb") as output:
+            process = subprocess.Popen(
+                [*self._command, str(request), str(answer)], cwd=self._folder, env=dict(self._environment),
+                stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT,
+            )  # fmt: skip
+            try:
+                return f"exited with {process.wait(seconds)}"
+            except subprocess.TimeoutExpired:
+                return f"gave no answer within {seconds:.0f} s and was killed"
+            finally:
+                process.kill()
+                process.wait()
+
+    def close(self) -> None:
+        if self._owner != os.getpid():
+            return
+        if self._process is not None:
+            assert self._process.stdin is not None
+            self._process.stdin.close()  # which ends it, and its children
+            try:
+                self._process.wait(5)
+            except subprocess.TimeoutExpired:
+                self._process.kill()
+                self._process.wait()
+        shutil.rmtree(self.place, ignore_errors=True)
+
+
+def _kill(process: int) -> None:
+    """Kill a process that has not finished, and its group; usually the process that has collected the module does so."""
+    if process:
+        for kill in (os.killpg, os.kill):
+            with suppress(OSError):
+                kill(process, signal.SIGKILL)
+
+
+def _no_answer(why: str, item: FreshItem) -> MatError:
+    return MatError(
+        "the fresh process that confirms counterexamples did not answer",
+        why=why,
+        fix="run the test by its node id alone and see whether it is collected",
+        where=item.node,
+    )
+
+
+def _connected(path: Path) -> Connection | None:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as client:
         try:
-            process.wait(_POLL_S)
-            ended = True
-        except subprocess.TimeoutExpired:
-            ended = real_monotonic() > deadline
-        if not path.exists():
-            continue
-        with path.open("rb") as stream:
-            stream.seek(offset)
-            while (line := stream.readline()).endswith(b"\n"):
-                offset += len(line)
-                yield json.loads(line)
+            client.connect(str(path))
+        except OSError:
+            return None
+        return Connection(client.detach())
 
 
-def _answer_path(request: Path) -> Path:
-    return request.with_name(request.name + ".answer")
+def _private_folder() -> Path:
+    place = tempfile.mkdtemp(prefix="mat-")
+    if len(place) > _PATH_CHARS - 10 and os.name == "posix":
+        os.rmdir(place)
+        place = tempfile.mkdtemp(prefix="mat-", dir="/tmp")
+    return Path(place)
 
 
-def _environment() -> dict[str, str]:
-    kept = {
-        key: value for key, value in os.environ.items() if not key.startswith(("PYTEST_XDIST", "PYTEST_CURRENT", "COV_CORE"))
-    }
-    kept.pop("PYTEST_ADDOPTS", None)
-    return {**kept, "PYTHONHASHSEED": _HASH_SEED, "PYTHONPATH": os.pathsep.join(_user_roots())}
+def clean_environment(environment: Mapping[str, str]) -> dict[str, str]:
+    """An environment without what belongs to one session of pytest."""
+    own = ("PYTEST_XDIST", "PYTEST_CURRENT", "COV_CORE")
+    return {key: value for key, value in environment.items() if not key.startswith(own) and key != "PYTEST_ADDOPTS"}
 
 
 def _user_roots() -> list[str]:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from mat.core.operator import OperatorSpec
+from mat_search.declarations import DeclarationSaving
 from mat_search.journal import ConfirmInOrder
 from mat_study.evaluation import Evaluator
 from mat_study.live import LiveCalls
@@ -44,7 +45,8 @@ class Means:
     `typed` writes their paths as a user types them. `prepare` is called in a worker before it executes anything, `searching`
     before the first execution that is not the reported one, `interrupted` if no report will mention that there is something to
     resume. `root` is the folder that contains `.mat`, `began_ns` the start of the session on the clock of file times.
-    `compared`: whether a nominal run of a seed is shown; None if nothing is shown.
+    `compared`: whether a nominal run of a seed is shown; None if nothing is shown. `saving` takes what declaring effects would
+    save; None: nothing is counted.
     """
 
     evaluate: Evaluator
@@ -63,3 +65,4 @@ class Means:
     store: ItemRuns | None = None
     compared: Callable[[int], bool] | None = None
     line: WriteLine | None = None
+    saving: Callable[[tuple[DeclarationSaving, ...]], None] | None = None

@@ -14,6 +14,7 @@ from mat.core.codec import decode, encode
 from mat.core.errors import CodecError, LimitReached
 from mat.core.run import Run
 from mat.core.spec import Schedule
+from mat.kernel.entropy import KEYED
 from mat.measure.governance import GovernedRow, SearchRow
 from mat.measure.robustness import CurveRow
 from mat.measure.rows import RunRow
@@ -77,7 +78,8 @@ class PartsJournal:
         try:
             if fresh:
                 path.unlink(missing_ok=True)
-            self._log = claim(path, kind="evaluation", key={**key, "installed": installed_digest(), "python": sys.version})
+            facts = {"draws": KEYED, "installed": installed_digest(), "python": sys.version}
+            self._log = claim(path, kind="evaluation", key={**key, **facts})
             if self._log is None:
                 self._stop_keeping("another process runs the same evaluation; executions of this process are not kept")
             else:

@@ -20,6 +20,7 @@ from mat.core.operator import grid_digest
 from mat.core.run import Run
 from mat.core.spec import NO_SCHEDULE, RunSpec, Schedule
 from mat.kernel.clock import real_monotonic
+from mat.kernel.entropy import KEYED
 from mat_search import Campaign, CampaignResult, SearchStopped, search
 from mat_search.journal import SearchJournal, open_journal
 from mat_study.evaluation import Evaluated, EvaluationLost, Evaluator, Lost, Plan
@@ -197,6 +198,7 @@ def _key(subject: Subject, nominal: Evaluated, campaign: Campaign) -> dict[str, 
         "variant": nominal.variant,
         "spec": nominal.run.spec.base,
         "the reported run": nominal.run.head,
+        "draws": KEYED,
         "operators": grid_digest(campaign.operators),
         **{name: value for name, value in plan.items() if isinstance(value, str | int)},
         "python": sys.version,

@@ -5,18 +5,21 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import partial
 
 from mat.core.campaign import Certificate, Counterexample, ItemResult, ItemStatus, Stability
 from mat.core.errors import MatError
 from mat.core.run import Run, same_violation
+from mat.core.spec import Schedule
 from mat.core.verdict import Violation
 from mat.evidence import replay_file
 from mat_search import CampaignResult
+from mat_search.declarations import savings
 from mat_study.evaluation import Evaluated, EvaluationLost, Lost
 from mat_study.means import Means, Subject
 from mat_study.measuring import Gathered, curve, measured, search_row
 from mat_study.nominal import why_vacuous
-from mat_study.searches import Searches, SearchEvaluator
+from mat_study.searches import Searches, SearchEvaluator, campaign_of
 from mat_study.settings import ItemSettings
 
 
@@ -53,7 +56,17 @@ def stress(subject: Subject, means: Means, gathered: Gathered, searches: Searche
         return Stressed(result=ItemResult(id=subject.id, status="vacuous", executions=1, reason=vacuous))
     means.searching()
     try:
-        result, evaluate = searches.search(nominal, note=lambda given: note(gathered, given))
+        known: dict[Schedule, Run] = {}
+
+        def take(given: Evaluated) -> None:
+            note(gathered, given)
+            if means.saving is not None:
+                known.setdefault(given.run.spec.schedule, given.run)
+
+        result, evaluate = searches.search(nominal, note=take)
+        if means.saving is not None:
+            execute = partial(evaluate.execute, nominal.run.spec.seed)
+            means.saving(savings(result.nominal, known, execute, campaign_of(subject, means)))
         gathered.searches.append(search_row(subject.task, nominal.variant, result))
         gathered.curves.append(curve(subject.task, gathered.category, subject.settings.budget, result))
         found = _on_other_seeds(subject.settings, gathered, searches, evaluate, result.counterexamples)

@@ -1,0 +1,65 @@
+"""The pristine process of a session, `python -m pytest_mat.pristine`: it imports what every item needs, and none of its code.
+
+Below it, a session of pytest collects one module and executes plans instead of its tests (`mat_study.pristine`).
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from functools import partial
+from importlib import import_module
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from mat_study.fresh import FreshBatch
+from mat_study.pristine import ExecuteBatch, SendFrame, serve
+
+_IMPORTED: Final = (
+    "pytest_mat.items", "mat_contracts", "mat_faults", "mat.report.terminal", "_pytest.pytester_assertions", "asyncio",
+)  # fmt: skip
+"""Imported before any module is collected, for all modules at once."""
+
+
+class ServedSession:
+    """A plugin for pytest that executes batches instead of the tests."""
+
+    def __init__(self, run: Callable[[ExecuteBatch], None]) -> None:
+        self._run = run
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtestloop(self, session: pytest.Session) -> None:
+        if not session.testsfailed:  # else pytest reports that the module cannot be collected, and ends
+            self._run(partial(_execute, session))
+
+
+def _collect(arguments: tuple[str, ...], run: Callable[[ExecuteBatch], None]) -> None:
+    sys.argv = ["pytest", *arguments]
+    pytest.main(list(arguments), plugins=[ServedSession(run)])
+
+
+def _execute(session: pytest.Session, batch: FreshBatch, files: Path, send: SendFrame) -> None:
+    from pytest_mat.confirm import BATCH, RequestedBatch
+
+    item = next((each for each in session.items if each.nodeid == batch.item.node), None)
+    if item is None:
+        names = ", ".join(each.nodeid for each in session.items[:5]) or "nothing"
+        raise LookupError(f"{batch.item.node} was not collected again, but {names}")
+    factory = getattr(session.config, "_tmp_path_factory", None)
+    if factory is not None:
+        files.mkdir()
+        factory._basetemp = files.resolve()
+    session.config.stash[BATCH] = RequestedBatch(batch=batch, send=send)
+    session.config.hook.pytest_runtest_protocol(item=item, nextitem=None)
+
+
+def main() -> None:
+    for name in _IMPORTED:
+        import_module(name)
+    serve(sys.argv[1:], _collect)
+
+
+if __name__ == "__main__":
+    main()
