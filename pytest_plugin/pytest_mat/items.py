@@ -108,7 +108,10 @@ class _Running:
             evaluate=self.evaluate,
             operators=self._operators,
             live=self._live,
-            confirm=lambda variant: confirm.confirmer(item, self._session.fresh, variant, recorded=self._live.recorded),
+            forked=self.evaluate.forked,
+            confirm=lambda variant, hash_seed: confirm.confirmer(
+                item, self._session.fresh, variant, hash_seed, recorded=self._live.recorded
+            ),
             replays=item.path.parent / replay_file.FOLDER,
             typed=lambda path: replays.typed(item, path),
             root=item.config.rootpath,
@@ -136,7 +139,7 @@ class _Running:
         """The reported run is over: a timeout of another plugin does not apply to what follows."""
         _cancel_foreign_timer(self._item)
         self._searching_s = real_monotonic()
-        self.collector.enter_context(rare_collections())
+        self.evaluate.settle(lambda: self.collector.enter_context(rare_collections()))
 
     # -- reports ----------------------------------------------------------------------------------------------------
 

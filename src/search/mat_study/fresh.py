@@ -30,6 +30,7 @@ from typing import Final, Literal, TypeAlias
 
 from mat.core.errors import MatError
 from mat.core.run import Run
+from mat.kernel.isolation import OutlivedState
 from mat_study.evaluation import Evaluated, Lost, Plan, TestOutcome
 from mat_study.tasks import Judged
 
@@ -57,7 +58,7 @@ class FreshItem:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FreshBatch:
-    """Plans that one fresh process executes, in this order."""
+    """Plans that one fresh process executes, in this order, as far as each leaves it as it was."""
 
     item: FreshItem
     plans: tuple[Plan, ...]
@@ -73,12 +74,15 @@ class FreshAnswer:
     why: str = ""
     refused: bool = False
     unanswered: str = ""
+    outlived: tuple[OutlivedState, ...] = ()
 
     @classmethod
     def of(cls, given: Evaluated | Lost) -> FreshAnswer:
         if isinstance(given, Evaluated):
-            return cls(run=given.run, judged=given.judged, outcome=given.outcome)
-        return cls(outcome=given.outcome, why=given.why, refused=given.refused, unanswered=given.unanswered)
+            return cls(run=given.run, judged=given.judged, outcome=given.outcome, outlived=given.outlived)
+        return cls(
+            outcome=given.outcome, why=given.why, refused=given.refused, unanswered=given.unanswered, outlived=given.outlived
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,7 +116,8 @@ class FreshProcesses:
     def execute(self, item: FreshItem, plans: Sequence[Plan], *, hash_seed: HashSeed) -> Iterator[FreshAnswer]:
         """Execute plans one after another in one new process, and yield each answer as soon as it is ready.
 
-        If the process dies or does not answer in time, the plan is lost, and another process executes those after it.
+        If the process dies or does not answer in time, the plan is lost, and another process executes those after it; so it
+        does after an execution that left something in the process that cannot be put back.
         MatError if the item cannot be collected there.
         """
         left = list(plans)
@@ -173,7 +178,7 @@ class FreshProcesses:
     def _process(self, hash_seed: HashSeed) -> _PristineProcess:
         known = self._processes.get(hash_seed)
         if known is None or not known.alive:
-            environment = {**self._environment, "PYTHONHASHSEED": str(hash_seed), "PYTHONPATH": os.pathsep.join(_user_roots())}
+            environment = {**self._environment, "PYTHONHASHSEED": str(hash_seed), "PYTHONPATH": os.pathsep.join(user_roots())}
             if known is not None:
                 known.close()
             known = self._processes[hash_seed] = _PristineProcess(self._command, self._folder, environment, forks=self._forks)
@@ -219,11 +224,13 @@ class FreshEvaluator:
         plans = [replace(plan, variant=plan.variant or known.variant) for plan in plans]
         for plan, given in zip(plans, self._processes.execute(self._item, plans, hash_seed=self._hash_seed), strict=True):
             if given.run is not None:
-                yield replace(known, plan=plan, run=given.run, judged=given.judged, outcome=given.outcome)
+                yield replace(
+                    known, plan=plan, run=given.run, judged=given.judged, outcome=given.outcome, outlived=given.outlived
+                )
             else:
                 yield Lost(
                     plan=plan, why=given.why, outcome=given.outcome, refused=given.refused, unanswered=given.unanswered,
-                    task=known.task, variants=known.variants,
+                    task=known.task, variants=known.variants, outlived=given.outlived,
                 )  # fmt: skip
 
 
@@ -360,7 +367,7 @@ def clean_environment(environment: Mapping[str, str]) -> dict[str, str]:
     return {key: value for key, value in environment.items() if not key.startswith(own) and key != "PYTEST_ADDOPTS"}
 
 
-def _user_roots() -> list[str]:
+def user_roots() -> list[str]:
     """The user's own entries of sys.path, in their order, so that imports resolve as they do here.
 
     They are PYTHONPATH, additions of a conftest or `pythonpath`, and editable installations; the interpreter adds the folders
