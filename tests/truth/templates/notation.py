@@ -1,0 +1,361 @@
+"""A short notation for traces: each step is a value, and playing it makes real records with the public verbs of `mat`.
+
+`W.refund(order="A17") >> {"ok": True}` is a call of a tool that writes, with its reply; `>> TimeoutError()` is one that
+fails. `R` is a tool that reads, `T` an undeclared one, `H` a write of high impact. The agents of these traces survive each
+error, as agents do.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+import inspect
+from collections.abc import Awaitable, Callable, Iterator
+from contextvars import ContextVar
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import mat
+from mat.core.run import Run
+
+
+class RateLimited(Exception):
+    """What the client of a tool raises for HTTP 429."""
+
+
+class ServerError(Exception):
+    """What the client of a tool raises for HTTP 5xx."""
+
+
+class NotFound(Exception):
+    """What the client of a tool raises for HTTP 404."""
+
+
+class Invalid(Exception):
+    """What the client of a tool raises for a request it does not understand."""
+
+
+ERRORS = {"rate_limit": RateLimited, "server_error": ServerError, "not_found": NotFound, "invalid": Invalid}
+
+_decision: ContextVar[list[Any]] = ContextVar("decision", default=[])
+_answer: ContextVar[Any] = ContextVar("answer", default=True)
+
+
+def _rule(record: Any) -> Any:
+    """What the step in progress wants governance to decide, once."""
+    pending = _decision.get()
+    return pending.pop() if pending else None
+
+
+def _approver(what: str, details: Any) -> Any:
+    answer = _answer.get()
+    if isinstance(answer, BaseException):
+        raise answer
+    return answer
+
+
+@dataclass(frozen=True)
+class World:
+    """What the steps of one trace share: memories by name."""
+
+    memories: dict[str, mat.Memory] = field(default_factory=dict)
+
+    def memory(self, name: str) -> mat.Memory:
+        return self.memories.setdefault(name, mat.memory({}, name=name))
+
+
+@dataclass(frozen=True)
+class Step:
+    """One step: what is done, and the steps inside it."""
+
+    play: Callable[[World], Awaitable[None]]
+    inside: tuple[Step, ...] = ()
+    governed: bool = False
+
+    def needs_governance(self) -> bool:
+        return self.governed or any(step.needs_governance() for step in self.inside)
+
+
+@dataclass(frozen=True)
+class Call:
+    """A call of a tool, a model or a retriever: `call >> reply` sets what it returns or raises."""
+
+    make: Callable[..., Any]
+    name: str
+    arguments: dict[str, Any]
+    reply: Any = "ok"
+    takes_ms: int = 0
+    decision: Any = None
+    answer: Any = True
+    options: dict[str, Any] = field(default_factory=dict)
+    inside: tuple[Step | Call, ...] = ()
+
+    def __rshift__(self, reply: Any) -> Call:
+        return replace(self, reply=reply)
+
+    def ms(self, takes_ms: int) -> Call:
+        return replace(self, takes_ms=takes_ms)
+
+    def opt(self, **options: Any) -> Call:
+        return replace(self, options={**self.options, **options})
+
+    def blocked(self, reason: str = "policy") -> Call:
+        return replace(self, decision=mat.policy.Block(reason))
+
+    def rewritten(self, **arguments: Any) -> Call:
+        return replace(self, decision=mat.policy.Rewrite({**self.arguments, **arguments}))
+
+    def asked(self, answer: Any = True) -> Call:
+        """The mediator asks its approver first."""
+        return replace(self, decision=mat.policy.NeedsApproval(), answer=answer)
+
+    def doing(self, *steps: Step | Call) -> Call:
+        """Steps that happen while the call is in progress."""
+        return replace(self, inside=steps)
+
+    def needs_governance(self) -> bool:
+        return self.decision is not None or any(step.needs_governance() for step in self.inside)
+
+    async def play(self, world: World) -> None:
+        async def port(**_: Any) -> Any:
+            await asyncio.sleep(self.takes_ms / 1000)
+            await play(self.inside, world)
+            reply = copy.deepcopy(self.reply)
+            if isinstance(reply, BaseException):
+                raise reply
+            return reply
+
+        port.__name__ = self.name
+        kinds = [inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY) for name in self.arguments]
+        port.__signature__ = inspect.Signature(kinds)  # type: ignore[attr-defined]
+        _decision.set([] if self.decision is None else [self.decision])
+        _answer.set(self.answer)
+        try:
+            await self.make(port, self.name, **self.options)(**copy.deepcopy(self.arguments))
+        except Exception:  # an agent goes on
+            pass
+
+
+class Tools:
+    """`W.refund(order="A17")`, `W["orders.refund"](order="A17")`."""
+
+    def __init__(self, **options: Any) -> None:
+        self._options = options
+
+    def __getattr__(self, name: str) -> Callable[..., Call]:
+        return self[name]
+
+    def __getitem__(self, name: str) -> Callable[..., Call]:
+        def make(port: Any, name: str, **options: Any) -> Any:
+            return mat.tool(port, name=name, errors=ERRORS, **{**self._options, **options})
+
+        return lambda **arguments: Call(make, name, arguments)
+
+
+W, R, T, H = Tools(effect="write"), Tools(effect="read"), Tools(), Tools(effect="write", impact="high")
+
+
+def model(reply: Any = "ok", name: str = "model", **arguments: Any) -> Call:
+    """A call of a language model, recorded in full."""
+
+    def make(port: Any, name: str, **options: Any) -> Any:
+        return mat.model(name, record="keep", errors=ERRORS, **options)(port)
+
+    return Call(make, name, arguments or {"messages": [{"role": "user", "content": "go on"}]}, reply)
+
+
+def find(name: str, query: str, *texts: str) -> Call:
+    """A call of a retriever."""
+
+    def make(port: Any, name: str, **options: Any) -> Any:
+        return mat.retriever(name, errors=ERRORS, **options)(port)
+
+    return Call(make, name, {"query": query}, [mat.Passage(text=text, source=f"{name}.md") for text in texts])
+
+
+def _plain(function: Callable[[World], Any], *, governed: bool = False, answer: Any = True) -> Step:
+    async def step(world: World) -> None:
+        _decision.set([])
+        _answer.set(answer)
+        try:
+            function(world)
+        except Exception:  # an agent goes on
+            pass
+
+    return Step(step, governed=governed)
+
+
+def tell(text: str) -> Step:
+    return _plain(lambda _: mat.message("user", text))
+
+
+def msg(to: str, text: str) -> Step:
+    return _plain(lambda _: mat.message(to, text))
+
+
+def user(text: str) -> Step:
+    return _plain(lambda _: mat.untrusted(text))
+
+
+def outside(text: str, channel: str) -> Step:
+    return _plain(lambda _: mat.untrusted(text, channel=channel))
+
+
+def check(what: str, passed: bool = True, supports: Any = ()) -> Step:
+    return _plain(lambda _: mat.verify(what, passed, supports=supports))
+
+
+def approve(what: str, answer: Any = True, /, **details: Any) -> Step:
+    return _plain(lambda _: mat.approval(what, **details), governed=True, answer=answer)
+
+
+def claim(text: str, *supports: Any) -> Step:
+    return _plain(lambda _: mat.claim(text, supports=supports))
+
+
+def detect(what: str) -> Step:
+    return _plain(lambda _: mat.detect(what))
+
+
+def mitigate(kind: Any, **details: Any) -> Step:
+    return _plain(lambda _: mat.mitigate(kind, **details))
+
+
+def finish(answer: Any = None, status: Any = "completed") -> Step:
+    return _plain(lambda _: mat.finish(answer, status=status))
+
+
+def state(**signals: Any) -> Step:
+    return _plain(lambda _: mat.state(**signals))
+
+
+def grant(to: str, tool: str, **options: Any) -> Step:
+    return _plain(lambda _: mat.grant(to, tool, **options))
+
+
+def put(memory: str, key: str, value: Any) -> Step:
+    return _plain(lambda world: world.memory(memory).__setitem__(key, value))
+
+
+def get(memory: str, key: str) -> Step:
+    return _plain(lambda world: world.memory(memory)[key])
+
+
+def drop(memory: str, key: str) -> Step:
+    return _plain(lambda world: world.memory(memory).__delitem__(key))
+
+
+def issued(value: str, name: str, ttl_ms: int | None = None, **options: Any) -> Step:
+    return _plain(lambda _: mat.artifact.observed(value, name=name, ttl_ms=ttl_ms, **options))
+
+
+def wait(ms: int) -> Step:
+    async def step(_: World) -> None:
+        await asyncio.sleep(ms / 1000)
+
+    return Step(step)
+
+
+def agent(name: str, *steps: Step | Call, role: str = "") -> Step:
+    async def step(world: World) -> None:
+        async with mat.agent(name, role=role):
+            await play(steps, world)
+
+    return Step(step, steps)
+
+
+def delegate(to: str, task: str, *steps: Step | Call, role: str = "") -> Step:
+    async def step(world: World) -> None:
+        if not steps:
+            mat.delegate(to, task, role=role)
+            return
+        try:
+            async with mat.delegate(to, task, role=role):
+                await play(steps, world)
+        except mat.Blocked:
+            pass
+
+    return Step(step, steps)
+
+
+def together(*steps: Step | Call) -> Step:
+    """The steps at the same time."""
+
+    async def step(world: World) -> None:
+        await asyncio.gather(*(one.play(world) for one in steps))
+
+    return Step(step, steps)
+
+
+def within(contract: Any, agent: str, *steps: Step | Call) -> Step:
+    """The steps under a resource contract."""
+
+    async def step(world: World) -> None:
+        try:
+            with mat.budget.contracted(contract, agent=agent):
+                await play(steps, world)
+        except mat.Blocked:
+            pass
+
+    return Step(step, steps)
+
+
+async def play(steps: tuple[Step | Call, ...], world: World) -> None:
+    for step in steps:
+        await step.play(world)
+
+
+@dataclass(frozen=True)
+class Case:
+    """A trace, and whether it breaks its contract, with the reason in a few words."""
+
+    template: str
+    broken: bool
+    why: str
+    contract: mat.Contract
+    steps: tuple[Step | Call, ...]
+    options: dict[str, Any]
+
+    @property
+    def id(self) -> str:
+        return f"{self.template}: {'broken' if self.broken else 'kept'}, {self.why}"
+
+    def run(self) -> Run:
+        governance = None
+        if any(step.needs_governance() for step in self.steps):
+            governance = mat.policy.Governance(rules=(_rule,), approver=_approver)
+        with mat.run(**{"contracts": [self.contract], "governance": governance, **self.options}) as run:
+            asyncio.run(play(self.steps, World()))
+        return run.result
+
+
+@dataclass
+class Template:
+    """The cases of one template: `broken(why, *steps)` and `kept(why, *steps)`."""
+
+    name: str
+    contract: mat.Contract
+    cases: list[Case]
+
+    def given(self, contract: mat.Contract) -> Template:
+        """The same template with other arguments."""
+        return Template(self.name, contract, self.cases)
+
+    def broken(self, why: str, *steps: Step | Call, **options: Any) -> None:
+        self.cases.append(Case(self.name, True, why, self.contract, steps, options))
+
+    def kept(self, why: str, *steps: Step | Call, **options: Any) -> None:
+        self.cases.append(Case(self.name, False, why, self.contract, steps, options))
+
+
+@dataclass
+class Corpus:
+    """All cases of a family of templates."""
+
+    cases: list[Case] = field(default_factory=list)
+
+    def template(self, name: str, contract: mat.Contract) -> Template:
+        return Template(name, contract, self.cases)
+
+    def __iter__(self) -> Iterator[Case]:
+        return iter(self.cases)
