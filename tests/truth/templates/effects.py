@@ -8,7 +8,7 @@ from tests.truth.templates.notation import (
     Corpus,
     H,
     R,
-    RateLimited,
+    RateLimitError,
     ServerError,
     T,
     W,
@@ -121,7 +121,7 @@ by_order.kept(
 )
 by_order.kept(
     "refused because of a limit, then tried again",
-    W.refund(order="A17", amount=30) >> RateLimited("429"),
+    W.refund(order="A17", amount=30) >> RateLimitError("429"),
     wait(5000),
     W.refund(order="A17", amount=30),
 )

@@ -9,7 +9,7 @@ from importlib import import_module
 
 from tests.truth.templates.notation import Case
 
-FAMILIES = ("effects", "privacy")
+FAMILIES = ("effects", "privacy", "conversation")
 
 
 def cases() -> list[Case]:

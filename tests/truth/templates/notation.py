@@ -11,6 +11,7 @@ import asyncio
 import copy
 import inspect
 from collections.abc import Awaitable, Callable, Iterator
+from contextlib import suppress
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -19,7 +20,7 @@ import mat
 from mat.core.run import Run
 
 
-class RateLimited(Exception):
+class RateLimitError(Exception):
     """What the client of a tool raises for HTTP 429."""
 
 
@@ -27,24 +28,25 @@ class ServerError(Exception):
     """What the client of a tool raises for HTTP 5xx."""
 
 
-class NotFound(Exception):
+class NotFoundError(Exception):
     """What the client of a tool raises for HTTP 404."""
 
 
-class Invalid(Exception):
+class InvalidError(Exception):
     """What the client of a tool raises for a request it does not understand."""
 
 
-ERRORS = {"rate_limit": RateLimited, "server_error": ServerError, "not_found": NotFound, "invalid": Invalid}
+ERRORS = {"rate_limit": RateLimitError, "server_error": ServerError, "not_found": NotFoundError, "invalid": InvalidError}
 
-_decision: ContextVar[list[Any]] = ContextVar("decision", default=[])
+_decision: ContextVar[tuple[Any, ...]] = ContextVar("decision", default=())
 _answer: ContextVar[Any] = ContextVar("answer", default=True)
 
 
 def _rule(record: Any) -> Any:
     """What the step in progress wants governance to decide, once."""
     pending = _decision.get()
-    return pending.pop() if pending else None
+    _decision.set(())
+    return pending[0] if pending else None
 
 
 def _approver(what: str, details: Any) -> Any:
@@ -128,12 +130,10 @@ class Call:
         port.__name__ = self.name
         kinds = [inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY) for name in self.arguments]
         port.__signature__ = inspect.Signature(kinds)  # type: ignore[attr-defined]
-        _decision.set([] if self.decision is None else [self.decision])
+        _decision.set(() if self.decision is None else (self.decision,))
         _answer.set(self.answer)
-        try:
+        with suppress(Exception):  # an agent goes on
             await self.make(port, self.name, **self.options)(**copy.deepcopy(self.arguments))
-        except Exception:  # an agent goes on
-            pass
 
 
 class Tools:
@@ -175,12 +175,10 @@ def find(name: str, query: str, *texts: str) -> Call:
 
 def _plain(function: Callable[[World], Any], *, governed: bool = False, answer: Any = True) -> Step:
     async def step(world: World) -> None:
-        _decision.set([])
+        _decision.set(())
         _answer.set(answer)
-        try:
+        with suppress(Exception):  # an agent goes on
             function(world)
-        except Exception:  # an agent goes on
-            pass
 
     return Step(step, governed=governed)
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from tests.truth.templates.notation import (
     Corpus,
     H,
@@ -83,7 +85,7 @@ granted.kept("the id in another case", W.record_consent(patient="p-12 "), W.shar
 
 clean = CORPUS.template("privacy.memory_writes_sanitized", memory_writes_sanitized())
 anywhere = clean.given(memory_writes_sanitized(instructions_from="anywhere"))
-limited = clean.given(memory_writes_sanitized(max_chars=40, keys=["plan", r"order/\w+"]))
+limited = clean.given(memory_writes_sanitized(max_chars=40, keys=["plan", re.compile(r"order/\w+")]))
 
 clean.broken("an e-mail address", put("notes", "customer", "Ann, ann@corp.example, wants a refund"))
 clean.broken("a card number", put("notes", "payment", "paid with 4111 1111 1111 1111"))
