@@ -9,7 +9,7 @@ from importlib import import_module
 
 from tests.truth.templates.notation import Case
 
-FAMILIES = ("effects", "privacy", "conversation", "coordination", "privilege", "order")
+FAMILIES = ("effects", "privacy", "conversation", "coordination", "privilege", "order", "artefacts", "conduct")
 
 
 def cases() -> list[Case]:
