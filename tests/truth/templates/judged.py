@@ -9,7 +9,7 @@ from importlib import import_module
 
 from tests.truth.templates.notation import Case
 
-FAMILIES = ("effects", "privacy", "conversation", "coordination", "privilege", "order", "artefacts", "conduct")
+FAMILIES = ("effects", "privacy", "conversation", "coordination", "privilege", "order", "artefacts", "conduct", "resources")
 
 
 def cases() -> list[Case]:
@@ -34,7 +34,7 @@ class Judged:
 def judged(case: Case) -> Judged:
     result = case.run()
     (outcome,) = result.outcomes
-    found = [violation for violation in result.violations if violation.contract == case.contract.id]
+    found = outcome.violations
     message = "; ".join(f"step {item.step}: {item.message}" for item in found[:2])
     unknown = outcome.error or "unknown" if outcome.outcome == "unknown" else ""
     return Judged(case=case, violated=bool(found), unknown=unknown, message=message)

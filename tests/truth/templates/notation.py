@@ -10,14 +10,16 @@ from __future__ import annotations
 import asyncio
 import copy
 import inspect
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterable, Iterator
 from contextlib import suppress
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import mat
+from mat.core.record import Record
 from mat.core.run import Run
+from mat.core.value import freeze, thaw
 
 
 class RateLimitError(Exception):
@@ -58,9 +60,10 @@ def _approver(what: str, details: Any) -> Any:
 
 @dataclass(frozen=True)
 class World:
-    """What the steps of one trace share: memories by name."""
+    """What the steps of one trace share: memories and works (of resource contracts) by name."""
 
     memories: dict[str, mat.Memory] = field(default_factory=dict)
+    works: dict[str, Any] = field(default_factory=dict)
 
     def memory(self, name: str) -> mat.Memory:
         return self.memories.setdefault(name, mat.memory({}, name=name))
@@ -289,13 +292,16 @@ def within(contract: Any, agent: str, *steps: Step | Call) -> Step:
     """The steps under a resource contract."""
 
     async def step(world: World) -> None:
-        try:
-            with mat.budget.contracted(contract, agent=agent):
-                await play(steps, world)
-        except mat.Blocked:
-            pass
+        with suppress(mat.Blocked), mat.budget.contracted(contract, agent=agent) as work:
+            world.works[contract.name] = work
+            await play(steps, world)
 
     return Step(step, steps)
+
+
+def on_work(name: str, function: Callable[[Any], Any]) -> Step:
+    """Something done with the work of a resource contract: `on_work("team", lambda work: work.spend(calls=2))`."""
+    return _plain(lambda world: function(world.works[name]))
 
 
 async def play(steps: tuple[Step | Call, ...], world: World) -> None:
@@ -319,10 +325,21 @@ class Case:
         return f"{self.template}: {'broken' if self.broken else 'kept'}, {self.why}"
 
     def run(self) -> Run:
+        """The run of a case. With `forge`, its records are changed afterwards, as no run of `mat` would write them."""
+        options = dict(self.options)
+        forge = options.pop("forge", None)
+        result = self._played(options)
+        if forge is None:
+            return result
+        records = tuple(replace(record, step=step) for step, record in enumerate(forge(result.records)))
+        verdicts, outcomes = mat.judge(records, [self.contract])
+        return replace(result, records=records, verdicts=verdicts, outcomes=outcomes)
+
+    def _played(self, options: dict[str, Any]) -> Run:
         governance = None
         if any(step.needs_governance() for step in self.steps):
             governance = mat.policy.Governance(rules=(_rule,), approver=_approver)
-        with mat.run(**{"contracts": [self.contract], "governance": governance, **self.options}) as run:
+        with mat.run(**{"contracts": [self.contract], "governance": governance, **options}) as run:
             asyncio.run(play(self.steps, World()))
         return run.result
 
@@ -357,3 +374,103 @@ class Corpus:
 
     def __iter__(self) -> Iterator[Case]:
         return iter(self.cases)
+
+
+Forge = Callable[[tuple[Record, ...]], Iterable[Record]]
+
+
+def _named(records: tuple[Record, ...], name: str, of: str) -> int:
+    """Where the action of that name is, of a resource contract ("res#1") or of any."""
+    return next(
+        index
+        for index, record in enumerate(records)
+        if record.action.name == name
+        and (not of or of in (record.action.arguments.get("contract"), record.observation.charged.get("contract")))
+    )
+
+
+def edited(name: str, change: Callable[[dict[str, Any]], Any], of: str = "") -> Forge:
+    """The arguments of an entry, or the charge of a call, changed."""
+
+    def forge(records: tuple[Record, ...]) -> Iterable[Record]:
+        index = _named(records, name, of)
+        record = records[index]
+        if record.action.kind == "contract":
+            data = thaw(record.action.arguments)
+            change(data)
+            changed = replace(record, action=replace(record.action, arguments=freeze(data)))
+        else:
+            data = thaw(record.observation.charged)
+            change(data)
+            changed = replace(record, observation=replace(record.observation, charged=freeze(data)))
+        return (*records[:index], changed, *records[index + 1 :])
+
+    return forge
+
+
+def left_out(name: str, of: str = "") -> Forge:
+    """An entry that is missing."""
+
+    def forge(records: tuple[Record, ...]) -> Iterable[Record]:
+        index = _named(records, name, of)
+        return (*records[:index], *records[index + 1 :])
+
+    return forge
+
+
+def twice(name: str, of: str = "") -> Forge:
+    """An entry that stands twice, with one number."""
+
+    def forge(records: tuple[Record, ...]) -> Iterable[Record]:
+        index = _named(records, name, of)
+        return (*records[: index + 1], *records[index:])
+
+    return forge
+
+
+def renamed(name: str, new: str, of: str = "") -> Forge:
+    """An entry of another kind."""
+
+    def forge(records: tuple[Record, ...]) -> Iterable[Record]:
+        index = _named(records, name, of)
+        changed = replace(records[index], action=replace(records[index].action, name=new))
+        return (*records[:index], changed, *records[index + 1 :])
+
+    return forge
+
+
+def _in_order(records: Iterable[Record]) -> tuple[Record, ...]:
+    """The entries of the ledger and the order of calls numbered anew, as their records stand."""
+    numbered: list[Record] = []
+    entry = 0
+    for index, record in enumerate(records):
+        mediation, action, observation = record.mediation, record.action, record.observation
+        if mediation is not None and mediation.reserved:
+            entry += 1
+            mediation = replace(mediation, reserved=freeze({**mediation.reserved, "entry": entry}))
+        if action.kind == "contract":
+            entry += 1
+            action = replace(action, arguments=freeze({**action.arguments, "entry": entry}))
+        if observation.charged:
+            entry += 1
+            observation = replace(observation, charged=freeze({**observation.charged, "entry": entry}))
+        order = {"asked_seq": 2 * index, "sealed_seq": 2 * index + 1}
+        numbered.append(replace(record, mediation=mediation, action=action, observation=observation, **order))
+    return tuple(numbered)
+
+
+def again(name: str, of: str = "") -> Forge:
+    """An entry that happens twice, each time with its own number."""
+    return lambda records: _in_order(twice(name, of)(records))
+
+
+def moved(name: str, before: str, of: str = "", before_of: str = "") -> Forge:
+    """An entry that happens before another one."""
+
+    def forge(records: tuple[Record, ...]) -> Iterable[Record]:
+        record = records[_named(records, name, of)]
+        rest = tuple(one for one in records if one is not record)
+        index = _named(rest, before, before_of)
+        return _in_order((*rest[:index], record, *rest[index:]))
+
+    return forge
