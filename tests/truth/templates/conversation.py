@@ -425,3 +425,30 @@ backoff.kept("a success resets", late, wait(1000), R.search(q="a"), R.search(q="
 slow.kept("five, then fifteen seconds", late, wait(5000), late, wait(15_000), late)
 backoff.kept("asked at the same time", together(late.ms(100), (R.search(q="boots") >> TimeoutError()).ms(90)))
 backoff.kept("no failure", R.search(q="a"), R.search(q="b"))
+
+# --- more ------------------------------------------------------------------------------------------------------------
+
+supported.broken("a weekday", R.get_eta(order="A17") >> {"eta": "Friday"}, claim("It arrives on Monday", "step#0"))
+supported.broken("negated", R.get_order(order="A17") >> {"status": "not shipped"}, claim("Order A17 was shipped", "step#0"))
+supported.broken(
+    "another customer", R.get_customer(id=7) >> {"name": "Ann", "tier": "gold"}, claim("Bob is a gold customer", "step#0")
+)
+answers.broken(
+    "an invented policy",
+    find("kb", "returns", "Shoes can be returned within 30 days."),
+    finish("You can return shoes within 60 days, and we pay for the parcel."),
+)
+answers.kept("thousands", R.get_price(id=1) >> {"price": 1250}, finish("It costs 1,250.00 EUR."))
+answers.kept(
+    "an ISO date in American words", R.get_eta(order=1) >> {"eta": "2024-05-15"}, finish("It arrives on May 15, 2024.")
+)
+answers.kept("a question back", order, finish("Order A17 was shipped. Is there anything else?"))
+storm.broken("in a loop with waits", *[step for _ in range(5) for step in (late, wait(200))])
+bounded.broken("success: false", *[R.search(q="shoes") >> {"success": False} for _ in range(4)])
+bounded.kept("an empty result is no failure", *[R.search(q="shoes") >> [] for _ in range(6)])
+storm.kept(
+    "replies that only mention errors", *[R.get_log(n=1) >> {"lines": ["error: disk full"], "error": None} for _ in range(6)]
+)
+backoff.kept("an empty error field", R.search(q="a") >> {"status": 200, "error": None}, R.search(q="b"))
+turns.kept("a reply with an empty error", *[model({"content": "x", "error": None})] * 3)
+turns.broken("a reply with an empty error is a turn", *[model({"content": "x", "error": None})] * 4)

@@ -424,3 +424,56 @@ back.kept("not found is no fault", R.track(parcel="P1") >> NotFoundError("404"))
 back.kept("another parcel by the same service", lost, R.track(parcel="Q9") >> {"eta": "Monday"})
 goal.kept("the last fault counts", lost, R.a(), R.b(), lost, R.a(), W.refund(order="A17"))
 back.kept("ten steps", lost, *[R.a(n=n) for n in range(8)], R.track(parcel="P1"))
+
+# --- more ------------------------------------------------------------------------------------------------------------
+
+inbox.broken(
+    "two wait for each other, through a delegate",
+    request("a", "r1", "b"),
+    agent("c", R.x()),
+    request("b", "r2", "a"),
+    answer("a", "r2"),
+    answer("b", "r1"),
+)
+circle.kept(
+    "handed back, then the delegate asks for something else",
+    agent("a", delegate("b", "draft", R.x())),
+    tell("ok"),
+    agent("b", delegate("a", "approve the draft", R.y())),
+)
+fall.broken("handed to and fro", *at(2), *[delegate("b", f"part {n}", R.x()) for n in range(9)], horizon=12)
+fall.broken("only talk", *at(2), *[tell(f"still working, {n}") for n in range(30)], horizon=12)
+fall.kept("a delegate finishes", *at(2), *[R.again(n=n) for n in range(5)], delegate("b", "end it", finish("done")))
+fall.kept("a failure in a tool, then it returns", *at(2), *[R.again(n=n) >> ServerError("500") for n in range(8)])
+ends.broken("waits for ever", R.a(), wait(10**9), R.b(), horizon_ms=1_000_000)
+ends.broken("retries without end", *[R.track(parcel="P1") >> TimeoutError()] * 50, horizon=25)
+ends.broken("replanning without end", *[mitigate("replan")] * 50, horizon=25)
+ends.broken("models without end", *[model({"content": "hm"})] * 50, horizon=25)
+ends.kept("an error in the last tool, then the end", R.a() >> TimeoutError())
+ends.kept("a message as the last word", R.a(), tell("bye"))
+ends.kept("two agents, both return", agent("a", R.a()), agent("b", R.b()))
+contain.broken(
+    "an error in words, nobody reacts",
+    R.get_eta(order=1) >> ConnectionError("refused"),
+    put("notes", "eta", "Friday"),
+    finish("Friday"),
+)
+contain.broken(
+    "only the second of two faults is answered",
+    W.save(x=1) >> ServerError("500"),
+    *[R.a(n=n) for n in range(12)],
+    lost,
+    R.track(parcel="P1"),
+    finish("x"),
+)
+contain.kept(
+    "a retry after a wait",
+    lost,
+    wait(3000),
+    R.track(parcel="P1") >> TimeoutError(),
+    wait(9000),
+    R.track(parcel="P1"),
+    finish("x"),
+)
+back.broken("the answer comes, though too late for the budget", lost, *[R.a(n=n) for n in range(15)], finish("Friday"))
+back.broken("another tool works, this one is needed", lost, R.get_weather(city="Rome"), R.get_order(order="A17"))

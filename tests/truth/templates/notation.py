@@ -135,8 +135,13 @@ class Call:
         port.__signature__ = inspect.Signature(kinds)  # type: ignore[attr-defined]
         _decision.set(() if self.decision is None else (self.decision,))
         _answer.set(self.answer)
-        with suppress(Exception):  # an agent goes on
+        try:
             await self.make(port, self.name, **self.options)(**copy.deepcopy(self.arguments))
+        except mat.Blocked:
+            pass
+        except Exception as error:
+            if type(error) is not type(self.reply):  # a mistake in the trace
+                raise
 
 
 class Tools:
@@ -180,7 +185,7 @@ def _plain(function: Callable[[World], Any], *, governed: bool = False, answer: 
     async def step(world: World) -> None:
         _decision.set(())
         _answer.set(answer)
-        with suppress(Exception):  # an agent goes on
+        with suppress(mat.Blocked, LookupError, TimeoutError):  # an agent goes on
             function(world)
 
     return Step(step, governed=governed)
