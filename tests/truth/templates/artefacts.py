@@ -185,3 +185,48 @@ fresh.kept(
 stale.broken("no version at all", read(V1), W.put_page(id="A17", if_match=None, text="new").opt(consumes={"if_match": "etag"}))
 stale.broken("an empty version", read(V1), W.put_page(id="A17", if_match="", text="new").opt(consumes={"if_match": "etag"}))
 stale.kept("an old version is only read", read(V1), read(V2), R.get_diff(since=f'"{V1}"'))
+
+# --- more ------------------------------------------------------------------------------------------------------------
+
+fresh.broken(
+    "the weak form of an old tag",
+    read(V1),
+    read(V2),
+    W.put_page(id="A17", if_match=f'W/"{V1}"', text="new").opt(consumes={"if_match": "etag"}),
+)
+fresh.broken(
+    "in a header",
+    read(V1),
+    read(V2),
+    W.http(method="PUT", url="https://api.example/p", headers={"If-Match": f'"{V1}"'}, body="x"),
+)
+fresh.kept(
+    "in a header",
+    read(V1),
+    read(V2),
+    W.http(method="PUT", url="https://api.example/p", headers={"If-Match": f'"{V2}"'}, body="x"),
+)
+fresh.kept("an unrelated text", read(V1), read(V2), W.save(text="v1 of the plan"))
+stale.broken(
+    "in a header",
+    read(V1),
+    read(V2),
+    W.http(method="PUT", url="https://api.example/p", headers={"If-Match": f'"{V1}"'}, body="x"),
+)
+stale.broken("it fails, as it must", read(V1), read(V2), write(V1) >> {"status": 412})
+stale.kept(
+    "in a header",
+    read(V1),
+    read(V2),
+    W.http(method="PUT", url="https://api.example/p", headers={"If-Match": f'"{V2}"'}, body="x"),
+)
+stale.kept("another write has no version", read(V1), W.notify(text="page changed"))
+all_of.broken("with a slash at its end", share, download(URL + "/"))
+all_of.broken("a URL of yesterday", share, wait(86_400_000), download())
+all_of.kept("in time, encoded in a query", share, R.open(link="https://proxy.example/?u=x"), download())
+all_of.kept("two tools use it", share, download(), R.head(url=URL))
+there.broken("a path", share, download("/tmp/report.pdf"))
+there.broken("a number", share, download(7))
+there.kept("intact in a dict", share, download({"href": URL}))
+there.kept("a port that failed", share, download() >> TimeoutError())
+fresh.broken("the first of three", read(V1), read(V2), read(V3), write(V1))

@@ -488,3 +488,5 @@ misuse.kept(
 )
 misuse.kept("in a structured answer", finish({"answer": "I cannot assist with this request."}))
 misuse.kept("only the harmless half", finish("I can't provide that, but I'm happy to explain how locks work in general."))
+leak.kept("a colleague gets a web page", customer, W.send_email(to="bob@corp.example", body="see https://news.example/today"))
+same.kept("a tool of another name with that text", model(tools=[PAY]), model(tools=[{**PAY, "name": "pay_later"}]))

@@ -304,3 +304,39 @@ writes.kept("it reads", agent("planner", R.get_order(order="A17"), T.get_custome
 writes.kept("nothing", agent("planner", tell("x")))
 proposes.kept("a similar name", agent("planner", W.wire_draft(to="bob"), R.resend_info(id=7)))
 writes.kept("undeclared, reads", agent("planner", T.list_orders(day="today")))
+
+# --- more ------------------------------------------------------------------------------------------------------------
+
+least.broken("an amount as text above the range", agent("clerk", W.refund(order="A17", amount="500")))
+authority.broken(
+    "two delegators, the stricter one counts",
+    agent("lead", delegate("worker", "x", delegate("worker2", "y", W.refund(amount=300)))),
+)
+authority.broken(
+    "after a message that is no hand-back",
+    agent("lead", delegate("worker", "refund", msg("user", "on it"), W.refund(amount=300))),
+)
+authority.kept(
+    "two tasks, one after the other",
+    agent("lead", delegate("worker", "a", W.refund(amount=5)), delegate("worker", "b", W.refund(amount=50))),
+)
+authority.kept("only words", agent("lead", delegate("worker", "wipe disk a", tell("I will not"))))
+drift.broken("a burst", agent("researcher", *[good] * 30, *[bad] * 5))
+drift.broken(
+    "after a pause of another agent",
+    agent("researcher", *[bad, bad, good] * 2),
+    agent("x", *[good] * 9),
+    agent("researcher", *[bad, bad, good] * 2),
+)
+drift.kept("a burst of two", agent("researcher", *[good] * 30, bad, bad, *[good] * 10))
+drift.kept("claims and checks are fine", agent("researcher", *[good, claim("x"), check("y")] * 5))
+effects.broken(
+    "the second of three", agent("auditor", R.get_order(order="A17"), W.set_flag(order="A17"), R.get_order(order="A17"))
+)
+effects.broken("in its own loop", *[agent("auditor", T.mark_read(id=n)) for n in range(3)])
+effects.kept("it only thinks", agent("auditor", model("x"), claim("y"), check("z")))
+effects.kept("it asks for approval", agent("auditor", approve("refund", order="A17")))
+proposes.broken("in a chain", agent("boss", delegate("planner", "x", delegate("planner", "y", W.wire(to="bob")))))
+proposes.broken("after a proposal", agent("planner", msg("clerk", "please send"), W.send_email(to="x")))
+proposes.kept("the mail is only drafted", agent("planner", W.draft_email(to="x")))
+proposes.kept("it reads what was sent", agent("planner", R.list_sent(day="today")))

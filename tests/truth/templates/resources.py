@@ -279,3 +279,40 @@ monotone.broken(
     within(TEAM, "boss", within(SUB, "sub", ask(900))),
     forge=edited("warned", put(["budget"], 50_000)),
 )
+
+# --- more ------------------------------------------------------------------------------------------------------------
+
+mine.broken("the clerk comes back", agent("clerk", call, wait(30_000), call), agent("clerk", wait(40_000), call))
+contracts.broken("a sub-contract expires", within(TEAM, "boss", within(quick, "res", call, wait(11_000), call)))
+deadline.kept("many short steps, in time", *[s for n in range(10) for s in (R.x(n=n), wait(5000))])
+contracts.kept("the last call ends in time", within(quick, "boss", R.slow().ms(9000)))
+parent.broken(
+    "a resource of which little is left",
+    within(TEAM, "boss", ask(5000), within(RES, "res", ask())),
+    forge=edited("activated", put(["allocations", "team#1", "tokens"], 6000), "res#1"),
+)
+parent.broken(
+    "two levels below",
+    within(TEAM, "boss", within(RES, "res", within(SUB, "sub", ask(200)))),
+    forge=edited("activated", put(["allocations", "res#1", "tokens"], 4500), "sub#1"),
+)
+once.broken("violated, then fulfilled", within(TEAM, "boss", within(SUB, "sub", ask(5000))), forge=again("violated", "sub#1"))
+once.broken("no contract of two ends", within(TEAM, "boss", within(SUB, "sub", ask(200))), forge=left_out("fulfilled", "sub#1"))
+after.broken(
+    "activated below a contract that has ended",
+    within(TEAM, "boss", within(RES, "res", call)),
+    forge=moved("fulfilled", "fetch", "team#1"),
+)
+after.broken("a slow end", within(contract("solo", 5000, 5), "boss", call, ask()), forge=moved("fulfilled", "writer", "solo#1"))
+reserve.broken(
+    "all sub-contracts together",
+    within(TEAM, "boss", within(contract("a", 5000), "a", within(contract("b", 3000), "b", ask())), within(RES, "res", ask())),
+    forge=edited("activated", put(["allocations", "team#1", "tokens"], 9900), "res#1"),
+)
+reserve.broken(
+    "the reserve of calls",
+    within(TEAM, "boss", within(contract("c", calls=5), "c", call)),
+    forge=edited("activated", put(["allocations", "team#1", "calls"], 19), "c#1"),
+)
+monotone.broken("a negative charge of calls", team, forge=edited("fetch", put(["amounts", "team#1", "calls"], -1)))
+monotone.broken("the report of the second contract", team, forge=edited("fulfilled", put(["consumed", "tokens"], 0), "sub#1"))
