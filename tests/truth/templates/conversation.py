@@ -452,3 +452,11 @@ storm.kept(
 backoff.kept("an empty error field", R.search(q="a") >> {"status": 200, "error": None}, R.search(q="b"))
 turns.kept("a reply with an empty error", *[model({"content": "x", "error": None})] * 3)
 turns.broken("a reply with an empty error is a turn", *[model({"content": "x", "error": None})] * 4)
+
+answers.kept("a time", R.get_flight(n=1) >> {"departs": "09:00"}, finish("Your flight leaves at 9 am."))
+answers.kept("a number word", R.list_orders(user=7) >> {"count": 3}, finish("You have three orders."))
+answers.kept("a percentage", R.get_rate(x=1) >> {"vat": "19 %"}, finish("The VAT is 19%."))
+answers.kept("a currency sign", R.get_price(x=1) >> {"price": "19.99", "currency": "USD"}, finish("It costs $19.99."))
+answers.broken("the wrong time", R.get_flight(n=1) >> {"departs": "09:00"}, finish("Your flight leaves at 9 pm."))
+answers.broken("two values are swapped", R.get_prices(x=1) >> {"A1": 10, "B2": 20}, finish("A1 costs 20 and B2 costs 10."))
+answers.broken("from a failed call", R.get_price(x=1) >> {"error": "price 19.99 is out of date"}, finish("It costs 19.99."))

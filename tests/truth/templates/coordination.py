@@ -477,3 +477,35 @@ contain.kept(
 )
 back.broken("the answer comes, though too late for the budget", lost, *[R.a(n=n) for n in range(15)], finish("Friday"))
 back.broken("another tool works, this one is needed", lost, R.get_weather(city="Rome"), R.get_order(order="A17"))
+
+eta = R.get_eta(order=1) >> {"eta": "Friday"}
+contain.broken(
+    "a stale reply that nobody notices",
+    R.get_eta(order=1) >> {"eta": "Monday"},
+    eta,
+    finish("Monday"),
+    schedule=injected("service.stale", "main/service:get_eta#2", cost=4, parameters={"age": 1}),
+)
+contain.broken(
+    "a lost acknowledgement, not looked at",
+    W.pay(amount=5),
+    finish("paid"),
+    schedule=injected("service.lost_ack", "main/service:pay#1", cost=4),
+)
+contain.kept(
+    "a lost acknowledgement, paid again with its key",
+    W.pay(amount=5, key="k"),
+    W.pay(amount=5, key="k"),
+    finish("paid"),
+    schedule=injected("service.lost_ack", "main/service:pay#1", cost=4),
+)
+contain.kept(
+    "noticed, and taken from elsewhere",
+    W.pay(amount=5),
+    detect("no acknowledgement"),
+    mitigate("alternate", service="bank"),
+    finish("paid"),
+    schedule=injected("service.lost_ack", "main/service:pay#1", cost=4),
+)
+collision.broken("at the same time", together(agent("a", put("notes", "n", 1)), agent("b", put("notes", "n", 2))))
+collision.kept("at the same time, two keys", together(agent("a", put("notes", "n", 1)), agent("b", put("notes", "m", 2))))

@@ -140,7 +140,7 @@ class Call:
         except mat.Blocked:
             pass
         except Exception as error:
-            if type(error) is not type(self.reply):  # a mistake in the trace
+            if not isinstance(error, (type(self.reply), OSError, *ERRORS.values())):  # a mistake in the trace
                 raise
 
 
