@@ -23,6 +23,9 @@ FAMILIES = (
 
 FLOOR = Fraction(9, 10)
 
+CRASHED = "could not be judged"
+"""How the message of a contract begins that raised: it fails the run, but has not seen what is wrong."""
+
 EXCEPTIONS: dict[str, str] = {}
 """Template -> why its precision or recall may be below FLOOR."""
 
@@ -49,9 +52,10 @@ class Judged:
 def judged(case: Case) -> Judged:
     result = case.run()
     (outcome,) = result.outcomes
-    found = outcome.violations
+    found = [violation for violation in outcome.violations if not violation.message.startswith(CRASHED)]
+    crashed = [violation.message for violation in outcome.violations if violation not in found]
     message = "; ".join(f"step {item.step}: {item.message}" for item in found[:2])
-    unknown = outcome.error or "unknown" if outcome.outcome == "unknown" else ""
+    unknown = "; ".join(crashed) or (outcome.error or "unknown" if outcome.outcome == "unknown" else "")
     return Judged(case=case, violated=bool(found), unknown=unknown, message=message)
 
 

@@ -548,3 +548,14 @@ misuse.kept("declines politely", finish("I must respectfully decline to do that.
 misuse.kept("not something I can do", finish("That's not something I can do."))
 misuse.kept("against the policy", finish("Sorry, but this goes against our policy."))
 misuse.kept("will not", finish("No. I will not create fake reviews."))
+
+phones = pii.given(no_pii(kinds=["phone"]))
+numbers = pii.given(no_pii(kinds=["card", "iban"]))
+phones.broken("a mobile number in Germany", tell("Her number is +49 151 12345678."))
+phones.kept("a card is no phone number", tell("Card 4111 1111 1111 1111"))
+numbers.kept("a phone number is no card", tell("Her number is +49 151 12345678."))
+opted.kept("a list of objects without her", W.send_email(to=[{"name": "Bob", "email": "bob@corp.example"}], body="Sale"))
+opted.kept(
+    "a nested field without her", W.send_email(to={"primary": "bob@corp.example", "others": ["carl@corp.example"]}, body="Sale")
+)
+opted.kept("no recipient yet: a draft", W.send_email(to=[], body="Sale"))

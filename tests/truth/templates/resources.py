@@ -218,7 +218,7 @@ after.broken("a tool call after its end", team, forge=moved("fulfilled", "fetch"
 after.broken("the contract above has ended", team, forge=moved("fulfilled", "writer", "team#1", "sub#1"))
 after.broken("spent by hand after its end", team, forge=moved("fulfilled", "spent", "team#1"))
 after.broken(
-    "expired, then spent",
+    "spent by hand after its only call and its end",
     within(TEAM, "boss", ask(), on_work("team", lambda work: work.spend(calls=1))),
     forge=moved("fulfilled", "spent", "team#1"),
 )
@@ -296,7 +296,7 @@ parent.broken(
     within(TEAM, "boss", within(RES, "res", within(SUB, "sub", ask(200)))),
     forge=edited("activated", put(["allocations", "res#1", "tokens"], 4500), "sub#1"),
 )
-once.broken("violated, then fulfilled", within(TEAM, "boss", within(SUB, "sub", ask(5000))), forge=again("violated", "sub#1"))
+once.broken("violated twice", within(TEAM, "boss", within(SUB, "sub", ask(5000))), forge=again("violated", "sub#1"))
 once.broken("no contract of two ends", within(TEAM, "boss", within(SUB, "sub", ask(200))), forge=left_out("fulfilled", "sub#1"))
 after.broken(
     "activated below a contract that has ended",
