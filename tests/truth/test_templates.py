@@ -6,7 +6,8 @@ from collections import Counter
 from fractions import Fraction
 
 import pytest
-from tests.truth.templates.judged import EXCEPTIONS, FLOOR, Judged, cases, judged, quality
+from tests.truth.templates.judged import FLOOR, Judged, cases, judged, quality
+from tests.truth.templates.known import EXCEPTIONS, WRONG
 from tests.truth.templates.notation import R, Template, W, tell
 
 from mat_contracts import templates
@@ -43,15 +44,13 @@ def test_a_mistake_in_a_trace_is_not_survived_by_its_agent():
 
 
 def test_a_sample_of_the_traces_is_judged_as_it_says():
-    sample = [case for case in cases()[::40] if case.template not in EXCEPTIONS]
+    sample = [case for case in cases()[::80] if case.id not in WRONG]
     assert [found.case.id for found in map(judged, sample) if not found.right] == []
 
 
 @pytest.mark.full
-def test_precision_and_recall_are_at_least_nine_tenths_where_no_exception_says_why():
-    below = {
-        line.template: (float(line.precision), float(line.recall))
-        for line in quality(map(judged, cases()))
-        if line.worst < FLOOR
-    }
+def test_precision_and_recall_are_at_least_nine_tenths_and_each_trace_judged_wrongly_is_known():
+    lines = quality(map(judged, cases()))
+    below = {line.template: (float(line.precision), float(line.recall)) for line in lines if line.worst < FLOOR}
     assert {template: figures for template, figures in below.items() if template not in EXCEPTIONS} == {}
+    assert {found.case.id for line in lines for found in line.wrong} - set(WRONG) == set()

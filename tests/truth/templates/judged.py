@@ -26,6 +26,9 @@ FLOOR = Fraction(9, 10)
 CRASHED = "could not be judged"
 """How the message of a contract begins that raised: it fails the run, but has not seen what is wrong."""
 
+CRASHED = "could not be judged"
+"""How the message of a contract begins that raised: it fails the run, but has not seen what is wrong."""
+
 EXCEPTIONS: dict[str, str] = {}
 """Template -> why its precision or recall may be below FLOOR."""
 
