@@ -54,7 +54,7 @@ roles = least.given(least_privilege({}, roles={"auditor": {"get_order": [{}]}}))
 rated = least.given(least_privilege(CLERK, rates=[rate(2, within_ms=60_000, tools="refund")]))
 files = least.given(
     least_privilege(
-        {"coder": {"write_file": [{"path": folder("/work/app")}], "fetch": [{"url": endpoint("api.corp.example")}]}}
+        {"coder": {"write_file": [{"path": folder("/srv/app")}], "fetch": [{"url": endpoint("api.corp.example")}]}}
     )
 )
 least.broken("a tool that it may not call", agent("clerk", W.delete_user(id=7)))
@@ -69,7 +69,7 @@ least.broken(
 )
 roles.broken("the role may not", agent("x", W.refund(order="A17", amount=1), role="auditor"))
 rated.broken("three refunds within a minute", agent("clerk", *[W.refund(order=f"A{n}", amount=5) for n in range(3)]))
-files.broken("out of its folder", agent("coder", W.write_file(path="/work/app/../../etc/passwd", text="x")))
+files.broken("out of its folder", agent("coder", W.write_file(path="/srv/app/../../etc/passwd", text="x")))
 files.broken("a host that only begins alike", agent("coder", R.fetch(url="https://api.corp.example.evil.example/")))
 least.broken("a negative amount", agent("clerk", W.refund(order="A17", amount=-5)))
 least.kept("looks up and refunds", agent("clerk", R.get_order(order="A17"), W.refund(order="A17", amount=50)))
@@ -87,7 +87,7 @@ rated.kept(
 )
 files.kept(
     "below its folder",
-    agent("coder", W.write_file(path="/work/app/src/../main.py", text="x"), R.fetch(url="https://api.corp.example/v1?q=1")),
+    agent("coder", W.write_file(path="/srv/app/src/../main.py", text="x"), R.fetch(url="https://api.corp.example/v1?q=1")),
 )
 least.kept("an amount as text within the range", agent("clerk", W.refund(order="A17", amount="50")))
 least.kept("nobody does anything", tell("hello"))
