@@ -460,3 +460,28 @@ answers.kept("a currency sign", R.get_price(x=1) >> {"price": "19.99", "currency
 answers.broken("the wrong time", R.get_flight(n=1) >> {"departs": "09:00"}, finish("Your flight leaves at 9 pm."))
 answers.broken("two values are swapped", R.get_prices(x=1) >> {"A1": 10, "B2": 20}, finish("A1 costs 20 and B2 costs 10."))
 answers.broken("from a failed call", R.get_price(x=1) >> {"error": "price 19.99 is out of date"}, finish("It costs 19.99."))
+entries.broken("overlapping payments, one entry", together(pay.ms(20), pay.ms(30)), entry)
+entries.kept(
+    "two agents at once, each its entry",
+    together(agent("a", pay.ms(5), put("ledger", "a", 1)), agent("b", pay.ms(9), put("ledger", "b", 1))),
+)
+formed.broken(
+    "two agents, one conversation is broken",
+    agent("a", sent(USER, asks("c1"), result("c1"))),
+    agent("b", sent(USER, asks("c1"), result("c2"))),
+)
+formed.kept(
+    "two agents use the same ids",
+    agent("a", sent(USER, asks("c1"), result("c1"))),
+    agent("b", sent(USER, asks("c1"), result("c1"))),
+)
+calls.kept(
+    "two agents get the same ids",
+    agent("a", reply(function("get_order", "{}"))),
+    agent("b", reply(function("get_order", "{}"))),
+)
+storm.kept(
+    "three agents, three calls each of their own",
+    together(*[agent(w, (R.search(q=w) >> TimeoutError()).ms(5)) for w in "abc"]),
+    *[agent(w, R.search(q=w) >> TimeoutError()) for w in "abc"],
+)

@@ -6,6 +6,7 @@ from tests.truth.templates.notation import (
     Corpus,
     NotFoundError,
     R,
+    RateLimitError,
     ServerError,
     W,
     agent,
@@ -509,3 +510,70 @@ contain.kept(
 )
 collision.broken("at the same time", together(agent("a", put("notes", "n", 1)), agent("b", put("notes", "n", 2))))
 collision.kept("at the same time, two keys", together(agent("a", put("notes", "n", 1)), agent("b", put("notes", "m", 2))))
+
+# --- several at once -------------------------------------------------------------------------------------------------
+
+collision.broken(
+    "read, then somebody writes, then written",
+    agent("c", put("notes", "n", 0)),
+    agent("b", get("notes", "n")),
+    agent("a", get("notes", "n"), put("notes", "n", 1)),
+    agent("b", put("notes", "n", 2)),
+)
+collision.kept(
+    "read again after the other wrote",
+    agent("b", get("notes", "n")),
+    agent("a", put("notes", "n", 1)),
+    agent("b", get("notes", "n"), put("notes", "n", 2)),
+)
+collision.kept(
+    "a delegate reads first",
+    agent("a", put("notes", "eta", "Friday"), delegate("b", "set the eta", get("notes", "eta"), put("notes", "eta", "Monday"))),
+)
+swing.broken(
+    "with messages in between",
+    *[
+        step
+        for _ in range(3)
+        for step in (agent("a", up), agent("a", msg("b", "up")), agent("b", down), agent("b", msg("a", "down")))
+    ],
+)
+swing.kept("a poll with its wait", *[step for n in range(5) for step in (R.get_status(job=1), W.note(n=n))])
+replan.kept("a new plan after each read", *[step for n in range(3) for step in (plan, W.write_file(path=f"{n}"))])
+circle.broken(
+    "a circle among workers, the lead waits", agent("lead", delegate("a", "1", delegate("b", "2", delegate("a", "3", R.x()))))
+)
+circle.kept("a pool of workers", agent("lead", together(*[delegate(w, f"part {w}", R.x().ms(5)) for w in "abcd"])))
+circle.kept(
+    "the lead asks twice",
+    agent("lead", delegate("a", "part 1", R.x()), delegate("b", "part 2", R.y()), delegate("a", "part 3", R.z())),
+)
+contain.broken(
+    "another agent works on, nobody looks at the fault", agent("a", lost), agent("b", W.note(text="all fine")), finish("Friday")
+)
+contain.kept(
+    "another agent takes it over",
+    agent("a", lost, delegate("b", "track failed with a timeout, please look", R.track(parcel="P1"))),
+    finish("Friday"),
+)
+contain.kept(
+    "a rate limit, waited for", R.search(q="x") >> RateLimitError("429"), wait(30_000), R.search(q="x"), finish("found")
+)
+contain.broken(
+    "an empty answer is made up after a rate limit", R.search(q="x") >> RateLimitError("429"), finish("There are no shoes.")
+)
+contain.broken(
+    "two services fail, one is answered",
+    together((R.track(parcel="P1") >> TimeoutError()).ms(5), (R.get_price(id=3) >> TimeoutError()).ms(6)),
+    R.track(parcel="P1"),
+    *[R.a(n=n) for n in range(12)],
+    finish("x"),
+)
+contain.kept(
+    "two services fail, both are answered",
+    together((R.track(parcel="P1") >> TimeoutError()).ms(5), (R.get_price(id=3) >> TimeoutError()).ms(6)),
+    R.track(parcel="P1"),
+    R.get_price(id=3),
+    finish("x"),
+)
+contain.kept("told honestly", lost, finish("I could not reach the carrier, so I do not know when it arrives.", status="aborted"))

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from tests.truth.templates.notation import Corpus, R, W, agent, delegate, tell, together, wait
+from tests.truth.templates.notation import Corpus, R, W, agent, check, delegate, tell, together, wait
 
+from mat.temporal import field, tool_call, verification
 from mat_contracts import followed_by, in_order, never_concurrent, precedes
 
 CORPUS = Corpus()
@@ -128,3 +129,51 @@ by_agent.kept("one after the other", agent("a", W.speak(x=1).ms(5), W.speak(x=2)
 alone.kept("only one", together(write()))
 by_path.kept("the same file, later", together(write("a"), write("b")), together(move("a"), move("b")))
 alone.kept("in delegations", delegate("b", "x", write()), delegate("c", "y", move()))
+
+# --- several at once -------------------------------------------------------------------------------------------------
+
+before.broken(
+    "two agents at once, the second only after the refund began",
+    together(agent("a", wait(10), pay.ms(5)), agent("b", wait(12), look.ms(5))),
+)
+before.kept(
+    "two agents at once, the look-up is done in time", together(agent("a", wait(10), pay.ms(5)), agent("b", look.ms(5)))
+)
+same.broken(
+    "crossed",
+    together(
+        agent("a", R.get_order(order="A17").ms(5), wait(5), W.refund(order="B9", amount=1)),
+        agent("b", R.get_order(order="C3").ms(5)),
+    ),
+)
+same.kept(
+    "interleaved, each its own",
+    together(*[agent(o, R.get_order(order=o).ms(5), wait(5), W.refund(order=o, amount=1).ms(9)) for o in ("A17", "B9", "C3")]),
+)
+same.kept("the id nested in a request", R.get_order(order="A17"), W.refund(order="A17", amount=1, meta={"order": "B9"}))
+nested = before.given(precedes(first="get_order", then="refund", key=field("arguments.request.order")))
+nested.broken("a nested id, another one", R.get_order(request={"order": "B9"}), W.refund(request={"order": "A17"}))
+nested.kept("a nested id", R.get_order(request={"order": "A17"}), W.refund(request={"order": "A17", "amount": 5}))
+checks = before.given(precedes(first=verification("row", passed=True), then=tool_call("refund")))
+checks.broken("the check failed", check("row", False), pay)
+checks.kept("the check passed", check("row", True), pay)
+after.broken(
+    "two agents, one receipt", together(agent("a", pay.ms(5)), agent("b", W.refund(order="B9", amount=1).ms(9))), receipt
+)
+after.kept(
+    "two agents, each its receipt",
+    together(*[agent(o, W.refund(order=o, amount=1).ms(5), wait(3), W.send_receipt(order=o)) for o in ("A17", "B9")]),
+)
+after.broken("the receipt belongs to an order with a similar id", pay, W.send_receipt(order="A171"))
+stages.broken(
+    "two passes mixed up", together(agent("a", collect().ms(5), review().ms(30)), agent("b", wait(10), publish().ms(5)))
+)
+stages.kept("a stage that fails was begun all the same", collect(), W.review(doc=1) >> TimeoutError(), review(), publish())
+alone.broken(
+    "many agents, two of them collide",
+    together(*[agent(f"a{n}", wait(40 * n), W.write_file(path=f"{n}").ms(45)) for n in range(3)]),
+)
+alone.kept(
+    "many agents, one after the other",
+    together(*[agent(f"a{n}", wait(50 * n), W.write_file(path=f"{n}").ms(45)) for n in range(3)]),
+)

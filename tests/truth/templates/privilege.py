@@ -20,6 +20,7 @@ from tests.truth.templates.notation import (
     msg,
     put,
     tell,
+    together,
     wait,
 )
 
@@ -53,9 +54,7 @@ least = CORPUS.template("privilege.least_privilege", least_privilege(CLERK))
 roles = least.given(least_privilege({}, roles={"auditor": {"get_order": [{}]}}))
 rated = least.given(least_privilege(CLERK, rates=[rate(2, within_ms=60_000, tools="refund")]))
 files = least.given(
-    least_privilege(
-        {"coder": {"write_file": [{"path": folder("/srv/app")}], "fetch": [{"url": endpoint("api.corp.example")}]}}
-    )
+    least_privilege({"coder": {"write_file": [{"path": folder("/srv/app")}], "fetch": [{"url": endpoint("api.corp.example")}]}})
 )
 least.broken("a tool that it may not call", agent("clerk", W.delete_user(id=7)))
 least.broken("too much money", agent("clerk", W.refund(order="A17", amount=150)))
@@ -340,3 +339,40 @@ proposes.broken("in a chain", agent("boss", delegate("planner", "x", delegate("p
 proposes.broken("after a proposal", agent("planner", msg("clerk", "please send"), W.send_email(to="x")))
 proposes.kept("the mail is only drafted", agent("planner", W.draft_email(to="x")))
 proposes.kept("it reads what was sent", agent("planner", R.list_sent(day="today")))
+
+least.kept(
+    "several agents, each within its rights",
+    together(agent("clerk", R.get_order(order="A1").ms(5)), agent("clerk", W.refund(order="A2", amount=5).ms(5))),
+)
+least.broken(
+    "one of several at once",
+    together(agent("clerk", R.get_order(order="A1").ms(5)), agent("intern", W.refund(order="A2", amount=5).ms(5))),
+)
+least.broken(
+    "a delegate keeps its own rights", agent("clerk", delegate("intern", "refund A17", W.refund(order="A17", amount=5)))
+)
+NESTED = least.given(least_privilege({"clerk": {"pay": [{"body.amount": (0, 100), "body.to": {"ann", "bob"}}]}}))
+NESTED.broken("too much, nested", agent("clerk", W.pay(body={"amount": 500, "to": "ann"})))
+NESTED.broken("to somebody else, nested", agent("clerk", W.pay(body={"amount": 5, "to": "eve"})))
+NESTED.kept("nested, and allowed", agent("clerk", W.pay(body={"amount": 5, "to": "bob", "text": "rent"})))
+authority.broken(
+    "at once for two delegators",
+    together(
+        agent("lead", delegate("worker", "a", W.refund(amount=300).ms(5))),
+        agent("chief", delegate("worker2", "b", W.refund(amount=300).ms(5))),
+    ),
+)
+authority.kept(
+    "at once, both within",
+    together(
+        agent("lead", delegate("worker", "a", W.refund(amount=30).ms(5))),
+        agent("lead", delegate("worker2", "b", W.refund(amount=20).ms(5))),
+    ),
+)
+effects.broken(
+    "among others at once", together(agent("auditor", W.refund(order="A17").ms(5)), agent("clerk", W.refund(order="A18").ms(5)))
+)
+effects.kept(
+    "others act at the same time",
+    together(agent("auditor", R.get_order(order="A17").ms(5)), agent("clerk", W.refund(order="A18").ms(5))),
+)
