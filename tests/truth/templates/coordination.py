@@ -576,4 +576,6 @@ contain.kept(
     R.get_price(id=3),
     finish("x"),
 )
-contain.kept("told honestly", lost, finish("I could not reach the carrier, so I do not know when it arrives.", status="aborted"))
+contain.kept(
+    "told honestly", lost, finish("I could not reach the carrier, so I do not know when it arrives.", status="aborted")
+)
