@@ -704,3 +704,49 @@ by_order.broken(
     W.refund(order="A17", amount=30) >> "Refunded. If you see an error, call us.",
     W.refund(order="A17", amount=30) >> "Refunded.",
 )
+claims.kept(
+    "moved by an update",
+    R.list_events(day="2026-01-02") >> [{"id": "e7", "title": "Standup", "start": "09:00"}],
+    W.update_event(id="e7", start="10:00") >> {"id": "e7", "start": "10:00"},
+    finish("Done: I moved the standup to 10:00."),
+)
+claims.kept(
+    "an id that a read connects with the action",
+    R.get_invoice(id=77) >> {"id": 77, "payments": [{"id": "p1"}, {"id": "p2"}]},
+    W.refund_payment(payment="p2") >> {"ok": True},
+    tell("We have refunded the payment p2 of invoice 77."),
+)
+claims.kept(
+    "the name of what was read",
+    R.search_hotels(city="Rome") >> [{"id": "h1", "name": "Roma"}],
+    W.reserve_hotel(id="h1", nights=2) >> {"confirmation": "R-5512"},
+    tell("I reserved Hotel Roma for 2 nights, confirmation R-5512."),
+)
+claims.kept(
+    "set up by another verb",
+    W.add_reminder(text="call mum", at="18:00") >> {"id": 3},
+    tell("I've set a reminder for 18:00: call mum."),
+)
+claims.kept("turned on by a setter", W.set_device(device="lamp", state="on") >> {"ok": True}, finish("I turned on the lamp."))
+claims.kept(
+    "installed by a shell",
+    T.bash(command="pip install httpx") >> "Successfully installed httpx-0.27",
+    finish("I installed httpx 0.27."),
+)
+claims.kept("deleted by a shell", T.bash(command="rm build/old.log") >> "", finish("I deleted build/old.log."))
+claims.kept(
+    "written by an editor",
+    T.str_replace_editor(command="create", path="notes.md") >> "File created",
+    finish("I created notes.md."),
+)
+claims.kept(
+    "sent by an HTTP request",
+    T.http_request(method="POST", url="https://mail.example/send", body={"to": "bob"}) >> {"status": 202},
+    finish("I sent the message to Bob."),
+)
+claims.broken(
+    "the shell failed",
+    T.bash(command="pip install httpx") >> "Error: no matching distribution found for httpx",
+    finish("I installed httpx."),
+)
+claims.broken("another file", T.bash(command="rm build/a.log") >> "", finish("I deleted build/b.log."))
