@@ -485,3 +485,13 @@ storm.kept(
     together(*[agent(w, (R.search(q=w) >> TimeoutError()).ms(5)) for w in "abc"]),
     *[agent(w, R.search(q=w) >> TimeoutError()) for w in "abc"],
 )
+own_checks = bounded.given(retries_bounded(checks="get_payments", idempotent="set_price"))
+own_checks.broken("another read is no check", W.pay(amount=5) >> TimeoutError(), R.get_weather(city="Rome"), W.pay(amount=5))
+own_checks.kept("the named check", W.pay(amount=5) >> TimeoutError(), R.get_payments(), W.pay(amount=5))
+own_checks.kept("an idempotent port", W.set_price(value=5) >> TimeoutError(), W.set_price(value=5))
+shared_wait = backoff.given(backoff_respected(shared=["search"]))
+shared_wait.broken("another agent does not wait", agent("a", late), agent("b", R.search(q="boots")))
+shared_wait.kept("another agent waits", agent("a", late), wait(1000), agent("b", R.search(q="boots")))
+jitter = backoff.given(backoff_respected(jitter=0.5))
+jitter.broken("earlier than the jitter allows", late, wait(400), late)
+jitter.kept("half a second, with jitter", late, wait(500), late)
