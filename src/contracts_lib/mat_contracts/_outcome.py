@@ -5,7 +5,7 @@ a failure if it is one of these, as a value or as JSON text:
 
 - `{"error": ...}`, `{"errors": [...]}`, `{"exception": ...}` with anything in it;
 - `{"success": false}`, `ok`, `succeeded`, `successful` likewise; `{"isError": true}`, `is_error`, `failed`, `failure` likewise;
-- an HTTP status from 400 to 599 in `status`, `status_code`, `http_status` or `code`, or a `status` such as "failed" or "denied";
+- an HTTP status from 400 to 599 in `status`, `status_code`, `http_status` or `code`, or a `status` such as "failed", "denied";
 - a text that begins with a failure: "Error: no such order", "404 Not Found", "Failed to send", "Could not find order 17".
 
 A failure is *uncertain* if the service may have acted all the same: a time-out, a lost connection, or a status from 500 up.
@@ -86,7 +86,7 @@ def effect_of(record: Record) -> Effected:
 
 
 def answered(record: Record) -> bool:
-    """Whether a call returned a result: it was not blocked, not cancelled, raised no error, and its reply reports no failure."""
+    """Whether a call returned a result: it was not blocked or cancelled, raised no error, and its reply reports no failure."""
     return not record.blocked and not failed(record)
 
 

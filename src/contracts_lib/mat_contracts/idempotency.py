@@ -36,11 +36,13 @@ def no_duplicate_effect(
     """The same effect, a call of `tool` with the same key arguments, happens at most once.
 
     `key` names the arguments that identify an effect (by default all), or is a function of the arguments that returns a value
-    to compare. Values are compared in normal form: 30, 30.0 and "30.00 EUR" are one amount, "A17" and " a17 " one id, and "15 May
-    2024" is 2024-05-15. An effect happened if `effected` is "yes" and the reply does not report a failure, as `{"error": ...}`
-    does; a call whose port ran more than once had its effect more than once. If it is unknown whether it happened (the port
-    failed midway, or reports a time-out), the call breaks nothing, but a later violation mentions it. A proposed
-    call counts as an effect, so that `policy="block"` stops the second one.
+    to compare. Values are compared in normal form: 30, 30.0 and "30.00 EUR" are one amount, "A17" and " a17 " one id, and "15
+    May 2024" is 2024-05-15.
+
+    An effect happened if `effected` is "yes" and the reply does not report a failure, as `{"error": ...}` does; a call whose
+    port ran more than once had its effect more than once. If it is unknown whether it happened (the port failed midway, or
+    reports a time-out), the call breaks nothing, but a later violation mentions it. A proposed call counts as an effect, so
+    that `policy="block"` stops the second one.
 
     `idempotency` names the parameter by which the service recognizes a retry. Calls with one idempotency key are one effect,
     however often they are sent. The same key with other arguments breaks the contract, because the service drops the second

@@ -299,7 +299,7 @@ def in_order(
 
 @dataclass(frozen=True, slots=True)
 class _Pass:
-    """How far an id (`owner`) has come: its stage, the latest call of that stage, the latest seals of that stage and of earlier ones."""
+    """How far an id has come: its stage, the latest call of that stage, the latest seals of that stage and of earlier ones."""
 
     owner: str
     stage: int = -1

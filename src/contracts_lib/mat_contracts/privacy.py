@@ -655,7 +655,7 @@ def _cases(record: Record, recipient: str, subject: str, purpose: str, names: fr
             raise SpecError(
                 what=f"{record.action.name} has no readable {what} in its argument {name!r}",
                 why="it is missing, hashed or redacted, or not a text",
-                fix=f"give {what}= the name of the argument, and record it in the clear: @mat.tool(record={{{name!r}: 'keep'}})",
+                fix=f"give {what}= the argument's name, and record it in the clear: @mat.tool(record={{{name!r}: 'keep'}})",
             )
     if not subject:
         return [_Case(name, name, what_for) for name in to or () for what_for in purposes]
@@ -932,9 +932,11 @@ _INJECTED: Final = re.compile(
             rf"\b(?:ignore|disregard|forget) {_THE}(?:above|everything|anything|whatever|what)\b(?: of (?:the )?above)?"
             r" (?:above|before|prior|previously|earlier|so far|(?:that )?(?:was|is|i|we|you|came|comes|has|had|have))\b",
             rf"\b(?:ignore|disregard|forget) {_THE}(?:above|everything)(?= ?[.,;:!]| and\b|$)",
-            rf"\b(?:do not|don['’]?t|stop|never|no longer) (?:follow|obey|listen to|observe|heed|apply)(?:ing)? {_THE}{_EARLIER}{_ORDERS}\b",
+            r"\b(?:do not|don['’]?t|stop|never|no longer) (?:follow|obey|listen to|observe|heed|apply)(?:ing)? "
+            rf"{_THE}{_EARLIER}{_ORDERS}\b",
             rf"\bpay no attention to {_THE}{_EARLIER}{_ORDERS}\b",
-            rf"\b{_EARLIER}{_ORDERS} (?:above )?(?:are|is) (?:now )?(?:void|cancell?ed|revoked|superseded|obsolete|no longer valid)\b",
+            rf"\b{_EARLIER}{_ORDERS} (?:above )?(?:are|is) (?:now )?"
+            r"(?:void|cancell?ed|revoked|superseded|obsolete|no longer valid)\b",
             # a new role, or new rules from now on
             r"\byou are now (?:a|an|the|in|no longer|free)\b",
             r"\bfrom now on,? (?:you|always|never|act|respond|reply|answer)\b",
@@ -974,10 +976,10 @@ _HINTS: Final = (
     *_WORDLESS, "ignore", "disregard", "forget", "override", "bypass", "discard", "you are now", "from now on", "new prompt",
     "new rule", "act as", "behave as", "system", "instruction", "ai assistant", "ai model", "ai agent", "language assistant",
     "language model", "language agent", "dear ", "attention ", "note to ", "message to ", "message for ", " user", "without ",
-    "needed", "required", "necessary", "skip ", "disable ", "api key", "password", "credential", "secret", " tool",
+    "needed", "required", "necessary", "skip ", "disable ", "api key", "password", "credential", "secret", " tool", "obey", "listen", "observe", "heed", "apply", "follow", "pay no",
     " function", " command", "every time", " future",
 )  # fmt: skip
-"""Each phrase holds one of these, and one without a space holds one of `_MARKUP` or `_WORDLESS`. This rules out most texts quickly."""
+"""Each phrase holds one of these, one without a space one of `_MARKUP` or `_WORDLESS`. This rules out most texts quickly."""
 _LOOK_ALIKE: Final = {0x130: "i", 0x131: "i", 0x17F: "s", 0x212A: "k"}
 """Letters beyond ASCII that equal a Latin letter if case is ignored."""
 _SPACES = re.compile(r"\s+")
@@ -1008,9 +1010,30 @@ def injected_instructions(text: str) -> tuple[str, ...]:
         spaced = _SPACES.sub(" ", _MARKS.sub(" ", plain.translate(_BETWEEN)))
         if spaced != plain:
             found += [match[0].strip() for match in _INJECTED.finditer(spaced)]
-    if _PACKED.search(low.translate(_DELETED)) is not None:
+    packed = low.translate(_DELETED)
+    if any(verb in packed for verb in _VERBS):
         found += _instructions_in_letters(plain)
     return tuple({_packed(phrase)[0]: phrase for phrase in reversed(found)}.values())[::-1] if found else ()
+
+
+_BETWEEN: Final = str.maketrans(dict.fromkeys(',;:*_~`"“”«»()[]{}/\\|+=-–—…', " "))
+"""Punctuation between words that does not end a sentence."""
+_MARKS: Final = re.compile(r"[.!?](?=[\w.!?])")
+_DELETED: Final = str.maketrans(dict.fromkeys("".join(map(chr, range(0x21, 0x30))) + ":;<=>?@[\\]^_`{|}~ “”«»–—…·•", ""))
+"""What is left out to see whether a text may hold a phrase whose letters are set apart."""
+_VERBS: Final = ("ignore", "disregard", "forget", "override", "bypass", "discard")
+_PACKED: Final = re.compile(
+    rf"(?P<verb>ignore|disregard|forget|override|bypass|discard)(?:{_FILLERS}){{0,4}}"
+    r"(?P<earlier>(?:previous|prior|above|earlier|preceding|existing|system|safety|original|initial|other){1,3})"
+    r"(?P<what>instruction|prompt|rule|guideline|message|context|polic(?:y|ie)|command|order|direction|constraint)s?"
+)
+"""Earlier instructions shall not apply, without anything between the letters."""
+
+
+def _packed(text: str) -> tuple[str, list[int]]:
+    """The letters and digits of a text in lower case, and the position of each in the text."""
+    found = [(char.lower(), at) for at, char in enumerate(text) if char.isalnum()]
+    return "".join([char[0] for char, _ in found]), [at for _, at in found]
 
 
 def _instructions_in_letters(text: str) -> list[str]:
