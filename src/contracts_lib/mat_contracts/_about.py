@@ -15,18 +15,53 @@ About: TypeAlias = tuple[tuple[str, str], ...]
 """Pairs of a noun and an id in normal form, sorted. The noun is "" where none is known."""
 IDS: Final = 64
 """Ids that are read from one action, at most; a call about more is bound to the first ones."""
-_NOUNS: Final = frozenset(
-    "order parcel ticket invoice booking reservation account customer user client case item flight payment transaction "
-    "shipment row entry record subscription request claim contract product room seat issue job task card document file "
-    "appointment meeting event policy device package return iban patient employee passenger member project branch message "
-    "Nouns whose parameter names a thing by its id, even if the id is a plain number or a word. a an and as at by for from "
-    "has have in is it no of on or that the this to was were with about against called named id ids number nr ref "
-    "(?:^|_)(?:ids?|uuid|number|no|nr|ref|reference|code|key)$ (?<=[a-z0-9])(?=[A-Z]) "
-    "\b([a-z]{2,})\s*(?:id|number|no\.?|nr\.?)?\s*[#:]?\s*#?(\d+)\b(?![.,:/-]\d|%) The ids in the arguments of a call: of "
-    "parameters that name a thing, and texts with digits or addresses. >>> about_arguments({ : , : 30, : }) (('order', "
-    "'a17'),) {item} The ids in a text, each with the noun before it. >>> about_text( ) (('', 'ann@example.com'), ('order', "
-    "'a17'))".split()
-)
+_NOUNS: Final = frozenset((
+    "account", "appointment", "booking", "branch", "card", "case", "claim", "client", "contract", "customer", "device",
+    "document", "employee", "entry", "event", "file", "flight", "iban", "invoice", "issue", "item", "job", "meeting", "member",
+    "message", "order", "package", "parcel", "passenger", "patient", "payment", "policy", "product", "project", "record",
+    "request", "reservation", "return", "room", "row", "seat", "shipment", "subscription", "task", "ticket", "transaction",
+    "user",
+))  # fmt: skip
+"""Nouns whose parameter names a thing by its id, even if the id is a plain number or a word."""
+_GRAMMAR: Final = frozenset((
+    "a", "about", "against", "an", "and", "as", "at", "by", "called", "for", "from", "has", "have", "id", "ids", "in", "is", "it",
+    "named", "no", "nr", "number", "of", "on", "or", "ref", "that", "the", "this", "to", "was", "were",
+    "with",
+))  # fmt: skip
+"""Words before an id that say nothing about what it is the id of."""
+_SUFFIX = re.compile(r"(?:^|_)(?:ids?|uuid|number|no|nr|ref|reference|code|key)$")
+_CAMEL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
+_NUMBERED = re.compile(r"\b([a-z]{2,})\s*(?:id|number|no\.?|nr\.?)?\s*[#:]?\s*#?(\d+)\b(?![.,:/-]\d|%)")
+
+
+def about_arguments(arguments: Mapping[str, Any]) -> About:
+    """The ids in the arguments of a call: of parameters that name a thing, and texts with digits or addresses.
+
+    >>> about_arguments({"order_id": "A17", "amount": 30, "reason": "damaged"})
+    (('order', 'a17'),)
+    """
+    found: list[tuple[str, str]] = []
+    for name, value in arguments.items():
+        noun, named = _noun_of(name)
+        for item in value if isinstance(value, list | tuple) else (value,):
+            if type(item) is str:
+                if item and len(item) <= 64 and (named or _is_id(item)):
+                    found.append((noun, id_text(item)))
+            elif type(item) is int and named:
+                found.append((noun, f"{item}"))
+            elif isinstance(item, Mapping):
+                found += about_arguments(item)
+    return tuple(sorted(set(found[:IDS])))
+
+
+@lru_cache(maxsize=2048)
+def about_text(text: str) -> About:
+    """The ids in a text, each with the noun before it.
+
+    >>> about_text("order A17 belongs to ann@example.com")
+    (('', 'ann@example.com'), ('order', 'a17'))
+    """
+    low = " ".join(text.casefold().split())
     found = []
     for item in ids_of(text):
         before = re.search(rf"([a-z]+)(?:\s+(?:id|number|no\.?|nr\.?))?\s*[:#]?\s*#?{re.escape(item)}(?!\w)", low)

@@ -259,7 +259,9 @@ _KINDS: Final[tuple[tuple[FailureKind, re.Pattern[str]], ...]] = (
     ("timeout", re.compile(r"(?i)time[sd]?[\s_\-]?out|deadline[\s_]exceeded")),
     ("rate_limit", re.compile(r"(?i)rate[\s_\-]?limit|too many requests|quota|throttl")),
     ("connection", re.compile(r"(?i)connection|network|unreachable|econn|broken pipe")),
-    ("server_error", re.compile(r"(?i)internal[\s_]?(?:server )?error|service unavailable|bad gateway|try again later|server[\s_]error")),
+    ("server_error", re.compile(
+        r"(?i)internal[\s_]?(?:server )?error|service unavailable|bad gateway|try again later|server[\s_]error"
+    )),
     ("auth", re.compile(r"(?i)unauthori[sz]ed|forbidden|denied|not (?:allowed|permitted|authori[sz]ed)|permission|credential")),
     ("not_found", re.compile(r"(?i)not[\s_]found|no such|does(?: not|n['’]t) exist|unknown")),
     ("invalid", re.compile(r"(?i)invalid|bad request|validation|missing|malformed")),

@@ -976,7 +976,9 @@ _HINTS: Final = (
     *_WORDLESS, "ignore", "disregard", "forget", "override", "bypass", "discard", "you are now", "from now on", "new prompt",
     "new rule", "act as", "behave as", "system", "instruction", "ai assistant", "ai model", "ai agent", "language assistant",
     "language model", "language agent", "dear ", "attention ", "note to ", "message to ", "message for ", " user", "without ",
-    "needed", "required", "necessary", "skip ", "disable ", "api key", "password", "credential", "secret", " tool", "obey", "listen", "observe", "heed", "apply", "follow", "pay no",
+    "needed", "required", "necessary", "skip ", "disable ", "api key", "password", "credential", "secret", " tool",
+    "obey", "listen to", "heed ", "not follow", "t follow", "stop follow", "never follow", "longer appl", "longer follow",
+    "pay no",
     " function", " command", "every time", " future",
 )  # fmt: skip
 """Each phrase holds one of these, one without a space one of `_MARKUP` or `_WORDLESS`. This rules out most texts quickly."""
