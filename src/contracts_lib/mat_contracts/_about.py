@@ -24,9 +24,9 @@ _NOUNS: Final = frozenset((
 ))  # fmt: skip
 """Nouns whose parameter names a thing by its id, even if the id is a plain number or a word."""
 _GRAMMAR: Final = frozenset((
-    "a", "about", "against", "an", "and", "as", "at", "by", "called", "for", "from", "has", "have", "id", "ids", "in", "is", "it",
-    "named", "no", "nr", "number", "of", "on", "or", "ref", "that", "the", "this", "to", "was", "were",
-    "with",
+    "a", "about", "against", "an", "and", "as", "at", "by", "called", "for", "from", "has", "have", "id", "ids", "in", "is",
+    "it", "named", "no", "nr", "number", "of", "on", "or", "ref", "that", "the", "this", "to", "was",
+    "were", "with",
 ))  # fmt: skip
 """Words before an id that say nothing about what it is the id of."""
 _SUFFIX = re.compile(r"(?:^|_)(?:ids?|uuid|number|no|nr|ref|reference|code|key)$")

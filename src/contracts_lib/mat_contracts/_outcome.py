@@ -57,6 +57,11 @@ def reported_failure(value: Any) -> ReportedFailure | None:
     return _by_fields(value) if isinstance(value, Mapping) else None
 
 
+def stated_failure(value: Mapping[str, Any]) -> ReportedFailure | None:
+    """The failure that the fields of an object state; unlike `reported_failure`, what its texts say does not count."""
+    return None if value.keys() <= _WORDS_ONLY else _by_fields(value)
+
+
 def failure_of(record: Record) -> ReportedFailure | None:
     """The failure that the reply of a call reported to its agent, None if it reported none or the call did not return."""
     seen = record.observation
@@ -65,10 +70,16 @@ def failure_of(record: Record) -> ReportedFailure | None:
     return reported_failure(seen.value)
 
 
-def failed(record: Record) -> bool:
-    """Whether a call failed, as far as its agent knows: it raised, was cancelled, or its reply reports a failure."""
+def failed(record: Record, kinds: tuple[str, ...] | None = None) -> bool:
+    """Whether a call failed, as far as its agent knows: it raised, was cancelled, or its reply reports a failure.
+
+    With `kinds`, only errors of these kinds count, and reported failures of these kinds.
+    """
     seen = record.observation
-    return seen.error is not None or seen.cancelled or failure_of(record) is not None
+    if seen.error is not None or seen.cancelled:
+        return kinds is None or (seen.error is not None and seen.error.kind in kinds)
+    found = failure_of(record)
+    return found is not None and (kinds is None or found.kind in kinds)
 
 
 def effect_of(record: Record) -> Effected:

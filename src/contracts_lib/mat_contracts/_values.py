@@ -142,7 +142,31 @@ def allows(allowed: Allowed, value: Any) -> bool:
         return within(allowed, value) or (
             number is not None and number.is_finite() and Decimal(str(least)) <= number <= Decimal(str(most))
         )
-    return within(allowed, value) or any(same(item, value) for item in allowed)
+    return within(allowed, value) or any(same(item, value) for item in allowed) or _are_recipients(allowed, value, every=True)
+
+
+def touches(declared: Allowed, value: Any) -> bool:
+    """Whether a value, or a part of a list of values or recipients, is one that an allow-list holds.
+
+    >>> touches({"eve@evil.example"}, "ann@example.com, Eve <eve@evil.example>"), touches({"A17"}, ["a16", "a17 "])
+    (True, True)
+    """
+    if allows(declared, value):
+        return True
+    if callable(declared):
+        return False
+    if isinstance(value, list | tuple):
+        return any(touches(declared, item) for item in value)
+    return not is_range(declared) and _are_recipients(declared, value, every=False)
+
+
+def _are_recipients(allowed: Collection[Any], value: Any, *, every: bool) -> bool:
+    """Whether a value names mail addresses of a collection: all of its recipients, or one of them."""
+    if not isinstance(value, str | Mapping) or "@" not in f"{value}":
+        return False
+    known = {address(item) for item in allowed if isinstance(item, str)}
+    found = [name in known for name in recipients(value, known) or ()]
+    return bool(found) and (all(found) if every else any(found))
 
 
 @lru_cache(maxsize=8192)

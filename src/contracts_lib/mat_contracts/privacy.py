@@ -984,7 +984,6 @@ _HINTS: Final = (
 """Each phrase holds one of these, one without a space one of `_MARKUP` or `_WORDLESS`. This rules out most texts quickly."""
 _LOOK_ALIKE: Final = {0x130: "i", 0x131: "i", 0x17F: "s", 0x212A: "k"}
 """Letters beyond ASCII that equal a Latin letter if case is ignored."""
-_SPACES = re.compile(r"\s+")
 _INVISIBLE = re.compile(r"[\u00ad\u200b-\u200f\u202a-\u202e\u2060-\u2064\ufeff\U000e0000-\U000e007f]")
 
 
@@ -1003,16 +1002,16 @@ def injected_instructions(text: str) -> tuple[str, ...]:
     ()
     """
     plain = text if text.isascii() else _INVISIBLE.sub("", unicodedata.normalize("NFKC", text))
-    plain = _SPACES.sub(" ", plain)
+    plain = " ".join(plain.split())
     low = (plain if plain.isascii() else plain.translate(_LOOK_ALIKE)).lower()
-    words = _SPACES.sub(" ", _MARKS.sub(" ", low.translate(_BETWEEN)))
+    words = " ".join(_MARKS.sub(" ", low.translate(_BETWEEN)).split())
     found: list[str] = []
     if any(hint in low for hint in _MARKUP) or any(hint in words for hint in (_HINTS if " " in low else _WORDLESS)):
         found = [match[0].strip() for match in _INJECTED.finditer(plain)]
-        spaced = _SPACES.sub(" ", _MARKS.sub(" ", plain.translate(_BETWEEN)))
+        spaced = " ".join(_MARKS.sub(" ", plain.translate(_BETWEEN)).split())
         if spaced != plain:
             found += [match[0].strip() for match in _INJECTED.finditer(spaced)]
-    packed = low.translate(_DELETED)
+    packed = words.replace(" ", "").replace(".", "").replace("!", "").replace("?", "")
     if any(verb in packed for verb in _VERBS):
         found += _instructions_in_letters(plain)
     return tuple({_packed(phrase)[0]: phrase for phrase in reversed(found)}.values())[::-1] if found else ()
@@ -1021,8 +1020,6 @@ def injected_instructions(text: str) -> tuple[str, ...]:
 _BETWEEN: Final = str.maketrans(dict.fromkeys(',;:*_~`"“”«»()[]{}/\\|+=-–—…', " "))
 """Punctuation between words that does not end a sentence."""
 _MARKS: Final = re.compile(r"[.!?](?=[\w.!?])")
-_DELETED: Final = str.maketrans(dict.fromkeys("".join(map(chr, range(0x21, 0x30))) + ":;<=>?@[\\]^_`{|}~ “”«»–—…·•", ""))
-"""What is left out to see whether a text may hold a phrase whose letters are set apart."""
 _VERBS: Final = ("ignore", "disregard", "forget", "override", "bypass", "discard")
 _PACKED: Final = re.compile(
     rf"(?P<verb>ignore|disregard|forget|override|bypass|discard)(?:{_FILLERS}){{0,4}}"
