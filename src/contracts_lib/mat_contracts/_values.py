@@ -23,6 +23,7 @@ from typing import Any, Final, TypeAlias
 from urllib.parse import unquote
 
 from mat.core.allowed import Allowed, is_range, within
+from mat.core.value import FrozenDict, FrozenList
 from mat_contracts._facts import facts_of, whole_day, whole_quantity
 
 Normal: TypeAlias = Any
@@ -101,6 +102,15 @@ def same(one: Any, two: Any) -> bool:
     (True, False, False)
     """
     return bool(normal(one) == normal(two)) and currencies_agree(currencies(one), currencies(two))
+
+
+def whole_numbers(value: Any) -> Any:
+    """A recorded value in which 5.0 is written as 5; all else is as it was, for comparisons that are otherwise exact."""
+    if type(value) is float and value.is_integer():
+        return int(value)
+    if isinstance(value, Mapping):
+        return FrozenDict({name: whole_numbers(item) for name, item in value.items()})
+    return FrozenList(map(whole_numbers, value)) if isinstance(value, list | tuple) else value
 
 
 def id_text(value: Any) -> str:
