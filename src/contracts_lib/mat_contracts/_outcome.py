@@ -148,7 +148,7 @@ _FAILS = re.compile(
 @lru_cache(maxsize=2048)
 def _by_text(text: str) -> ReportedFailure | None:
     """The failure that a short text reports."""
-    if text[:1] in "{[" and text[-1:] in "}]":
+    if text.startswith("{") and text.endswith("}"):
         return _by_json(text)
     match = _FAILS.match(text)
     if match is None:
@@ -167,7 +167,7 @@ def _by_long_text(text: str) -> ReportedFailure | None:
 
 
 def _by_json(text: str) -> ReportedFailure | None:
-    if text[0] != "{" or _HINT.search(text) is None:
+    if _HINT.search(text) is None:
         return None
     try:
         value = json.loads(text)
