@@ -284,9 +284,9 @@ def _recipients(value: Any, whole: frozenset[str]) -> Iterator[str | None]:
 
 
 def _recipients_in(text: str, whole: frozenset[str]) -> Iterator[str]:
-    if address(text) in whole or not text.strip():
-        if text.strip():
-            yield address(text)
+    plain = _folded(text)
+    if not plain or plain in whole:
+        yield from (plain,) if plain else ()
         return
     scheme = _SCHEME.match(text)
     if scheme and "?" in text:  # mailto:ann@example.com?cc=bob@example.com
@@ -319,7 +319,7 @@ def address(text: str) -> str:
     >>> address('"Smith, Ann" <Ann@EXAMPLE.com.>'), address("Ann (ann@example.com)"), address(" ANN ")
     ('ann@example.com', 'ann@example.com', 'ann')
     """
-    plain = _folded(_SCHEME.sub("", text, count=1) if _SCHEME.match(text) else text)
+    plain = _folded(_SCHEME.sub("", text, count=1).partition("?")[0] if _SCHEME.match(text) else text)
     angles = _ANGLES.search(plain)
     if angles is not None:
         plain = angles[1]
@@ -355,6 +355,11 @@ def without_tag(recipient: str) -> str:
 def squeezed(text: str) -> str:
     """The letters and digits of a folded text. Card, account and phone numbers are the same however they are grouped."""
     return "".join(char for char in _folded(text) if char.isalnum())
+
+
+def numbers_in(text: str) -> tuple[str, ...]:
+    """The numbers in a text, in normal form."""
+    return tuple(dict.fromkeys(_number_text(item.stated) for item in facts_of(text).quantities))
 
 
 def dates_in(text: str) -> tuple[str, ...]:

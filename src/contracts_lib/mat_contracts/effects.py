@@ -111,7 +111,7 @@ LIGHT: Final = (
     "handle", "place", "file",
 )  # fmt: skip
 """Verbs whose noun says what was done: "the refund was processed"."""
-MONEY: Final = frozenset(("refund", "credit", "reimburse", "charge", "pay", "apply", "debit", "issue"))
+MONEY: Final = frozenset(("add", "refund", "credit", "reimburse", "charge", "pay", "apply", "debit", "issue"))
 """Verbs of what other actions bring about: cancelling an order refunds it, and changing one charges or refunds a difference."""
 STATES: Final = frozenset(("book", "schedule", "purchase", "buy", "reserve", "order", "issue", "create", "place", "register"))
 """Verbs whose passive may say how things stand: "your flight is booked in economy" is no report of a booking."""
@@ -700,8 +700,8 @@ _NOT_DONE = re.compile(
     r"|going to|about to|(?:am|is|are|be) to|to be"
     r"|being|yet to|(?:i|we|you|they|it|he|she)['’](?:ll|d)|want(?:ed|s)? to|try(?:ing)? to|tried to|need(?:s|ed)? to"
     r"|plan(?:s|ned)? to|attempt(?:s|ed)? to|pending|let me|please|almost|partly"
-    r"|you(?:['’]ve| have| had)?(?: \w+ly)? (?:mention|sa[iy]|said|told|stat|indicat|report|wrot|ask|request|want|confirm|not|claim"
-    r"|believ)(?:e?d|ed|e|s)?)\b",
+    r"|you(?:['’]ve| have| had)?(?: \w+ly)? (?:mention|sa[iy]|said|told|stat|indicat|report|wrot|ask|request|want|confirm|not"
+    r"|claim|believ)(?:e?d|ed|e|s)?)\b",
     re.IGNORECASE,
 )
 """Negations, futures, modals, wishes, attempts, and what the user said."""

@@ -119,10 +119,11 @@ class _Keyed:
 
 
 class _Sent(NamedTuple):
-    """The first call with a key: its step and the digest of its other arguments."""
+    """The first call with a key: its step, the digest of its other arguments, and their currencies."""
 
     step: int
     arguments: str
+    units: tuple[str, ...]
 
 
 class _Had(NamedTuple):
@@ -131,6 +132,7 @@ class _Had(NamedTuple):
     step: int
     sure: bool
     key: str
+    units: tuple[str, ...]
 
 
 _KEYED: Final = _Keyed()
@@ -148,19 +150,21 @@ def _keyed(tools: tuple[str, ...], key_of: Callable[[Mapping[str, Any]], Any], p
         said, given = _digest(record.action.name, rest), arguments.get(parameter)
         sent = "" if given is None or given == "" else digest([record.action.name, given])[:32]
         effect = _digest(record.action.name, key_of(rest if whole else arguments))
+        units = currencies(rest)
         before: _Had | None = _lookup(state.effects, effect)
+        before = before if before is None or currencies_agree(before.units, units) else None
         runs = record.invoked if happened == record.effected else 1
         sure = happened == "yes" or runs > 1
         first: _Sent | None = _lookup(state.calls, sent) if sent else None
         if first is not None:
-            if first.arguments != said:
+            if first.arguments != said or not currencies_agree(first.units, units):
                 return _conflict(record, first, parameter)
             if sure and before is not None and not before.sure:
                 return replace(state, effects=_put(state.effects, effect, before._replace(sure=True)))
             return state
         new = _Keyed(
-            _put(state.calls, sent, _Sent(record.step, said)) if sent else state.calls,
-            _put(state.effects, effect, _Had(record.step, sure or (before is not None and before.sure), sent)),
+            _put(state.calls, sent, _Sent(record.step, said, units)) if sent else state.calls,
+            _put(state.effects, effect, _Had(record.step, sure or (before is not None and before.sure), sent, units)),
         )
         why, witness = _new_effect(record, before, runs, keyed=bool(sent), parameter=parameter)
         if not why:
@@ -211,7 +215,7 @@ def _is_short(part: Any) -> bool:
 
 def _digest(name: str, made: Any) -> str:
     """The digest of a call's values in normal form."""
-    return digest([name, normal(made), currencies(made)])[:32]
+    return digest([name, normal(made)])[:32]
 
 
 def _lookup(known: _Table, key: Any) -> Any:
