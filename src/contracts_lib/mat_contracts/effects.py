@@ -557,6 +557,7 @@ def _is_read(claim: SuccessClaim, books: _Books) -> bool:
     "payment_history".
     """
     past = frozenset(forms_of(claim.verb.casefold()))
+    sums = claim.amounts or tuple(item.stated for item in facts_of(claim.text).quantities if len(item.dimension) == 3)
     for raw in books.read:
         entry = _entry(raw)
         if not claim.names and not entry.tool:
@@ -567,7 +568,7 @@ def _is_read(claim: SuccessClaim, books: _Books) -> bool:
         if set(claim.names) <= _names_of_entry(entry):
             if not past.isdisjoint(words):
                 return True
-            held = claim.amounts and _all_in(claim.amounts, _amounts_of_entry(entry))
+            held = sums and _all_in(sums, _amounts_of_entry(entry))
             if held and not _money_words(claim.verb.casefold()).isdisjoint(words):
                 return True
     return False
