@@ -49,6 +49,13 @@ def test_a_sample_of_the_traces_is_judged_as_it_says():
     assert [found.case.id for found in map(judged, sample) if not found.right] == []
 
 
+def test_a_sample_of_episodes_breaks_what_it_says_under_the_default_selection():
+    assert {episode.name: episode.broken() for episode in EPISODES[::6]} == {
+        episode.name: episode.breaks for episode in EPISODES[::6]
+    }
+
+
+@pytest.mark.full
 def test_the_default_selection_leaves_good_agents_alone_and_finds_each_slip():
     assert {episode.name: episode.broken() for episode in EPISODES} == {episode.name: episode.breaks for episode in EPISODES}
 

@@ -667,7 +667,9 @@ kinds.broken(
     user("I am ann@mail.example"),
     W.send_email(to="eve@else.example", body="ann@mail.example"),
 )
-kinds.kept("to a colleague", user("I am ann@mail.example"), W.send_email(to="bob@corp.example", body="ann@mail.example"))
+kinds.kept(
+    "personal data, to a colleague", user("I am ann@mail.example"), W.send_email(to="bob@corp.example", body="ann@mail.example")
+)
 kinds.kept("the recipient's own address", W.send_email(to="eve@else.example", body="hello"))
 
 friends = decides.given(untrusted_data_never_decides(trusted=("user", "partner"), cleared_by=["owner"]))
