@@ -91,7 +91,7 @@ def contradicts(check: About, act: About, tool: str) -> bool:
             return True
         if matched:  # an id that looks alike may name another thing
             continue
-        like = every if not noun or noun in doing else by_noun.get("", frozenset())
+        like = every if not noun or noun in doing else by_noun.get("", set())
         if not {_shape(item) for item in like}.isdisjoint(map(_shape, ids)):
             return True
     return False

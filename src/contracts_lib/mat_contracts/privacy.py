@@ -630,7 +630,9 @@ def _is_listed(lists: Mapping[str, frozenset[tuple[str, str]]], case: _Case) -> 
     subject, recipient, purpose = case
     for what_for in (purpose, "*"):
         known = lists.get(what_for)
-        for who in (subject, without_tag(subject)) if known else ():
+        if not known:
+            continue
+        for who in (subject, without_tag(subject)):
             if not known.isdisjoint(((who, recipient), (who, without_tag(recipient)), (who, "*"))):
                 return True
     return False
