@@ -220,7 +220,7 @@ def measure_agent(item: pytest.Item, evaluator: Any) -> dict[str, Any]:
     found["item"] = cheapest_ms(lambda: evaluator.here(plan_of("nominal")), times=times)
     with searching():
         found["stress"] = cheapest_ms(lambda: evaluator.here(plan_of("search")), times=times)
-        alone = getattr(evaluator, "_execute", evaluator.here)
+        alone = getattr(evaluator, "_execute_item", evaluator.here)
         found["alone"] = cheapest_ms(lambda: alone(plan_of("search")), times=times)
         fork = evaluator.forked(first) if hasattr(evaluator, "forked") else evaluator.in_fork
         fork(plan_of("search"))  # starts the pristine process
