@@ -166,7 +166,7 @@ def recorded(name: str) -> list[Any]:
 @pytest.mark.full
 @pytest.mark.parametrize(
     ("name", "most"),
-    [("tau-bench/gpt-4o-airline.jsonl.gz", 1), ("tau-contract-agents/agentverify-retail-4conditions.jsonl.gz", 5)],
+    [("tau-bench/gpt-4o-airline.jsonl.gz", 1), ("tau-contract-agents/agentverify-retail-4conditions.jsonl.gz", 3)],
 )
 def test_few_successful_conversations_hold_a_report_that_is_called_false(name: str, most: int) -> None:
     judged = [success_claims_match_effects()]
