@@ -504,7 +504,7 @@ def _missing_marks(marks: Sequence[str], text: str) -> list[str]:
 
 
 _TOKEN = re.compile(r"\w+")
-_NEGATED: Final = ("no", "never", "without", "n't", "n’t")
+_NEGATED: Final = ("no", "never", "without", "n't", "n’t", "unable", "fail", "refused", "declined")
 """Substrings of negations: a text without them holds no negation."""
 
 
@@ -530,8 +530,10 @@ STATUS: Final = (
     "expired", "failed", "lost", "paid", "pending", "refunded", "rejected", "resolved", "returned", "shipped",
 )  # fmt: skip
 """Status words; evidence must hold those of a claim."""
-_STATUS_WORD = re.compile(r"(?:\b(?P<no>not|never|no|without|\w+n['’]t)\s+(?:\w+\s+){0,2}?)?\b(?P<word>" + "|".join(
-    (*STATUS, "canceled", *_WEEKDAYS)) + r")\b")  # fmt: skip
+_STATUS_WORD = re.compile(
+    r"(?:\b(?P<no>(?:not|never|no|without|\w+n['’]t)\s+(?:\w+\s+){0,2}?|(?:cannot|unable|fail(?:ed|s)?|refused|declined)\s+"
+    r"(?:\w+\s+){0,5}?))?\b(?P<word>" + "|".join((*STATUS, "canceled", *_WEEKDAYS)) + r")\b"
+)
 
 
 def _dates_and_status(text: str) -> frozenset[str]:
