@@ -216,8 +216,9 @@ def test_a_verifier_decides_in_a_contract() -> None:
         record("claim", "claim", {"text": "The price of A1 is 1,250 euros"}, supports=["step#0"]),
         record("claim", "claim", {"text": "The price of A1 is 1,250 dollars"}, supports=["step#0"]),
     )
-    assert broken(claims_supported(), items) == ()
+    assert broken(claims_supported(), items) == (2,)
     assert broken(claims_supported(verifier=number_match()), items) == (2,)
+    assert broken(claims_supported(support=lambda claim, texts: True), items) == ()
 
 
 @pytest.mark.parametrize(

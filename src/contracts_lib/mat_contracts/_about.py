@@ -31,6 +31,8 @@ _GRAMMAR: Final = frozenset((
 """Words before an id that say nothing about what it is the id of."""
 _SUFFIX = re.compile(r"(?:^|_)(?:ids?|uuid|number|no|nr|ref|reference|code|key)$")
 _CAMEL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
+_BEFORE = re.compile(r"([a-z]+)(?:\s+(?:id|number|no\.?|nr\.?))?\s*[:#]?\s*#?$")
+"""The noun before an id, at the end of a text."""
 _NUMBERED = re.compile(r"\b([a-z]{2,})\s*(?:id|number|no\.?|nr\.?)?\s*[#:]?\s*#?(\d+)\b(?![.,:/-]\d|%)")
 
 
@@ -64,7 +66,7 @@ def about_text(text: str) -> About:
     low = " ".join(text.casefold().split())
     found = []
     for item in ids_of(text):
-        before = re.search(rf"([a-z]+)(?:\s+(?:id|number|no\.?|nr\.?))?\s*[:#]?\s*#?{re.escape(item)}(?!\w)", low)
+        before = _BEFORE.search(low[: max(low.find(item), 0)])
         noun = before[1] if before else ""
         found.append(("" if noun in _GRAMMAR else _singular(noun), id_text(item)))
     found += [(_singular(match[1]), match[2]) for match in _NUMBERED.finditer(low) if match[1] not in _GRAMMAR]
@@ -125,9 +127,13 @@ def _singular(noun: str) -> str:
     return noun[:-1] if len(noun) > 3 and noun.endswith("s") and not noun.endswith("ss") else noun
 
 
+@lru_cache(maxsize=4096)
 def _is_id(text: str) -> bool:
     """Whether a text is one id: an address, or a word of letters and digits."""
-    return " " not in text.strip() and ids_of(text) != ()
+    return " " not in text.strip() and _MARKED.search(text) is not None and ids_of(text) != ()
+
+
+_MARKED = re.compile(r"[\d@#]")
 
 
 def _shape(item: str) -> str:

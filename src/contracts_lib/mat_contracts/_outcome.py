@@ -180,9 +180,9 @@ _HINT: Final = re.compile(r"(?i)err|exception|success|succeeded|\"ok\"|status|co
 
 # -- replies as objects -------------------------------------------------------------------------------------------------
 
-_ERRORS: Final = ("error", "errors", "Error", "err", "exception", "error_message", "errorMessage", "fault")
-_DONE: Final = ("ok", "success", "succeeded", "successful", "is_success", "isSuccess")
-_FAILED: Final = ("isError", "is_error", "failed", "failure", "has_error", "hasError")
+_ERRORS: Final = frozenset(("error", "errors", "Error", "err", "exception", "error_message", "errorMessage", "fault"))
+_DONE: Final = frozenset(("ok", "success", "succeeded", "successful", "is_success", "isSuccess"))
+_FAILED: Final = frozenset(("isError", "is_error", "failed", "failure", "has_error", "hasError"))
 _STATUS: Final = (
     "status",
     "status_code",
@@ -201,22 +201,26 @@ _BAD: Final = re.compile(
     r"|unauthori[sz]ed|not[_ ]found|bad[_ ]request|timed?[_ ]?out)\b"
 )
 _WORDS_ONLY: Final = frozenset(("message", "detail", "details", "msg", "result", "output", "text", "content", "response"))
+_STATED: Final = frozenset((*_STATUS, "code"))
 _NAMES: Final = frozenset((*_ERRORS, *_DONE, *_FAILED, *_STATUS, *_WORDS_ONLY, "type", "code"))
 
 
 def _by_fields(value: Mapping[str, Any]) -> ReportedFailure | None:
     """The failure that an object reports."""
-    if _NAMES.isdisjoint(value):  # nearly all replies
+    present = [name for name in value if name in _NAMES]
+    if not present:  # nearly all replies
         return None
-    for name in _ERRORS:
-        if name in value and _is_something(value[name]):
-            return _failure(_text_of(value[name]), _status_in(value))
-    for name in _DONE:
-        if name in value and _is_false(value[name]):
+    for name in present:
+        item = value[name]
+        if name in _ERRORS:
+            if _is_something(item):
+                return _failure(_text_of(item), _status_in(value))
+        elif name in _DONE:
+            if _is_false(item):
+                return _failure(_text_of(value), _status_in(value))
+        elif (name in _FAILED and (item is True or item == "true")) or (name == "type" and item == "error"):
             return _failure(_text_of(value), _status_in(value))
-    if any(value.get(name) is True or value.get(name) == "true" for name in _FAILED) or value.get("type") == "error":
-        return _failure(_text_of(value), _status_in(value))
-    if status := _status_in(value):
+    if not _STATED.isdisjoint(present) and (status := _status_in(value)):
         return _failure("", status)
     said = value.get("status")
     if isinstance(said, str) and _BAD.match(said):
@@ -226,12 +230,16 @@ def _by_fields(value: Mapping[str, Any]) -> ReportedFailure | None:
     return None
 
 
+_WORDED: Final = _ERRORS | {"message", "detail", "msg", "reason", "title"}
+"""Fields next to which a `code` is a status."""
+
+
 def _status_in(value: Mapping[str, Any]) -> int:
     """The HTTP status from 400 to 599 that an object holds, 0 if it holds none."""
     for name in _STATUS:
         if status := _status(value.get(name)):
             return status
-    worded = any(name in value for name in (*_ERRORS, "message", "detail", "msg", "reason", "title"))
+    worded = not _WORDED.isdisjoint(value)
     inner = value.get("error")
     nested = _status_in(inner) if isinstance(inner, Mapping) else 0
     return nested or (_status(value.get("code")) if worded else 0)

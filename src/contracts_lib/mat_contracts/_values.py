@@ -34,6 +34,8 @@ _INVISIBLE: Final = re.compile(r"[\u00ad\u200b-\u200f\u202a-\u202e\u2060-\u2064\
 _STAMP: Final = re.compile(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d(?::\d\d(?:\.\d{1,6})?)?(?:Z|[+-]\d\d:?\d\d)?", re.IGNORECASE)
 _PLAIN: Final = re.compile(r"[a-z_][a-z_.:/\-]*").fullmatch
 """A text that is its own normal form: it has no digit, no space and no capital."""
+_ID: Final = re.compile(r"#?[a-z_][^\s€$£¥₹₩]*|[1-9]\d{0,17}|0").fullmatch
+"""A folded text that is neither a date nor an amount, or a whole number as it is written shortest."""
 _VERSIONS: Final = frozenset(("version", "versions", "tag", "release"))
 """Parameters whose values look like numbers and are none: version 1.10 is not version 1.1."""
 
@@ -184,6 +186,8 @@ def _normal_text(text: str) -> str:
     if _PLAIN(text):
         return text
     plain = _folded(text)
+    if _ID(plain):
+        return plain[1:] if plain[0] == "#" and len(plain) > 1 else plain
     if not any(char.isdigit() for char in plain):
         return plain
     if _STAMP.fullmatch(plain):
@@ -222,8 +226,13 @@ def _amount(text: str) -> Decimal | None:
     return None if re.match(r"\D*0\d", text) else found.value
 
 
+_MONEY: Final = re.compile(r"[$€£¥₹₩]|\d\s?[a-z]{3,7}\s*$|^\s*[a-z]{3}\s\s?\d", re.IGNORECASE)
+
+
 @lru_cache(maxsize=8192)
 def _currency(text: str) -> str:
+    if _MONEY.search(text) is None:
+        return ""
     found = whole_quantity(text.strip())
     return found.dimension if found is not None and len(found.dimension) == 3 else ""
 
@@ -270,7 +279,7 @@ def recipients(value: Any, whole: Collection[str] = ()) -> tuple[str, ...] | Non
 
 def _recipients(value: Any, whole: frozenset[str]) -> Iterator[str | None]:
     if isinstance(value, str):
-        yield from _recipients_in(value, whole)
+        yield from _recipients_of_text(value, whole)
     elif isinstance(value, int) and not isinstance(value, bool):
         yield f"{value}"
     elif isinstance(value, Mapping) and not ("pii" in value and ("sha256" in value or "redacted" in value)):
@@ -281,6 +290,11 @@ def _recipients(value: Any, whole: frozenset[str]) -> Iterator[str | None]:
             yield from _recipients(item, whole)
     else:
         yield None
+
+
+@lru_cache(maxsize=4096)
+def _recipients_of_text(text: str, whole: frozenset[str]) -> tuple[str, ...]:
+    return tuple(_recipients_in(text, whole))
 
 
 def _recipients_in(text: str, whole: frozenset[str]) -> Iterator[str]:

@@ -18,6 +18,7 @@ from mat.core.value import EMPTY, FrozenDict
 from mat.monitor.contract import Contract, Violated
 from mat_contracts._outcome import failed, stated_failure
 from mat_contracts._shared import count_of, cut, judged, label, label_of, names_of, names_or_all
+from mat_contracts._values import same
 from mat_contracts.catalogue import Options, template
 
 ToolNames: TypeAlias = str | Iterable[str]
@@ -248,7 +249,7 @@ def one_entry_per_attempt(
     subject = label(sorted(ports))
 
     def wanted(value: Any) -> bool:
-        return not fields or (isinstance(value, Mapping) and all(value.get(name) == item for name, item in fields.items()))
+        return not fields or (isinstance(value, Mapping) and all(same(value.get(name), item) for name, item in fields.items()))
 
     def without_entry(at: int) -> Violated:
         return Violated(f"an attempt at {subject} has no entry", step=at, witness=(at,), wanted="one entry per attempt")

@@ -822,7 +822,7 @@ class _Reading:
             rf"^\W*(?:(?:done|ok|okay|yes|great|all set|success)\W+)*(?:successfully\s+)?{form}(?!\s+(?:with|by|on|at|in)\b)"
         )
         self._fragment = pattern(
-            rf"^(?!.*\b(?:you|who|that|which)\b)(?:[\w#@.$€£-]+\s+){{1,5}}(?:successfully\s+)?{form}(?:\s+successfully)?\W*$"
+            rf"^(?!.*\b(?:you|who|that|which|has|have|had)\b)(?:[\w#@.$€£-]+\s+){{1,5}}(?:successfully\s+)?{form}(?:\s+successfully)?\W*$"
         )
 
     def claims(self, sentence: str) -> list[SuccessClaim]:
@@ -909,7 +909,8 @@ _ID_NOUN: Final = (
     r"|contract|product|room|seat|issue|job|task|card|document|file|appointment|meeting|event|policy|device|package|return|and|or"
 )
 _PLAIN_ID = re.compile(
-    rf"(?:\b(?P<noun>{_ID_NOUN})\b\.?|[#,])\s*#?(?P<id>\d+)\b(?!\s*(?:%|days?|hours?|minutes?|weeks?|months?)|[.,:/-]\d)",
+    rf"(?:\b(?P<noun>{_ID_NOUN})\b\.?|\#|(?<!\d),|,(?=\s))\s*#?(?P<id>\d+)\b"
+    r"(?!\s*(?:%|days?|hours?|minutes?|weeks?|months?)|[.,:/-]\d)",
     re.IGNORECASE,
 )
 _MASKED = re.compile(r"\b(?:ending|ends) (?:in|with)\s+\W*\w+|\blast (?:four|4)\b[^.,;]{0,12}?\d+|[*•x]{2,}\d+", re.IGNORECASE)

@@ -453,6 +453,7 @@ def consent(
     refused = opted_out if callable(opted_out) else _by_purpose(opted_out or (), purpose, "opted_out")
     agreed = _by_purpose(given or (), purpose, "given")
     needed = given is not None or bool(events.granted)
+    listed_names = _names_of_lists(agreed if callable(refused) else refused, agreed)
 
     def step(known: FrozenDict, record: Record) -> FrozenDict | Violated:
         action = record.action
@@ -465,7 +466,8 @@ def consent(
             return known
         off = _by_purpose(refused(), purpose, "opted_out") if callable(refused) else refused
         problems: dict[str, tuple[str, int]] = {}  # reason -> the first subject concerned, and the step with the event or -1
-        for case in _cases(record, recipient, subject, purpose, _names_of_lists(off, agreed)):
+        names = listed_names if off is refused else _names_of_lists(off, agreed)
+        for case in _cases(record, recipient, subject, purpose, names):
             if _is_listed(off, case):
                 problems.setdefault("goes to a recipient who opted out", (case.key, -1))
             why, since = _without_consent(known, case, record, needed, _is_listed(agreed, case), within_ms)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Final, NamedTuple, TypeAlias, Unpack
+from collections.abc import Iterable, Mapping
+from typing import Any, Final, NamedTuple, TypeAlias, Unpack
 
 from mat.core.record import ActionKind, Record
 from mat.monitor.contract import Contract, Violated
@@ -26,8 +26,8 @@ class _Check(NamedTuple):
     about: About
 
 
-_State: TypeAlias = tuple[tuple[_Check, ...], tuple[tuple[str, About], ...]]
-"""The latest check of each thing, oldest first; and what the latest calls were about, by the artifact of their reply."""
+_State: TypeAlias = tuple[tuple[_Check, ...], tuple[tuple[str, Mapping[str, Any]], ...]]
+"""The latest check of each thing, oldest first; and the arguments of the latest calls, by the artifact of their reply."""
 
 
 @template
@@ -64,21 +64,21 @@ def verify_before_act(
         action = record.action
         if action.kind == "verification":
             return state if check not in (None, action.name) else _with_check(state, record, within)
-        about = about_arguments(let_through(record))
-        new = (state[0], (*state[1], (record.artefact, about))[-LOOKED_UP:]) if about else state
+        arguments = let_through(record)
         if action.kind != "tool_call" or action.name not in tools:
-            return new
+            return (state[0], (*state[1], (record.artefact, arguments))[-LOOKED_UP:]) if arguments else state
+        about = about_arguments(arguments)
         recent = [item for item in state[0] if record.step - item.step <= within]
         bound = [_bound(recent, target, action.name) for target in single_targets(about)]
         if all(item is not None and item.passed for item in bound):
-            return new
+            return state
         missing = next(item for item in bound if item is None or not item.passed)
         other = missing or next((item for item in reversed(recent) if item.passed), None)
         if other is None:
-            return Violated(f"{label(tools)} was called without a passed {wanted} in the {within} steps before", state=new)
+            return Violated(f"{label(tools)} was called without a passed {wanted} in the {within} steps before", state=state)
         why = f"was about {_ids(other.about)}" if other.passed else "had failed"
         return Violated(
-            f"{label(tools)} was called after the {wanted} at step {other.step}, which {why}", state=new,
+            f"{label(tools)} was called after the {wanted} at step {other.step}, which {why}", state=state,
             witness=(other.step, record.step), wanted=f"a passed {wanted} of {_ids(about) or 'this call'}",
         )  # fmt: skip
 
@@ -100,7 +100,8 @@ def _with_check(state: _State, record: Record, within: int) -> _State:
     arguments = record.action.arguments
     sources = {link.src for link in record.links if link.rel == "supports"}
     about = {*about_text(record.action.name), *about_arguments(arguments)}
-    about.update(pair for artefact, ids in calls if artefact in sources for pair in ids)
+    if sources:
+        about.update(pair for artefact, given in calls if artefact in sources for pair in about_arguments(given))
     item = _Check(record.step, arguments.get("passed") is True, tuple(sorted(about)))
     kept = tuple(old for old in checks if old.about != item.about and record.step - old.step < within)
     if len(kept) >= CHECKS:
