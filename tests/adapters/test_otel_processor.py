@@ -716,7 +716,7 @@ def test_each_of_several_violations_of_one_contract_at_one_step_is_told_once() -
 
 
 def test_limits_below_one_and_contracts_that_cannot_be_armed_are_refused_before_a_span_is_made() -> None:
-    with pytest.raises(SpecError, match="max_spans=0, idle_s=-1"):
+    with pytest.raises(SpecError, match="max_spans=0 is not an integer >= 1; idle_s=-1 is not an integer >= 1"):
         MatSpanProcessor([], max_spans=0, idle_s=-1)
     with pytest.raises(SpecError, match=r"refund\.verified"):
         MatSpanProcessor([VERIFIED, VERIFIED])

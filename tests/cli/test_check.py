@@ -266,8 +266,8 @@ def test_contracts_are_named_alone_in_lists_or_by_a_function_and_may_be_repeated
     ("name", "said"),
     [
         ("shop_checks:onces", "module shop_checks has no 'onces'; did you mean 'once'?"),
-        ("shop_check:once", "no module is called 'shop_check'; did you mean 'shop_checks'?"),
-        ("shop_checks.inner:once", "no module is called 'shop_checks.inner'"),
+        ("shop_check:once", "no module named 'shop_check'; did you mean 'shop_checks'?"),
+        ("shop_checks.inner:once", "no module named 'shop_checks.inner'"),
         ("shop_checks", "'shop_checks' is not of the form module:name"),
         ("shop_checks:", "'shop_checks:' is not of the form module:name"),
         ("./shop_checks.py:once", "write shop_checks:once"),
@@ -376,7 +376,7 @@ def test_a_format_can_be_named_and_a_wrong_one_is_told(check: Check, tmp_path: P
     assert check(path, "--contracts", "shop_checks:once", "--format", "otlp").code == 1
     wrong = check(path, "--contracts", "shop_checks:once", "--format", "otpl")
     assert wrong.code == 2
-    assert "no format is called 'otpl'; did you mean 'otlp'?" in wrong.err
+    assert "unknown format: 'otpl'; did you mean 'otlp'?" in wrong.err
     assert check(path, "--contracts", "shop_checks:once", "--format", "mat").code == 2
     assert check(path, "--contracts", "shop_checks:once", "--format", "replay").code == 2
     assert check(path, "--format", "otlp").code == 2

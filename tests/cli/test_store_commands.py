@@ -296,7 +296,7 @@ def test_what_stands_before_the_damage_of_a_file_is_taken_in(here: Path, capsys:
         ([], "nothing to import"),
         (["nothing.jsonl", "none.jsonl"], "no such file: nothing.jsonl, none.jsonl"),
         (["shop_contracts.py"], ""),
-        (["--format", "tau", "shop_contracts.py"], "no format is called 'tau'"),
+        (["--format", "tau", "shop_contracts.py"], "unknown format: 'tau'"),
         (["--format", "shop_contracts:onse", "shop_contracts.py"], "has no 'onse'"),
         (["--format", "shop_contracts:once", "shop_contracts.py"], "shop_contracts:once is not a format"),
         (["shop_contracts.py", "--contracts", "shop_contracts:onse"], "has no 'onse'"),

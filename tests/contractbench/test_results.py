@@ -283,8 +283,8 @@ def test_the_command_tells_all_that_is_wrong_in_one_go(tmp_path, capsys):
         )  # fmt: skip
     assert ended.value.code == 2
     said = capsys.readouterr().err
-    assert "no task is called 'presigned-url-dowload'; did you mean 'presigned-url-download'?" in said
-    assert "no agent is called 'orcle'; did you mean 'oracle'?" in said
+    assert "unknown task: 'presigned-url-dowload'; did you mean 'presigned-url-download'?" in said
+    assert "unknown agent: 'orcle'; did you mean 'oracle'?" in said
     assert "no agent 'nowhere:agent' can be imported: No module named 'nowhere'" in said
     assert "--seeds 0 is not at least 1" in said
     assert "a.htm does not end in .html" in said

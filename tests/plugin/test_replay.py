@@ -189,7 +189,7 @@ def test_a_replay_of_an_unknown_operator_fails_with_its_name(shop: Any) -> None:
     conftest.write_text(conftest.read_text().replace('"service.unconfirmed"', '"service.silent"'))
     session = shop.run()
     said = session.failures[f"{ID}[replay-{short}]"]
-    assert "no operator is called 'service.unconfirmed'" in said
+    assert "unknown operator: 'service.unconfirmed'" in said
     assert session.outcomes[ID] == "passed"
 
 

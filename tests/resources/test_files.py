@@ -291,7 +291,7 @@ contracts:
     def test_modes_of_ones_own_are_given(self) -> None:
         calm = ContractMode(name="calm", duration_s=600, effort="high", bands=(Band(below=100, effort="high", share=50),))
         assert loads("contracts: {a: {mode: calm}}", modes={"calm": calm})["a"].duration_ms == 600_000
-        assert "no mode is called 'calm'" in problems("contracts: {a: {mode: calm}}")
+        assert "unknown mode: 'calm'" in problems("contracts: {a: {mode: calm}}")
 
     def test_what_is_wrong_in_a_base_is_told_once(self) -> None:
         said = problems("contracts: {base: {budgets: {tokens: -1}}, a: {extends: base}, b: {extends: base}}")
@@ -300,7 +300,7 @@ contracts:
     def test_a_circle_and_a_stranger_are_told(self) -> None:
         said = problems("contracts: {a: {extends: b}, b: {extends: a}, base: {}, c: {extends: bas}}")
         assert "a -> b -> a" in said
-        assert "no contract is called 'bas'; did you mean 'base'?" in said
+        assert "unknown contract: 'bas'; did you mean 'base'?" in said
 
 
 class TestTrees:
@@ -373,7 +373,7 @@ contracts:
             "top allows 1 level(s)",
             "3 contracts below it, but a budget of 2 subcontracts",
             "tokens: 91 requested together, but top can allocate 90",
-            "iterations: nothing is left for b, c",
+            "iterations: no budget is left for b, c",
         ):
             assert expected in said
 
@@ -430,7 +430,7 @@ contracts:
             checks={"judge": reviewed},
         )
         for expected in (
-            "contract (line 1): no key is called 'contract'; did you mean 'contracts'?",
+            "contract (line 1): unknown key: 'contract'; did you mean 'contracts'?",
             "contracts.c (line 11)",
         ):
             assert expected in said
@@ -452,13 +452,13 @@ contracts:
             "contracts.a.budgets.tokens (line 4): 'many' is not an amount",
             "contracts.a.budgets.Calls (line 4): 'Calls' is not a resource name",
             "contracts.a.budgets.money (line 4): money=0.1234567 is not a multiple of 0.000001",
-            "contracts.a.skils (line 5): no key is called 'skils'; did you mean 'skills'?",
+            "contracts.a.skils (line 5): unknown key: 'skils'; did you mean 'skills'?",
             "contracts.a.criteria[0] (line 6)",
-            "no check is called 'judged'; did you mean 'judge'?; load(checks=) has judge",
+            "unknown check: 'judged'; did you mean 'judge'?; load(checks=) has judge",
             "contracts.a.criteria[2] (line 6): it gives nothing",
             "contracts.a.criteria[3] (line 6): it gives check and status",
-            "contracts.a.output.schema.a (line 7): no type is called 'strin'; did you mean 'string'?",
-            "no scorer is called 'scored'; pass it with load(scorers=)",
+            "contracts.a.output.schema.a (line 7): unknown type: 'strin'; did you mean 'string'?",
+            "unknown scorer: 'scored'; pass it with load(scorers=)",
             "least_quality=2 is outside 0 to 1",
             "contracts.a.inputs.rules.n (line 8): least=5 is greater than most=3",
             "'(' is not a regular expression",
@@ -483,7 +483,7 @@ contracts:
             ("contracts: {a: {budgets: {tokens: true}}}", "tokens"),
             ("contracts: {a/b: {}}", "is not a name"),
             ('contracts: {"a\\nb": {}}', "is not a name"),
-            ("contracts: {a: {output: {format: markdown}}}", "no format is called 'markdown'"),
+            ("contracts: {a: {output: {format: markdown}}}", "unknown format: 'markdown'"),
             ("contracts: {a: {depth: -1}}", "depth=-1"),
             ("contracts: {a: {reserve_percent: 10.5}}", "reserve_percent"),
             ("contracts: {a: {inputs: {schema: [string, integer]}}}", "a list of one schema"),
@@ -553,9 +553,9 @@ contracts:
   team: {contracts: {below: {}}}
 """)
         for said in (
-            "no rule is called 'blok'",
-            "contracts.clerk.budgts (line 4): no key is called 'budgts'; did you mean 'budgets'?",
-            "no check is called 'reviewed'",
+            "unknown rule: 'blok'",
+            "contracts.clerk.budgts (line 4): unknown key: 'budgts'; did you mean 'budgets'?",
+            "unknown check: 'reviewed'",
             "contracts.team.contracts (line 5): a policy cannot nest contracts: agents decide what they hand on",
         ):
             assert said in caught.value.what

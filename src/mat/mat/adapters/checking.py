@@ -93,7 +93,7 @@ def _module(name: str) -> ModuleType:
         here = sorted(item.name for item in pkgutil.iter_modules([str(Path.cwd())]))
         close = did_you_mean(name, [*here, "mat_contracts"])
         raise SpecError(
-            what=f"no module is called {error.name!r}{close}",
+            what=f"no module named {error.name!r}{close}",
             why=f"it is neither installed nor in {Path.cwd()}",
             fix="run from the folder that contains it, or give its full dotted name",
         ) from None
@@ -191,7 +191,7 @@ def check_format(name: str | None) -> None:
     known = dict.fromkeys((_REPLAY, _MAT, *(item.name for item in formats())))
     if name not in known:
         raise SpecError(
-            what=f"no format is called {name!r}{did_you_mean(name, known)}",
+            what=f"unknown format: {name!r}{did_you_mean(name, known)}",
             fix=f"use one of {', '.join(known)}, or module:name for a format of your own",
         )
 

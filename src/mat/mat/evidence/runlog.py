@@ -180,7 +180,7 @@ class RunLog:
         for number in count():  # the system reuses process numbers
             with suppress(FileExistsError):
                 return create(self.folder / f"{stem}-{os.getpid()}-{number}{SUFFIX}", kind=_KIND, key=key)
-        raise AssertionError("numbers do not end")
+        raise AssertionError("unreachable: count() is infinite")
 
 
 # -- reading ----------------------------------------------------------------------------------------------------------

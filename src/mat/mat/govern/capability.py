@@ -133,7 +133,7 @@ def capability(tool: str, /, *rates: RateLimit, **parameters: Allowed) -> Capabi
             problems.append(f"capability sets do not limit {prefix}; use one of {', '.join(KINDS)}")
         elif did_you_mean(prefix, KINDS):
             problems.append(
-                f"no kind is called {prefix!r}{did_you_mean(prefix, KINDS)}; a tool of that name is written 'service:{tool}'"
+                f"unknown kind: {prefix!r}{did_you_mean(prefix, KINDS)}; a tool of that name is written 'service:{tool}'"
             )
     if kinds is not None and not name:
         problems.append(f"{tool!r} has no name after its kind")

@@ -674,7 +674,7 @@ def _rewrite(record: Record, decision: Rewrite, name: str) -> tuple[Record, str]
     known = ", ".join(record.action.arguments) or "none"
     return (
         rewritten,
-        f"rule {name} set {', '.join(unknown)}, which {record.action.name} does not take; its parameters are {known}",
+        f"rule {name} set {', '.join(unknown)}, but the parameters of {record.action.name} are {known}",
     )
 
 

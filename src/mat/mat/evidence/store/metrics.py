@@ -115,7 +115,7 @@ def _check(by: Sequence[str], condition: str | None) -> None:
     texts = [name for name, kind in RUNS.items() if kind == "VARCHAR"]
     wrong = [f"runs cannot be grouped by {name!r}{did_you_mean(name, texts)}" for name in by if name not in texts]
     if condition is not None and condition not in get_args(RunCondition):
-        wrong.append(f"no condition is called {condition!r}{did_you_mean(condition, get_args(RunCondition))}")
+        wrong.append(f"unknown condition: {condition!r}{did_you_mean(condition, get_args(RunCondition))}")
     if wrong:
         raise SpecError(what="; ".join(wrong), fix=f"group by {', '.join(texts)}")
 
