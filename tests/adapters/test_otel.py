@@ -493,8 +493,8 @@ def test_steps_without_the_span_of_their_run_are_no_whole_run(runs: dict[str, Ru
     [
         (names.VALUE, {"stringValue": '{"a": [1'}, "mat.observation.value is not JSON"),
         (names.ARGUMENTS, {"intValue": "3"}, "mat.arguments.asked is not JSON: it is of type int"),
-        (names.SCALARS["effected"], {"stringValue": "perhaps"}, "not a Record: effected"),
-        (names.ACTION["kind"], {"stringValue": "deed"}, r"not a Record: action\.kind"),
+        (names.SCALARS["effected"], {"stringValue": "perhaps"}, "not a record: effected"),
+        (names.ACTION["kind"], {"stringValue": "deed"}, r"not a record: action\.kind"),
         (names.STEP, {"stringValue": "two"}, "mat.step is 'two'"),
         (names.STEP, {"intValue": "-1"}, "mat.step is '-1'"),
     ],
@@ -693,7 +693,7 @@ def test_a_provider_gets_the_run_through_its_own_processors(runs: dict[str, Run]
     ("limits", "said"),
     [
         (SpanLimits(max_span_attribute_length=60), "a limit of the SDK or of a collector may have cut it|is not JSON"),
-        (SpanLimits(max_span_attributes=20), "not a Record"),
+        (SpanLimits(max_span_attributes=20), "not a record"),
     ],
 )
 def test_what_limits_of_a_provider_cut_is_noticed_when_the_run_is_read_back(

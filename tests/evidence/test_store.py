@@ -269,7 +269,7 @@ def test_a_rebuild_that_fails_leaves_the_old_store(tmp_path: Path, log: Path) ->
     path = tmp_path / "store.duckdb"
     with Store(path) as store:
         store.merge(log)
-    with pytest.raises(SpecError, match="there is no artifact log"):
+    with pytest.raises(SpecError, match="there is no run log"):
         Store.rebuild(path, log, tmp_path / "nothing")
     assert sorted(file.name for file in tmp_path.iterdir()) == ["log", "store.duckdb"]
     with Store(path) as store:

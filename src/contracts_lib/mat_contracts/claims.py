@@ -27,7 +27,7 @@ from mat_contracts._state import CHAIN, PersistentChain, unchained
 from mat_contracts.catalogue import Options, template
 from mat_contracts.support import (
     EVIDENCE_CHARS,
-    ArtefactContent,
+    EvidenceContent,
     Kept,
     SupportStatus,
     Verifier,
@@ -102,7 +102,7 @@ class _Rules:
     remember: int
 
     @property
-    def read(self) -> Callable[[Kept], ArtefactContent]:
+    def read(self) -> Callable[[Kept], EvidenceContent]:
         """The reader of remembered evidence. The default verifier needs only its texts."""
         return said_by if self.verifier is None else evidence_by
 
@@ -621,7 +621,7 @@ def _cited_artifacts(names: Sequence[str], state: PersistentChain, remember: int
     return found
 
 
-def _verify(claim: str, evidence: Sequence[ArtefactContent], rules: _Rules) -> tuple[SupportStatus, str, str]:
+def _verify(claim: str, evidence: Sequence[EvidenceContent], rules: _Rules) -> tuple[SupportStatus, str, str]:
     """(status, why, wanted) of a claim by the verifier. The texts of the evidence must be known."""
     if not any(item.texts for item in evidence):
         return "unsupported", "its evidence says nothing", f"evidence that says {claim!r}"
@@ -689,7 +689,7 @@ _REPEATED: Final[tuple[SupportStatus, str, str]] = (
 
 
 def _judge_by_replies(
-    claim: str, world: Sequence[ArtefactContent], asked: Sequence[ArtefactContent], hidden: bool, rules: _Rules
+    claim: str, world: Sequence[EvidenceContent], asked: Sequence[EvidenceContent], hidden: bool, rules: _Rules
 ) -> tuple[SupportStatus, str, str]:
     known = [item for item in world if item.texts is not None]
     status, why, wanted = _verify(claim, [*known, *asked], rules) if known else ("unsupported", "", "")

@@ -21,7 +21,7 @@ from mat.monitor.contract import Contract, Violated
 from mat_contracts._shared import all_of, count_of, milliseconds_of, names_of, one_of, short
 from mat_contracts._shared import label as joined
 from mat_contracts.catalogue import Options, template
-from mat_contracts.observation.artefacts import checked_label
+from mat_contracts.observation.artifacts import checked_label
 from mat_contracts.observation.calls import Exchange, On, SelectedCalls, status_of
 from mat_contracts.observation.labels import OTHER
 

@@ -167,6 +167,11 @@ class Header:
     end: int
 
     @property
+    def name(self) -> str:
+        """The kind, as messages call it: headers of run logs have another word."""
+        return "run" if self.kind == "artefact" else self.kind
+
+    @property
     def mark(self) -> Mark:
         """The place behind the header."""
         return Mark(number=1, offset=self.end, last=(0, self.checksum.decode()))
@@ -359,13 +364,13 @@ class Log:
     def _check_size(self, size: int, total: int) -> None:
         if size > limits.FILE_BYTES:
             raise LimitReached(
-                what=f"an entry of {size} bytes is too large for the {self.header.kind} log",
+                what=f"an entry of {size} bytes is too large for the {self.header.name} log",
                 why=f"readers accept lines of at most {limits.FILE_BYTES} bytes",
                 fix="record smaller values, or lower the horizon", where=str(self.path),
             )  # fmt: skip
         if self._size_limit is not None and total > self._size_limit:
             raise LimitReached(
-                what=f"the {self.header.kind} log has reached its limit of {self._size_limit} bytes",
+                what=f"the {self.header.name} log has reached its limit of {self._size_limit} bytes",
                 why="files have a size limit", where=str(self.path),
             )  # fmt: skip
 
@@ -509,7 +514,7 @@ def _opened(descriptor: int, kind: str, key: Mapping[str, Any]) -> Header:
         os.ftruncate(descriptor, 0)
         return _begun(descriptor, kind, key)
     if header.kind != kind:
-        raise Unusable(f"it is a {header.kind} log", problem="key")
+        raise Unusable(f"it is a {header.name} log", problem="key")
     wanted = json.loads(json.dumps(key))
     differing = sorted(name for name in {*header.key, *wanted} if header.key.get(name, _NONE) != wanted.get(name, _NONE))
     if differing:

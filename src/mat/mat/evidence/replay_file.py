@@ -272,12 +272,12 @@ def unpack(text: str, *, where: str) -> Replay:
     try:
         data = load_json(text, where=where)
         _check_version(data, where)
-        file = decode(_File, data, where=where)
+        file = decode(_File, data, where=where, name="replay file")
     except ReplayError:
         raise
     except MatError as error:
         raise ReplayError(
-            what=printable(error.what.replace("not a _File", "not a replay file")), why=error.why, where=where,
+            what=printable(error.what), why=error.why, where=where,
             fix=error.fix or "restore the file from version control, or delete it and search again",
         ) from None  # fmt: skip
     problems = list(_part_problems(file))
