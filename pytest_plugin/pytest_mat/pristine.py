@@ -1,6 +1,6 @@
-"""The pristine process of a session, `python -m pytest_mat.pristine`: it imports what every item needs, and none of its code.
+"""The pristine process of a session, `python -m pytest_mat.pristine`: it imports what all items need, and no code of the user.
 
-Below it, a session of pytest collects one module and executes plans instead of its tests (`mat_study.pristine`).
+In its children a session of pytest collects one module and executes plans instead of the tests (`mat_study.pristine`).
 """
 
 from __future__ import annotations

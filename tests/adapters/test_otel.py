@@ -720,7 +720,7 @@ def test_without_a_place_to_send_to_it_is_an_error(runs: dict[str, Run], monkeyp
     monkeypatch.setattr(otel, "get_tracer_provider", otel.ProxyTracerProvider)
     with pytest.raises(SpecError, match="no tracer provider is set"):
         export(runs["crashed"])
-    with pytest.raises(SpecError, match="something of type dict"):
+    with pytest.raises(SpecError, match="a value of type dict"):
         export(runs["crashed"], {})  # type: ignore[arg-type]
 
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 import mat
 from mat.core.redact import hashed
 from mat.core.value import snapshot
-from mat_contracts.pii import IBAN_LENGTHS, KINDS, both, half_masked, pieces, presidio, redactions, rules
+from mat_contracts.pii import IBAN_LENGTHS, KINDS, both, half_masked, personal_data, presidio, redactions, rules
 
 law = settings(deadline=None, max_examples=200)
 FOUND = {
@@ -125,9 +125,10 @@ def test_numbers_masked_by_half_are_told_from_masked_ones() -> None:
 
 
 def test_a_field_named_after_birth_and_withheld_values_are_read() -> None:
-    assert pieces(snapshot({"customer_dob": "1984-05-03", "due": "1984-05-03"}), rules()) == [("birth_date", "1984-05-03")]
-    assert pieces(hashed("host 203.0.113.7"), rules()) == [("ip", "")]
-    assert pieces(hashed("host 203.0.113.7"), rules("email")) == []
+    value = snapshot({"customer_dob": "1984-05-03", "due": "1984-05-03"})
+    assert personal_data(value, rules()) == [("birth_date", "1984-05-03")]
+    assert personal_data(hashed("host 203.0.113.7"), rules()) == [("ip", "")]
+    assert personal_data(hashed("host 203.0.113.7"), rules("email")) == []
 
 
 @dataclass

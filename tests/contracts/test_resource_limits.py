@@ -243,8 +243,8 @@ def test_resources_that_nobody_counts_by_itself_may_have_any_name() -> None:
 @pytest.mark.parametrize(
     ("options", "text"),
     [
-        ({"within_ms": -1}, "not a count of milliseconds"),
-        ({"within_ms": 1.5}, "not a count of milliseconds"),
+        ({"within_ms": -1}, "not an integer >= "),
+        ({"within_ms": 1.5}, "not an integer >= "),
         ({"per": "agent"}, "without within_ms"),
         ({"within_ms": 1, "per": "agents"}, "did you mean 'agent'"),
     ],

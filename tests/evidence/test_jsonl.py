@@ -251,7 +251,7 @@ LINES = {
     "an older format": (['{"mat": 0, "trace": "x"}'], 1, "an older version"),
     "a newer format": (['{"mat": 99, "trace": "x"}'], 1, "trace of format 99; this pytest-mat reads format 1"),
     "a version that is no number": (['{"mat": "one", "trace": "x"}'], 1, "mat"),
-    "a list": ([HEADER, "[1, 2]"], 2, "Record"),
+    "a list": ([HEADER, "[1, 2]"], 2, "not a record"),
 }
 
 

@@ -551,7 +551,7 @@ def test_among_a_thousand_artefacts_few_are_looked_at_closely(crowd: ArtifactInd
     import mat.harness.artifact_index as module
 
     looked: list[str] = []
-    monkeypatch.setattr(module, "lesion", _counting(module.lesion, looked))
+    monkeypatch.setattr(module, "damage_in", _counting(module.damage_in, looked))
     port = Port(name="send", kind="tool_call", boundary="service", effect="none")
     words = " ".join(f"word{number % 97}" for number in range(1200))
     target = f"https://h.test/f501?sig={501:032x}{501 * 7919:032x}"

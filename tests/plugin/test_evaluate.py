@@ -57,7 +57,7 @@ def mat_governance():
     return Policy(rules=(modest,), capabilities={"main": ["check"]}, use="shield")
 """
 NAIVE, CAREFUL = "test_shop.py::test_naive", "test_shop.py::test_careful"
-RESUMED = "parts taken from an interrupted evaluation"
+RESUMED = "cells taken from an interrupted evaluation"
 
 
 class Measured:

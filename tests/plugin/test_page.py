@@ -65,7 +65,7 @@ def pytest_runtest_logreport(report):
         patched.setenv("STOP", "1")
         assert shop.run("--mat-evaluate", process=True).code == pytest.ExitCode.INTERRUPTED
     session = shop.run("--mat-evaluate", "--mat-report", "out.html")
-    assert "parts taken from an interrupted evaluation" in session.text
+    assert "cells taken from an interrupted evaluation" in session.text
     assert compared(shop) == expected
 
 

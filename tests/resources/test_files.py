@@ -159,7 +159,7 @@ class TestMeaning:
         (tmp_path / "a.json").write_text(dumps(made), encoding="utf-8")
         assert load(tmp_path / "a.json", **FUNCTIONS) == made
         (tmp_path / "a.txt").write_text(REVIEW, encoding="utf-8")
-        with pytest.raises(SpecError, match=r"a\.txt is not a contract file"):
+        with pytest.raises(SpecError, match=r"the contract file a\.txt is neither YAML nor JSON"):
             load(tmp_path / "a.txt")
 
     def test_the_format_json_is_built_in(self) -> None:

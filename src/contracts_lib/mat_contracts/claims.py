@@ -39,7 +39,7 @@ from mat_contracts.support import (
     mark_of,
     normal,
     parts_of,
-    said_by,
+    text_evidence_by,
     texts_of,
 )
 
@@ -62,14 +62,14 @@ _JUDGED_KINDS: Final = ("claim", "message", "final_response")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JudgedClaim:
-    """One judged claim: its artifact and text, whether it is supported (`said`), why not, and the steps of its evidence.
+    """One judged claim: its artifact and text, whether it is supported (`status`), why not, and the steps of its evidence.
 
     `final`: the final response holds it. Claims of one answer share their artifact and differ in `index`.
 
     >>> from mat_contracts.claims import claims_in
     >>> from mat_contracts.traces import record, trace
     >>> (claim,) = claims_in(trace(record("claim", "claim", {"text": "Parcel 17 arrives on Friday"})))
-    >>> claim.artefact, claim.step, claim.said
+    >>> claim.artefact, claim.step, claim.status
     ('claim#0', 0, 'unsupported')
     """
 
@@ -78,7 +78,7 @@ class JudgedClaim:
     step: int
     text: str
     final: bool
-    said: SupportStatus
+    status: SupportStatus
     why: str = ""
     wanted: str = ""
     witness: tuple[int, ...] = ()
@@ -104,7 +104,7 @@ class _Rules:
     @property
     def read(self) -> Callable[[Kept], EvidenceContent]:
         """The reader of remembered evidence. The default verifier needs only its texts."""
-        return said_by if self.verifier is None else evidence_by
+        return text_evidence_by if self.verifier is None else evidence_by
 
 
 @template
@@ -174,11 +174,11 @@ def claims_supported(
         if action.kind in passing and state[0] < CHAIN:
             return (state[0] + 1, state, kept_of(record, fresh=fresh))
         new, claims = _judge_record(state, record, rules)
-        if not claims or (len(claims) == 1 and claims[0].said == "supported"):
+        if not claims or (len(claims) == 1 and claims[0].status == "supported"):
             return new
-        broken = [item for item in claims if "unsupported" in (item.said, unknown if item.said == "unknown" else "")]
-        if unknown == "unknown" and not all(item.said == "supported" for item in claims):
-            new = _with_unknown(new, [item for item in claims if item.said == "unknown"])
+        broken = [item for item in claims if "unsupported" in (item.status, unknown if item.status == "unknown" else "")]
+        if unknown == "unknown" and not all(item.status == "supported" for item in claims):
+            new = _with_unknown(new, [item for item in claims if item.status == "unknown"])
         return judged([_claim_violation(item) for item in broken], new)
 
     return Contract(
@@ -205,7 +205,7 @@ def claims_in(
     >>> from mat_contracts.traces import record, trace
     >>> tracking = record("tool_call", "track", {"parcel": 17}, value={"eta": "Friday"})
     >>> answer = record("final_response", "answer", {"answer": "Hello Ann! Parcel 17 comes on Friday. It was delivered."})
-    >>> [(claim.text, claim.said) for claim in claims_in(trace(tracking, answer))]
+    >>> [(claim.text, claim.status) for claim in claims_in(trace(tracking, answer))]
     [('Parcel 17 comes on Friday.', 'supported'), ('It was delivered.', 'unsupported')]
     """
     rules = _rules(on, verifier, support, splitter, fresh, max_age, max_age_ms, remember)
@@ -513,7 +513,7 @@ def _judge_record(state: PersistentChain, record: Record, rules: _Rules) -> tupl
         stated = statement(record)
         claim = stated if isinstance(stated, str) else ""
         item = _judge_recorded_claim(record, claim, state, rules)
-        mark = "failed" if item.said == "unsupported" else ""
+        mark = "failed" if item.status == "unsupported" else ""
         whole: Kept = (item.artefact, record.step, record.at_ms, "claim", claim, mark, "", None)
         return _with_artifact(state, whole, (), rules.remember), [item] if kind in rules.on else []
     if kind in rules.on and (kind == "final_response" or _is_to_user(record)):
@@ -559,7 +559,7 @@ def _judge_recorded_claim(record: Record, claim: str, state: PersistentChain, ru
     status, why, steps, wanted = _judge_links(record, claim, state, rules)
     witness = (*steps, record.step) if status != "supported" else steps
     return _new_claim(
-        artefact=f"claim#{record.step}", index=0, step=record.step, text=claim, final=False, said=status, why=why,
+        artefact=f"claim#{record.step}", index=0, step=record.step, text=claim, final=False, status=status, why=why,
         wanted=wanted, witness=witness,
     )  # fmt: skip
 
@@ -676,7 +676,7 @@ def _judge_answer(record: Record, memory: tuple[Kept, ...], rules: _Rules) -> li
             steps = ()
         found.append(
             _new_claim(
-                artefact=record.artefact, index=index, step=record.step, text=claim, final=final, said=status, why=why,
+                artefact=record.artefact, index=index, step=record.step, text=claim, final=final, status=status, why=why,
                 wanted=wanted, witness=(*steps, record.step),
             )
         )  # fmt: skip

@@ -34,7 +34,7 @@ from mat_contracts._reading import cell_of, is_from_user, is_withheld
 from mat_contracts._sentences import sentences, units
 
 SupportStatus: TypeAlias = Literal["supported", "unsupported", "unknown"]
-SAID: Final = ("supported", "unsupported", "unknown")
+STATUSES: Final = ("supported", "unsupported", "unknown")
 EvidenceSource: TypeAlias = Literal["world", "model", "agent", "user", "claim"]
 EVIDENCE_CHARS: Final = 10_000
 """The most characters of an artifact. A longer one is remembered without its texts, and only the link is judged."""
@@ -154,7 +154,7 @@ def is_long(value: Any) -> bool:
 _CONTAINERS: Final = (dict, list)
 
 
-def said_by(kept: Kept) -> EvidenceContent:
+def text_evidence_by(kept: Kept) -> EvidenceContent:
     """Evidence with its texts and the question that it answers, without names and ids."""
     artefact, step, at_ms, source, _, _, _, arguments = kept
     asked = () if arguments is None else tuple(leaves(arguments))
@@ -163,7 +163,7 @@ def said_by(kept: Kept) -> EvidenceContent:
 
 def evidence_by(kept: Kept) -> EvidenceContent:
     """The whole content of an artifact."""
-    said = said_by(kept)
+    said = text_evidence_by(kept)
     _, _, _, source, value, _, name, arguments = kept
     if source == "claim":
         return said._replace(about=(value,))
@@ -261,10 +261,12 @@ def answer_of(answer: object) -> SupportStatus:
     """The answer of a verifier, which returns a status or a bool. SpecError for anything else."""
     if answer is True or answer is False:
         return "supported" if answer else "unsupported"
-    if answer in SAID:
+    if answer in STATUSES:
         return answer
     raise SpecError(
-        what=f"a support verifier returned {answer!r}", why="support has three values", fix=f"return one of {', '.join(SAID)}"
+        what=f"a support verifier returned {answer!r}",
+        why="support has three values",
+        fix=f"return one of {', '.join(STATUSES)}",
     )
 
 
@@ -440,7 +442,7 @@ def judged_by(judge: Callable[[str, Sequence[str]], object]) -> Verifier:
     def verify(claim: str, given: Sequence[EvidenceContent]) -> SupportStatus:
         reply = judge(claim, _texts(given))
         word = normal(reply) if isinstance(reply, str) else reply
-        return answer_of(word) if isinstance(word, bool) or word in SAID else "unknown"
+        return answer_of(word) if isinstance(word, bool) or word in STATUSES else "unknown"
 
     return verify
 

@@ -121,7 +121,7 @@ def _as_contracts(value: Any, name: str, *, call: bool) -> tuple[Contract, ...]:
     if isinstance(value, list | tuple):
         wrong = [item for item in value if not isinstance(item, Contract)]
         if wrong or not value:
-            what = f"{name} contains something that is not a contract: {_type_text(wrong[0])}" if wrong else f"{name} is empty"
+            what = f"{name} contains {_type_text(wrong[0])}, which is not a contract" if wrong else f"{name} is empty"
             raise SpecError(what=what, fix="list contracts made by templates or decorators such as mat.contract")
         return tuple(value)
     if type(value).__name__ == "FixtureFunctionDefinition":
@@ -163,7 +163,7 @@ def _call(function: Any, name: str) -> Any:
 
 
 def _type_text(value: object) -> str:
-    return "None" if value is None else f"something of type {type(value).__name__}"
+    return "None" if value is None else f"a value of type {type(value).__name__}"
 
 
 # -- traces -----------------------------------------------------------------------------------------------------------

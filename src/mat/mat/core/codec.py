@@ -59,7 +59,7 @@ def decode(kind: type[T], data: object, *, where: str = "", name: str = "") -> T
         return cast(T, _adapter(cast(Hashable, kind)).validate_python(data))
     except ValidationError as error:
         problems = "; ".join(
-            f"{'.'.join(str(part) for part in item['loc']) or 'value'}: {item['msg']}" for item in error.errors()[:10]
+            f"{'.'.join(str(part) for part in item['loc']) or 'value'}: {_problem(item)}" for item in error.errors()[:10]
         )
         raise CodecError(
             what=f"not {_with_article(name or _words(kind.__name__))}: {problems}",
@@ -67,6 +67,11 @@ def decode(kind: type[T], data: object, *, where: str = "", name: str = "") -> T
             fix="restore the file from version control, or record it again",
             where=where,
         ) from None
+
+
+def _problem(item: Any) -> str:
+    """What pydantic says, without the names of our classes."""
+    return "Input should be an object" if item["type"] == "dataclass_type" else str(item["msg"])
 
 
 def _words(class_name: str) -> str:

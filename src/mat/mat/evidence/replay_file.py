@@ -313,7 +313,7 @@ def _check_version(data: Any, where: str) -> None:
         age = "a newer" if version > FORMAT else "an older"
         raise ReplayError(
             what=f"replay file of format {version}; this pytest-mat reads format {FORMAT}",
-            why=f"{age} version wrote it, in which a run draws other random numbers and ids",
+            why=f"{age} version wrote it, and its runs draw other random numbers and ids",
             fix="upgrade pytest-mat" if version > FORMAT else "delete it and run `pytest --mat-stress`, which writes it anew",
             where=where,
         )

@@ -33,7 +33,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
-from mat.measure.interval import CONFIDENCE, t_reach
+from mat.measure.interval import CONFIDENCE, t_quantile
 
 if TYPE_CHECKING:
     import numpy
@@ -60,7 +60,7 @@ class IntervalEnds(NamedTuple):
 
 def reach(n: int, confidence: float = CONFIDENCE) -> float:
     """How many plug-in standard errors a t interval of n units reaches; infinite for fewer than two."""
-    return math.sqrt(n / (n - 1)) * t_reach(n - 1, confidence) if n > 1 else math.inf
+    return math.sqrt(n / (n - 1)) * t_quantile(n - 1, confidence) if n > 1 else math.inf
 
 
 def mean_ends(n: Any, mean: Array, squares: Array, cubes: Array, reach: Any) -> IntervalEnds:

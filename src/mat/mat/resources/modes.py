@@ -1,4 +1,4 @@
-"""Contract modes, and how an agent uses its budget: explore, write concisely, stop (Sec. 5.2 and 8.4).
+"""Modes of resource contracts: how an agent uses its budget (explore, write concisely, stop). Source: Sec. 5.2, 8.4.
 
 A mode is a time limit, a reasoning effort and a rule, as data, for how an agent spends what is left (satisficing, after Simon).
 The two versions of the paper agree on the efforts and differ in the time-outs: 30, 60 and 90 seconds in the full version, 8, 10

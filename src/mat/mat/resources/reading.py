@@ -59,7 +59,7 @@ def text_of(path: Path, kind: str) -> str:
     except UnicodeDecodeError as error:
         raise SpecError(f"the {kind} {path.name} is not UTF-8: {error.reason}", where=str(path)) from error
     if path.suffix not in (".yaml", ".yml", ".json"):
-        raise SpecError(f"{path.name} is not a {kind} file", fix="name it .yaml, .yml or .json", where=str(path))
+        raise SpecError(f"the {kind} {path.name} is neither YAML nor JSON", fix="name it .yaml, .yml or .json", where=str(path))
     return text
 
 
@@ -529,7 +529,8 @@ def words(item: Any) -> str:
             expected = str(item["ctx"]["expected"]).replace(" or ", ", ").replace("'", "")
             choices = [choice.strip() for choice in expected.split(",")]
             meant = did_you_mean(str(item["input"]), choices)
-            return f"{item['input']!r} is not one of {', '.join(filter(None, choices))}{meant}"
+            one_of = "one of " if len(choices) > 1 else ""
+            return f"{item['input']!r} is not {one_of}{', '.join(filter(None, choices))}{meant}"
     text = item["msg"].replace("valid dictionary", "mapping").replace("valid list", "list").replace("valid tuple", "list")
     return f"{text[0].lower()}{text[1:]}, not {kind_of(item['input'])}"
 

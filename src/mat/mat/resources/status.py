@@ -1,4 +1,7 @@
-"""The status of a contract: what it has consumed, its utilization, and a line for models (Monitor(C, t), Sec. 5.2)."""
+"""The status of a resource contract: what it has consumed, its utilization, and a line for models.
+
+Source: Monitor(C, t), Sec. 5.2.
+"""
 
 from __future__ import annotations
 

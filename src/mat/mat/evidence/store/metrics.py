@@ -387,8 +387,8 @@ def _share(sums: PowerSums, confidence: float) -> list[Estimate]:
     low = numpy.where(whole | few, below, numpy.fmax(below, found.low))
     high = numpy.where(whole | few, above, numpy.fmin(above, found.high))
     methods = [
-        "wilson" if plain else "wilson, as of a coin" if coin else analytic.METHOD + GUARDED
-        for plain, coin in zip(whole.tolist(), few.tolist(), strict=True)
+        "wilson" if plain else "wilson, as if binary" if binary else analytic.METHOD + GUARDED
+        for plain, binary in zip(whole.tolist(), few.tolist(), strict=True)
     ]
     return _as_estimates(Bounds(found.value, low, high), n, confidence, methods)
 
