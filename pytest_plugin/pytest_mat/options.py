@@ -183,8 +183,10 @@ def read_ini(config: pytest.Config) -> None:
             value = config.getini(name)
             if value is not None:
                 settings[name] = read(str(value))
-        except (argparse.ArgumentTypeError, pytest.UsageError, TypeError, ValueError) as error:
+        except argparse.ArgumentTypeError as error:
             problems.append(f"{name}: {error}")
+        except (pytest.UsageError, TypeError, ValueError) as error:  # pytest converts numbers before we read them
+            problems.append(f"{name} is not a number ({error})")
     if problems:
         raise pytest.UsageError("; ".join(problems) + f"\n  where: {config.inipath or 'the command line (-o)'}")
     for name in _WITHOUT_MARKER:

@@ -608,7 +608,7 @@ def test_spans_lead_to_the_steps_whose_results_they_rest_on(runs: dict[str, Run]
     assert dict(read.attributes or {})["mat.causal.previous"] == dict(read.attributes or {})["mat.step"] - 1
 
 
-def test_prompts_are_hashed_as_in_the_trace_and_replies_and_usage_are_told(runs: dict[str, Run]) -> None:
+def test_prompts_are_hashed_as_in_the_trace_and_replies_and_usage_are_reported(runs: dict[str, Run]) -> None:
     spans = finished(runs["models, memory, retrieval, claims, streams, episodes"])
     (hashed,), (kept,) = spans["chat planner"], spans["chat writer"]
     told = dict(hashed.attributes or {})

@@ -200,7 +200,7 @@ def test_replay_files_spans_and_our_own_traces_are_judged_together(check: Check,
     assert traces[2]["contracts"][0]["violations"][0]["agent"] == "clerk"
 
 
-def test_an_open_obligation_of_a_trace_without_an_end_is_told_and_not_a_violation(check: Check, tmp_path: Path) -> None:
+def test_an_open_obligation_of_a_trace_without_an_end_is_reported_and_not_a_violation(check: Check, tmp_path: Path) -> None:
     path = recorded(tmp_path / "runs.mat.jsonl", 5, trace="cut", finished=False)
     found = check(path, "--contracts", "shop_checks:receipt")
     assert found.code == 0
@@ -212,7 +212,7 @@ def test_an_open_obligation_of_a_trace_without_an_end_is_told_and_not_a_violatio
     assert (ended.code, "no receipt" in ended.line) == (1, True)
 
 
-def test_a_torn_file_is_judged_as_far_as_it_goes_and_the_place_is_told(check: Check, tmp_path: Path) -> None:
+def test_a_torn_file_is_judged_as_far_as_it_goes_and_the_place_is_reported(check: Check, tmp_path: Path) -> None:
     path = recorded(tmp_path / "runs.mat.jsonl", 1, 2)
     lines = path.read_bytes().splitlines(keepends=True)
     path.write_bytes(b"".join(lines[:3]) + lines[3][:50])
@@ -370,7 +370,7 @@ def test_what_stood_before_a_broken_row_was_judged(check: Check, tmp_path: Path)
     assert "refunded twice" in found.out
 
 
-def test_a_format_can_be_named_and_a_wrong_one_is_told(check: Check, tmp_path: Path) -> None:
+def test_a_format_can_be_named_and_a_wrong_one_is_reported(check: Check, tmp_path: Path) -> None:
     path = tmp_path / "spans.jsonl"
     path.write_text(spans("refund", "refund"))
     assert check(path, "--contracts", "shop_checks:once", "--format", "otlp").code == 1
@@ -382,7 +382,7 @@ def test_a_format_can_be_named_and_a_wrong_one_is_told(check: Check, tmp_path: P
     assert check(path, "--format", "otlp").code == 2
 
 
-def test_without_contracts_a_stored_trace_is_no_replay_file_and_the_way_to_judge_it_is_told(
+def test_without_contracts_a_stored_trace_is_no_replay_file_and_the_way_to_judge_it_is_reported(
     check: Check, tmp_path: Path
 ) -> None:
     found = check(recorded(tmp_path / "runs.mat.jsonl", 1))

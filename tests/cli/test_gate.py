@@ -156,7 +156,7 @@ def test_a_text_conversion_of_the_repository_is_not_run(project: Path) -> None:
     assert not (project / "ran").exists()
 
 
-def test_replays_of_a_report_are_told_from_its_tests(project: Path) -> None:
+def test_replays_of_a_report_are_reported_from_its_tests(project: Path) -> None:
     data = json.loads((project / "mat_baseline.json").read_text())
     data["items"].append({**data["items"][0], "id": "test_shop.py::test_refund[a-replay-3f2a91]", "status": "stale"})
     (project / "mat_baseline.json").write_text(json.dumps(data))

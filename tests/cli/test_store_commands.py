@@ -316,7 +316,7 @@ def test_a_wrong_import_is_a_message_and_exit_code_2(
 
 
 def corpora() -> Path | None:
-    """The folder of recorded runs, beside the project or one of its parents."""
+    """The folder of recorded runs, next to the project or one of its parents."""
     for parent in Path(__file__).resolve().parents:
         if (parent / "shared" / "data" / "tau-bench").is_dir():
             return parent / "shared" / "data"
@@ -324,7 +324,7 @@ def corpora() -> Path | None:
 
 
 @pytest.mark.full
-@pytest.mark.skipif(corpora() is None, reason="the recorded corpora are not beside the project")
+@pytest.mark.skipif(corpora() is None, reason="the recorded corpora are not next to the project")
 def test_recorded_corpora_are_taken_in_whole(
     here: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

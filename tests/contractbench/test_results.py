@@ -87,7 +87,7 @@ def test_a_note_reaches_an_agent_as_part_of_its_instruction():
     assert heard[1].endswith("Your last attempt failed (EXPIRED_BEFORE_USE): something was used after it had expired.")
 
 
-def test_what_an_agent_raises_ends_its_episode_and_is_told():
+def test_what_an_agent_raises_ends_its_episode_and_is_reported():
     async def broken(instruction, tools):
         await tools.http("GET", re.search(r"https?://[^\s/`]+", instruction)[0] + "/exports")
         raise RuntimeError("the model is overloaded")
@@ -162,7 +162,7 @@ def test_the_trace_hash_of_a_suite_depends_on_every_episode_and_not_on_their_ord
     assert digest([*episodes[:3], changed, *episodes[4:]]) != digest(episodes)
 
 
-# -- told -------------------------------------------------------------------------------------------------------------
+# -- reported -----------------------------------------------------------------------------------------------------------
 
 
 def test_the_text_tells_rates_labels_pass_rates_and_agreement(episodes):

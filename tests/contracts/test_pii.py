@@ -118,7 +118,7 @@ def test_masks_are_stable_by_kind_and_can_be_given() -> None:
     assert mask.value(value) == {"rows": [{"date_of_birth": "[birth date]", "n": 1}]}
 
 
-def test_numbers_masked_by_half_are_told_from_masked_ones() -> None:
+def test_numbers_masked_by_half_are_distinguished_from_masked_ones() -> None:
     assert half_masked("4111 11** **** 1111") == ("card",)
     assert half_masked("***-05-1120") == ("ssn",)
     assert half_masked("**** **** **** 1111, ***-**-1120, ************, 10 x 20") == ()

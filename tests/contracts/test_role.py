@@ -227,7 +227,7 @@ def test_a_derived_text_is_no_cited_one() -> None:
     assert broken(cites_sources("main"), trace(linked)) == (0,)
 
 
-def test_external_calls_are_told_by_name_or_effect_and_proposing_them_is_fine() -> None:
+def test_external_calls_are_reported_by_name_or_effect_and_proposing_them_is_fine() -> None:
     ask = record("approval", "refund", {"order": "A1"}, value=True)
     steps = trace(ask, record("delegation", "cashier"), tool("refund", effect="write"), tool("look_up", effect="read"))
     assert broken(only_proposes_external_calls("main"), steps) == (2, 3)

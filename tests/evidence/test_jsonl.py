@@ -222,7 +222,7 @@ def test_reading_goes_on_behind_a_line_that_a_crashed_writer_left_torn(tmp_path:
     assert second == ("next", 2, True, "")
 
 
-def test_a_header_of_which_only_a_part_was_written_is_told_and_hides_nothing(tmp_path: Path) -> None:
+def test_a_header_of_which_only_a_part_was_written_is_reported_and_hides_nothing(tmp_path: Path) -> None:
     path = tmp_path / "runs.mat.jsonl"
     jsonl.write(path, map(step, range(1)), trace="one")
     with path.open("ab") as stream:

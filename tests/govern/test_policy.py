@@ -101,7 +101,7 @@ def test_approvers_are_named_in_the_file_and_given_by_the_caller() -> None:
         policy.loads(POLICY)
 
 
-def test_a_policy_without_a_version_is_told_from_others_by_its_content() -> None:
+def test_a_policy_without_a_version_is_distinguished_from_others_by_its_content() -> None:
     texts = (POLICY, POLICY.replace("most: 100", "most: 101"), POLICY + "version: v1\n")
     first, other, named = (policy.loads(text, approvers=approves(True)).version for text in texts)
     assert first == policy.loads(POLICY, approvers=approves(True)).version

@@ -225,7 +225,7 @@ def test_a_label_of_another_word_is_refused() -> None:
         agreement(echo, [Labelled(claim="a", texts=(), label="yes")])  # type: ignore[arg-type]
 
 
-def test_a_judge_that_wavers_is_told_from_one_that_does_not() -> None:
+def test_a_judge_that_wavers_is_distinguished_from_one_that_does_not() -> None:
     answers = iter([GOOD, BAD, GOOD, BAD, BAD, BAD, BAD, BAD, GOOD, GOOD, GOOD, "unknown"])
     found = variance(lambda claim, texts: next(answers), [("a", ["x"]), ("b", ["x"]), ("c", ["x"])], repeats=4)
     assert found.variance.value == pytest.approx((4 / 12 + 0 + 3 / 12) / 3)

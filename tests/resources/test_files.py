@@ -153,7 +153,7 @@ class TestMeaning:
         made = loads(REVIEW, **FUNCTIONS)
         assert loads(dumps(made), json=True, **FUNCTIONS) == made
 
-    def test_files_are_told_apart_by_their_suffix(self, tmp_path: Path) -> None:
+    def test_files_are_distinguished_by_their_suffix(self, tmp_path: Path) -> None:
         (tmp_path / "a.yaml").write_text(REVIEW, encoding="utf-8")
         made = load(tmp_path / "a.yaml", **FUNCTIONS)
         (tmp_path / "a.json").write_text(dumps(made), encoding="utf-8")
@@ -229,7 +229,7 @@ class TestTime:
         there = self.START.replace(tzinfo=UTC)
         assert self.seconds("2026-03-02T18:00:00+01:00", there) == 30 * 60_000
 
-    def test_a_deadline_that_means_nothing_is_told(self) -> None:
+    def test_a_deadline_that_means_nothing_is_reported(self) -> None:
         for deadline, starts, said in (
             ("17:00", None, "needs a start"),
             ("soon", self.START, "neither a time of day"),
@@ -293,11 +293,11 @@ contracts:
         assert loads("contracts: {a: {mode: calm}}", modes={"calm": calm})["a"].duration_ms == 600_000
         assert "unknown mode: 'calm'" in problems("contracts: {a: {mode: calm}}")
 
-    def test_what_is_wrong_in_a_base_is_told_once(self) -> None:
+    def test_what_is_wrong_in_a_base_is_reported_once(self) -> None:
         said = problems("contracts: {base: {budgets: {tokens: -1}}, a: {extends: base}, b: {extends: base}}")
         assert said.startswith("the contract file has 1 problem:")
 
-    def test_a_circle_and_a_stranger_are_told(self) -> None:
+    def test_a_circle_and_a_stranger_are_reported(self) -> None:
         said = problems("contracts: {a: {extends: b}, b: {extends: a}, base: {}, c: {extends: bas}}")
         assert "a -> b -> a" in said
         assert "unknown contract: 'bas'; did you mean 'base'?" in said
@@ -377,7 +377,7 @@ contracts:
         ):
             assert expected in said
 
-    def test_keys_out_of_place_are_told(self) -> None:
+    def test_keys_out_of_place_are_reported(self) -> None:
         said = problems("contracts: {a: {weight: 2, allocation: equal}, b: {contracts: {c: {divides: [x]}}}}")
         assert "contracts.a.weight (line 1): only a contract below" in said
         assert said.count("no contracts below it to divide") == 2
@@ -493,7 +493,7 @@ contracts:
     def test_what_means_nothing_is_refused(self, text: str, said: str) -> None:
         assert said in problems(text)
 
-    def test_limits_are_told(self) -> None:
+    def test_limits_are_reported(self) -> None:
         many = {"contracts": {f"c{number}": {} for number in range(CONTRACTS + 1)}}
         assert f"the limit is {CONTRACTS}" in problems(json.dumps(many), json=True)
         chain: dict[str, Any] = {"c0": {}}

@@ -302,7 +302,7 @@ def test_a_source_that_changed_sets_the_executions_aside_even_one_learned_of_lat
     assert (other.found, other.note) == (0, "an interrupted search was set aside: b.py changed since")
 
 
-def test_what_travels_beside_a_run_is_given_back_with_it(tmp_path):
+def test_what_travels_next_to_a_run_is_given_back_with_it(tmp_path):
     path = kept(tmp_path / "j.jsonl", under(1), more=lambda run: {"harm": run.spec.schedule.cost})
     told = []
     journal = open_journal(path, SPEC, key=KEY, restore=lambda run, data: told.append((run.spec.schedule, data)))
