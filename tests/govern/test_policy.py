@@ -155,7 +155,7 @@ routing: [{strip: {parameters: [a, 1, b, [c]]}}]
         "capabilities.main[0].parametres (line 6): unknown key: 'parametres'; did you mean 'parameters'?",
         "capabilities.main[1].parameters.amount (line 7): least=5 is greater than most=1",
         "capabilities.main[1].parameters.to (line 7): it gives pattern and least and most",
-        "capabilities.main[2].rates[0] (line 8): most=-1 is not a count",
+        "capabilities.main[2].rates[0] (line 8): most=-1 is not an integer >= 0",
         "rules[0] (line 11): unknown rule: 'blok'; did you mean 'block'?",
         "rules[1].block.reason (line 12): it is missing",
         "rules[2].clamp.leest (line 13): unknown key: 'leest'; did you mean 'least'?",

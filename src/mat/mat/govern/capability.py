@@ -44,9 +44,9 @@ def rate(most: int, window_ms: int | None = None) -> RateLimit:
     """A rate limit. A proposed action counts, unless it is blocked; a failed call counts."""
     problems = []
     if not isinstance(most, int) or isinstance(most, bool) or most < 0:
-        problems.append(f"most={most!r} is not a count")
+        problems.append(f"most={most!r} is not an integer >= 0")
     if window_ms is not None and (not isinstance(window_ms, int) or isinstance(window_ms, bool) or window_ms < 1):
-        problems.append(f"window_ms={window_ms!r} is not a duration")
+        problems.append(f"window_ms={window_ms!r} is not an integer >= 1")
     if problems:
         raise SpecError(what="; ".join(problems), fix="write rate(3, window_ms=60_000), or rate(3) for the whole run")
     return RateLimit(most=most, window_ms=window_ms)

@@ -24,7 +24,7 @@ Eighteen successes of eighteen do not exclude failures; Wilson's interval bounds
 
 Sources: T. DiCiccio, B. Efron, Biometrika 79 (1992), for the form; W. Cochran, Sampling Techniques (1977), 2.15, for how many
 runs skewed numbers take. The two constants were chosen by simulation and hold for the kinds of numbers in
-benchmarks/coverage.py. No interval can allow for a tail of which the runs show nothing (R. Bahadur, L. Savage,
+benchmarks/coverage.py. No interval can allow for a tail that the runs do not show (R. Bahadur, L. Savage,
 Ann. Math. Statist. 27 (1956)).
 """
 
