@@ -414,7 +414,7 @@ def test_the_fresh_process_is_asked_only_for_what_it_has_not_executed(tmp_path):
 
     for expected in ([NO_SCHEDULE, under(1), under(2)], [under(2)]):
         journal = open_journal(tmp_path / "j.jsonl", SPEC, key=KEY)
-        runs = journal.confirming(confirm)([NO_SCHEDULE, under(1), under(2)])
+        runs = journal.confirming(confirm, "fresh")([NO_SCHEDULE, under(1), under(2)])
         assert runs == [NOMINAL, evaluate(mat.spec.RunSpec(schedule=under(1))), None]
         assert asked.pop() == expected
         journal.close()

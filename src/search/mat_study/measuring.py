@@ -75,6 +75,17 @@ class Gathered:
         if condition != "fault":  # single executions of a search are not kept
             self.keep([(given.run, row)])
 
+    def mark(self) -> Callable[[], None]:
+        """A function that forgets the executions noted after now."""
+        rows, governed, counted = len(self.rows), len(self.governed), set(self._counted)
+        unjudged = self.unjudged
+
+        def forget() -> None:
+            del self.rows[rows:], self.governed[governed:]
+            self._counted, self.unjudged = set(counted), unjudged
+
+        return forget
+
     def keep(self, runs: Sequence[tuple[Run, RunRow]]) -> None:
         if self._store is not None:
             self._store.keep(runs)

@@ -230,8 +230,8 @@ class Isolation:
         assert self._state is not None
         return self._state
 
-    def execute(self, function: Callable[[], T]) -> T:
-        """Execute between two comparisons; the state afterwards is that before."""
+    def execute(self, function: Callable[[], T], *, leave: bool = False) -> T:
+        """Execute between two comparisons; the state afterwards is that before. `leave`: it is put back before the next one."""
         state = self.state
         self.restore()
         context = state.context()
@@ -244,8 +244,9 @@ class Isolation:
         finally:
             self._executing = False
             self.note(state.left(context))
-            self.note(OutlivedState(name, f"{name} is written", "none") for name in self._writes.take() if self._counts(name))
-            self.restore()
+            self.note(OutlivedState(name, _written(name), "none") for name in self._writes.take() if self._counts(name))
+            if not leave:
+                self.restore()
 
     def restore(self) -> None:
         """Put back what differs by now."""
@@ -271,7 +272,15 @@ class Isolation:
             yield
 
     def _counts(self, name: str) -> bool:
-        return not (self.recorded and ":" in name and name.rpartition(":")[2].isdigit())
+        return not (self.recorded and _is_address(name))
+
+
+def _is_address(name: str) -> bool:
+    return ":" in name and name.rpartition(":")[2].isdigit()
+
+
+def _written(name: str) -> str:
+    return f"{name} is {'called' if _is_address(name) else 'started' if name.startswith('process ') else 'written'}"
 
 
 def _text(name: str, change: Change) -> str:
