@@ -80,14 +80,14 @@ class _FixtureWatch:
         if fixturedef.scope == "function":
             return (yield)
         self._wider[id(fixturedef)] = fixturedef
-        with nullcontext() if self.isolation is None else self.isolation.settling(lambda: _value_of(fixturedef)):
+        with nullcontext() if self.isolation is None else self.isolation.settling(lambda: _fixture_value(fixturedef)):
             return (yield)
 
     def values(self) -> dict[str, object]:
         """The values of the fixtures that exist now and outlive a run, by name."""
         found: dict[str, object] = {}
         for fixture in self._wider.values():
-            found |= _value_of(fixture)
+            found |= _fixture_value(fixture)
         return found
 
 
@@ -100,6 +100,6 @@ def watch_fixtures(config: pytest.Config) -> _FixtureWatch:
     return found
 
 
-def _value_of(fixture: Any) -> dict[str, object]:
+def _fixture_value(fixture: Any) -> dict[str, object]:
     result = fixture.cached_result
     return {f"fixture {fixture.argname}": result[0]} if result is not None and result[2] is None else {}

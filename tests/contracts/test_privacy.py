@@ -306,7 +306,7 @@ def test_memory_writes_have_keys_size_and_form() -> None:
         ("The system prompt was slow", False),
     ],
 )
-def test_instructions_to_a_model_are_told_from_facts(text: str, found: bool) -> None:
+def test_instructions_to_a_model_are_distinguished_from_facts(text: str, found: bool) -> None:
     assert bool(injected_instructions(text)) is found
 
 

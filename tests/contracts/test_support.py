@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 import mat
 from mat_contracts import claims_supported
 from mat_contracts.support import (
-    ArtefactContent,
+    EvidenceContent,
     Verifier,
     all_of,
     any_of,
@@ -181,7 +181,7 @@ def test_a_judge_is_held_to_three_words(answer: object, said: str) -> None:
 
 
 def test_combinations_follow_their_order_of_three_values() -> None:
-    given: list[ArtefactContent] = []
+    given: list[EvidenceContent] = []
     table = {
         (YES, NO): ("supported", "unsupported", "supported"),
         (NO, YES): ("supported", "unsupported", "unsupported"),

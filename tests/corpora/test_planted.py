@@ -1,4 +1,4 @@
-"""Each contract beside the smallest breach it is for and the nearest run that keeps it."""
+"""Each contract with the smallest breach it is for and the nearest run that keeps it."""
 
 from __future__ import annotations
 
@@ -201,7 +201,7 @@ def test_each_breach_of_the_retail_policy_is_caught(contract, run):
     assert f"policy.{contract}" in violated(run, service.retail())
 
 
-def test_text_beside_a_call_and_two_calls_at_once_are_caught():
+def test_text_next_to_a_call_and_two_calls_at_once_are_caught():
     beside = record("model_call", "model", value="One moment.", agent="assistant")
     assert "policy.one_at_a_time" in violated([user("Hi"), beside, call("think", {})], service.retail())
     first, second = (call("think", {"thought": str(number)}) for number in range(2))

@@ -28,7 +28,7 @@ from mat_contracts._state import CHAIN, PersistentChain, unchained
 from mat_contracts.catalogue import Options, template
 from mat_contracts.support import (
     EVIDENCE_CHARS,
-    ArtefactContent,
+    EvidenceContent,
     Kept,
     SupportStatus,
     Verifier,
@@ -40,7 +40,7 @@ from mat_contracts.support import (
     mark_of,
     normal,
     parts_of,
-    said_by,
+    text_evidence_by,
     texts_of,
 )
 
@@ -63,14 +63,14 @@ _JUDGED_KINDS: Final = ("claim", "message", "final_response")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JudgedClaim:
-    """One judged claim: its artifact and text, whether it is supported (`said`), why not, and the steps of its evidence.
+    """One judged claim: its artifact and text, whether it is supported (`status`), why not, and the steps of its evidence.
 
     `final`: the final response holds it. Claims of one answer share their artifact and differ in `index`.
 
     >>> from mat_contracts.claims import claims_in
     >>> from mat_contracts.traces import record, trace
     >>> (claim,) = claims_in(trace(record("claim", "claim", {"text": "Parcel 17 arrives on Friday"})))
-    >>> claim.artefact, claim.step, claim.said
+    >>> claim.artefact, claim.step, claim.status
     ('claim#0', 0, 'unsupported')
     """
 
@@ -79,7 +79,7 @@ class JudgedClaim:
     step: int
     text: str
     final: bool
-    said: SupportStatus
+    status: SupportStatus
     why: str = ""
     wanted: str = ""
     witness: tuple[int, ...] = ()
@@ -103,9 +103,9 @@ class _Rules:
     remember: int
 
     @property
-    def read(self) -> Callable[[Kept], ArtefactContent]:
+    def read(self) -> Callable[[Kept], EvidenceContent]:
         """The reader of remembered evidence. The default verifier needs only its texts."""
-        return said_by if self.verifier is None else evidence_by
+        return text_evidence_by if self.verifier is None else evidence_by
 
 
 @template
@@ -175,11 +175,11 @@ def claims_supported(
         if action.kind in passing and state[0] < CHAIN:
             return (state[0] + 1, state, kept_of(record, fresh=fresh))
         new, claims = _judge_record(state, record, rules)
-        if not claims or (len(claims) == 1 and claims[0].said == "supported"):
+        if not claims or (len(claims) == 1 and claims[0].status == "supported"):
             return new
-        broken = [item for item in claims if "unsupported" in (item.said, unknown if item.said == "unknown" else "")]
-        if unknown == "unknown" and not all(item.said == "supported" for item in claims):
-            new = _with_unknown(new, [item for item in claims if item.said == "unknown"])
+        broken = [item for item in claims if "unsupported" in (item.status, unknown if item.status == "unknown" else "")]
+        if unknown == "unknown" and not all(item.status == "supported" for item in claims):
+            new = _with_unknown(new, [item for item in claims if item.status == "unknown"])
         return judged([_claim_violation(item) for item in broken], new)
 
     return Contract(
@@ -206,7 +206,7 @@ def claims_in(
     >>> from mat_contracts.traces import record, trace
     >>> tracking = record("tool_call", "track", {"parcel": 17}, value={"eta": "Friday"})
     >>> answer = record("final_response", "answer", {"answer": "Hello Ann! Parcel 17 comes on Friday. It was delivered."})
-    >>> [(claim.text, claim.said) for claim in claims_in(trace(tracking, answer))]
+    >>> [(claim.text, claim.status) for claim in claims_in(trace(tracking, answer))]
     [('Parcel 17 comes on Friday.', 'supported'), ('It was delivered.', 'unsupported')]
     """
     rules = _rules(on, verifier, support, splitter, fresh, max_age, max_age_ms, remember)
@@ -573,7 +573,7 @@ def _judge_record(state: PersistentChain, record: Record, rules: _Rules) -> tupl
         stated = statement(record)
         claim = stated if isinstance(stated, str) else ""
         item = _judge_recorded_claim(record, claim, state, rules)
-        mark = "failed" if item.said == "unsupported" else ""
+        mark = "failed" if item.status == "unsupported" else ""
         whole: Kept = (item.artefact, record.step, record.at_ms, "claim", claim, mark, "", None)
         return _with_artifact(state, whole, (), rules.remember), [item] if kind in rules.on else []
     if kind in rules.on and (kind == "final_response" or _is_to_user(record)):
@@ -619,7 +619,7 @@ def _judge_recorded_claim(record: Record, claim: str, state: PersistentChain, ru
     status, why, steps, wanted = _judge_links(record, claim, state, rules)
     witness = (*steps, record.step) if status != "supported" else steps
     return _new_claim(
-        artefact=f"claim#{record.step}", index=0, step=record.step, text=claim, final=False, said=status, why=why,
+        artefact=f"claim#{record.step}", index=0, step=record.step, text=claim, final=False, status=status, why=why,
         wanted=wanted, witness=witness,
     )  # fmt: skip
 
@@ -681,7 +681,7 @@ def _cited_artifacts(names: Sequence[str], state: PersistentChain, remember: int
     return found
 
 
-def _verify(claim: str, evidence: Sequence[ArtefactContent], rules: _Rules) -> tuple[SupportStatus, str, str]:
+def _verify(claim: str, evidence: Sequence[EvidenceContent], rules: _Rules) -> tuple[SupportStatus, str, str]:
     """(status, why, wanted) of a claim by the verifier. The texts of the evidence must be known."""
     if not any(item.texts for item in evidence):
         return "unsupported", "its evidence says nothing", f"evidence that says {claim!r}"
@@ -736,7 +736,7 @@ def _judge_answer(record: Record, memory: tuple[Kept, ...], rules: _Rules) -> li
             steps = ()
         found.append(
             _new_claim(
-                artefact=record.artefact, index=index, step=record.step, text=claim, final=final, said=status, why=why,
+                artefact=record.artefact, index=index, step=record.step, text=claim, final=final, status=status, why=why,
                 wanted=wanted, witness=(*steps, record.step),
             )
         )  # fmt: skip
@@ -749,7 +749,7 @@ _REPEATED: Final[tuple[SupportStatus, str, str]] = (
 
 
 def _judge_by_replies(
-    claim: str, world: Sequence[ArtefactContent], asked: Sequence[ArtefactContent], hidden: bool, rules: _Rules
+    claim: str, world: Sequence[EvidenceContent], asked: Sequence[EvidenceContent], hidden: bool, rules: _Rules
 ) -> tuple[SupportStatus, str, str]:
     known = [item for item in world if item.texts is not None]
     status, why, wanted = _verify(claim, [*known, *asked], rules) if known else ("unsupported", "", "")

@@ -118,9 +118,7 @@ def tool_calls_well_formed(
             if not call.name:
                 found.append(Violated("a tool call has no name", instance=instance, wanted="the name of a tool"))
             elif known is not None and call.name not in known:
-                found.append(
-                    Violated(f"no tool is called {call.name!r}", instance=instance, wanted=f"one of {', '.join(known)}")
-                )
+                found.append(Violated(f"unknown tool: {call.name!r}", instance=instance, wanted=f"one of {', '.join(known)}"))
             if not _is_object(call.arguments):
                 message = f"the arguments of {call.name or 'a call'} are not an object: {_excerpt(call.arguments)}"
                 found.append(Violated(message, instance=instance, wanted="a JSON object"))

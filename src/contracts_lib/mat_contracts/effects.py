@@ -914,7 +914,7 @@ _PLAIN_ID = re.compile(
     re.IGNORECASE,
 )
 _MASKED = re.compile(r"\b(?:ending|ends) (?:in|with)\s+\W*\w+|\blast (?:four|4)\b[^.,;]{0,12}?\d+|[*•x]{2,}\d+", re.IGNORECASE)
-"""Masked numbers, of which only the end is shown."""
+"""Masked numbers that show only their end."""
 _TOTAL = re.compile(r"\b(?:totals?|totall?ing|altogether|in all|sum|each|combined)\b", re.IGNORECASE)
 _AFTER = re.compile(
     r"\s*(?:$|[.,;:!)]|(?:to|on|for|from|by|and|was|were|is|has|have|as|back|in|into|via|at|with)\b)", re.IGNORECASE

@@ -35,7 +35,7 @@ from mat_contracts._shared import (
 )
 from mat_contracts._values import COPIES, address, recipients, squeezed, without_tag
 from mat_contracts.catalogue import Options, template
-from mat_contracts.pii import Detector, Redactions, half_masked, narrowed, pieces, redactions, rules
+from mat_contracts.pii import Detector, Redactions, half_masked, narrowed, personal_data, redactions, rules
 
 _SAID: Final[frozenset[ActionKind]] = frozenset(("message", "final_response"))
 PII_KINDS: Final = ("email", "phone", "iban", "card", "ssn")
@@ -95,7 +95,7 @@ def no_pii(
     def step(known: FrozenDict, record: Record) -> FrozenDict | Violated:
         if sources:
             known = _learn(known, record, sources, finder)
-        held = [(name, found) for name, value in places.read(record) if (found := pieces(value, finder))]
+        held = [(name, found) for name, value in places.read(record) if (found := personal_data(value, finder))]
         if not held:
             return known
         to = _sent_to(record, recipient)
@@ -156,7 +156,7 @@ def redacted(
     def step(state: None, record: Record) -> Violated | None:
         problems = []
         for name, value in places.read(record):
-            found = [kind for kind, _ in pieces(value, rule.detector)]
+            found = [kind for kind, _ in personal_data(value, rule.detector)]
             half = [kind for text in _texts(value) for kind in half_masked(text) if kind in rule.detector.kinds]
             problems += [f"{count} {kind} in {name}" for kind, count in _tally(found)]
             problems += [f"{count} half-masked {kind} in {name}" for kind, count in _tally(half)]
@@ -309,7 +309,7 @@ def _learn(known: FrozenDict, record: Record, sources: Mapping[str, frozenset[st
     if value is None:
         return known
     may, new = sources[record.action.name], {}
-    for _, text in pieces(value, finder):
+    for _, text in personal_data(value, finder):
         key = digest(_piece(text))[:32]
         before = known.get(key)
         after = () if may is None or before == () else tuple(sorted({*may, *(before or ())}))
@@ -836,7 +836,7 @@ class _Sanitized:
             return found
         if self.only:
             found["it is not the output of a sanitizer"] = -1
-        personal = Counter(kind for kind, text in pieces(value, self.finder) if not self.allowed.covers(text))
+        personal = Counter(kind for kind, text in personal_data(value, self.finder) if not self.allowed.covers(text))
         found.update({f"it holds {count} {kind}": -1 for kind, count in sorted(personal.items())})
         found.update(self._instruction_problems(value, state))
         return found

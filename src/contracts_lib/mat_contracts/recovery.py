@@ -186,9 +186,9 @@ def _check_guards(guards: tuple[Contract, ...]) -> tuple[Contract, ...]:
     wrong = [repr(item) for item in guards if not isinstance(item, Contract)]
     raw = [item.id for item in guards if isinstance(item, Contract) and item.raw]
     if wrong or raw:
-        problems = [f"not a contract: {', '.join(wrong)}"] if wrong else []
-        problems += [f"reads values before redaction: {', '.join(raw)}"] if raw else []
-        raise SpecError(what=f"quiet= cannot judge {'; '.join(problems)}", fix="give mat.Contract values")
+        problems = [f"{item} is not a contract" for item in wrong]
+        problems += [f"contract {id!r} reads values before redaction" for id in raw]
+        raise SpecError(what=f"quiet: {'; '.join(problems)}", fix="give contracts that judge recorded values")
     return guards
 
 

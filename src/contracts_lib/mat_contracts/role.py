@@ -163,9 +163,9 @@ def drift_below(
         agent = record.agent
         if agent not in names and record.role not in names:
             return state
-        told = [permits(record) for permits in permitting]
-        within_role = False not in told
-        if within_role and (agent not in state or True not in told):
+        answers = [permits(record) for permits in permitting]
+        within_role = False not in answers
+        if within_role and (agent not in state or True not in answers):
             return state
         count, outside = state.get(agent, (0, ()))
         count += 1

@@ -199,7 +199,7 @@ class Searches:
     def notices(self) -> list[Notice]:
         """The journals, how much was reused from them, and what went wrong."""
         return [
-            Notice(item=self._subject.id, path=str(each.path or ""), recalled=each.recalled, said=each.said)
+            Notice(item=self._subject.id, path=str(each.path or ""), recalled=each.recalled, note=each.note)
             for each in self._journals
         ]
 

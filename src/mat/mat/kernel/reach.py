@@ -352,7 +352,7 @@ _TRANSPARENT: Final = (
     types.MethodType, types.MappingProxyType, types.BuiltinMethodType, _METHOD_WRAPPER, functools.singledispatchmethod,
     BaseException,
 )  # fmt: skip
-"""Types of which only what they hold matters."""
+"""Types that matter only for what they hold."""
 _STATEFUL: Final = (
     type(threading.Lock()), type(threading.RLock()), threading.local, weakref.WeakValueDictionary, weakref.WeakKeyDictionary,
     asyncio.Queue, asyncio.Lock, asyncio.Event, asyncio.Semaphore, asyncio.Condition,
