@@ -55,6 +55,11 @@ def add_options(parser: pytest.Parser) -> None:
         "mat_faults", "operators to search with (marker: faults=; default: all that come with pytest-mat)", type="args"
     )
     parser.addini(
+        "mat_errors",
+        "clients whose exceptions faults inject at tools that declare none, such as httpx (marker: errors=; default: guessed)",
+        type="args",
+    )
+    parser.addini(
         "mat_governance", "the governance variant of tests whose marker names none (marker: governance=)", default=None
     )
     add("--mat-confirm", action="store_true", help=argparse.SUPPRESS)  # internal: a fresh process, which executes requests
@@ -192,6 +197,8 @@ def read_ini(config: pytest.Config) -> None:
             setattr(config.option, name, settings[name])
     faults, governance = config.getini("mat_faults"), config.getini("mat_governance")
     settings |= {"mat_faults": tuple(faults)} if faults else {}
+    errors = tuple(name for text in config.getini("mat_errors") for name in text.split(",") if name)
+    settings |= {"mat_errors": errors} if errors else {}
     settings |= {} if governance is None else {"mat_governance": governance}
     config.stash[_ENVIRONMENT] = dict(_environment)
     config.stash[_DEFAULTS] = {name[4:]: value for name, value in settings.items() if name not in _WITHOUT_MARKER}

@@ -425,7 +425,7 @@ class _Search:
             seeds=(self._checks.nominal.spec.seed,),
             checks=FrozenDict(self._checks.counts),
             assumptions=(
-                *self._plan.grid.covering.assumptions,
+                *self._plan.grid.assumptions,
                 *(digest_assumptions(self._checks.nominal) if self._plan.prune else ()),
             ),
         )

@@ -23,8 +23,8 @@ class ItemSettings:
 
     `governance` is the variant that the marker names. `live_calls`: how many calls of external ports may be made for replies
     that are not recorded; None records nothing and calls the ports every time. From `strategy` to `target`: how
-    --mat-stress searches; a `target` of None is 1 in 20. `workload` is what the test stands for in an evaluation, according to
-    the marker.
+    --mat-stress searches; a `target` of None is 1 in 20. `errors`: the clients whose exceptions are injected at tools that
+    declare none. `workload` is what the test stands for in an evaluation, according to the marker.
 
     Only the session sets the `variants` that the command line asks for, `timeout_s` (the real seconds that a search may take),
     and the executions and the strategy of the searches of an evaluation.
@@ -47,6 +47,7 @@ class ItemSettings:
     stop: Stop = "budget"
     curve: int = 0
     target: Fraction | None = None
+    errors: tuple[str, ...] = ()
     workload: Workload = _NO_WORKLOAD
     variants: tuple[str, ...] = ()
     timeout_s: float | None = None
@@ -105,8 +106,10 @@ def settings_from(
     problems += workload_problems(fields["workload"])
     if problems:
         raise SpecError(what=f"marker mat: {'; '.join(problems)}", fix=f"it takes {', '.join(ARGUMENTS)}", where=where)
-    for name, kind in (("expect", frozenset), ("faults", tuple)):
-        if found.get(name) is not None:
+    for name, kind in (("expect", frozenset), ("faults", tuple), ("errors", tuple)):
+        if found.get(name, ...) is None and name == "errors":
+            del found[name]
+        elif found.get(name) is not None:
             found[name] = kind([found[name]] if isinstance(found[name], str) else found[name])
     runs = overrides.get("max_runs")
     search = fields["search"]
@@ -163,7 +166,7 @@ def _value_problems(found: Mapping[str, Any]) -> list[str]:
 
 def _type_problems(found: Mapping[str, Any]) -> list[str]:
     problems = []
-    for name, what in (("faults", "operator ids"), ("expect", "contract ids")):
+    for name, what in (("faults", "operator ids"), ("expect", "contract ids"), ("errors", "names of clients")):
         value = found.get(name)
         names = () if value is None or isinstance(value, str) else value
         if not isinstance(names, list | tuple | set | frozenset) or not all(isinstance(each, str) for each in names):

@@ -10,7 +10,7 @@ from typing import Final, cast
 from mat.core.campaign import Certificate, Stability
 from mat.core.digest import canonical
 from mat.core.record import Observation, Record
-from mat.core.run import Run
+from mat.core.run import UNCAUGHT, Run
 from mat.core.site import Site
 from mat.core.spec import Perturbation
 from mat.core.value import FrozenDict
@@ -297,6 +297,11 @@ def certificate_in_words(certificate: Certificate, cost: int) -> str:
     if bound >= cost - 1:
         return f"No cheaper counterexample exists on this grid{given}: {effort}."
     return f"No counterexample of cost {bound} or less exists on this grid{given}; costs up to {cost} are undecided: {effort}."
+
+
+def uncaught_failures(line: ItemLine) -> tuple[str, ...]:
+    """Which injected failures left the body of an item's test uncaught."""
+    return tuple(found.removeprefix(f"{UNCAUGHT}: ") for found in line.findings if found.startswith(f"{UNCAUGHT}: "))
 
 
 def certified_relative_to(line: ItemLine) -> str:
