@@ -138,13 +138,14 @@ def client_of(value: Any) -> str:
 
     Nothing but types and names is looked at, because a lazy object may import or connect when it is touched.
     """
-    if isinstance(value, ModuleType):
+    kind = type(value)  # `isinstance` would ask a lazy object for its class
+    if issubclass(kind, ModuleType):
         return part_of(vars(value).get("__name__"))
-    if isinstance(value, type):
+    if issubclass(kind, type):
         return _client_of_class(value)
-    if isinstance(value, FunctionType | BuiltinFunctionType):
+    if kind in (FunctionType, BuiltinFunctionType):
         return part_of(value.__module__)
-    return _client_of_class(type(value))
+    return _client_of_class(kind)
 
 
 def _client_of_class(kind: type) -> str:
@@ -163,9 +164,8 @@ def _importable(module: str) -> bool:
 def _kind_of_status(error: BaseException) -> str:
     """The kind by the HTTP status or the gRPC code that an exception carries."""
     try:
-        code = getattr(error, "code", None)
-        if callable(code):
-            return _GRPC_KINDS.get(code().name, "")
+        if callable(getattr(type(error), "code", None)):
+            return _GRPC_KINDS.get(error.code().name, "")  # type: ignore[attr-defined]
         response = getattr(error, "response", None)
         if isinstance(response, dict):
             status = response["ResponseMetadata"]["HTTPStatusCode"]

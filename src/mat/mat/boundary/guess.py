@@ -8,7 +8,6 @@ guess decides what an injected failure is where nothing is declared, and whoever
 from __future__ import annotations
 
 import functools
-import inspect
 import sys
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -20,7 +19,7 @@ from mat.boundary.clients import CLIENTS, Failure, client_of, exception, part_of
 from mat.core import limits
 from mat.core.errors import MatError
 from mat.core.site import Boundary
-from mat.kernel.names import origin
+from mat.kernel.names import HARNESS, origin
 
 _NOTHING: Final = object()
 
@@ -38,6 +37,7 @@ class Guess:
 
     First come those that the callable itself names, or functions and classes of the project that it calls; then the others that
     its module imports. Of the latter, clients of language models count for models, and the other clients for everything else.
+    Code of an installed library is not read, because libraries wrap the exceptions of others; unless it belongs to a client.
     """
 
     __slots__ = ("_boundary", "_callee", "_found")
@@ -55,15 +55,14 @@ class Guess:
 
 def _read(callee: Any, boundary: Boundary) -> Iterator[GuessedClient]:
     function = _function_of(callee)
-    if function is None:
-        name = client_of(callee)
+    if function is None or not _is_project(function):
+        name = client_of(callee if function is None else function)
         return iter([GuessedClient(name, "the tool itself")] if name else [])
     reader = _Reader()
-    reader.read(callee)
+    reader.read(callee, function)
     called = dict(reader.found)
     imported = {name: file for name, file in _imported(function).items() if name not in called}
-    models = [name for name in (*called, *imported) if CLIENTS[name].model]
-    wanted = bool(models) and boundary == "model"
+    wanted = boundary == "model" and any(CLIENTS[name].model for name in (*called, *imported))
     kept = {name: file for name, file in imported.items() if CLIENTS[name].model is wanted}
     return (GuessedClient(name, file) for name, file in {**called, **kept}.items())
 
@@ -79,19 +78,19 @@ def _imported(function: FunctionType) -> dict[str, str]:
 
 
 class _Reader:
-    """Reads the code of functions, and of the functions and classes of the project that they name. `found`: client -> file."""
+    """Reads the code of functions, and of the functions and classes of the project that they name. `found`: client -> file.
+
+    Other tools are left out: they have ports of their own. Types are compared without `isinstance`, which asks a lazy object.
+    """
 
     def __init__(self) -> None:
         self.found: dict[str, str] = {}
         self._seen: set[int] = set()
         self._left = limits.GUESS_FUNCTIONS
 
-    def read(self, callee: Any) -> None:
-        function = _function_of(callee)
-        assert function is not None
-        receiver = getattr(callee, "__self__", None) if isinstance(callee, MethodType) else None
-        if receiver is not None:
-            self._visit(receiver, (), _file(function))
+    def read(self, callee: Any, function: FunctionType) -> None:
+        if type(callee) is MethodType:
+            self._visit(callee.__self__, (), _file(function))
         self._function(function)
         owner = _owner(function)
         if owner is not None:
@@ -103,14 +102,13 @@ class _Reader:
         self._left -= 1
         self._seen.add(id(function.__code__))
         file, names = _file(function), tuple(dict.fromkeys(_names(function.__code__)))
-        closed = dict(zip(function.__code__.co_freevars, function.__closure__ or (), strict=False))
         for name in names:
             value = function.__globals__.get(name, _NOTHING)
             if value is not _NOTHING:
                 self._visit(value, names, file)
             elif part_of(name) and name in sys.modules:  # imported inside the function
                 self.found.setdefault(part_of(name), file)
-        for cell in closed.values():
+        for cell in function.__closure__ or ():
             try:
                 value = cell.cell_contents
             except ValueError:  # not assigned yet
@@ -119,43 +117,43 @@ class _Reader:
 
     def _visit(self, value: Any, names: Iterable[str], file: str) -> None:
         """Look at a value that code names; `names` are all names of that code, attributes included."""
-        if isinstance(value, functools.partial):
-            value = value.func
-        if isinstance(value, MethodType):
-            self._visit(value.__self__, names, file)
-            value = value.__func__
-        name = client_of(value)
+        kind, name = type(value), client_of(value)
         if name:
             self.found.setdefault(name, file)
-        elif isinstance(value, FunctionType):
-            if "mat_port" not in vars(value) and _is_project(value.__code__.co_filename):  # a tool fails for itself
-                self._function(value)
-        elif isinstance(value, ModuleType):
+        elif kind is functools.partial:
+            self._visit(value.func, names, file)
+        elif kind is MethodType:
+            self._visit(value.__self__, names, file)
+            self._visit(value.__func__, names, file)
+        elif kind is FunctionType:
+            function = _function_of(value)
+            if function is not None and "mat_port" not in vars(value) and _is_project(function):
+                self._function(function)
+        elif kind is ModuleType:
             self._module(value, names)
-        elif isinstance(value, type):
+        elif issubclass(kind, type):
             self._class(value)
-        elif type(value).__module__ != "builtins":
+        elif _is_project_class(kind):
             self._object(value, file)
 
     def _module(self, module: ModuleType, names: Iterable[str]) -> None:
+        """What code names of a module of the project."""
         members = vars(module)
-        file = members.get("__file__")
-        if id(module) in self._seen or not isinstance(file, str) or not _is_project(file):
-            return
-        self._seen.add(id(module))
-        for name in names:
-            if name in members:
-                self._visit(members[name], (), PurePath(file).name)
+        if _is_project_module(members):
+            for name in names:
+                value = members.get(name, _NOTHING)
+                if value is not _NOTHING and type(value) is not ModuleType:
+                    self._visit(value, (), PurePath(members["__file__"]).name)
 
     def _class(self, kind: type) -> None:
         for each in kind.__mro__:
-            if id(each) in self._seen or each.__module__ == "builtins":
+            if id(each) in self._seen or not _is_project_class(each):
                 continue
             self._seen.add(id(each))
             for member in list(vars(each).values()):
-                function = _function_of(member.__func__ if isinstance(member, staticmethod | classmethod) else member)
-                if function is not None and _is_project(function.__code__.co_filename):
-                    self._function(inspect.unwrap(function, stop=lambda item: not hasattr(item, "mat_port")))
+                plain = member.__func__ if type(member) in (staticmethod, classmethod) else member
+                if type(plain) is FunctionType:
+                    self._visit(plain, (), "")
 
     def _object(self, value: Any, file: str) -> None:
         """The class of an object of the project, and the classes of its attributes."""
@@ -174,13 +172,20 @@ class _Reader:
 
 
 def _function_of(callee: Any) -> FunctionType | None:
-    """The Python function behind a callable; None if it has none."""
-    while isinstance(callee, functools.partial | MethodType):
-        callee = callee.func if isinstance(callee, functools.partial) else callee.__func__
-    if isinstance(callee, FunctionType):
-        return callee
-    own = vars(type(callee)).get("__call__") if not isinstance(callee, type) else None
-    return own if isinstance(own, FunctionType) else None
+    """The Python function behind a callable and its decorators; None if it has none."""
+    while True:
+        if type(callee) is functools.partial:
+            callee = callee.func
+        elif type(callee) is MethodType:
+            callee = callee.__func__
+        elif type(callee) is FunctionType:
+            inner = vars(callee).get("__wrapped__")
+            if inner is None:
+                return callee
+            callee = inner
+        else:
+            own = vars(type(callee)).get("__call__")
+            return own if type(own) is FunctionType else None
 
 
 def _names(code: CodeType) -> Iterator[str]:
@@ -196,16 +201,29 @@ def _owner(function: FunctionType) -> type | None:
     parts = function.__qualname__.split(".")[:-1]
     found: Any = function.__globals__.get(parts[0]) if parts else None
     for part in parts[1:]:
-        found = vars(found).get(part) if isinstance(found, type) else None
-    return found if isinstance(found, type) else None
+        found = vars(found).get(part) if issubclass(type(found), type) else None
+    return found if issubclass(type(found), type) else None
 
 
 def _file(function: FunctionType) -> str:
     return PurePath(function.__code__.co_filename).name
 
 
-def _is_project(path: str) -> bool:
-    return origin(path) == "project"
+def _is_project(function: FunctionType) -> bool:
+    name = function.__globals__.get("__name__")
+    ours = isinstance(name, str) and name.partition(".")[0] in HARNESS
+    return not ours and origin(function.__code__.co_filename) == "project"
+
+
+def _is_project_class(kind: type) -> bool:
+    module = sys.modules.get(str(vars(kind).get("__module__")))
+    return module is not None and _is_project_module(vars(module))
+
+
+def _is_project_module(members: Mapping[str, Any]) -> bool:
+    name, file = members.get("__name__"), members.get("__file__")
+    ours = isinstance(name, str) and name.partition(".")[0] in HARNESS
+    return not ours and isinstance(file, str) and origin(file) == "project"
 
 
 def _works(name: str) -> bool:

@@ -75,7 +75,7 @@ class PortErrors:
     @property
     def clients(self) -> tuple[str, ...]:
         """All names, each once, the likeliest first."""
-        return tuple(dict.fromkeys(str(name) for names in self.kinds.values() for name in names))  # type: ignore[union-attr]
+        return tuple(dict.fromkeys(str(name) for names in self.kinds.values() for name in names))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
