@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from pytest_mat.execution import RunHandle
 
 MARKER = (
-    "mat(seeds, budget, faults, contracts, expect, objective, horizon, isolate, governance, clock, live_calls, errors, "
+    "mat(seeds, budget, faults, contracts, expect, objective, horizon, isolate, governance, clock, live_calls, "
     "search=mat.Search(...), workload=mat.Workload(...)): run under contracts; see pytest-mat"
 )
 

@@ -56,7 +56,7 @@ def add_options(parser: pytest.Parser) -> None:
     )
     parser.addini(
         "mat_errors",
-        "clients whose exceptions faults inject at tools that declare none, such as httpx (marker: errors=; default: guessed)",
+        "clients whose exceptions faults inject at tools that declare none, such as httpx (default: guessed)",
         type="args",
     )
     parser.addini(
@@ -197,8 +197,7 @@ def read_ini(config: pytest.Config) -> None:
             setattr(config.option, name, settings[name])
     faults, governance = config.getini("mat_faults"), config.getini("mat_governance")
     settings |= {"mat_faults": tuple(faults)} if faults else {}
-    errors = tuple(name for text in config.getini("mat_errors") for name in text.split(",") if name)
-    settings |= {"mat_errors": errors} if errors else {}
+    config.stash[_ERRORS] = tuple(name for text in config.getini("mat_errors") for name in text.split(",") if name)
     settings |= {} if governance is None else {"mat_governance": governance}
     config.stash[_ENVIRONMENT] = dict(_environment)
     config.stash[_DEFAULTS] = {name[4:]: value for name, value in settings.items() if name not in _WITHOUT_MARKER}
@@ -206,6 +205,10 @@ def read_ini(config: pytest.Config) -> None:
 
 _DEFAULTS: Final[pytest.StashKey[dict[str, Any]]] = pytest.StashKey()
 """Defaults from the configuration file, by the marker argument or the field of `mat.Search` that they stand for."""
+
+
+_ERRORS: Final[pytest.StashKey[tuple[str, ...]]] = pytest.StashKey()
+"""The clients whose exceptions are injected at tools that declare none, from the configuration file."""
 
 
 def check_names(arguments: Sequence[str]) -> None:
@@ -346,6 +349,7 @@ def settings_of(item: pytest.Item) -> ItemSettings:
         overrides={name: value for name, value in overrides.items() if value is not None},
         variants=asked_variants(item.config),
         timeout_s=item.config.getoption("mat_timeout"),
+        errors=item.config.stash.get(_ERRORS, ()),
         where=item.nodeid,
     )
 

@@ -17,7 +17,7 @@ import pytest
 
 import mat
 import mat_faults
-from mat.boundary.clients import CLIENTS, Failure, exception, kind_of, names
+from mat.boundary.clients import CLIENTS, ClientFailure, exception, kind_of, names
 from mat.boundary.port import DEFAULT_ERRORS
 from mat.core.errors import MatError, RateLimited, SpecError
 from mat.core.run import PortErrors, Run, Uncaught
@@ -74,7 +74,8 @@ def searched(body: Callable[[], Any], *, errors: Any = (), strategy: str = "exha
         return executed(body, spec.schedule, errors=errors)
 
     campaign = Campaign(operators=SERVICE, budget=4, strategy=strategy, max_runs=runs)
-    return search(evaluate(mat.spec.RunSpec()), evaluate, campaign)
+    adapt = lambda spec, choose: executed(body, errors=errors, adversary=choose)  # noqa: E731
+    return search(evaluate(mat.spec.RunSpec()), evaluate, campaign, adapt=adapt)
 
 
 def perturb(operator: str, site: str, **parameters: Any) -> Perturbation:
@@ -390,21 +391,21 @@ def test_a_preset_raises_what_the_client_raises(name):
     library = CLIENTS[name].module
     pytest.importorskip(library, reason=f"{library} is not installed")
     for kind in CLIENTS[name].kinds:
-        made = exception(name, Failure(kind=kind, text="refund: failed", retry_after_s=30.0))
+        made = exception(name, ClientFailure(kind=kind, text="refund: failed", retry_after_s=30.0))
         assert EXPECTED[name].get(kind, EXPECTED[name].get("status")) in [each.__name__ for each in type(made).__mro__]
-        assert str(made) == str(exception(name, Failure(kind=kind, text="refund: failed", retry_after_s=30.0)))
+        assert str(made) == str(exception(name, ClientFailure(kind=kind, text="refund: failed", retry_after_s=30.0)))
         told = kind_of(name, made)
         assert told == kind or name in ("sqlite3", "psycopg", "psycopg2", "redis")
     if "midway" in EXPECTED[name]:
-        made = exception(name, Failure(kind="connection", text="broke", midway=True))
+        made = exception(name, ClientFailure(kind="connection", text="broke", midway=True))
         assert EXPECTED[name]["midway"] in [each.__name__ for each in type(made).__mro__]
 
 
 def test_errors_of_http_carry_their_request_their_status_and_the_wait_that_is_asked_for():
-    limited = exception("httpx", Failure(kind="rate_limit", text="later", retry_after_s=30.0))
+    limited = exception("httpx", ClientFailure(kind="rate_limit", text="later", retry_after_s=30.0))
     assert isinstance(limited, httpx.HTTPStatusError)
     assert (limited.response.status_code, limited.response.headers["retry-after"]) == (429, "30")
-    lost = exception("httpx", Failure(kind="timeout", text="lost"))
+    lost = exception("httpx", ClientFailure(kind="timeout", text="lost"))
     assert isinstance(lost, httpx.ReadTimeout)
     assert lost.request.url.host == "service.invalid"
 

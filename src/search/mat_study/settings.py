@@ -23,11 +23,12 @@ class ItemSettings:
 
     `governance` is the variant that the marker names. `live_calls`: how many calls of external ports may be made for replies
     that are not recorded; None records nothing and calls the ports every time. From `strategy` to `target`: how
-    --mat-stress searches; a `target` of None is 1 in 20. `errors`: the clients whose exceptions are injected at tools that
-    declare none. `workload` is what the test stands for in an evaluation, according to the marker.
+    --mat-stress searches; a `target` of None is 1 in 20. `workload` is what the test stands for in an evaluation, according to
+    the marker.
 
     Only the session sets the `variants` that the command line asks for, `timeout_s` (the real seconds that a search may take),
-    and the executions and the strategy of the searches of an evaluation.
+    `errors` (the clients whose exceptions are injected at tools that declare none), and the executions and the strategy of the
+    searches of an evaluation.
     """
 
     seeds: int = 1
@@ -47,15 +48,15 @@ class ItemSettings:
     stop: Stop = "budget"
     curve: int = 0
     target: Fraction | None = None
-    errors: tuple[str, ...] = ()
     workload: Workload = _NO_WORKLOAD
     variants: tuple[str, ...] = ()
     timeout_s: float | None = None
+    errors: tuple[str, ...] = ()
     evaluation_runs: int = limits.EVALUATION_RUNS
     evaluation_strategy: StrategyName = "anytime"
 
 
-_SESSION_FIELDS: Final = ("variants", "timeout_s", "evaluation_runs", "evaluation_strategy")
+_SESSION_FIELDS: Final = ("errors", "variants", "timeout_s", "evaluation_runs", "evaluation_strategy")
 _MARKER_FIELDS: Final = tuple(
     name for name in ItemSettings.__dataclass_fields__ if name not in (*_SESSION_FIELDS, *SEARCH_FIELDS, "workload")
 )
@@ -73,6 +74,7 @@ def settings_from(
     defaults: Mapping[str, Any] | None = None,
     variants: tuple[str, ...] = (),
     timeout_s: float | None = None,
+    errors: tuple[str, ...] = (),
     where: str = "",
 ) -> ItemSettings:
     """Settings from the arguments of markers, the outermost first; the command line's `overrides` win over them.
@@ -106,10 +108,8 @@ def settings_from(
     problems += workload_problems(fields["workload"])
     if problems:
         raise SpecError(what=f"marker mat: {'; '.join(problems)}", fix=f"it takes {', '.join(ARGUMENTS)}", where=where)
-    for name, kind in (("expect", frozenset), ("faults", tuple), ("errors", tuple)):
-        if found.get(name, ...) is None and name == "errors":
-            del found[name]
-        elif found.get(name) is not None:
+    for name, kind in (("expect", frozenset), ("faults", tuple)):
+        if found.get(name) is not None:
             found[name] = kind([found[name]] if isinstance(found[name], str) else found[name])
     runs = overrides.get("max_runs")
     search = fields["search"]
@@ -121,6 +121,7 @@ def settings_from(
         workload=Workload(**fields["workload"]),
         variants=variants,
         timeout_s=timeout_s,
+        errors=errors,
         evaluation_runs=min(search.get("max_runs", limits.MAX_RUNS), limits.EVALUATION_RUNS) if runs is None else runs,
         evaluation_strategy=overrides.get("strategy") or "anytime",
     )
@@ -166,7 +167,7 @@ def _value_problems(found: Mapping[str, Any]) -> list[str]:
 
 def _type_problems(found: Mapping[str, Any]) -> list[str]:
     problems = []
-    for name, what in (("faults", "operator ids"), ("expect", "contract ids"), ("errors", "names of clients")):
+    for name, what in (("faults", "operator ids"), ("expect", "contract ids")):
         value = found.get(name)
         names = () if value is None or isinstance(value, str) else value
         if not isinstance(names, list | tuple | set | frozenset) or not all(isinstance(each, str) for each in names):

@@ -31,7 +31,7 @@ _HTTP: Final = ("timeout", "connection", *_STATUS)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Failure:
+class ClientFailure:
     """A failure to raise. `midway`: the connection broke after a part of the reply had arrived."""
 
     kind: str
@@ -48,7 +48,7 @@ class Failure:
         return {} if self.retry_after_s is None else {"retry-after": f"{self.retry_after_s:g}"}
 
 
-Make: TypeAlias = Callable[[Failure, str], BaseException]
+MakeException: TypeAlias = Callable[[ClientFailure, str], BaseException]
 """(failure, importable name of the library) -> the exception that the library raises."""
 
 
@@ -60,7 +60,7 @@ class Client:
 
     name: str
     module: str
-    make: Make
+    make: MakeException
     kinds: tuple[str, ...] = _HTTP
     parts: tuple[str, ...] = ()
     known: Mapping[str, str]
@@ -96,7 +96,7 @@ def offers(name: str, kind: str) -> bool:
     return name in CLIENTS and kind in CLIENTS[name].kinds
 
 
-def exception(name: str, failure: Failure) -> BaseException | None:
+def exception(name: str, failure: ClientFailure) -> BaseException | None:
     """What the client raises for a failure; None if it has no exception of its own. MatError if the library is missing."""
     if name == BUILTIN:
         return None
@@ -184,7 +184,7 @@ def _kind_of_status(error: BaseException) -> str:
 # -- HTTP -------------------------------------------------------------------------------------------------------------
 
 
-def _httpx(failure: Failure, module: str) -> BaseException:
+def _httpx(failure: ClientFailure, module: str) -> BaseException:
     httpx: Any = import_module(module)
     request = httpx.Request("POST", _URL)
     if failure.kind == "timeout":
@@ -196,7 +196,7 @@ def _httpx(failure: Failure, module: str) -> BaseException:
     return httpx.HTTPStatusError(failure.text, request=request, response=response)  # type: ignore[no-any-return]
 
 
-def _requests(failure: Failure, module: str) -> BaseException:
+def _requests(failure: ClientFailure, module: str) -> BaseException:
     requests: Any = import_module(module)
     errors, request = requests.exceptions, requests.Request("POST", _URL).prepare()
     if failure.kind == "timeout":
@@ -211,7 +211,7 @@ def _requests(failure: Failure, module: str) -> BaseException:
     return errors.HTTPError(failure.text, request=request, response=response)  # type: ignore[no-any-return]
 
 
-def _urllib3(failure: Failure, module: str) -> BaseException:
+def _urllib3(failure: ClientFailure, module: str) -> BaseException:
     """Retries are urllib3's own, so a connection that is refused ends them; a time-out of a POST is not retried."""
     urllib3: Any = import_module(module)
     errors, pool = urllib3.exceptions, urllib3.HTTPSConnectionPool(_HOST)
@@ -223,7 +223,7 @@ def _urllib3(failure: Failure, module: str) -> BaseException:
     return errors.MaxRetryError(pool, "/", reason)  # type: ignore[no-any-return]
 
 
-def _aiohttp(failure: Failure, module: str) -> BaseException:
+def _aiohttp(failure: ClientFailure, module: str) -> BaseException:
     aiohttp: Any = import_module(module)
     if failure.kind == "timeout":
         kind = getattr(aiohttp, "SocketTimeoutError", aiohttp.ServerTimeoutError)
@@ -250,7 +250,7 @@ _MODEL_ERRORS: Final = {
 }  # fmt: skip
 
 
-def _model_client(failure: Failure, module: str) -> BaseException:
+def _model_client(failure: ClientFailure, module: str) -> BaseException:
     """OpenAI's and Anthropic's clients are made by one generator. The stream itself is httpx's, and so is what breaks it."""
     library: Any = import_module(module)
     request: Any = import_module("httpx").Request("POST", _URL)
@@ -277,7 +277,7 @@ _AWS_CODES: Final = {
 }  # fmt: skip
 
 
-def _botocore(failure: Failure, module: str) -> BaseException:
+def _botocore(failure: ClientFailure, module: str) -> BaseException:
     errors: Any = import_module(f"{module}.exceptions")
     if failure.kind == "timeout":
         return errors.ReadTimeoutError(endpoint_url=_URL, error=failure.text)  # type: ignore[no-any-return]
@@ -302,7 +302,7 @@ _GRPC_KINDS: Final = {
 }  # fmt: skip
 
 
-def _grpc(failure: Failure, module: str) -> BaseException:
+def _grpc(failure: ClientFailure, module: str) -> BaseException:
     """The public class of the two: a synchronous stub raises a private one with the same base and the same methods."""
     grpc, aio = import_module(module), import_module(f"{module}.aio")
     code = getattr(grpc.StatusCode, _GRPC_CODES[failure.kind])
@@ -321,7 +321,7 @@ _SQLITE: Final = {
 }
 
 
-def _sqlite3(failure: Failure, module: str) -> BaseException:
+def _sqlite3(failure: ClientFailure, module: str) -> BaseException:
     name, text = _SQLITE[failure.kind]
     return getattr(import_module(module), name)(text)  # type: ignore[no-any-return]
 
@@ -332,7 +332,7 @@ _POSTGRES: Final = {
 }  # fmt: skip
 
 
-def _psycopg(failure: Failure, module: str) -> BaseException:
+def _psycopg(failure: ClientFailure, module: str) -> BaseException:
     """A lost reply is a lost connection: a cancelled statement (QueryCanceled) would not have happened."""
     if failure.kind in ("timeout", "connection"):
         return import_module(module).OperationalError(failure.text)  # type: ignore[no-any-return]
@@ -345,7 +345,7 @@ _REDIS: Final = {
 }  # fmt: skip
 
 
-def _redis(failure: Failure, module: str) -> BaseException:
+def _redis(failure: ClientFailure, module: str) -> BaseException:
     errors: Any = import_module(f"{module}.exceptions")
     kind = getattr(errors, _REDIS[failure.kind], errors.ConnectionError)  # MaxConnectionsError is new in redis 4.6
     return kind(failure.text)  # type: ignore[no-any-return]

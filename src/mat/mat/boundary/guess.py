@@ -15,7 +15,7 @@ from pathlib import PurePath
 from types import CodeType, FunctionType, MethodType, ModuleType
 from typing import Any, Final
 
-from mat.boundary.clients import CLIENTS, Failure, client_of, exception, part_of
+from mat.boundary.clients import CLIENTS, ClientFailure, client_of, exception, part_of
 from mat.core import limits
 from mat.core.errors import MatError
 from mat.core.site import Boundary
@@ -91,12 +91,12 @@ class _Reader:
     def read(self, callee: Any, function: FunctionType) -> None:
         if type(callee) is MethodType:
             self._visit(callee.__self__, (), _file(function))
-        self._function(function)
+        self._code(function)
         owner = _owner(function)
         if owner is not None:
             self._class(owner)
 
-    def _function(self, function: FunctionType) -> None:
+    def _code(self, function: FunctionType) -> None:
         if self._left <= 0 or id(function.__code__) in self._seen:
             return
         self._left -= 1
@@ -128,7 +128,7 @@ class _Reader:
         elif kind is FunctionType:
             function = _function_of(value)
             if function is not None and "mat_port" not in vars(value) and _is_project(function):
-                self._function(function)
+                self._code(function)
         elif kind is ModuleType:
             self._module(value, names)
         elif issubclass(kind, type):
@@ -229,6 +229,6 @@ def _is_project_module(members: Mapping[str, Any]) -> bool:
 def _works(name: str) -> bool:
     """Whether the library makes its exceptions as expected; a module of the user's may have the name of one."""
     try:
-        return exception(name, Failure(kind="timeout", text="")) is not None
+        return exception(name, ClientFailure(kind="timeout", text="")) is not None
     except MatError:
         return False

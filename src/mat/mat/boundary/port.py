@@ -158,7 +158,7 @@ class Port:
         elif made is not None:
             error = self._exception(kind, made, text)
         else:
-            failure = clients.Failure(kind=kind, text=text, retry_after_s=retry_after_s, midway=midway)
+            failure = clients.ClientFailure(kind=kind, text=text, retry_after_s=retry_after_s, midway=midway)
             found = clients.exception(client, failure) if client else None
             error = _builtin(kind, text) if found is None else found
         if retry_after_s is not None and hasattr(error, "retry_after_s"):
@@ -238,7 +238,7 @@ def make_port(
     consumes: Consume | Mapping[str, str] | Iterable[Consume] = (),
     guess: Guess | None = None,
 ) -> Port:
-    """Make a port; SpecError reports all mistakes in its options at once."""
+    """MakeException a port; SpecError reports all mistakes in its options at once."""
     problems = []
     for option, value, allowed in (
         ("effect", effect, ("none", "read", "write", "unknown")),
