@@ -121,7 +121,7 @@ class Grid:
 
 
 def _listed(names: Any) -> Sequence[Any]:
-    return () if names is None else names  # type: ignore[no-any-return]
+    return () if names is None else names
 
 
 def _port_name(port: str) -> str:

@@ -146,7 +146,11 @@ class Port:
 
     @property
     def _guessed(self) -> tuple[GuessedClient, ...]:
-        return () if self.guess is None else self.guess.clients
+        """The guess; if some exceptions are declared, only the clients that they come from, if they come from any."""
+        if self.guess is None:
+            return ()
+        declared = {clients.client_of(made) for made in self.errors.values()} if self.errors else set[str]()
+        return tuple(item for item in self.guess.clients if item.name in declared) or self.guess.clients
 
     def _text(self, kind: str, message: str) -> str:
         return message or f"{self.name}: {MESSAGES.get(kind, kind)}"
