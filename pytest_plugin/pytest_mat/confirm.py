@@ -12,10 +12,11 @@ from mat.core.errors import MatError
 from mat.core.run import Run
 from mat.core.spec import Schedule
 from mat_study.evaluation import Lost, Plan
-from mat_study.fresh import FreshAnswer, FreshBatch, FreshFrame, FreshItem, FreshProcesses
+from mat_study.fresh import FreshAnswer, FreshBatch, FreshFrame, FreshProcesses, HashSeed
 from mat_study.pristine import SendFrame
 from mat_study.settings import ItemSettings
 from pytest_mat.evaluators import ItemEvaluator, reports_of
+from pytest_mat.fresh_item import fresh_item
 from pytest_mat.protocol import Reports
 
 
@@ -30,41 +31,17 @@ class RequestedBatch:
 BATCH: Final = pytest.StashKey[RequestedBatch]()
 
 
-def fresh_item(item: pytest.Item, *, recorded: bool) -> FreshItem:
-    """The item for a fresh process. `recorded`: runs get recorded replies, and no live call is made."""
-    return FreshItem(node=item.nodeid, arguments=_arguments(item), recorded=recorded)
-
-
 def confirmer(
-    item: pytest.Item, processes: FreshProcesses, variant: str, *, recorded: bool
+    item: pytest.Item, processes: FreshProcesses, variant: str, hash_seed: HashSeed, *, recorded: bool
 ) -> Callable[[Sequence[Schedule]], Iterator[Run | None]]:
     """A function that executes schedules of this item in one fresh process and yields each run as soon as it is ready."""
 
     def confirm(schedules: Sequence[Schedule]) -> Iterator[Run | None]:
         plans = [Plan(mode="search", schedule=schedule, variant=variant) for schedule in schedules]
-        for answer in processes.execute(fresh_item(item, recorded=recorded), plans, hash_seed=1):
+        for answer in processes.execute(fresh_item(item, recorded=recorded), plans, hash_seed=hash_seed):
             yield answer.run
 
     return confirm
-
-
-def _arguments(item: pytest.Item) -> tuple[str, ...]:
-    """The command line of pytest that collects the module of an item."""
-    config = item.config
-    arguments = [str(item.path), "--rootdir", str(config.rootpath), "--mat-confirm"]
-    if config.inipath is not None:
-        arguments += ["-c", str(config.inipath)]
-    for name in config.option.plugins or ():
-        arguments += ["-p", name]
-    for override in config.option.override_ini or ():
-        arguments += ["-o", override]
-    arguments += ["-q", "-s", "-p", "no:cacheprovider", f"--import-mode={config.getoption('importmode')}", "-k", "", "-m", ""]
-    arguments += ["-W", "ignore::pytest.PytestAssertRewriteWarning"]  # pytest-mat was imported before pytest began
-    if config.pluginmanager.hasplugin("xdist"):
-        arguments += ["-n0"]
-    if config.getoption("mat_horizon") is not None:
-        arguments += ["--mat-horizon", str(config.getoption("mat_horizon"))]
-    return tuple(arguments)
 
 
 def requested_settings(item: pytest.Item, settings: ItemSettings) -> ItemSettings:
@@ -86,6 +63,8 @@ def answer(item: pytest.Item, evaluate: ItemEvaluator) -> Reports:
         else:
             requested.send(FreshFrame(kind="answer", answer=FreshAnswer.of(given)))
             reports = reports_of(given)
+            if any(each.remedy == "fork" for each in given.outlived):
+                break  # the rest is executed in another process
     return reports
 
 

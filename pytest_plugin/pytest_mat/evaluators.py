@@ -1,4 +1,4 @@
-"""The evaluators of one item: each executes pytest's whole protocol, in this process or in a fork of it.
+"""The evaluators of one item: each executes pytest's whole protocol, in this process, in a fresh one, or in a fork of this one.
 
 Each returns what a study needs, together with pytest's reports, which only the plugin uses.
 """
@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -20,11 +20,15 @@ from mat.core.codec import decode, encode
 from mat.core.errors import MatError
 from mat.core.run import Run
 from mat.measure.workload import Workload
-from mat_study.evaluation import REPORTED, Evaluated, Lost, Plan, TestOutcome
+from mat_study.evaluation import REPORTED, Evaluated, Evaluator, Lost, Plan, TestOutcome
+from mat_study.fresh import FreshEvaluator
 from mat_study.live import LiveCalls, unanswered
+from mat_study.searches import HASH_SEEDS
 from mat_study.settings import ItemSettings
 from mat_study.tasks import Judged
 from pytest_mat.execution import EXECUTION, Execution, tear_down
+from pytest_mat.fresh_item import fresh_item
+from pytest_mat.isolated import IsolatedItem
 from pytest_mat.protocol import Reports, SlimProtocol, execute_in_full, why_in_full
 from pytest_mat.session import session_of
 
@@ -47,23 +51,44 @@ class ItemEvaluator:
         self._repeats = item.config.getoption("mat_stress") or item.config.getoption("mat_evaluate")
         self._task = session_of(item.config).workloads.get(item.nodeid, Workload())
         self._known: EvaluatedItem | None = None
+        alone = not self._repeats and not item.config.getoption("mat_confirm")
+        self._isolated = None if alone else IsolatedItem(item, recorded=live.recorded)
 
     @cached_property
     def _slim(self) -> SlimProtocol | None:
         return SlimProtocol(self._item) if isinstance(self._item, pytest.Function) and not why_in_full(self._item) else None
 
     def __call__(self, plan: Plan) -> EvaluatedItem | LostItem:
-        forked = plan.mode == "search" and self._settings.isolate == "fork"
-        execute = self.in_fork if forked else self.here
         if not self._repeats:
-            return execute(plan)
+            return self.here(plan)
         return self._live.until_served(
-            lambda: execute(plan),
+            lambda: self.here(plan),
             lambda execution: isinstance(execution, LostItem) and (bool(execution.unanswered) or plan.mode == "search"),
         )
 
+    def forked(self, known: Evaluated) -> Evaluator:
+        """An evaluator that executes each plan in a process that has executed nothing. `known`: an execution of the item."""
+        session = session_of(self._item.config)
+        fresh = FreshEvaluator(
+            session.fresh, fresh_item(self._item, recorded=self._live.recorded), known, hash_seed=HASH_SEEDS[0]
+        )
+        return lambda plan: fresh(plan) if plan.adversary is None else self.in_fork(plan)
+
     def here(self, plan: Plan) -> EvaluatedItem | LostItem:
-        """In this process: the whole item once more, unreported."""
+        """In this process: the whole item once more, unreported, from the state before its first execution."""
+        if self._isolated is None:
+            return self._execute(plan)
+        given, outlived = self._isolated.execute(lambda: self._execute(plan))
+        return replace(given, outlived=outlived) if outlived else given
+
+    def settle(self, function: Callable[[], object]) -> None:
+        """Call a function whose changes to the process are no execution's. An execution has taken place."""
+        if self._isolated is None:
+            function()
+        else:
+            self._isolated.settle(function)
+
+    def _execute(self, plan: Plan) -> EvaluatedItem | LostItem:
         execution = self._item.stash[EXECUTION] = Execution.of(plan, self._settings, self._live, task=self._task)
         try:
             reports = self._run_protocol(plan)
@@ -95,11 +120,11 @@ class ItemEvaluator:
             raise
 
     def in_fork(self, plan: Plan) -> EvaluatedItem | LostItem:
-        """In a forked child, which has a copy of this process's memory (isolate="fork")."""
+        """In a forked child, which has a copy of this process's memory: an adversary is a function, and stays in it."""
         if not hasattr(os, "fork"):
             raise MatError(
-                'isolate="fork" is not available on this platform', why="it has no fork", fix="leave isolate out",
-                where=self._item.nodeid,
+                "an adversary cannot search this item on this platform", why="its runs need forks, and there are none",
+                fix="use another strategy", where=self._item.nodeid,
             )  # fmt: skip
         known = self._known
         assert known is not None  # the first execution of an item is reported, and takes place in this process

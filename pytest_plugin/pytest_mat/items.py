@@ -19,6 +19,7 @@ from mat.kernel.clock import real_monotonic
 from mat_study.item import Asked, ItemStudy, study
 from mat_study.means import Means, Subject, WriteLine
 from mat_study.replay import plan_of
+from mat_study.searches import HASH_SEEDS
 from mat_study.settings import ItemSettings
 from mat_study.store import ItemRuns
 from mat_study.stress import Failure
@@ -108,7 +109,10 @@ class _Running:
             evaluate=self.evaluate,
             operators=self._operators,
             live=self._live,
-            confirm=lambda variant: confirm.confirmer(item, self._session.fresh, variant, recorded=self._live.recorded),
+            forked=self.evaluate.forked,
+            confirm=lambda variant, hash_seed: confirm.confirmer(
+                item, self._session.fresh, variant, hash_seed, recorded=self._live.recorded
+            ),
             replays=item.path.parent / replay_file.FOLDER,
             typed=lambda path: replays.typed(item, path),
             root=item.config.rootpath,
@@ -136,7 +140,9 @@ class _Running:
         """The reported run is over: a timeout of another plugin does not apply to what follows."""
         _cancel_foreign_timer(self._item)
         self._searching_s = real_monotonic()
-        self.collector.enter_context(rare_collections())
+        if self._item.config.getoption("mat_stress"):
+            self._session.fresh.begin(HASH_SEEDS)
+        self.evaluate.settle(lambda: self.collector.enter_context(rare_collections()))
 
     # -- reports ----------------------------------------------------------------------------------------------------
 

@@ -33,7 +33,7 @@ _STORING: Final = (
 )  # fmt: skip
 _GENERATING: Final = inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR
 _COMPREHENSIONS: Final = ("<listcomp>", "<setcomp>", "<dictcomp>", "<genexpr>")
-_HOOKING: Final = ("_pytest.", "anyio.", "pytest_asyncio.")
+_HOOKING: Final = ("_pytest.", "anyio.", "pytest_asyncio.", "pytest_mat.")
 """Packages whose hooks for fixtures do nothing for a fixture that is a plain function."""
 
 

@@ -109,7 +109,7 @@ class Plain:
             judged=judged(self.task, run.result), contracts=(paid_once,), variants=self.variants,
         )  # fmt: skip
 
-    def confirm(self, variant: str) -> Callable[[Sequence[Schedule]], Iterator[Run | None]]:
+    def confirm(self, variant: str, hash_seed: int) -> Callable[[Sequence[Schedule]], Iterator[Run | None]]:
         def confirm(schedules: Sequence[Schedule]) -> Iterator[Run | None]:
             for schedule in schedules:
                 self.confirmed.append((variant, schedule))
@@ -124,6 +124,7 @@ class Plain:
             operators=lambda: tuple(each.spec() for each in CATALOG),
             live=LiveCalls(root, ITEM, most=None, warn=self.calls.append),
             confirm=self.confirm,
+            forked=lambda known: self.evaluate,
             replays=root / "replays",
             typed=lambda path: path.parent.name,
             root=root,

@@ -220,17 +220,41 @@ class Checks:
 
     # -- in a fresh process -----------------------------------------------------------------------------------------
 
-    def fresh(self, nominal: Run | None, schedules: int) -> str:
-        """How the nominal run of a fresh process differs; "" if it is equal. `schedules`: how many others ran there."""
-        self.counts["fresh"] += schedules + 1
+    def fresh_sample(self, *, without: Sequence[Schedule]) -> list[Schedule]:
+        """The schedules that a fresh process executes too: the cheapest, and a sample of the others."""
+        known = dict.fromkeys(schedule for schedule, _ in self._executed if schedule not in without)
+        executed = sorted(known, key=lambda schedule: schedule.cost)
+        cheapest, others = executed[: limits.FRESH_CHEAPEST], executed[limits.FRESH_CHEAPEST :]
+        return [*cheapest, *self._sample(others, "fresh", most=limits.FRESH_SAMPLE)]
+
+    def fresh(
+        self, nominal: Run | None, sample: Sequence[tuple[Schedule, Run | None]], schedules: int
+    ) -> tuple[str, Run | None]:
+        """How the runs of a fresh process differ from those here, "" if they do not, and one that does.
+
+        `sample`: schedules with their runs there. `schedules`: how many others ran there, which are compared elsewhere.
+        """
+        self.counts["fresh"] += 1 + len(sample) + schedules
         try:
             if nominal is None:
                 raise WithdrawnError("the nominal run could not be executed in a fresh process")
             self._compare(self.nominal, nominal, "the nominal run in a fresh process, under another hash seed,")
+            endings = dict(self._executed)
+            for schedule, run in sample:
+                self._check_fresh(schedule, run, endings[schedule])
         except WithdrawnError as withdrawn:
-            return str(withdrawn)
+            return str(withdrawn), withdrawn.run
         self.fresh_nominal = 1
-        return ""
+        return "", None
+
+    def _check_fresh(self, schedule: Schedule, run: Run | None, ending: str) -> None:
+        if run is None:
+            raise WithdrawnError(f"a schedule ({words(schedule)}) could not be executed in a fresh process")
+        if prefixes(run)[-1] != ending:
+            here = self._executions.again(schedule)
+            what = f"a run in a fresh process ({words(schedule)})"
+            self._compare(here, run, what)
+            raise WithdrawnError(f"{what} ends in another state{self._newly_broken(here, run)}; {_CAUSES}", run)
 
 
 def _by_history(edge: Edge, of: GridKey) -> bool:

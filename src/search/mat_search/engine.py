@@ -61,6 +61,7 @@ def search(
     campaign: Campaign,
     *,
     confirm: Confirm | None = None,
+    confirm_again: Confirm | None = None,
     progress: Progress | None = None,
     vary: Evaluate | None = None,
     adapt: Adapt | None = None,
@@ -70,12 +71,13 @@ def search(
 ) -> CampaignResult:
     """Find, for each failure signature, a cheapest schedule within the budget that shows it, with a certificate.
 
-    `nominal` is the run that was reported; the search begins by reproducing it. Without `confirm`, counterexamples are
-    re-executed in this process only. `vary` executes what the strategy asks for and reports equivalence classes of
-    perturbations in `Run.alike`; without it, `evaluate` executes. `adapt` executes an adversary's runs. `executor` executes
-    probable next schedules in advance; the result does not depend on it. `journal` keeps finished executions. `note` is called
-    with every execution, once, in order, whoever made it. KeyboardInterrupt propagates as long as nothing was found; later it
-    ends the current phase, and the findings are kept.
+    `nominal` is the run that was reported; the search begins by reproducing it. `confirm` executes schedules in a fresh
+    process, `confirm_again` in another one, under another hash seed; without them, counterexamples are re-executed in this
+    process only, and a proof is not compared with other processes. `vary` executes what the strategy asks for and reports
+    equivalence classes of perturbations in `Run.alike`; without it, `evaluate` executes. `adapt` executes an adversary's runs.
+    `executor` executes probable next schedules in advance; the result does not depend on it. `journal` keeps finished
+    executions. `note` is called with every execution, once, in order, whoever made it. KeyboardInterrupt propagates as long as
+    nothing was found; later it ends the current phase, and the findings are kept.
 
     >>> import mat_faults
     >>> from contextlib import suppress
@@ -102,7 +104,7 @@ def search(
     try:
         if campaign.strategy == "statistical":
             return replace(sample(nominal, executions, campaign, progress), covered=lives.covered)
-        result = _Search(nominal, executions, campaign, confirm, progress).run()
+        result = _Search(nominal, executions, campaign, (confirm, confirm_again), progress).run()
         return lives.completed(result, executions)
     finally:
         executions.close()
@@ -165,11 +167,16 @@ class _ExecutionNotes:
 
 class _Search:
     def __init__(
-        self, nominal: Run, executions: Executions, campaign: Campaign, confirm: Confirm | None, progress: Progress | None
+        self,
+        nominal: Run,
+        executions: Executions,
+        campaign: Campaign,
+        confirm: tuple[Confirm | None, Confirm | None],
+        progress: Progress | None,
     ) -> None:
         entropy = Entropy.of(nominal.spec)
         self._campaign, self._executions = campaign, executions
-        self._confirm, self._progress = confirm, progress
+        (self._confirm, self._confirm_again), self._progress = confirm, progress
         self._plan = _plan(campaign, entropy)
         self._strategy = STRATEGIES[campaign.strategy](self._plan)
         self._checks = Checks(nominal, executions, campaign.judge, entropy)
@@ -189,10 +196,10 @@ class _Search:
         unasked = self._confirm is not None and not (self._checks.fresh_nominal or fresh)
         if proven and (unasked or any(item.stability.runs == 0 for item in seen)):
             reason, proven = reason or "the search ended before its result could be confirmed", False
-        if proven and (unconfirmed or any(item.flaky for item in seen)):
-            reason, proven = "a counterexample did not reproduce: state outlives a run", False
         if proven and fresh:
             reason, proven = fresh, False
+        if proven and (unconfirmed or any(item.flaky for item in seen)):
+            reason, proven = "a counterexample did not reproduce: state outlives a run", False
         return CampaignResult(
             nominal=self._checks.nominal,
             nominal_stability=self._nominal_stability(differs=bool(fresh)),
@@ -357,7 +364,7 @@ class _Search:
         """
         seen: list[Counterexample] = []
         never: list[Counterexample] = []
-        outside, differs = self._execute_fresh([item.run.spec.schedule for item in found], nominal_too=nominal_too)
+        outside, differs, other = self._execute_fresh([item.run.spec.schedule for item in found], nominal_too=nominal_too)
         for index, item in enumerate(found):
             runs: list[Run | None] = [outside[index]] if outside else []
             if outside or self._confirm is None:
@@ -373,21 +380,57 @@ class _Search:
             verdict = matching_violation(showing[0], self._campaign.judge(showing[0]), item)
             assert verdict is not None
             seen.append(replace(kept, run=showing[0], verdict=verdict))
+        for item in self._only_elsewhere(other):
+            (seen if item.stability.stable else never).append(item)
         return distinct(seen), tuple(never), differs
 
-    def _execute_fresh(self, schedules: Sequence[Schedule], *, nominal_too: bool) -> tuple[list[Run | None], str]:
-        """The runs of a fresh process, and how its nominal run differs; no runs without `confirm` or after an interrupt.
+    def _execute_fresh(self, schedules: Sequence[Schedule], *, nominal_too: bool) -> tuple[list[Run | None], str, Run | None]:
+        """The runs of a fresh process, how it differs from this one, and the run that shows it.
 
-        The nominal run is included, because a certificate is worthless if runs of another process differ.
+        There are no runs without `confirm` or after an interrupt. Each schedule is executed in a process of its own. A
+        certificate is worthless if runs of another process differ: for one, a sample of the schedules that were executed here
+        is executed there as well, in one process, in another order, with the nominal run last.
         """
         if self._confirm is None or not (schedules or nominal_too):
-            return [], ""
+            return [], "", None
+        sample = self._checks.fresh_sample(without=schedules) if nominal_too else []
         try:
-            nominal, *runs = self._confirm([NO_SCHEDULE, *schedules])
+            found = [run for schedule in schedules for run in self._confirm([schedule])]
+            backwards = sample[::-1]
+            *runs, nominal = self._confirm([*backwards, NO_SCHEDULE])
+            differs, other = self._checks.fresh(nominal, [*zip(backwards, runs, strict=True)], len(schedules))
+            if nominal_too and not differs and self._confirm_again is not None:
+                *runs, nominal = self._confirm_again([*sample, NO_SCHEDULE])
+                differs, other = self._checks.fresh(nominal, [*zip(sample, runs, strict=True)], 0)
         except KeyboardInterrupt:
             self._interrupted = True
-            return [], ""
-        return runs, self._checks.fresh(nominal, len(schedules))
+            return [], "", None
+        except SearchStopped as stopped:
+            return [], str(stopped), None
+        return found, differs, other
+
+    def _only_elsewhere(self, run: Run | None) -> list[Counterexample]:
+        """What a run of a fresh process breaks, and the same schedule here does not, with how often it does so there."""
+        if run is None or self._confirm is None or self._confirm_again is None:
+            return []
+        schedule = run.spec.schedule
+        try:
+            again = [run, *self._confirm([schedule]), *self._confirm_again([schedule])]
+        except KeyboardInterrupt:
+            self._interrupted = True
+            again = [run]
+        here = {violation.contract for violation in self._campaign.judge(self._checks.nominal)}
+        found = [each for each in self._campaign.judge(run) if each.contract not in here]
+        return [
+            Counterexample(
+                verdict=each,
+                run=run,
+                stability=Stability(
+                    runs=len(again), reproduced=sum(other is not None and self._shows(other, each) for other in again)
+                ),
+            )
+            for each in found
+        ]
 
     def _nominal_stability(self, *, differs: bool) -> Stability:
         """How often the nominal run was repeated. Only the fresh one may differ: any other difference ends the search."""

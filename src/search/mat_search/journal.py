@@ -102,17 +102,17 @@ class SearchJournal:
                 self._sources[name] = found
                 self._write(json.dumps({"source": name, "digest": found}))
 
-    def confirming(self, confirm: ConfirmInOrder) -> Callable[[Sequence[Schedule]], Sequence[Run | None]]:
+    def confirming(self, confirm: ConfirmInOrder, kind: str) -> Callable[[Sequence[Schedule]], Sequence[Run | None]]:
         """Wrap `confirm` so that it executes only what is not kept yet; each run is kept as soon as it is ready."""
 
         def confirm_missing(schedules: Sequence[Schedule]) -> Sequence[Run | None]:
-            runs = [self.recall("fresh", schedule) for schedule in schedules]
+            runs = [self.recall(kind, schedule) for schedule in schedules]
             missing = [index for index, run in enumerate(runs) if run is None]
             answers = confirm([schedules[index] for index in missing]) if missing else ()
             for index, run in zip(missing, answers, strict=True):
                 runs[index] = run
                 if run is not None:
-                    self.keep("fresh", schedules[index], run)
+                    self.keep(kind, schedules[index], run)
             return runs
 
         return confirm_missing

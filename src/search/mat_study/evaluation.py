@@ -12,6 +12,7 @@ from mat.core.run import Finding, Run
 from mat.core.spec import NO_SCHEDULE, Schedule
 from mat.evidence.replay_file import Replay
 from mat.govern.variant import NONE
+from mat.kernel.isolation import OutlivedState
 from mat.measure.rows import Labels
 from mat.measure.workload import Workload
 from mat.monitor.contract import Contract
@@ -49,7 +50,7 @@ class Evaluated:
     """An execution that gave a run, and everything known about it.
 
     `outcome` is the test's. `judged` is the workload's judgment of the run. `contracts` were armed. `variants` are the
-    governance variants to run the item under, its own first.
+    governance variants to run the item under, its own first. `outlived`: what outlived this execution, and none before it.
     """
 
     plan: Plan
@@ -59,6 +60,7 @@ class Evaluated:
     judged: Judged
     contracts: tuple[Contract, ...] = ()
     variants: tuple[str, ...] = (NONE,)
+    outlived: tuple[OutlivedState, ...] = ()
 
     @property
     def variant(self) -> str:
@@ -89,6 +91,7 @@ class Lost:
     unanswered: str = ""
     task: Workload = field(default_factory=Workload)
     variants: tuple[str, ...] = (NONE,)
+    outlived: tuple[OutlivedState, ...] = ()
 
     @property
     def variant(self) -> str:

@@ -10,7 +10,8 @@ from typing import Any, TypeAlias
 from mat.core.operator import OperatorSpec
 from mat_search.declarations import DeclarationSaving
 from mat_search.journal import ConfirmInOrder
-from mat_study.evaluation import Evaluator
+from mat_study.evaluation import Evaluated, Evaluator
+from mat_study.fresh import HashSeed
 from mat_study.live import LiveCalls
 from mat_study.notices import Notice
 from mat_study.settings import ItemSettings
@@ -40,9 +41,11 @@ class Subject:
 class Means:
     """The means to study an item.
 
-    `evaluate` executes a plan. `operators` returns the chosen operators; MatError for an unknown name. `confirm` makes, for a
-    governance variant, a function that executes schedules in a fresh process. `replays` is the folder for replay files;
-    `typed` writes their paths as a user types them. `prepare` is called in a worker before it executes anything, `searching`
+    `evaluate` executes a plan. `forked` makes, given an execution of the item, an evaluator that executes each plan in a
+    process that has executed nothing. `operators` returns the chosen operators; MatError for an unknown name. `confirm` makes,
+    for a governance variant and a hash seed, a function that executes schedules in a fresh process. `replays` is the folder for
+    replay files; `typed` writes their paths as a user types them. `prepare` is called in a worker before it executes anything,
+    `searching`
     before the first execution that is not the reported one, `interrupted` if no report will mention that there is something to
     resume. `root` is the folder that contains `.mat`, `began_ns` the start of the session on the clock of file times.
     `compared`: whether a nominal run of a seed is shown; None if nothing is shown. `saving` takes what declaring effects would
@@ -52,7 +55,8 @@ class Means:
     evaluate: Evaluator
     operators: Callable[[], tuple[OperatorSpec, ...]]
     live: LiveCalls
-    confirm: Callable[[str], ConfirmInOrder]
+    confirm: Callable[[str, HashSeed], ConfirmInOrder]
+    forked: Callable[[Evaluated], Evaluator]
     replays: Path
     root: Path
     began_ns: int

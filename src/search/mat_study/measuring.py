@@ -57,8 +57,7 @@ class Gathered:
         self.variants: tuple[str, ...] = (NONE,)
         self._store, self._compared = store, compared
         self._counted: set[str] = set()
-        self._disturbed = 0
-        self._uncaught: Counter[Uncaught] = Counter()
+        self._disturbed: list[Uncaught | None] = []
 
     @property
     def category(self) -> str:
@@ -72,8 +71,8 @@ class Gathered:
         if given.run.id in self._counted:
             return
         self._counted.add(given.run.id)
-        self._disturbed += len(given.run.spec.schedule) > 0
-        self._uncaught.update([] if given.run.uncaught is None else [given.run.uncaught])
+        if len(given.run.spec.schedule):
+            self._disturbed.append(given.run.uncaught)
         row, governed = measured(given, self.task, condition)
         self.rows.append(row)
         self.governed += [] if governed is None else [governed]
@@ -83,15 +82,27 @@ class Gathered:
     @property
     def uncaught(self) -> tuple[Finding, ...]:
         """The injected failures that left the test's body uncaught, the most frequent first."""
-        ranked = sorted(self._uncaught.items(), key=lambda item: (-item[1], item[0].port, item[0].type))
+        counts = Counter(each for each in self._disturbed if each is not None)
+        ranked = sorted(counts.items(), key=lambda item: (-item[1], item[0].port, item[0].type))
         return tuple(
             Finding(
                 code=UNCAUGHT,
-                message=f"in {count:,} of {self._disturbed:,} disturbed runs {found.type}, injected at "
+                message=f"in {count:,} of {len(self._disturbed):,} disturbed runs {found.type}, injected at "
                 f"{found.port.removeprefix('service:')}, left the test's body uncaught",
             )
             for found, count in ranked
         )
+
+    def mark(self) -> Callable[[], None]:
+        """A function that forgets the executions noted after now."""
+        rows, governed, counted = len(self.rows), len(self.governed), set(self._counted)
+        unjudged, disturbed = self.unjudged, len(self._disturbed)
+
+        def forget() -> None:
+            del self.rows[rows:], self.governed[governed:], self._disturbed[disturbed:]
+            self._counted, self.unjudged = set(counted), unjudged
+
+        return forget
 
     def keep(self, runs: Sequence[tuple[Run, RunRow]]) -> None:
         if self._store is not None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Executor
 from contextlib import contextmanager
 from dataclasses import fields, replace
@@ -21,6 +21,7 @@ from mat.core.run import Run
 from mat.core.spec import NO_SCHEDULE, RunSpec, Schedule
 from mat.kernel.clock import real_monotonic
 from mat.kernel.entropy import KEYED
+from mat.kernel.isolation import OutlivedState
 from mat_search import Campaign, CampaignResult, SearchStopped, search
 from mat_search.journal import SearchJournal, open_journal
 from mat_study.evaluation import Evaluated, EvaluationLost, Evaluator, Lost, Plan
@@ -35,20 +36,29 @@ Stopped = Callable[[Lost, bool], str]
 """(the lost execution, whether it was under faults) -> why the search ends with its results so far; "" to abandon it."""
 
 
+class OutlivesRunError(Exception):
+    """An execution left something in the process that cannot be put back, so the next one cannot begin from the same state."""
+
+
 class SearchEvaluator:
     """Adapts an Evaluator to a search: RunSpec -> Run, under the variant of `first`, an execution of the same item.
 
     SearchStopped ends the search when its time is over, or for a lost execution if `stopped` says so; otherwise a lost
     execution raises EvaluationLost. `reasons` are why the search was ended, `lost` is the latest execution without a run. The
-    workload's judgment of a run is kept here until the search takes the run (`taken`).
+    workload's judgment of a run is kept here until the search takes the run (`taken`). `outlived`: what outlived executions,
+    by name. `forked`: each execution has a process of its own; otherwise OutlivesRunError ends the search where one needs it.
     """
 
-    def __init__(self, evaluate: Evaluator, first: Evaluated, *, timeout_s: float | None, stopped: Stopped) -> None:
+    def __init__(
+        self, evaluate: Evaluator, first: Evaluated, *, timeout_s: float | None, stopped: Stopped, forked: bool = False
+    ) -> None:
         self._evaluate, self._first, self._stop_reason = evaluate, first, stopped
         self._timeout_s = timeout_s
         self._deadline = None if timeout_s is None else real_monotonic() + timeout_s
         self._judgments: dict[str, Judged] = {}
         self._latest = first.judged
+        self._forked = forked
+        self.outlived = {each.name: each for each in first.outlived}
         self.lost: Lost | None = None
         self.reasons: list[str] = []
 
@@ -73,8 +83,11 @@ class SearchEvaluator:
                 mode="search", seed=seed, schedule=schedule, variant=self._first.variant, vary=vary, adversary=adversary
             )
         )  # fmt: skip
+        self.learn_outlived(given.outlived)
         if isinstance(given, Lost):
             raise EvaluationLost(given)
+        if not self._forked and needs_forks(given.outlived):
+            raise OutlivesRunError
         self.learn(given.run, given.judged)
         return given.run
 
@@ -89,6 +102,10 @@ class SearchEvaluator:
     def learn(self, run: Run, judged: Judged) -> None:
         """Keep the workload's judgment of a run, which another process may have executed."""
         self._judgments[run.id] = self._latest = judged
+
+    def learn_outlived(self, found: Iterable[OutlivedState]) -> None:
+        for each in found:
+            self.outlived.setdefault(each.name, each)
 
     def judged(self, run: Run) -> Judged:
         return self._judgments.get(run.id, self._latest)
@@ -108,16 +125,31 @@ class Searches:
         self._sources = Sources(means.began_ns)
         self._journals: list[SearchJournal] = []
 
-    def search(self, nominal: Evaluated, *, note: Note) -> tuple[CampaignResult, SearchEvaluator]:
-        """Search from a nominal execution, under its variant. `note` is called with each execution that the search takes."""
+    def search(self, nominal: Evaluated, *, note: Note, restart: Callable[[], None]) -> tuple[CampaignResult, SearchEvaluator]:
+        """Search from a nominal execution, under its variant. `note` is called with each execution that the search takes.
+
+        Where something outlives an execution that cannot be put back, the search begins anew, in forks: `restart` is called.
+        """
+        if self._subject.settings.isolate != "fork" and not needs_forks(nominal.outlived):
+            try:
+                return self._search(nominal, note=note, forked=False)
+            except OutlivesRunError:
+                restart()
+                self._journals.pop().remove()
+        return self._search(nominal, note=note, forked=True)
+
+    def _search(self, nominal: Evaluated, *, note: Note, forked: bool) -> tuple[CampaignResult, SearchEvaluator]:
         settings, means = self._subject.settings, self._means
         campaign = campaign_of(self._subject, means)
-        evaluate = SearchEvaluator(means.evaluate, nominal, timeout_s=settings.timeout_s, stopped=_stop_reason)
-        journal = self._journal(nominal, campaign, evaluate)
+        execute = means.forked(nominal) if forked else means.evaluate
+        evaluate = SearchEvaluator(execute, nominal, timeout_s=settings.timeout_s, stopped=_stop_reason, forked=forked)
+        journal = self._journal(nominal, campaign, evaluate, forked=forked)
         vary = partial(evaluate, vary=True)
         with self._workers(evaluate, vary, journal) as executor:
             result = search(
-                nominal.run, evaluate, campaign, confirm=journal.confirming(means.confirm(nominal.variant)),
+                nominal.run, evaluate, campaign,
+                confirm=journal.confirming(means.confirm(nominal.variant, HASH_SEEDS[0]), "fresh"),
+                confirm_again=journal.confirming(means.confirm(nominal.variant, HASH_SEEDS[1]), "fresh again"),
                 progress=_progress(means.line, self._subject.name), vary=vary, adapt=evaluate.adapt, executor=executor,
                 journal=journal, note=lambda run: note(evaluate.taken(run)),
             )  # fmt: skip
@@ -127,15 +159,15 @@ class Searches:
         """One more execution that belongs to the latest search."""
         return evaluate.taken(self._journals[-1].once(kind, schedule, partial(evaluate.execute, seed, schedule)))
 
-    def _journal(self, nominal: Evaluated, campaign: Campaign, evaluate: SearchEvaluator) -> SearchJournal:
+    def _journal(self, nominal: Evaluated, campaign: Campaign, evaluate: SearchEvaluator, *, forked: bool) -> SearchJournal:
         subject, folder = self._subject, self._means.root / FOLDER
         path = folder / f"{digest([subject.id, nominal.variant])[:20]}.jsonl"
         if self._means.fresh:
             path.unlink(missing_ok=True)
         journal = open_journal(
-            path, nominal.run.spec.under(NO_SCHEDULE), key=_key(subject, nominal, campaign), source_digest=self._sources.digest,
-            more=lambda run: encode(evaluate.judged(run)),
-            restore=lambda run, data: evaluate.learn(run, decode(Judged, data, where="journal")),
+            path, nominal.run.spec.under(NO_SCHEDULE), key=_key(subject, nominal, campaign, forked=forked),
+            source_digest=self._sources.digest, more=lambda run: _sidecar(evaluate, run),
+            restore=lambda run, data: _learn(evaluate, run, data, where="journal"),
         )  # fmt: skip
         journal.learn(self._sources.new())
         tidy(folder, kept=limits.JOURNALS_KEPT)
@@ -151,13 +183,13 @@ class Searches:
         from mat_study.forks import Forked
 
         def unpack(run: Run, sidecar: Any) -> None:
-            judged, sources = sidecar
-            evaluate.learn(run, decode(Judged, judged, where="worker"))
+            known, sources = sidecar
+            _learn(evaluate, run, known, where="worker")
             journal.learn(sources)
 
         pool = Forked(
             self._means.workers, inherited=(evaluate, vary), prepare=self._means.prepare,
-            sidecar=lambda run: (encode(evaluate.judged(run)), self._sources.new()), unpack=unpack,
+            sidecar=lambda run: (_sidecar(evaluate, run), self._sources.new()), unpack=unpack,
         )  # fmt: skip
         with pool:
             yield pool
@@ -172,6 +204,27 @@ class Searches:
     def close(self) -> None:
         for journal in self._journals:
             journal.close()
+
+
+HASH_SEEDS: Final = (1, 2)
+"""The hash seeds of the fresh processes that a search compares with this one."""
+
+
+def needs_forks(outlived: Iterable[OutlivedState]) -> bool:
+    """Whether something cannot be put back, so that every execution needs a process of its own."""
+    return any(each.remedy == "fork" for each in outlived)
+
+
+def _sidecar(evaluate: SearchEvaluator, run: Run) -> list[Any]:
+    """What is known of an execution besides its run, as JSON data."""
+    outlived = [[each.name, each.text, each.remedy] for each in evaluate.outlived.values()]
+    return [encode(evaluate.judged(run)), outlived]
+
+
+def _learn(evaluate: SearchEvaluator, run: Run, data: Any, *, where: str) -> None:
+    judged, outlived = data
+    evaluate.learn(run, decode(Judged, judged, where=where))
+    evaluate.learn_outlived(OutlivedState(*each) for each in outlived)
 
 
 def campaign_of(subject: Subject, means: Means) -> Campaign:
@@ -190,7 +243,7 @@ def _stop_reason(lost: Lost, disturbed: bool) -> str:
     return lost.unanswered or ("an execution did not finish" if disturbed else "")
 
 
-def _key(subject: Subject, nominal: Evaluated, campaign: Campaign) -> dict[str, Any]:
+def _key(subject: Subject, nominal: Evaluated, campaign: Campaign, *, forked: bool) -> dict[str, Any]:
     """The facts that must be equal for executions to be equal."""
     plan = {field.name: getattr(campaign, field.name) for field in fields(campaign)}
     return {
@@ -199,6 +252,7 @@ def _key(subject: Subject, nominal: Evaluated, campaign: Campaign) -> dict[str, 
         "spec": nominal.run.spec.base,
         "the reported run": nominal.run.head,
         "draws": KEYED,
+        "forks": forked,
         "operators": grid_digest(campaign.operators),
         **{name: value for name, value in plan.items() if isinstance(value, str | int)},
         "python": sys.version,

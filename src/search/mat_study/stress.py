@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import Final
 
 from mat.core.campaign import Certificate, Counterexample, ItemResult, ItemStatus, Stability
 from mat.core.errors import MatError
@@ -13,13 +14,14 @@ from mat.core.run import Run, same_violation
 from mat.core.spec import Schedule
 from mat.core.verdict import Violation
 from mat.evidence import replay_file
+from mat.kernel.isolation import OutlivedState
 from mat_search import CampaignResult
 from mat_search.declarations import savings
 from mat_study.evaluation import Evaluated, EvaluationLost, Lost
 from mat_study.means import Means, Subject
 from mat_study.measuring import Gathered, curve, measured, search_row
 from mat_study.nominal import why_vacuous
-from mat_study.searches import Searches, SearchEvaluator, campaign_of
+from mat_study.searches import HASH_SEEDS, Searches, SearchEvaluator, campaign_of
 from mat_study.settings import ItemSettings
 
 
@@ -63,7 +65,12 @@ def stress(subject: Subject, means: Means, gathered: Gathered, searches: Searche
             if means.saving is not None:
                 known.setdefault(given.run.spec.schedule, given.run)
 
-        result, evaluate = searches.search(nominal, note=take)
+        def restart() -> None:
+            forget()
+            known.clear()
+
+        forget = gathered.mark()
+        result, evaluate = searches.search(nominal, note=take, restart=restart)
         if means.saving is not None:
             execute = partial(evaluate.execute, nominal.run.spec.seed)
             means.saving(savings(result.nominal, known, execute, campaign_of(subject, means)))
@@ -125,7 +132,8 @@ def _conclude(
     broken = {each.verdict.contract for each in nominal}
     found = [*nominal, *(each for each in result.counterexamples if each.verdict.contract not in broken)]
     contracts = frozenset(each.verdict.contract for each in found)
-    certificate = means.live.relative(result.certificate, result.nominal)
+    certificate = isolated(means.live.relative(result.certificate, result.nominal), evaluate.outlived.values())
+    flaky = [each for each in result.unconfirmed if each.verdict.contract not in broken]
     if gathered.unjudged and certificate.proven:
         certificate = replace(certificate, proven=False, reason=gathered.unjudged, bound=0)
     proven = certificate.proven and certificate.bound >= settings.budget
@@ -135,15 +143,14 @@ def _conclude(
     else:
         missing, extra = frozenset[str](), contracts
         status = "counterexample" if found else "certified" if proven else "not_proven"
+    if flaky and status in ("certified", "not_proven", "expected", "missed"):
+        status = "flaky"
     reason = certificate.reason
-    if not found and certificate.states == 0 and not reason:
+    if not found and status != "flaky" and certificate.states == 0 and not reason:
         status = "vacuous"
         reason = f"no operator of the grid can change anything here within the budget of {settings.budget}"
     if found and not reason and proven is False and certificate.proven and settings.stop != "budget":
         reason = f"stop={settings.stop}: schedules that cost more than {certificate.bound} were not searched"
-    if result.unconfirmed:
-        names = ", ".join(sorted(each.verdict.contract for each in result.unconfirmed))
-        reason = f"{reason} ({names} was broken in this process only)"
     replays = tuple(_save(subject, means, each, certificate) for each in found)
     outcome = ItemResult(
         id=subject.id, status=status, counterexamples=tuple(found), certificate=certificate, executions=result.executions,
@@ -153,9 +160,52 @@ def _conclude(
     disturbed = [each.run for each in found if len(each.run.spec.schedule)]
     gathered.show(*([result.nominal] if disturbed else []))
     gathered.keep([(run, measured(evaluate.taken(run), subject.task, "adversarial")[0]) for run in disturbed])
-    failing = status in ("counterexample", "missed")
-    failure = Failure(extra=extra, missing=missing) if failing else None
+    failure = Failure(extra=extra, missing=missing) if status in ("counterexample", "missed") else None
+    if status == "flaky":
+        failure = Failure(message=_flaky_text(flaky, certificate))
     return Stressed(result=outcome, failure=failure, interrupted=result.interrupted)
+
+
+_NAMES: Final = 3
+
+
+def isolated(certificate: Certificate, outlived: Iterable[OutlivedState]) -> Certificate:
+    """The certificate with what outlived the executions: named if it was put back, withdrawn if even a fork shares it."""
+    found = sorted(outlived)
+    shared = [each.text for each in found if each.remedy == "none"]
+    if shared and certificate.proven:
+        reason = f"{_listed(shared)} outside of the run, where every execution sees it"
+        return replace(certificate, proven=False, bound=0, reason=reason)
+    restored = [each.name for each in found if each.remedy == "restore"]
+    forked = [each.name for each in found if each.remedy == "fork"]
+    texts = []
+    if restored:
+        how = "outlives a run and is" if len(restored) == 1 else "outlive a run and are"
+        texts.append(f"the state before the first run: {_listed(restored)} {how} restored before each execution")
+    if forked:
+        how = "outlives" if len(forked) == 1 else "outlive"
+        texts.append(f"the state after import: {_listed(forked)} {how} a run and cannot be restored: executed in forks")
+    seeds = HASH_SEEDS if certificate.proven and certificate.checks.get("fresh") else ()
+    return replace(certificate, assumptions=(*certificate.assumptions, *texts), hash_seeds=seeds)
+
+
+def _listed(names: Sequence[str]) -> str:
+    more = f" and {len(names) - _NAMES} more" if len(names) > _NAMES else ""
+    return f"{', '.join(names[:_NAMES])}{more}"
+
+
+def _flaky_text(flaky: Sequence[Counterexample], certificate: Certificate) -> str:
+    lines = []
+    for each in flaky:
+        under = ", ".join(f"{item.operator} at {item.site}" for item in each.run.spec.schedule) or "no fault"
+        shown = each.stability
+        lines.append(
+            f"flaky: {each.verdict.contract} was broken under {under}, and in {shown.reproduced} of {shown.runs} repetitions\n"
+            f"  {each.verdict.message}"
+        )
+    why = f"  why: {certificate.reason}\n" if certificate.reason else ""
+    fix = '  fix: let nothing outlive a run, or decide the order of sets; isolate="fork" executes each run in a new process'
+    return "\n".join(lines) + f"\n{why}{fix}"
 
 
 def _save(subject: Subject, means: Means, found: Counterexample, certificate: Certificate) -> str:

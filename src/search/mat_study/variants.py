@@ -25,7 +25,7 @@ def compare(
             problems.append(f"the governance variant {variant} was not compared: the test did not finish under it")
         elif stress:
             with suppress(EvaluationLost, MatError):
-                result, _ = searches.search(first, note=lambda given: note(others, given))
+                result, _ = searches.search(first, note=lambda given: note(others, given), restart=others.mark())
                 others.searches.append(search_row(subject.task, variant, result))
     return problems
 

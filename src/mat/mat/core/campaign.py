@@ -18,6 +18,7 @@ ItemStatus: TypeAlias = Literal[
     "certified",  # searched to the bound, no counterexample, all checks held
     "counterexample",  # found, and not expected
     "expected",  # exactly the expected contracts were broken
+    "flaky",  # broken in some executions of one schedule, and not in others
     "not_proven",  # no counterexample, and no proof: limit reached or a check failed
     "missed",  # expected contracts for which no counterexample was found
     "vacuous",  # no contract armed or no boundary crossed
@@ -36,7 +37,8 @@ class Certificate:
     searched. `states` counts distinct (state, site, injection) edges, `skipped` those not executed, by reason. `grid` is the
     operators' grid as data, `checks` what was compared, with counts. `relative_to` names what a proof takes as given ("the
     recorded replies"); `assumptions` are the declarations that it relies on ("reads declared: search change nothing"): points
-    that other runs cover only if these hold were left out (`mat_search.covering`). `estimate` is the interval that stands in
+    that other runs cover only if these hold were left out (`mat_search.covering`). `hash_seeds`: those of the fresh processes
+    that executed a sample of the schedules and agreed with this one. `estimate` is the interval that stands in
     place of a proof: {value, low, high, n, confidence, method}.
     """
 
@@ -53,11 +55,18 @@ class Certificate:
     relative_to: str = ""
     estimate: FrozenDict = EMPTY
     assumptions: tuple[str, ...] = ()
+    hash_seeds: tuple[int, ...] = ()
 
     @property
     def given(self) -> str:
-        """All that the certificate takes as given, in words: `relative_to` and the assumptions."""
+        """What the certificate takes as given, in words: `relative_to` and the assumptions."""
         return "; ".join(part for part in (self.relative_to, *self.assumptions) if part)
+
+    @property
+    def given_in_full(self) -> str:
+        """`given`, and the hash seeds that were tried."""
+        seeds = f"hash seeds {' and '.join(map(str, self.hash_seeds))}" if self.hash_seeds else ""
+        return "; ".join(part for part in (self.given, seeds) if part)
 
     def below(self, cost: int) -> Certificate:
         """The certificate of a counterexample of that cost: it proves that there is no cheaper one."""

@@ -49,6 +49,9 @@ REGION: Final = 5
 SKIP_SAMPLE_PERCENT: Final = 5
 SKIP_SAMPLE_LEAST: Final = 8
 """Share and least number of skipped edges that are executed and compared."""
+FRESH_CHEAPEST: Final = 8
+FRESH_SAMPLE: Final = 8
+"""How many of the cheapest schedules, and of the others, are also executed in fresh processes before anything is certified."""
 VOUCHED_SAMPLE_LEAST: Final = 32
 """How many edges, of those skipped because the user vouches that states are equal, are executed at least, if the search itself
 has executed as many."""

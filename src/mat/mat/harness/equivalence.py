@@ -20,7 +20,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Callable, Hashable
-from contextlib import ExitStack
+from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass, field, fields, replace
 from functools import lru_cache
 from itertools import chain
@@ -172,18 +172,16 @@ class Equivalences:
         effect = ask(operator, mine, reply, noted)
         exchange.local = exchange.local and not mine.beyond and not noted.drawn()
         others: dict[int, Effect] = {}
-        outside = random.getstate()  # an operator should not draw from it; asking it more often must not change it
-        for index in exchange.family.alive:
-            own = NotedStream(stream, origin=noted)
-            theirs = looked(call, exchange.points[index])
-            try:
-                others[index] = operator.decide(theirs, reply, own)
-            except Exception:  # if the operator crashes at a point, that point makes another run
-                continue
-            if theirs.beyond or own.drawn():
-                exchange.strangers.add(index)
-        if exchange.family.alive:
-            random.setstate(outside)
+        with self._world.entropy.unmoved() if exchange.family.alive else nullcontext():
+            for index in exchange.family.alive:
+                own = NotedStream(stream, origin=noted)
+                theirs = looked(call, exchange.points[index])
+                try:
+                    others[index] = operator.decide(theirs, reply, own)
+                except Exception:  # if the operator crashes at a point, that point makes another run
+                    continue
+                if theirs.beyond or own.drawn():
+                    exchange.strangers.add(index)
         return effect, Decisions(exchange=exchange, effect=effect, others=others)
 
     def _exchange_of(self, item: Perturbation, operator: Operator) -> _Exchange:

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import random
+from collections.abc import Iterator
+from contextlib import contextmanager
+from copy import deepcopy
 from typing import Any, Final
 
 from mat.core.spec import RunSpec
@@ -39,9 +42,37 @@ class Entropy:
             found = self._streams[name] = random.Random(self.seed_of(name))
         return found
 
+    @contextmanager
+    def unmoved(self) -> Iterator[None]:
+        """Whatever is drawn in here is drawn again afterwards."""
+        streams, seeded, remembered = self._streams, self.seeded, self.remembered
+        self._streams, self.seeded = _Copies(streams), _Copies(seeded)
+        self.remembered = deepcopy(remembered)
+        try:
+            yield
+        finally:
+            self._streams, self.seeded, self.remembered = streams, seeded, remembered
+
     def seed_of(self, name: str) -> int:
         """The seed of the stream of that name."""
         return stream_seed(self.seed, name, self.task)
+
+
+class _Copies(dict[str, random.Random]):
+    """Generators that continue those of another table, each copied at its first use."""
+
+    def __init__(self, of: dict[str, random.Random]) -> None:
+        super().__init__()
+        self._of = of
+
+    def get(self, name: str, default: Any = None) -> Any:
+        if name not in self and name in self._of:
+            self[name] = random.Random(0)
+            self[name].setstate(self._of[name].getstate())
+        return super().get(name, default)
+
+    def __bool__(self) -> bool:
+        return bool(len(self) or self._of)
 
 
 def stream_seed(seed: int | str, name: str, task: str = "") -> int:

@@ -244,7 +244,7 @@ class Isolation:
         finally:
             self._executing = False
             self.note(state.left(context))
-            self.note(OutlivedState(name, f"{name} is written", "none") for name in self._writes.take() if self._counts(name))
+            self.note(OutlivedState(name, _written(name), "none") for name in self._writes.take() if self._counts(name))
             self.restore()
 
     def restore(self) -> None:
@@ -271,7 +271,15 @@ class Isolation:
             yield
 
     def _counts(self, name: str) -> bool:
-        return not (self.recorded and ":" in name and name.rpartition(":")[2].isdigit())
+        return not (self.recorded and _is_address(name))
+
+
+def _is_address(name: str) -> bool:
+    return ":" in name and name.rpartition(":")[2].isdigit()
+
+
+def _written(name: str) -> str:
+    return f"{name} is {'called' if _is_address(name) else 'started' if name.startswith('process ') else 'written'}"
 
 
 def _text(name: str, change: Change) -> str:

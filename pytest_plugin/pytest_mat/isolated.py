@@ -1,0 +1,95 @@
+"""Every execution of an item begins from the state of the process before the item's first run (`mat.kernel.isolation`)."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Generator
+from contextlib import nullcontext
+from typing import Any, Final, TypeVar
+
+import pytest
+
+from mat.kernel.isolation import Isolation, OutlivedState
+from mat_study.fresh import user_roots
+
+T = TypeVar("T")
+_WATCH: Final = "mat-fixtures"
+
+
+class IsolatedItem:
+    """Executes an item between two comparisons of the process. `recorded`: calls to servers are answered from a recording."""
+
+    def __init__(self, item: pytest.Item, *, recorded: bool) -> None:
+        config = item.config
+        roots = [str(config.rootpath), str(config.invocation_params.dir), *user_roots()]
+        self._root = os.path.join(os.path.realpath(config.rootpath), "")
+        self._isolation = Isolation(roots, shown=self._shown, kept_folder=_kept_folder(config), recorded=recorded)
+        self._started = False
+        self._fixtures = watch_fixtures(config)
+
+    def execute(self, function: Callable[[], T]) -> tuple[T, tuple[OutlivedState, ...]]:
+        """The result of a function, and what outlived it that outlived no execution before."""
+        isolation = self._isolation
+        if not self._started:
+            self._started = True
+            isolation.start(self._fixtures.values())
+        known = len(isolation.found)
+        outer, self._fixtures.isolation = self._fixtures.isolation, isolation
+        try:
+            result = isolation.execute(function)
+        finally:
+            self._fixtures.isolation = outer
+        return result, tuple(isolation.found)[known:]
+
+    def settle(self, function: Callable[[], object]) -> None:
+        """Call a function whose changes belong to the state to begin from."""
+        with self._isolation.state.settling():
+            function()
+
+    def _shown(self, path: str) -> str:
+        return path.removeprefix(self._root)
+
+
+def _kept_folder(config: pytest.Config) -> str:
+    factory: Any = getattr(config, "_tmp_path_factory", None)
+    if factory is None:
+        return ""
+    base = factory.getbasetemp()
+    return str(base if config.getoption("basetemp", None) else base.parent)
+
+
+class _FixtureWatch:
+    """A plugin for pytest: what a fixture that outlives a run changes belongs to the state to begin from."""
+
+    def __init__(self) -> None:
+        self.isolation: Isolation | None = None
+        self._wider: dict[int, Any] = {}
+
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    def pytest_fixture_setup(self, fixturedef: Any, request: Any) -> Generator[None, Any, Any]:
+        if fixturedef.scope == "function":
+            return (yield)
+        self._wider[id(fixturedef)] = fixturedef
+        with nullcontext() if self.isolation is None else self.isolation.settling(lambda: _value(fixturedef)):
+            return (yield)
+
+    def values(self) -> dict[str, object]:
+        """The values of the fixtures that exist now and outlive a run, by name."""
+        found: dict[str, object] = {}
+        for fixture in self._wider.values():
+            found |= _value(fixture)
+        return found
+
+
+def watch_fixtures(config: pytest.Config) -> _FixtureWatch:
+    """The watch of a session, which must be there before the first fixture is made."""
+    found: _FixtureWatch | None = config.pluginmanager.getplugin(_WATCH)
+    if found is None:
+        found = _FixtureWatch()
+        config.pluginmanager.register(found, _WATCH)
+    return found
+
+
+def _value(fixture: Any) -> dict[str, object]:
+    result = fixture.cached_result
+    return {f"fixture {fixture.argname}": result[0]} if result is not None and result[2] is None else {}
