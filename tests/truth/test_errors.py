@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import functools
 import json
+import random
 import sqlite3
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -434,6 +435,28 @@ def test_a_stand_in_of_redis_raises_its_own_errors(monkeypatch):
     library = redis_stand_in(monkeypatch)
     call = functools.partial(module(SHOP).make(errors="redis"), "A17")
     assert type(met(call, [perturb("service.timeout", "main/service:refund#1")])) is library.TimeoutError
+
+
+def test_a_client_that_is_imported_in_a_run_moves_no_draw(tmp_path, monkeypatch):
+    Path(tmp_path, "redis").mkdir()
+    Path(tmp_path, "redis", "__init__.py").write_text("import random\nDRAWN = [random.random() for _ in range(9)]\n")
+    Path(tmp_path, "redis", "exceptions.py").write_text("class TimeoutError(Exception): ...\nConnectionError = TimeoutError\n")
+    for name in ("redis", "redis.exceptions"):
+        monkeypatch.delitem(sys.modules, name, raising=False)
+    monkeypatch.syspath_prepend(tmp_path)
+    refund, drawn = module(SHOP).make(errors="redis"), list[float]()
+
+    def body() -> None:
+        try:
+            refund("A17")
+        except Exception:
+            drawn.append(random.random())
+
+    for _ in range(2):
+        executed(body, [perturb("service.timeout", "main/service:refund#1")])
+    assert drawn[0] == drawn[1]
+    for name in ("redis", "redis.exceptions"):
+        del sys.modules[name]
 
 
 def test_a_stream_that_breaks_raises_what_the_client_raises_in_the_middle():

@@ -117,6 +117,18 @@ def exception(name: str, failure: ClientFailure) -> BaseException | None:
         ) from error
 
 
+def not_imported(given: Iterable[str]) -> list[str]:
+    """Those of the presets whose library can be imported and is not yet."""
+    found = (CLIENTS.get(name) for name in canonical_names(given))
+    return [client.name for client in found if client and client.module not in sys.modules and _importable(client.module)]
+
+
+def import_all(given: Iterable[str]) -> None:
+    """Import the libraries of presets, with the parts of them that make exceptions."""
+    for name in given:
+        exception(name, ClientFailure(kind="timeout", text=""))
+
+
 def kind_of(name: str, error: BaseException) -> str:
     """The kind of an exception that this client raised; "" if it is not one of the client's, or tells no kind."""
     client = CLIENTS.get(name)

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import PurePath
 from types import CodeType, FunctionType, MethodType, ModuleType
 from typing import Any, Final
+from weakref import WeakKeyDictionary
 
 from mat.boundary.clients import CLIENTS, ClientFailure, client_of, exception, part_of
 from mat.core import limits
@@ -40,17 +41,21 @@ class Guess:
     Code of an installed library is not read, because libraries wrap the exceptions of others; unless it belongs to a client.
     """
 
-    __slots__ = ("_boundary", "_callee", "_found")
+    __slots__ = ("__weakref__", "_boundary", "_callee")
 
     def __init__(self, callee: Any, boundary: Boundary) -> None:
         self._callee, self._boundary = callee, boundary
-        self._found: tuple[GuessedClient, ...] | None = None
 
     @property
     def clients(self) -> tuple[GuessedClient, ...]:
-        if self._found is None:
-            self._found = tuple(item for item in _read(self._callee, self._boundary) if _works(item.name))
-        return self._found
+        found = _GUESSED.get(self)
+        if found is None:
+            found = _GUESSED[self] = tuple(item for item in _read(self._callee, self._boundary) if _works(item.name))
+        return found
+
+
+_GUESSED: Final[WeakKeyDictionary[Guess, tuple[GuessedClient, ...]]] = WeakKeyDictionary()
+"""What was read so far; not in the tool itself, whose state must be the same after a run as before."""
 
 
 def _read(callee: Any, boundary: Boundary) -> Iterator[GuessedClient]:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Final, Literal, Protocol, TypeAlias, runtime_checkable
+from weakref import WeakKeyDictionary
 
 from mat.boundary import clients
 from mat.boundary.guess import Guess, GuessedClient
@@ -59,7 +60,7 @@ class Resolver(Protocol):
         """A callable that gets the artifacts themselves."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, weakref_slot=True)
 class Port:
     """One port. `errors` maps an error kind to what its client raises: a class, an instance or a function of the message.
     `clients`: the declared presets, each of which is tried; for kinds that neither declares, `guess` is asked.
@@ -87,7 +88,6 @@ class Port:
     consumes: tuple[Consume, ...] = ()
     clients: tuple[str, ...] = ()
     guess: Guess | None = None
-    _tried: dict[tuple[str, ...], PortErrors | None] = field(default_factory=dict, repr=False)
 
     def allows(self, operator: str) -> bool:
         if isinstance(self.perturb, bool):
@@ -125,9 +125,10 @@ class Port:
 
     def tried(self, project: tuple[str, ...]) -> PortErrors | None:
         """The clients that a search tries by name; None if the declaration leaves no choice, or nothing is known."""
-        if project not in self._tried:
-            self._tried[project] = self._find_tried(project)
-        return self._tried[project]
+        known = _TRIED.setdefault(self, {})
+        if project not in known:
+            known[project] = self._find_tried(project)
+        return known[project]
 
     def _find_tried(self, project: tuple[str, ...]) -> PortErrors | None:
         guessed = () if self.clients or project else self._guessed
@@ -196,6 +197,10 @@ class Port:
             if isinstance(error, known):
                 return kind
         return ""
+
+
+_TRIED: Final[WeakKeyDictionary[Port, dict[tuple[str, ...], PortErrors | None]]] = WeakKeyDictionary()
+"""By port and project, what `Port.tried` found; not in the port, whose state must be the same after a run as before."""
 
 
 def _builtin(kind: str, text: str) -> BaseException:

@@ -9,6 +9,7 @@ from random import Random
 from threading import RLock
 from typing import Any, Final
 
+from mat.boundary import clients
 from mat.boundary.catalog import Catalog, Operator
 from mat.boundary.effect import PASS, Call, Effect, Hold, Past, Raise, Reply
 from mat.core import limits
@@ -122,6 +123,9 @@ class FaultLayer:
         """The exception that the agent gets: what the port's client raises, by the perturbation, the port or the project."""
         found, port = self._perturbation(opened), opened.port
         client = "" if found is None else str(found[0].parameters.get(ERRORS, ""))
+        if missing := clients.not_imported((client, *port.clients, *self._errors)):
+            with self._world.entropy.unmoved():  # modules may draw when they are imported, and only one run imports them
+                clients.import_all(missing)
         error = port.failure(kind, message, retry_after_s, client=client, project=self._errors, midway=midway)
         return marked(error, port)
 
