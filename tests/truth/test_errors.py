@@ -23,6 +23,7 @@ from mat.boundary.port import DEFAULT_ERRORS
 from mat.core.errors import MatError, RateLimited, SpecError
 from mat.core.run import PortErrors, Run, Uncaught
 from mat.core.spec import Perturbation
+from mat.report.words import perturbation_in_words
 from mat_contracts import no_duplicate_effect
 from mat_search import Campaign, CampaignResult, search
 
@@ -208,6 +209,11 @@ def test_a_counterexample_of_the_second_client_is_found_and_stays_its():
     (each,) = found.counterexamples
     assert [dict(item.parameters) for item in each.run.spec.schedule] == [{"errors": "httpx"}]
     assert found.certificate.given == "errors guessed: refund raises those of sqlite3 or httpx (shop.py imports them)"
+
+
+def test_a_perturbation_in_words_names_its_client():
+    lost = perturb("service.lost_ack", "main/service:refund#1", errors="httpx")
+    assert perturbation_in_words(lost).endswith("is lost after the effect happened, as httpx reports it")
 
 
 def test_a_client_that_raises_nothing_for_a_kind_is_not_tried_for_it():

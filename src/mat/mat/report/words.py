@@ -9,6 +9,7 @@ from typing import Final, cast
 
 from mat.core.campaign import Certificate, Stability
 from mat.core.digest import canonical
+from mat.core.operator import ERRORS
 from mat.core.record import Observation, Record
 from mat.core.run import UNCAUGHT, Run
 from mat.core.site import Site
@@ -173,7 +174,9 @@ def perturbation_in_words(item: Perturbation) -> str:
     for name, value in item.parameters.items():
         phrase = _WAYS.get((item.operator, name, value), phrase) if isinstance(value, str) else phrase
     sentence = phrase.format(operator=item.operator, port=clean(item.site.name), the_call=call_in_words(item.site))
-    return sentence + _amount(item) if item.operator in _PHRASES else sentence
+    client = item.parameters.get(ERRORS)
+    told = f", as {client} reports it" if isinstance(client, str) else ""
+    return (sentence + _amount(item) if item.operator in _PHRASES else sentence) + told
 
 
 def _amount(item: Perturbation) -> str:
