@@ -126,6 +126,7 @@ def test_with_pythons_own_errors_it_is_certified_as_long_as_somebody_says_so():
 def test_every_strategy_injects_what_the_client_raises(strategy):
     found = searched(paying(module(SHOP).make()), strategy=strategy)
     assert [each.verdict.contract for each in found.counterexamples] == [ONCE.id]
+    assert all(item.parameters["errors"] == "httpx" for each in found.counterexamples for item in each.run.spec.schedule)
 
 
 def test_a_guess_is_named_in_the_certificate_and_a_declaration_is_not():

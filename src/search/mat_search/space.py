@@ -104,6 +104,19 @@ class Grid:
             self._guessed[port.port] = port
         return tuple(self.naming(option, client) for client in clients) or (option,)
 
+    def naming_clients(self, schedule: Schedule, run: Run) -> Schedule:
+        """The schedule with the likeliest client in each perturbation of `run` that injects a failure and names none."""
+        ports, operators = {item.port: item for item in run.errors}, {item.operator.id: item.operator for item in self.options}
+        named = []
+        for item in schedule:
+            port, operator = ports.get(f"{item.site.boundary}:{item.site.name}"), operators.get(item.operator)
+            kinds = () if port is None or operator is None else operator.failures(item.parameters)
+            clients = [str(name) for kind in kinds for name in _listed(port.kinds.get(kind) if port else None)]
+            if clients and ERRORS not in item.parameters:
+                item = replace(item, parameters=with_errors(item.parameters, clients[0]))
+            named.append(item)
+        return Schedule(tuple(named))
+
     @property
     def assumptions(self) -> tuple[str, ...]:
         """The guesses that points rest on, in words, and the declarations for which points were left out."""

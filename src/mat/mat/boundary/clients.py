@@ -92,8 +92,8 @@ def problems(given: Iterable[str]) -> list[str]:
 
 
 def offers(name: str, kind: str) -> bool:
-    """Whether a client raises an exception of its own for failures of this kind."""
-    return name in CLIENTS and kind in CLIENTS[name].kinds
+    """Whether a preset raises an exception of its own for failures of this kind."""
+    return name == BUILTIN or (name in CLIENTS and kind in CLIENTS[name].kinds)
 
 
 def exception(name: str, failure: ClientFailure) -> BaseException | None:

@@ -137,7 +137,7 @@ class Port:
             return None
         kinds = {}
         for kind in DEFAULT_ERRORS:
-            offering = [name for name in names if name == clients.BUILTIN or clients.offers(name, kind)]
+            offering = [name for name in names if clients.offers(name, kind)]
             if kind not in self.errors and offering and (len(offering) > 1 or offering != [clients.BUILTIN]):
                 kinds[kind] = FrozenList(offering)
         files = dict.fromkeys(item.file for item in guessed)
