@@ -81,6 +81,11 @@ class ItemEvaluator:
         given, outlived = self._isolated.execute(lambda: self._execute(plan))
         return replace(given, outlived=outlived) if outlived else given
 
+    def finish(self) -> None:
+        """Leave the process as it was before a search; a single execution leaves what it likes."""
+        if self._isolated is not None:
+            self._isolated.finish()
+
     def settle(self, function: Callable[[], object]) -> None:
         """Call a function whose changes to the process are no execution's. An execution has taken place."""
         if self._isolated is None:

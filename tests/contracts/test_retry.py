@@ -181,7 +181,7 @@ def test_a_stated_wait_holds_to_the_millisecond_and_the_computed_one_where_none_
 
 
 def test_a_reply_that_is_no_failure_asks_for_no_wait() -> None:
-    for value in ({"status": 200, "retry_after": 5}, {"status": "429"}, {"status": True}, "429", [429]):
+    for value in ({"status": 200, "retry_after": 5}, {"status": "4290"}, {"status": True}, "429", [429]):
         assert broken(backoff_respected(), at((0, call(value=value)), (1, call()))) == ()
     assert broken(backoff_respected(errors="timeout"), at((0, call(value={"status": 429})), (1, call()))) == ()
 
