@@ -71,6 +71,7 @@ class Tools:
         self._quiet: dict[str, float] = {}
         self.handles = mat.artifact.handles()
         options: dict[str, Any] = {"issues": issues, "consumes": consumes, "handles": self.handles}
+        options["errors"] = "builtin"  # the toolbox tells its agents of lost requests as OSError, not as its HTTP client does
         self._read = mat.tool(self._send, name="http_read", effect="read", **options)
         self._write = mat.tool(self._send, name="http_write", effect="write", impact="high", **options)
         self._wait = mat.tool(clock.sleep, name="wait", effect="none", perturb=False)

@@ -65,11 +65,11 @@ class Tools:
         """{order, count, refunds}: the payments for an order so far."""
         return self._json("GET", f"/refunds/{order}")
 
-    @mat.tool(effect="write", reversible=False)
+    @mat.tool(effect="write", reversible=False, errors="builtin")  # errors of sockets are Python's own
     def mail(self, to: str, subject: str, body: str) -> None:
         self._world.outbox.append(Mail(to=to, subject=subject, body=body))
 
-    @mat.tool(effect="write", reversible=False)
+    @mat.tool(effect="write", reversible=False, errors="builtin")
     def offer(self, to: str, body: str) -> None:
         """Advertising, for those who want it."""
         self._world.outbox.append(Mail(to=to, subject="An offer", body=body))
@@ -82,7 +82,7 @@ class Tools:
         found = [mat.Passage(text=ARTICLES[name], id=name, score=float(score)) for name, score in scores.items() if score]
         return sorted(found, key=lambda passage: -passage.score)
 
-    @mat.model("planner", tape="inprocess")
+    @mat.model("planner", tape="inprocess", errors="builtin")
     def plan(self, email: str, notes: Sequence[str]) -> dict[str, Any]:
         """A stand-in for a language model: reads, decides, and follows every instruction, whoever gives it."""
         text, remarks = email.lower(), " ".join(map(str, notes)).lower()

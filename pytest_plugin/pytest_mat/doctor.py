@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import pytest
 
-from mat.core.run import Run
+from mat.core.run import PortErrors, Run
 from mat.govern.variant import NONE
 from mat_search.declarations import undeclared
 from pytest_mat.execution import EXECUTION
@@ -72,8 +72,14 @@ def examined(item: pytest.Item, *, when: str) -> dict[str, Any]:
         "category": "" if known is None else known.task.category,
         "persisting": _persisting(item),
         "undeclared": [] if run is None else undeclared([run]),
+        "errors": [] if run is None else [_port_errors(item) for item in run.errors],
         "problems": [{"what": what, "fix": fix} for what, fix in problems],
     }
+
+
+def _port_errors(found: PortErrors) -> dict[str, Any]:
+    """The clients whose exceptions are injected at a port. `guess`: what they were read from, "" if they are declared."""
+    return {"port": found.port, "clients": list(found.clients), "guess": found.guess}
 
 
 def _crossings(run: Run) -> Counter[str]:

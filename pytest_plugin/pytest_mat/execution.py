@@ -223,6 +223,7 @@ def _make_run(item: pytest.Item, execution: Execution, stack: ExitStack) -> run:
         vary=plan.vary,
         adversary=plan.adversary,
         world=execution.world,
+        errors=settings.errors,
     )
 
 

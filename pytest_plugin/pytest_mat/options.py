@@ -55,6 +55,11 @@ def add_options(parser: pytest.Parser) -> None:
         "mat_faults", "operators to search with (marker: faults=; default: all that come with pytest-mat)", type="args"
     )
     parser.addini(
+        "mat_errors",
+        "clients whose exceptions faults inject at tools that declare none, such as httpx (default: guessed)",
+        type="args",
+    )
+    parser.addini(
         "mat_governance", "the governance variant of tests whose marker names none (marker: governance=)", default=None
     )
     add("--mat-confirm", action="store_true", help=argparse.SUPPRESS)  # internal: a fresh process, which executes requests
@@ -194,6 +199,7 @@ def read_ini(config: pytest.Config) -> None:
             setattr(config.option, name, settings[name])
     faults, governance = config.getini("mat_faults"), config.getini("mat_governance")
     settings |= {"mat_faults": tuple(faults)} if faults else {}
+    config.stash[_ERRORS] = tuple(name for text in config.getini("mat_errors") for name in text.split(",") if name)
     settings |= {} if governance is None else {"mat_governance": governance}
     config.stash[_ENVIRONMENT] = dict(_environment)
     config.stash[_DEFAULTS] = {name[4:]: value for name, value in settings.items() if name not in _WITHOUT_MARKER}
@@ -201,6 +207,10 @@ def read_ini(config: pytest.Config) -> None:
 
 _DEFAULTS: Final[pytest.StashKey[dict[str, Any]]] = pytest.StashKey()
 """Defaults from the configuration file, by the marker argument or the field of `mat.Search` that they stand for."""
+
+
+_ERRORS: Final[pytest.StashKey[tuple[str, ...]]] = pytest.StashKey()
+"""The clients whose exceptions are injected at tools that declare none, from the configuration file."""
 
 
 def check_names(arguments: Sequence[str]) -> None:
@@ -352,6 +362,7 @@ def settings_of(item: pytest.Item) -> ItemSettings:
         overrides={name: value for name, value in overrides.items() if value is not None},
         variants=asked_variants(item.config),
         timeout_s=item.config.getoption("mat_timeout"),
+        errors=item.config.stash.get(_ERRORS, ()),
         where=item.nodeid,
     )
 

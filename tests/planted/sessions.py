@@ -45,7 +45,9 @@ class Said:
 def write(agents: Sequence[Agent], folder: Path) -> None:
     """The modules of the agents, in a new folder."""
     folder.mkdir(parents=True)
-    (folder / "pytest.ini").write_text("[pytest]\nasyncio_default_fixture_loop_scope = function\n")
+    (folder / "pytest.ini").write_text(
+        "[pytest]\nasyncio_default_fixture_loop_scope = function\nmat_errors = builtin\n"  # their tools fail as Python does
+    )
     for agent in agents:
         for path, text in agent.files.items():
             (folder / path).parent.mkdir(parents=True, exist_ok=True)

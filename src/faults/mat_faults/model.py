@@ -328,7 +328,9 @@ def _can_be_empty(value: Value, parameters: FrozenDict) -> bool:
 def operators() -> tuple[Operator, ...]:
     one = {"magnitude": 1}
     return (
-        operator("model.rate_limit", _rate_limit, plausible="a quota shared with others", bounds={"count": 1}),
+        operator(
+            "model.rate_limit", _rate_limit, plausible="a quota shared with others", raises=["rate_limit"], bounds={"count": 1}
+        ),
         operator(
             "model.malformed_call", _malformed, phase="after", grid=[one], relevant=on_reply(_is_call),
             plausible="models write broken calls now and then", bounds={"count": 1, "magnitude": 1},

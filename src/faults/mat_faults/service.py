@@ -160,12 +160,12 @@ def _failures() -> tuple[Operator, ...]:
     """The call or its acknowledgement is lost or fails."""
     return (
         operator(
-            "service.timeout", _timeout, plausible="the request is lost on the way",
+            "service.timeout", _timeout, plausible="the request is lost on the way", raises=["timeout"],
             bounds={"count": 1, "latency_ms": _TIMEOUT_MS},
         ),
         operator(
             "service.lost_ack", _timeout, phase="after", relevant=_replies_at_all, covered=CoveredBy(by="service.timeout"),
-            plausible="the reply is lost on the way back", bounds={"count": 1, "latency_ms": _TIMEOUT_MS},
+            plausible="the reply is lost on the way back", raises=["timeout"], bounds={"count": 1, "latency_ms": _TIMEOUT_MS},
         ),
         operator(
             "service.drop", _drop, default=False, plausible="a queue or a proxy drops the request and reports nothing",
@@ -177,11 +177,11 @@ def _failures() -> tuple[Operator, ...]:
         ),
         operator(
             "service.outage", _outage, grid=[{"calls": 3, "magnitude": 1}, {"calls": 100, "magnitude": 2}],
-            plausible="the service is down for a while, or for good", bounds={"count": 100},
+            plausible="the service is down for a while, or for good", raises=["connection"], bounds={"count": 100},
         ),
         operator(
             "service.flapping", _flap, grid=[{"calls": 3, "magnitude": 1}, {"calls": 100, "magnitude": 2}], default=False,
-            plausible="one of two instances behind a balancer is down", bounds={"count": 100},
+            plausible="one of two instances behind a balancer is down", raises=["connection"], bounds={"count": 100},
         ),
         operator(
             "service.error", _error, default=False,

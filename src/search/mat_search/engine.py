@@ -313,9 +313,21 @@ class _Search:
             self._unfinished = f"shrinking {hit.violation.contract} stopped before its counterexample was minimal"
         verdict = matching_violation(result.run, self._campaign.judge(result.run), hit.counterexample)
         assert verdict is not None
-        simplest = Hit(schedule=result.schedule, run=result.run, violation=verdict)
+        simplest = self._naming_clients(Hit(schedule=result.schedule, run=result.run, violation=verdict))
         self._hits.replace(hit, simplest)
         return simplest
+
+    def _naming_clients(self, hit: Hit) -> Hit:
+        """The hit with the clients named whose exceptions it injects; an adversary names none."""
+        schedule = self._plan.grid.naming_clients(hit.schedule, hit.run)
+        if schedule == hit.schedule:
+            return hit
+        try:
+            run, judged = self._execute_and_judge(schedule)
+        except (ShrinkStopped, KeyboardInterrupt):
+            return hit
+        verdict = matching_violation(run, judged, hit.counterexample)
+        return hit if verdict is None else Hit(schedule=schedule, run=run, violation=verdict)
 
     def _shows_same(self, hit: Hit) -> Shows:
         """What shrinking preserves: the failure signature, or just the broken contract if only the cheapest is wanted."""
@@ -472,7 +484,7 @@ class _Search:
             seeds=(self._checks.nominal.spec.seed,),
             checks=FrozenDict(self._checks.counts),
             assumptions=(
-                *self._plan.grid.covering.assumptions,
+                *self._plan.grid.assumptions,
                 *(digest_assumptions(self._checks.nominal) if self._plan.prune else ()),
             ),
         )

@@ -11,6 +11,7 @@ from dataclasses import replace
 from functools import cached_property
 from typing import Final
 
+from mat.core.operator import ERRORS
 from mat.core.run import Run
 from mat.core.site import Site
 from mat.core.spec import NO_SCHEDULE, Perturbation, Schedule
@@ -118,17 +119,18 @@ class Evolutionary(Rounds):
         index = self._stream.randrange(len(items))
         item = items[index]
         span = item.site.last - item.site.nth + 1
+        client = str(item.parameters.get(ERRORS, ""))
         points = [
-            option.choice
+            named
             for option in self._grid.options
             if option.operator.id == item.operator
             and option.choice.span == span
-            and option.choice.parameters != item.parameters
+            and (named := self._grid.naming(option, client)).parameters != item.parameters
         ]
         if not points:
             return self._move(items, parent)
         point = points[self._stream.randrange(len(points))]
-        return [*items[:index], replace(item, parameters=point.parameters, cost=point.cost), *items[index + 1 :]]
+        return [*items[:index], replace(item, parameters=point.parameters, cost=point.choice.cost), *items[index + 1 :]]
 
     def _move(self, items: list[Perturbation], parent: _Individual) -> list[Perturbation]:
         """Move one perturbation to a nearby call, or to any call of its port."""

@@ -13,10 +13,9 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from mat.core.errors import SpecError
-from mat.core.operator import OperatorSpec
+from mat.core.operator import ERRORS, OperatorSpec, with_errors
 from mat.core.run import Run
 from mat.core.spec import Perturbation, Schedule
-from mat.core.value import FrozenDict
 from mat.core.verdict import Violation
 
 Judged = tuple[Run, tuple[Violation, ...]]
@@ -98,7 +97,8 @@ def order(schedule: Schedule, operators: Sequence[OperatorSpec]) -> Order:
 
 
 def _grid_index(item: Perturbation, operator: OperatorSpec | None) -> int:
-    points: list[FrozenDict] = [] if operator is None else [choice.parameters for choice in operator.choices]
+    client = str(item.parameters.get(ERRORS, ""))
+    points = [] if operator is None else [with_errors(choice.parameters, client) for choice in operator.choices]
     return points.index(item.parameters) if item.parameters in points else len(points)
 
 
@@ -112,7 +112,8 @@ def simpler(schedule: Schedule, operators: Sequence[OperatorSpec]) -> Iterator[S
         operator = by_id.get(item.operator)
         for choice in operator.choices if operator is not None else ():
             site = replace(item.site, last=item.site.nth + choice.span - 1)
-            lowered = replace(item, parameters=choice.parameters, cost=choice.cost, site=site)
+            parameters = with_errors(choice.parameters, str(item.parameters.get(ERRORS, "")))
+            lowered = replace(item, parameters=parameters, cost=choice.cost, site=site)
             try:
                 candidate = schedule.without(item).add(lowered)
             except SpecError:  # a longer, cheaper range overlaps another perturbation

@@ -15,6 +15,8 @@ What the tree leaves out of the grid, and why each cut is sound:
   port overlap, what the operator would have seen is uncertain, so it is not called. The same holds if another affordable
   injection could come between: into a call inside this one, or between the calls of a range.
 - Injections that cost more than the rest of the budget.
+- Exceptions of other clients than those that the port raises (`Run.errors`): each point that injects a failure stands once for
+  each of them, and for no more.
 - Who goes first, if nothing else could run when the call was asked: holding the call would change nothing. A site of the order
   boundary represents a call of another boundary, and its perturbation, too, acts after the call was asked.
 """
@@ -28,9 +30,9 @@ from functools import cached_property, lru_cache
 from typing import Any, Final, TypeAlias
 
 from mat.core.digest import canonical, digest
-from mat.core.operator import GridPoint, OperatorSpec, always_relevant
+from mat.core.operator import ERRORS, GridPoint, OperatorSpec, always_relevant, with_errors
 from mat.core.record import Record
-from mat.core.run import Run
+from mat.core.run import PortErrors, Run
 from mat.core.site import Site, order_site, ordered_port, parse_site, site_text
 from mat.core.spec import NO_SCHEDULE, Perturbation, Schedule
 from mat.core.value import FrozenDict, fast_constructor
@@ -42,11 +44,16 @@ GridKey: TypeAlias = tuple[str, str]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Option:
-    """One grid point of one operator; `text` identifies it."""
+    """One grid point of one operator; `text` identifies it. `errors`: the client whose exceptions it injects, "" for any."""
 
     operator: OperatorSpec
     choice: GridPoint
     text: str
+    errors: str = ""
+
+    @property
+    def parameters(self) -> FrozenDict:
+        return with_errors(self.choice.parameters, self.errors)
 
 
 class Grid:
@@ -63,6 +70,8 @@ class Grid:
                 text = canonical([operator.id, choice.parameters, choice.span])
                 options.setdefault(text, Option(operator=operator, choice=choice, text=text))
         self.options = tuple(options.values())
+        self._named: dict[tuple[str, str], Option] = {}
+        self._guessed: dict[str, PortErrors] = {}
         self.least = min((option.choice.cost for option in self.options), default=1)
 
     def texts(self, operator: str, points: Sequence[FrozenDict]) -> tuple[str, ...]:
@@ -70,8 +79,50 @@ class Grid:
         if not points:
             return ()
         wanted = {canonical(point) for point in points}
-        mine = (option for option in self.options if option.operator.id == operator)
-        return tuple(option.text for option in mine if canonical(option.choice.parameters) in wanted)
+        clients = sorted({str(point.get(ERRORS, "")) for point in points})
+        mine = [option for option in self.options if option.operator.id == operator]
+        named = [self.naming(option, client) for client in clients for option in mine]
+        return tuple(option.text for option in named if canonical(option.parameters) in wanted)
+
+    def naming(self, option: Option, client: str) -> Option:
+        """The option with the exceptions of a client; "" leaves them to the port."""
+        if not client:
+            return option
+        found = self._named.get((option.text, client))
+        if found is None:
+            text = canonical([option.operator.id, with_errors(option.choice.parameters, client), option.choice.span])
+            found = self._named[option.text, client] = replace(option, text=text, errors=client)
+        return found
+
+    def by_client(self, option: Option, port: PortErrors | None) -> tuple[Option, ...]:
+        """The points that stand for an option at a port: one for each client whose exceptions may be injected there."""
+        if port is None:
+            return (option,)
+        kinds = option.operator.failures(option.choice.parameters)
+        clients = dict.fromkeys(str(name) for kind in kinds for name in _listed(port.kinds.get(kind)))
+        if clients and port.guess:
+            self._guessed[port.port] = port
+        return tuple(self.naming(option, client) for client in clients) or (option,)
+
+    def naming_clients(self, schedule: Schedule, run: Run) -> Schedule:
+        """The schedule with the likeliest client in each perturbation of `run` that injects a failure and names none."""
+        ports, operators = {item.port: item for item in run.errors}, {item.operator.id: item.operator for item in self.options}
+        named = []
+        for item in schedule:
+            port, operator = ports.get(f"{item.site.boundary}:{item.site.name}"), operators.get(item.operator)
+            kinds = () if port is None or operator is None else operator.failures(item.parameters)
+            clients = [str(name) for kind in kinds for name in _listed(port.kinds.get(kind) if port else None)]
+            if clients and ERRORS not in item.parameters:
+                item = replace(item, parameters=with_errors(item.parameters, clients[0]))
+            named.append(item)
+        return Schedule(tuple(named))
+
+    @property
+    def assumptions(self) -> tuple[str, ...]:
+        """The guesses that points rest on, in words, and the declarations for which points were left out."""
+        guesses = [self._guessed[name] for name in sorted(self._guessed)]
+        told = [f"{_port_name(item.port)} raises those of {' or '.join(item.clients)} ({item.guess})" for item in guesses]
+        return (*([f"errors guessed: {'; '.join(told)}"] if told else []), *self.covering.assumptions)
 
     def affordable(self, rest: int) -> dict[str, list[Option]]:
         """The options that cost at most `rest`, by boundary."""
@@ -80,6 +131,16 @@ class Grid:
             if option.choice.cost <= rest:
                 found.setdefault(option.operator.boundary, []).append(option)
         return found
+
+
+def _listed(names: Any) -> Sequence[Any]:
+    return () if names is None else names
+
+
+def _port_name(port: str) -> str:
+    """A port as assumptions name it: tools by their names, others with their boundary ("model planner")."""
+    boundary, _, name = port.partition(":")
+    return name if boundary == "service" else f"{boundary} {name}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +171,7 @@ class Edge:
         choice, site = self.option.choice, _parsed(self.site)
         if choice.span > 1:
             site = replace(site, last=site.nth + choice.span - 1)
-        return Perturbation(operator=self.option.operator.id, site=site, parameters=choice.parameters, cost=choice.cost)
+        return Perturbation(operator=self.option.operator.id, site=site, parameters=self.option.parameters, cost=choice.cost)
 
     @property
     def schedule(self) -> Schedule:
@@ -155,7 +216,8 @@ class Offers:
 
     def __init__(self, run: Run, schedule: Schedule, step: int, grid: Grid, states: Sequence[str], *, budget: int) -> None:
         self._run, self._schedule, self._step, self._states = run, schedule, step, states
-        self._covering = grid.covering
+        self._grid, self._covering = grid, grid.covering
+        self._errors = {item.port: item for item in run.errors}
         self.cost = schedule.cost
         self._options = grid.affordable(budget - self.cost)
         self._spare = budget - self.cost - grid.least
@@ -214,6 +276,7 @@ class Offers:
             held = record.step in self._held_steps
             if (record.step <= self._step and not held) or not record.action.boundary:
                 continue
+            errors = self._errors.get(f"{record.action.boundary}:{record.action.name}") if self._errors else None
             for site, boundary in sites(record, contended):
                 options = offered.get(boundary)
                 if not options or (held and boundary == "order"):
@@ -225,10 +288,11 @@ class Offers:
                     if not trace.matters(option, record, more=option.choice.cost <= self._spare):
                         continue
                     base, vouched = self._base(record)
-                    yield _new_edge(
-                        schedule, option, site, self.cost + option.choice.cost, len(schedule) + 1, record.step,
-                        states[record.step], (base, option.text), short, (vouched, option.text) if vouched else None,
-                    )  # fmt: skip
+                    for point in self._grid.by_client(option, errors):
+                        yield _new_edge(
+                            schedule, point, site, self.cost + option.choice.cost, len(schedule) + 1, record.step,
+                            states[record.step], (base, point.text), short, (vouched, point.text) if vouched else None,
+                        )  # fmt: skip
 
 
 def edges(run: Run, schedule: Schedule, step: int, grid: Grid, states: Sequence[str], *, budget: int) -> Iterator[Edge]:

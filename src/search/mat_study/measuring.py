@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from mat.core.campaign import ItemResult
-from mat.core.run import Run
+from mat.core.run import UNCAUGHT, Finding, Run, Uncaught
 from mat.govern.variant import NONE
 from mat.measure.claims import count_claims
 from mat.measure.governance import GovernedRow, SearchRow, governed_row
@@ -56,6 +57,7 @@ class Gathered:
         self.variants: tuple[str, ...] = (NONE,)
         self._store, self._compared = store, compared
         self._counted: set[str] = set()
+        self._disturbed: list[Uncaught | None] = []
 
     @property
     def category(self) -> str:
@@ -69,19 +71,35 @@ class Gathered:
         if given.run.id in self._counted:
             return
         self._counted.add(given.run.id)
+        if len(given.run.spec.schedule):
+            self._disturbed.append(given.run.uncaught)
         row, governed = measured(given, self.task, condition)
         self.rows.append(row)
         self.governed += [] if governed is None else [governed]
         if condition != "fault":  # single executions of a search are not kept
             self.keep([(given.run, row)])
 
+    @property
+    def uncaught(self) -> tuple[Finding, ...]:
+        """The injected failures that left the test's body uncaught, the most frequent first."""
+        counts = Counter(each for each in self._disturbed if each is not None)
+        ranked = sorted(counts.items(), key=lambda item: (-item[1], item[0].port, item[0].type))
+        return tuple(
+            Finding(
+                code=UNCAUGHT,
+                message=f"in {count:,} of {len(self._disturbed):,} disturbed runs {found.type}, injected at "
+                f"{found.port.removeprefix('service:')}, left the test's body uncaught",
+            )
+            for found, count in ranked
+        )
+
     def mark(self) -> Callable[[], None]:
         """A function that forgets the executions noted after now."""
         rows, governed, counted = len(self.rows), len(self.governed), set(self._counted)
-        unjudged = self.unjudged
+        unjudged, disturbed = self.unjudged, len(self._disturbed)
 
         def forget() -> None:
-            del self.rows[rows:], self.governed[governed:]
+            del self.rows[rows:], self.governed[governed:], self._disturbed[disturbed:]
             self._counted, self.unjudged = set(counted), unjudged
 
         return forget

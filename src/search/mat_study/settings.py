@@ -27,7 +27,8 @@ class ItemSettings:
     the marker.
 
     Only the session sets the `variants` that the command line asks for, `timeout_s` (the real seconds that a search may take),
-    and the executions and the strategy of the searches of an evaluation.
+    `errors` (the clients whose exceptions are injected at tools that declare none), and the executions and the strategy of the
+    searches of an evaluation.
     """
 
     seeds: int = 1
@@ -50,11 +51,12 @@ class ItemSettings:
     workload: Workload = _NO_WORKLOAD
     variants: tuple[str, ...] = ()
     timeout_s: float | None = None
+    errors: tuple[str, ...] = ()
     evaluation_runs: int = limits.EVALUATION_RUNS
     evaluation_strategy: StrategyName = "anytime"
 
 
-_SESSION_FIELDS: Final = ("variants", "timeout_s", "evaluation_runs", "evaluation_strategy")
+_SESSION_FIELDS: Final = ("errors", "variants", "timeout_s", "evaluation_runs", "evaluation_strategy")
 _MARKER_FIELDS: Final = tuple(
     name for name in ItemSettings.__dataclass_fields__ if name not in (*_SESSION_FIELDS, *SEARCH_FIELDS, "workload")
 )
@@ -72,6 +74,7 @@ def settings_from(
     defaults: Mapping[str, Any] | None = None,
     variants: tuple[str, ...] = (),
     timeout_s: float | None = None,
+    errors: tuple[str, ...] = (),
     where: str = "",
 ) -> ItemSettings:
     """Settings from the arguments of markers, the outermost first; the command line's `overrides` win over them.
@@ -118,6 +121,7 @@ def settings_from(
         workload=Workload(**fields["workload"]),
         variants=variants,
         timeout_s=timeout_s,
+        errors=errors,
         evaluation_runs=min(search.get("max_runs", limits.MAX_RUNS), limits.EVALUATION_RUNS) if runs is None else runs,
         evaluation_strategy=overrides.get("strategy") or "anytime",
     )

@@ -154,7 +154,8 @@ def _conclude(
     replays = tuple(_save(subject, means, each, certificate) for each in found)
     outcome = ItemResult(
         id=subject.id, status=status, counterexamples=tuple(found), certificate=certificate, executions=result.executions,
-        reason=reason, findings=result.findings, replays=replays, category=gathered.category, covered=result.covered,
+        reason=reason, findings=(*result.findings, *gathered.uncaught), replays=replays, category=gathered.category,
+        covered=result.covered,
     )  # fmt: skip
     disturbed = [each.run for each in found if len(each.run.spec.schedule)]
     gathered.show(*([result.nominal] if disturbed else []))

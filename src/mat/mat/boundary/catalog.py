@@ -10,7 +10,7 @@ from typing import Final, Literal, TypeAlias
 from mat.boundary.cost import DEFAULT_COST, CostModel
 from mat.boundary.effect import Call, Effect, Reply
 from mat.core.errors import SpecError
-from mat.core.operator import CoveredBy, GridPoint, OperatorSpec, Relevant, always_relevant
+from mat.core.operator import ERRORS, CoveredBy, GridPoint, OperatorSpec, Relevant, always_relevant
 from mat.core.record import ActionKind
 from mat.core.site import BOUNDARIES, Boundary
 from mat.core.spec import Perturbation
@@ -49,6 +49,8 @@ class Operator:
     - `kinds`: action kinds, by default all of the boundary. `relevant`: whether a point could change a record. `default`:
       whether searches use it unasked.
     - `covered`: where another run makes the point redundant at calls that are declared to change nothing.
+    - `raises`: the kinds of failure that it injects ("timeout", ...). If it is not clear which client a port calls, a search
+      tries such a point with the exceptions of each. A point with the parameter `kind` injects that kind.
     - `plausible`: who or what would do this. `bounds`: how far any point goes; `mat_faults.conformance` holds an operator to
       them.
 
@@ -70,6 +72,7 @@ class Operator:
     default: bool = True
     bounds: FrozenDict = EMPTY
     covered: CoveredBy | None = field(default=None, compare=False)
+    raises: tuple[str, ...] = ()
 
     @property
     def boundary(self) -> Boundary:
@@ -83,7 +86,7 @@ class Operator:
         return OperatorSpec(
             id=self.id, boundary=self.boundary, kinds=self.kinds or KINDS[self.boundary],
             choices=tuple(sorted(choices, key=lambda choice: choice.cost)), phase=self.phase, relevant=self.relevant,
-            covered=self.covered,
+            covered=self.covered, raises=self.raises,
         )  # fmt: skip
 
 
@@ -100,6 +103,7 @@ def operator(
     default: bool = True,
     bounds: Mapping[str, int] = EMPTY,
     covered: CoveredBy | None = None,
+    raises: Iterable[str] = (),
 ) -> Operator:
     """Make a fault operator from one function; see `mat.spec.Operator` for the arguments.
 
@@ -121,13 +125,15 @@ def operator(
     made = Operator(
         id=id, decide=decide, grid=tuple(snapshot_arguments(point, id) for point in grid), phase=phase,
         kinds=frozenset(kinds), price=price, relevant=relevant, plausible=plausible, default=default,
-        bounds=snapshot_arguments(bounds, id), covered=covered,
+        bounds=snapshot_arguments(bounds, id), covered=covered, raises=tuple(raises),
     )  # fmt: skip
     problems = [
         f"bounds={{{name!r}: {value!r}}} is not one of {', '.join(BOUNDS)} with an integer >= 0"
         for name, value in made.bounds.items()
         if name not in BOUNDS or not isinstance(value, int) or isinstance(value, bool) or value < 0
     ]
+    if any(ERRORS in point for point in made.grid):
+        problems.append(f"the parameter {ERRORS!r} of a grid point is taken: it names the client whose exceptions are injected")
     if not callable(decide):
         problems.append("decide is not a function of (call, reply, stream)")
     if phase not in ("before", "after"):

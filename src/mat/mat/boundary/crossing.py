@@ -206,7 +206,7 @@ def _perturb(session: Session, faults: SessionFaults, step: Any, port: Port, pha
     match effect:
         case Raise():
             faults.acted(step, effect, differs=True)
-            raise (yield from _port_error(step, port, effect))
+            raise (yield from _port_error(faults, step, effect))
         case Replace(value=value):
             faults.acted(step, effect, differs=True)
             return value
@@ -237,7 +237,8 @@ def _perturb(session: Session, faults: SessionFaults, step: Any, port: Port, pha
     value = yield from _serve(session, step, port, command)
     if isinstance(effect, Truncate) and effect.kind and port.stream:
         step.error_kind, step.passed = effect.kind, list(value)
-        raise port.error(effect.kind, f"{port.name}: the stream broke after {len(value)} chunks", None)
+        said = f"{port.name}: the stream broke after {len(value)} chunks"
+        raise faults.failure(step, effect.kind, said, retry_after_s=None, midway=True)
     if isinstance(effect, Duplicate):
         faults.acted(step, effect, differs=True)
         for _ in range(effect.times):
@@ -259,7 +260,7 @@ def _perturb_reply(faults: SessionFaults, step: Any, port: Port, value: Any) -> 
             return value
         case Raise():
             faults.acted(step, effect, differs=True)
-            raise (yield from _port_error(step, port, effect))
+            raise (yield from _port_error(faults, step, effect))
         case Replace(value=replaced):
             faults.acted(step, effect, differs=True)
             return replaced
@@ -285,11 +286,11 @@ def _phase_error(effect: Effect, where: str, why: str, fix: str) -> SpecError:
     return SpecError(what=f"{type(effect).__name__} was decided on {where}", why=why, fix=fix)
 
 
-def _port_error(step: Any, port: Port, effect: Raise) -> Generator[Command, Any, BaseException]:
+def _port_error(faults: SessionFaults, step: Any, effect: Raise) -> Generator[Command, Any, BaseException]:
     if effect.delay_ms:
         yield Sleep(effect.delay_ms / 1000)
     step.error_kind = effect.kind
-    return port.error(effect.kind, effect.message, effect.retry_after_s)
+    return faults.failure(step, effect.kind, effect.message, retry_after_s=effect.retry_after_s, midway=False)
 
 
 def drive(steps: Crossing, call: Callable[[FrozenDict | None], Any]) -> Any:

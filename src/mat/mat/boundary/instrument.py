@@ -10,9 +10,10 @@ from typing import Any, Final, TypeVar, cast, get_args, get_type_hints, overload
 
 from mat.boundary.crossing import Invoke, crossing, drive, drive_async, perform, perform_async
 from mat.boundary.emit import handed_over
+from mat.boundary.guess import Guess
 from mat.boundary.handles import Handles
 from mat.boundary.issue import Consume, Issue
-from mat.boundary.port import Port, RecordPolicy, make_port
+from mat.boundary.port import Errors, Port, RecordPolicy, make_port
 from mat.boundary.session import active
 from mat.core.errors import SpecError
 from mat.core.record import ActionKind
@@ -50,7 +51,7 @@ def tool(
     effect: str = "unknown",
     impact: str = "low",
     reversible: bool | None = None,
-    errors: Mapping[str, Any] | None = None,
+    errors: Errors | None = None,
     tape: str = "inprocess",
     record: RecordPolicy = "keep",
     exclude: Collection[str] = (),
@@ -72,9 +73,11 @@ def tool(
       tried, and governance and contracts protect it. Declaring a read saves executions (`mat doctor --declarations`).
       `impact`: "high" for a call that must not go wrong, "low" (default). `reversible`: whether the effect can be undone;
       by default a write, or an unknown effect, cannot.
-    - `errors`: error kind -> what the tool's client raises: an exception class, an instance, or a function of the message.
-      Kinds: timeout, connection, server_error, rate_limit, auth, not_found, invalid. By default TimeoutError, ConnectionError,
-      ...
+    - `errors`: what the tool's client raises when it fails, which is what a fault injects: the name of a client ("httpx",
+      "requests", "openai", "boto3", "grpc", "sqlite3", ...; "builtin" for Python's own TimeoutError, ConnectionError, ...), or
+      a list of several, each of which is tried; or a dict, error kind -> an exception class, an instance, or a function of the
+      message. Kinds: timeout, connection, server_error, rate_limit, auth, not_found, invalid. By default the project's
+      (`mat_errors`), else guessed from what the tool's module imports (`mat doctor TEST` shows it), else Python's own.
     - `perturb`: False keeps faults away from it; a list of operators or boundaries (`["service.timeout"]`) allows only these.
     - `record`: "keep" (default), "hash" or "redact", or one of them for each field: `{"card": "redact", "reply": "hash", "*":
       "keep"}`. `exclude`: parameters to leave out of the record, such as a connection.
@@ -108,7 +111,7 @@ def retriever(
     target: Any = None,
     *,
     tape: str = "inprocess",
-    errors: Mapping[str, Any] | None = None,
+    errors: Errors | None = None,
     record: RecordPolicy = "keep",
     exclude: Collection[str] = (),
     perturb: bool | Collection[str] = True,
@@ -140,7 +143,7 @@ def model(
     target: Any = None,
     *,
     tape: str = "external",
-    errors: Mapping[str, Any] | None = None,
+    errors: Errors | None = None,
     record: RecordPolicy | None = None,
     exclude: Collection[str] = (),
     perturb: bool | Collection[str] = True,
@@ -174,7 +177,7 @@ def handoff(
     to: str,
     *,
     role: str = "",
-    errors: Mapping[str, Any] | None = None,
+    errors: Errors | None = None,
     record: RecordPolicy = "keep",
     exclude: Collection[str] = (),
     perturb: bool | Collection[str] = True,
@@ -270,7 +273,10 @@ def _wrap(callee: Callable[..., Any], *, kind: ActionKind, boundary: Boundary, n
     function = _function(callee)
     streams = inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function)
     result_type = _chunk_type(_result_type(function)) if streams else _result_type(function)
-    port = make_port(name=name, kind=kind, boundary=boundary, result_type=result_type, stream=streams, **options)
+    port = make_port(
+        name=name, kind=kind, boundary=boundary, result_type=result_type, stream=streams, guess=Guess(callee, boundary),
+        **options,
+    )  # fmt: skip
     binder = Binder(callee, exclude=port.exclude, where=f"call of {name}")
     if port.handles is not None:
         binder.callee = callee = port.handles.around(callee)

@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Literal, Protocol, TypeAlias, runtime_checkable
+from weakref import WeakKeyDictionary
 
+from mat.boundary import clients
+from mat.boundary.guess import Guess, GuessedClient
 from mat.boundary.issue import Consume, Issue, as_consumes, as_issues
 from mat.core.errors import Blocked, RateLimited, SpecError
 from mat.core.record import ActionKind, DeclaredEffect, Impact
 from mat.core.redact import POLICIES, RedactionPolicy
+from mat.core.run import PortErrors
 from mat.core.site import BOUNDARIES, Boundary
+from mat.core.value import FrozenDict, FrozenList
 
 TapeMode: TypeAlias = Literal["external", "inprocess"]
 RecordPolicy: TypeAlias = RedactionPolicy | Mapping[str, RedactionPolicy]
 """One policy for all fields, or by field: parameter names, "reply", and "*" for the rest."""
+Errors: TypeAlias = Mapping[str, Any] | str | Sequence[str]
+"""What a client raises: exceptions by kind of failure, or the name of a preset (`mat.boundary.clients`), or several names."""
 
 DEFAULT_ERRORS: Final[dict[str, Callable[[str], BaseException]]] = {
     "timeout": lambda message: TimeoutError(message),
@@ -53,9 +60,10 @@ class Resolver(Protocol):
         """A callable that gets the artifacts themselves."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, weakref_slot=True)
 class Port:
     """One port. `errors` maps an error kind to what its client raises: a class, an instance or a function of the message.
+    `clients`: the declared presets, each of which is tried; for kinds that neither declares, `guess` is asked.
 
     `tape="external"`: in a replay, its replies come from tape while calls match. `perturb` limits what the search may do
     here: False for nothing, or the allowed operator ids. `handles`: the store whose handles are replaced by artifacts.
@@ -78,6 +86,8 @@ class Port:
     handles: Resolver | None = None
     issues: tuple[Issue, ...] = ()
     consumes: tuple[Consume, ...] = ()
+    clients: tuple[str, ...] = ()
+    guess: Guess | None = None
 
     def allows(self, operator: str) -> bool:
         if isinstance(self.perturb, bool):
@@ -90,16 +100,72 @@ class Port:
         return self.record.get(field, self.record.get("*", "keep"))
 
     def error(self, kind: str, message: str, retry_after_s: float | None) -> BaseException:
-        """The exception the port's client would raise for this kind of fault."""
-        text = message or f"{self.name}: {MESSAGES.get(kind, kind)}"
+        """The exception that the port raised, from its recorded kind: as declared, else a built-in one."""
+        return self._made(kind, self._text(kind, message), retry_after_s, client=next(iter(self.clients), ""), midway=False)
+
+    def failure(
+        self,
+        kind: str,
+        message: str,
+        retry_after_s: float | None,
+        *,
+        client: str = "",
+        project: tuple[str, ...] = (),
+        midway: bool = False,
+    ) -> BaseException:
+        """The exception that the port's client would raise for this kind of fault.
+
+        `client` is the wanted one, "" for the likeliest; a declaration of the port overrules it. `project`: the presets of the
+        project, for ports that declare nothing. `midway`: a part of the reply has arrived.
+        """
+        found = self.clients or project or tuple(item.name for item in self._guessed)
+        if client not in clients.names() or (self.clients and client not in self.clients):
+            client = next((name for name in found if clients.offers(name, kind)), "")
+        return self._made(kind, self._text(kind, message), retry_after_s, client=client, midway=midway)
+
+    def tried(self, project: tuple[str, ...]) -> PortErrors | None:
+        """The clients that a search tries by name; None if the declaration leaves no choice, or nothing is known."""
+        known = _TRIED.setdefault(self, {})
+        if project not in known:
+            known[project] = self._find_tried(project)
+        return known[project]
+
+    def _find_tried(self, project: tuple[str, ...]) -> PortErrors | None:
+        guessed = () if self.clients or project else self._guessed
+        names = self.clients or project or tuple(item.name for item in guessed)
+        if self.clients and len(names) == 1:
+            return None
+        kinds = {}
+        for kind in DEFAULT_ERRORS:
+            offering = [name for name in names if clients.offers(name, kind)]
+            if kind not in self.errors and offering and (len(offering) > 1 or offering != [clients.BUILTIN]):
+                kinds[kind] = FrozenList(offering)
+        files = dict.fromkeys(item.file for item in guessed)
+        why = f"{', '.join(files)} {'imports' if len(files) == 1 else 'import'} {'it' if len(names) == 1 else 'them'}"
+        port = f"{self.boundary}:{self.name}"
+        return PortErrors(port=port, kinds=FrozenDict(kinds), guess=why if guessed else "") if kinds else None
+
+    @property
+    def _guessed(self) -> tuple[GuessedClient, ...]:
+        """The guess; if some exceptions are declared, only the clients that they come from, if they come from any."""
+        if self.guess is None:
+            return ()
+        declared = {clients.client_of(made) for made in self.errors.values()} if self.errors else set[str]()
+        return tuple(item for item in self.guess.clients if item.name in declared) or self.guess.clients
+
+    def _text(self, kind: str, message: str) -> str:
+        return message or f"{self.name}: {MESSAGES.get(kind, kind)}"
+
+    def _made(self, kind: str, text: str, retry_after_s: float | None, *, client: str, midway: bool) -> BaseException:
         made = self.errors.get(kind) if self.errors else None
-        if made is None:
-            maker = DEFAULT_ERRORS.get(kind)
-            error = RuntimeError(text) if maker is None else maker(text)
-        elif isinstance(made, BaseException):
+        if isinstance(made, BaseException):
             error = made
-        else:
+        elif made is not None:
             error = self._exception(kind, made, text)
+        else:
+            failure = clients.ClientFailure(kind=kind, text=text, retry_after_s=retry_after_s, midway=midway)
+            found = clients.exception(client, failure) if client else None
+            error = _builtin(kind, text) if found is None else found
         if retry_after_s is not None and hasattr(error, "retry_after_s"):
             error.retry_after_s = retry_after_s
         return error
@@ -124,10 +190,41 @@ class Port:
         for kind, made in self.errors.items() if self.errors else ():
             if isinstance(made, type) and isinstance(error, made):
                 return kind
+        for name in self.clients:
+            if kind := clients.kind_of(name, error):
+                return kind
         for known, kind in _ERROR_KINDS:
             if isinstance(error, known):
                 return kind
         return ""
+
+
+_TRIED: Final[WeakKeyDictionary[Port, dict[tuple[str, ...], PortErrors | None]]] = WeakKeyDictionary()
+"""By port and project, what `Port.tried` found; not in the port, whose state must be the same after a run as before."""
+
+
+def _builtin(kind: str, text: str) -> BaseException:
+    maker = DEFAULT_ERRORS.get(kind)
+    return RuntimeError(text) if maker is None else maker(text)
+
+
+def preset_names(errors: Errors | None) -> tuple[str, ...]:
+    """The presets that `errors=` names; () for a mapping."""
+    if errors is None or isinstance(errors, Mapping):
+        return ()
+    return (errors,) if isinstance(errors, str) else tuple(errors)
+
+
+def project_errors(errors: str | Sequence[str]) -> tuple[str, ...]:
+    """The presets that a project names for all its tools. SpecError for unknown ones, and for libraries that are missing."""
+    given = preset_names(errors)
+    problems = clients.problems(given)
+    if problems:
+        raise SpecError(
+            what="; ".join(problems), why="an injected failure is an exception of the client that the tools call",
+            fix="correct errors= (in the ini file: mat_errors)",
+        )  # fmt: skip
+    return clients.canonical_names(given)
 
 
 def make_port(
@@ -138,7 +235,7 @@ def make_port(
     effect: str = "unknown",
     impact: str = "low",
     reversible: bool | None = None,
-    errors: Mapping[str, Any] | None = None,
+    errors: Errors | None = None,
     tape: str = "inprocess",
     record: RecordPolicy = "keep",
     exclude: Collection[str] = (),
@@ -148,8 +245,9 @@ def make_port(
     handles: Resolver | None = None,
     issues: Issue | Iterable[Issue] = (),
     consumes: Consume | Mapping[str, str] | Iterable[Consume] = (),
+    guess: Guess | None = None,
 ) -> Port:
-    """Make a port; SpecError reports all mistakes in its options at once."""
+    """MakeException a port; SpecError reports all mistakes in its options at once."""
     problems = []
     for option, value, allowed in (
         ("effect", effect, ("none", "read", "write", "unknown")),
@@ -160,7 +258,9 @@ def make_port(
             problems.append(f"{option}={value!r} is not one of {', '.join(allowed)}")
     wrong = [policy for policy in ((record,) if isinstance(record, str) else record.values()) if policy not in POLICIES]
     problems += [f"record={policy!r} is not one of {', '.join(POLICIES)}" for policy in wrong]
-    for fault, made in (errors or {}).items():
+    named, declared = preset_names(errors), errors if isinstance(errors, Mapping) else {}
+    problems += clients.problems(named)
+    for fault, made in declared.items():
         if fault not in DEFAULT_ERRORS:
             problems.append(f"errors: there is no error kind {fault!r}; the kinds are {', '.join(DEFAULT_ERRORS)}")
         if not isinstance(made, BaseException) and not callable(made):
@@ -185,8 +285,8 @@ def make_port(
         raise SpecError(what=f"port {name!r}: {'; '.join(problems)}", fix="correct the options of the decorator")
     return Port(
         name=name, kind=kind, boundary=boundary, effect=effect, impact=impact,  # type: ignore[arg-type]
-        reversible=effect in ("none", "read") if reversible is None else reversible, errors=dict(errors or {}), tape=tape,  # type: ignore[arg-type]
+        reversible=effect in ("none", "read") if reversible is None else reversible, errors=dict(declared), tape=tape,  # type: ignore[arg-type]
         record=record, exclude=frozenset(exclude),
         perturb=perturb if isinstance(perturb, bool) else frozenset(perturb), result_type=result_type, stream=stream,
-        handles=handles, issues=brought, consumes=needed,
+        handles=handles, issues=brought, consumes=needed, clients=clients.canonical_names(named), guess=guess,
     )  # fmt: skip

@@ -97,6 +97,8 @@ class SessionFaults(Protocol):
 
     def decide(self, opened: Any, reply: Reply | None, /) -> Effect: ...
     def acted(self, opened: Any, effect: Effect, /, *, differs: bool) -> None: ...
+    def failure(self, opened: Any, kind: str, message: str, /, *, retry_after_s: float | None, midway: bool) -> BaseException:
+        """The exception that the agent gets for a kind of failure. `midway`: a part of the reply has arrived."""
 
 
 class SessionTape(Protocol):

@@ -109,6 +109,13 @@ def _declaration_text(saving: dict[str, Any]) -> str:
     return f'  declare effect="read" at {tools}: saves {saving["saves"]:,} of {saving["executions"]:,} executions'
 
 
+def _errors_text(found: dict[str, Any]) -> str:
+    """`errors of refund: httpx (guessed: shop.py imports it); settle it with errors=...`"""
+    boundary, _, name = found["port"].partition(":")
+    text = f"  errors of {name if boundary == 'service' else f'{boundary} {name}'}: {', '.join(found['clients'])}"
+    return f"{text} (guessed: {found['guess']}); settle it with errors=..." if found["guess"] else f"{text} (declared)"
+
+
 def _test_text(test: dict[str, Any]) -> str:
     lines = [f"{test['item']}: {test['outcome']}"]
     if test["armed"]:
@@ -121,6 +128,7 @@ def _test_text(test: dict[str, Any]) -> str:
     if test["undeclared"] and "declarations" not in test:
         names = ", ".join(test["undeclared"])
         lines.append(f"  undeclared effects, which count as writes: {names} (--declarations counts what reads would save)")
+    lines += [_errors_text(found) for found in test.get("errors", [])]
     if test.get("declarations"):
         lines += [_declaration_text(saving) for saving in test["declarations"]]
         lines.append("    only where the tool changes neither the world nor its own next replies")

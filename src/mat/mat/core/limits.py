@@ -22,6 +22,8 @@ FILE_DEPTH: Final = 100
 """The deepest nesting of JSON that is read."""
 REPORT_INTEGER: Final = 2**63 - 1
 """The largest integer of a report that is read back: the maximum of Parquet and SQL."""
+GUESS_FUNCTIONS: Final = 200
+"""Functions of the user's project that are read to guess which client a tool calls; the others are not read."""
 HISTORY: Final = 16
 """Earlier raw replies kept per port for operators that serve stale ones."""
 THREAD_GRACE_S: Final = 5.0

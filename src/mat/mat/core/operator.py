@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 from mat.core.digest import digest
 from mat.core.record import ActionKind, Record
@@ -43,6 +43,15 @@ class CoveredBy:
     when: Relevant = always_relevant
 
 
+ERRORS: Final = "errors"
+"""The parameter of a perturbation that names the client whose exceptions it injects; without it, the port decides."""
+
+
+def with_errors(parameters: FrozenDict, client: str) -> FrozenDict:
+    """The parameters with the exceptions of this client; "" leaves them as they are."""
+    return FrozenDict({**parameters, ERRORS: client}) if client else parameters
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OperatorSpec:
     """An operator without its code. `choices` is the grid, cheapest first, in the operator's shrink order.
@@ -50,7 +59,7 @@ class OperatorSpec:
     `relevant(record, parameters, before)` says from the unperturbed record of a site whether the choice could change anything
     there; if not, the search counts the edge as inapplicable and does not execute it. It does not look at the declared effect:
     `covered` says where a declaration makes a point redundant. `phase` says whether the operator acts before the port is
-    invoked or on its reply.
+    invoked or on its reply. `raises`: the kinds of failure that it injects; a point with the parameter `kind` injects that.
     """
 
     id: str
@@ -60,10 +69,16 @@ class OperatorSpec:
     phase: str = "before"
     relevant: Relevant = field(default=always_relevant, compare=False)
     covered: CoveredBy | None = field(default=None, compare=False)
+    raises: tuple[str, ...] = ()
 
     @property
     def family(self) -> str:
         return self.id.partition(".")[0]
+
+    def failures(self, parameters: FrozenDict) -> tuple[str, ...]:
+        """The kinds of failure that a point injects."""
+        kind = parameters.get("kind")
+        return (kind,) if isinstance(kind, str) else self.raises
 
 
 def grid_data(operators: tuple[OperatorSpec, ...]) -> FrozenDict:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from hashlib import sha256
 from operator import itemgetter
-from typing import Any, Literal, TypeAlias
+from typing import Any, Final, Literal, TypeAlias
 
 from mat.core.adversary import Seen
 from mat.core.digest import canonical, chain
@@ -60,6 +60,34 @@ class Alike:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PortErrors:
+    """The clients whose exceptions a search injects at a port, where the tool's own declaration does not leave only one.
+
+    `port`: "boundary:name". `kinds`: kind of failure -> names of presets of `errors=`, each of which is tried. `guess`: what
+    they were read from, in words; "" if the tool or the project declares them.
+    """
+
+    __pydantic_config__ = EXACT_FIELDS
+    port: str
+    kinds: FrozenDict
+    guess: str = ""
+
+    @property
+    def clients(self) -> tuple[str, ...]:
+        """All names, each once, the likeliest first."""
+        return tuple(dict.fromkeys(str(name) for names in self.kinds.values() for name in names))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Uncaught:
+    """An injected failure that left the run's body: its port, "boundary:name", and the type of its exception."""
+
+    __pydantic_config__ = EXACT_FIELDS
+    port: str
+    type: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Run:
     """A finished run as a value: its specification, its records and what the contracts say of them.
 
@@ -79,7 +107,8 @@ class Run:
 
     The rest is kept for replay and search: `tape`, `states` (monitor digests at each ask), `restricted` (ports that allow only
     some operators), `contended` (steps where another call could have gone first), `alike`, `seen` (what an adversary was
-    shown), and what the user vouches for: `complete`, `clocked`, `concolic` (see `mat.spec.StateDigest`).
+    shown), `errors` (ports and the clients whose exceptions are injected there), `uncaught` (an injected failure that ended
+    the run), and what the user vouches for: `complete`, `clocked`, `concolic` (see `mat.spec.StateDigest`).
 
     >>> with mat.run(seed=7) as run:
     ...     mat.finish("Parcel 17 arrives on Friday")
@@ -110,6 +139,8 @@ class Run:
     clocked: bool = True
     concolic: bool = False
     seen: tuple[Seen, ...] = ()
+    errors: tuple[PortErrors, ...] = ()
+    uncaught: Uncaught | None = None
 
     @property
     def id(self) -> str:
@@ -177,6 +208,8 @@ class Run:
         return prefixes(self)[step]
 
 
+UNCAUGHT: Final = "uncaught-failure"
+"""The code of a finding: an injected failure left the body of a test. If its type is wrong, it hides what the test would do."""
 UNCONTROLLED = frozenset({"order-not-controlled", "real-clock", "real-sleep", "opaque-reply", "finished-run-used"})
 
 

@@ -40,6 +40,7 @@ from mat.boundary.concolic import (
 from mat.boundary.effect import Call, Delay, Effect, Raise, Replace, Reply
 from mat.boundary.port import Port
 from mat.core.digest import canonical, plain
+from mat.core.operator import ERRORS, with_errors
 from mat.core.record import Observation, Record
 from mat.core.run import Alike, Termination
 from mat.core.spec import Perturbation
@@ -187,7 +188,9 @@ class Equivalences:
         found = self._exchanges.get(item.key)
         if found is None:
             span, own = item.site.last - item.site.nth + 1, canonical(item.parameters)
-            grid = {canonical(point): point for point in operator.grid if int(point.get("calls", 1)) == span}
+            client = str(item.parameters.get(ERRORS, ""))
+            spanning = [point for point in operator.grid if int(point.get("calls", 1)) == span]
+            grid = {canonical(point): point for point in (with_errors(point, client) for point in spanning)}
             points = (item.parameters, *[point for text, point in grid.items() if text != own])
             family = Family(len(points), serial=len(self._exchanges))
             found = self._exchanges[item.key] = _Exchange(item=item, points=points, family=family)

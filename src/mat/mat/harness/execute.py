@@ -6,13 +6,14 @@ Source: Exec(x, kappa, z, delta) of the paper.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final
 
 from mat.boundary.catalog import Catalog, Operator
 from mat.boundary.emit import process_secrets
+from mat.boundary.port import project_errors
 from mat.boundary.session import current_session, pop_ambient, push_ambient
 from mat.boundary.tape import Tape
 from mat.core import limits
@@ -27,6 +28,7 @@ from mat.core.value import FrozenDict, FrozenList, snapshot_arguments
 from mat.core.verdict import ContractOutcome, Violation
 from mat.govern.mediator import Governance, Mediator, governance_name
 from mat.harness.digest import StateDigest
+from mat.harness.injected import uncaught
 from mat.harness.recorder import Recorder
 from mat.kernel.install import installed
 from mat.kernel.world import World
@@ -34,14 +36,18 @@ from mat.monitor.contract import Contract
 from mat.monitor.judge import Judge
 
 
-def run_configuration(contracts: Iterable[Contract], governance: Governance | None, config: Mapping[str, object]) -> FrozenDict:
-    """The run's configuration, which is part of its id: the user's own, the armed contracts, the governance variant."""
+def run_configuration(
+    contracts: Iterable[Contract], governance: Governance | None, config: Mapping[str, object], errors: Sequence[str] = ()
+) -> FrozenDict:
+    """The run's configuration, which is part of its id: the user's own, the armed contracts, the governance variant, and the
+    clients whose exceptions are injected (`errors`), if the project names some."""
     redactor = Redactor(process_secrets())  # a config holds keys, and is written into every replay file
     return FrozenDict(
         {
             **redactor.mapping(snapshot_arguments(config, "config")),
             "contracts": FrozenList(sorted(f"{contract.id}:{contract.severity}" for contract in contracts)),
             "governance": governance_name(governance),
+            **({"errors": FrozenList(errors)} if errors else {}),
         }
     )
 
@@ -67,6 +73,7 @@ class run:  # noqa: N801  (a statement: with mat.run(...) as run)
       may name, by default the installed ones. `adversary`: a function that chooses perturbations while the run goes on.
     - `horizon`: steps (1,000), and `horizon_ms`: run time in milliseconds (a week), after which the run is stopped.
     - `clock`: "virtual" (default) or "real". `tape`: recorded replies to serve.
+    - `errors`: the clients whose exceptions faults inject at tools that declare none, such as "httpx" (`mat.tool(errors=)`).
     - `states`, `state_digest`, `vary`, `world`: for search and replay.
 
     `trace`: the records so far, `standing`: what the contracts say so far; `episode(name)` begins one of several cases. After
@@ -107,12 +114,14 @@ class run:  # noqa: N801  (a statement: with mat.run(...) as run)
         vary: bool = False,
         adversary: Choose | None = None,
         world: World | None = None,
+        errors: str | Sequence[str] = (),
     ) -> None:
         armed = tuple(contracts)
         self.contracts = armed
+        self._errors = project_errors(errors)
         self.spec = RunSpec(
-            task=task, config=run_configuration(armed, governance, config), seed=seed, schedule=as_schedule(schedule),
-            clock=clock, horizon_steps=horizon, horizon_ms=horizon_ms,
+            task=task, config=run_configuration(armed, governance, config, self._errors), seed=seed,
+            schedule=as_schedule(schedule), clock=clock, horizon_steps=horizon, horizon_ms=horizon_ms,
         )  # fmt: skip
         self._world = world
         self.result: Run | None = None
@@ -200,7 +209,7 @@ class run:  # noqa: N801  (a statement: with mat.run(...) as run)
             approver=mediator.approver, catalog=self._catalog, tape=self._tape,
             secrets=process_secrets(), keep_states=self._states, state_digest=self._state_digest,
             vary=self._vary, adversary=self._adversary,
-            contracts={} if self._governance is None else self._governance.contracts,
+            contracts={} if self._governance is None else self._governance.contracts, errors=self._errors,
         )  # fmt: skip
 
     def _peek(self, proposed: Record) -> tuple[Violation, ...]:
@@ -244,7 +253,7 @@ class run:  # noqa: N801  (a statement: with mat.run(...) as run)
             said = "" if error is None else _first_line(error)
             self.result = self.recorder.close(
                 success=error is None and self.recorder.termination not in ("aborted", "failed", "horizon", "deadlock"),
-                error=said, raised=error is not None,
+                error=said, raised=error is not None, uncaught=uncaught(error),
             )  # fmt: skip
         return self.result
 

@@ -9,16 +9,19 @@ from random import Random
 from threading import RLock
 from typing import Any, Final
 
+from mat.boundary import clients
 from mat.boundary.catalog import Catalog, Operator
 from mat.boundary.effect import PASS, Call, Effect, Hold, Past, Raise, Reply
 from mat.core import limits
 from mat.core.adversary import Choose, Seen
 from mat.core.errors import SpecError
+from mat.core.operator import ERRORS
 from mat.core.record import ActionKind, FaultNote
 from mat.core.site import order_name
 from mat.core.spec import Perturbation, Schedule
 from mat.core.verdict import ContractOutcome
 from mat.harness.adversary import Chooser
+from mat.harness.injected import marked
 from mat.harness.open_step import OpenStep
 from mat.harness.recorded_form import RecordedForm
 from mat.harness.search_state import SearchState
@@ -33,12 +36,12 @@ class FaultLayer:
     """Applies the perturbations of the schedule, and those that an adversary chooses, to their calls.
 
     `interleaves`: whether the order of concurrent calls is recorded or controlled. `schedule` holds the given and the chosen
-    perturbations.
+    perturbations. `errors`: the clients whose exceptions the project injects where a port declares none.
     """
 
     __slots__ = (
-        "_adversary", "_episodes", "_form", "_history", "_lock", "_orders", "_reached", "_scheduled", "_search", "_trace",
-        "_world", "interleaves", "schedule",
+        "_adversary", "_episodes", "_errors", "_form", "_history", "_lock", "_orders", "_reached", "_scheduled", "_search",
+        "_trace", "_world", "interleaves", "schedule",
     )  # fmt: skip
 
     def __init__(
@@ -53,9 +56,10 @@ class FaultLayer:
         form: RecordedForm,
         search: SearchState | None,
         lock: RLock,
+        errors: tuple[str, ...] = (),
     ) -> None:
         self._world, self._trace, self._episodes, self._form, self._search = world, trace, episodes, form, search
-        self._lock = lock
+        self._lock, self._errors = lock, errors
         self._scheduled: dict[tuple[str, str, str], list[tuple[Perturbation, Operator, frozenset[ActionKind]]]] = {}
         self._history: dict[tuple[str, str], deque[Past]] = {}
         self._reached: set[tuple[str, str, str]] = set()
@@ -114,6 +118,16 @@ class FaultLayer:
         note = opened.faults[-1]
         acted = FaultNote(operator=note.operator, parameters=note.parameters, effect=type(effect).__name__, changed=differs)
         opened.faults = (*opened.faults[:-1], acted)
+
+    def failure(self, opened: OpenStep, kind: str, message: str, *, retry_after_s: float | None, midway: bool) -> BaseException:
+        """The exception that the agent gets: what the port's client raises, by the perturbation, the port or the project."""
+        found, port = self._perturbation(opened), opened.port
+        client = "" if found is None else str(found[0].parameters.get(ERRORS, ""))
+        if missing := clients.not_imported((client, *port.clients, *self._errors)):
+            with self._world.entropy.unmoved():  # modules may draw when they are imported, and only one run imports them
+                clients.import_all(missing)
+        error = port.failure(kind, message, retry_after_s, client=client, project=self._errors, midway=midway)
+        return marked(error, port)
 
     def heard(self, opened: OpenStep, value: Any, error: BaseException | None) -> None:
         """Keep a port's reply before anything changes it, for operators that read earlier replies."""

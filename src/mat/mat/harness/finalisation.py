@@ -8,7 +8,7 @@ from mat.boundary.port import Port
 from mat.core.digest import digest
 from mat.core.errors import SpecError
 from mat.core.record import ErrorFact, Observation, Record
-from mat.core.run import Finding, TapeEntry
+from mat.core.run import Finding, PortErrors, TapeEntry
 from mat.core.value import FrozenDict, fast_constructor, snapshot_arguments
 from mat.monitor.contract import Contract
 
@@ -39,6 +39,13 @@ def restricted(ports: Iterable[Port]) -> FrozenDict:
         if port.perturb is not True and port.boundary:
             found[f"{port.boundary}:{port.name}"] = sorted(port.perturb) if port.perturb else []
     return snapshot_arguments(found, "restricted ports")
+
+
+def port_errors(ports: Iterable[Port], project: tuple[str, ...]) -> tuple[PortErrors, ...]:
+    """The clients whose exceptions are injected, of each port for which there is something to try or to say."""
+    distinct = dict.fromkeys(port for port in ports if port.boundary)
+    found = {item.port: item for port in distinct if (item := port.tried(project)) is not None}
+    return tuple(found[name] for name in sorted(found))
 
 
 def opaque_replies(records: Iterable[Record]) -> tuple[Finding, ...]:

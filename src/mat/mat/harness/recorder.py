@@ -31,7 +31,7 @@ from mat.core.record import (
     new_record,
 )
 from mat.core.redact import Redactor
-from mat.core.run import Finding, Run, Termination
+from mat.core.run import Finding, Run, Termination, Uncaught
 from mat.core.spec import RunSpec
 from mat.core.value import EMPTY, FrozenDict, Value, snapshot_arguments
 from mat.govern.mediator import Approver, Mediator, governance_name
@@ -39,7 +39,7 @@ from mat.harness.artifacts import ArtifactTracking
 from mat.harness.digest import StateDigest
 from mat.harness.episodes import Episodes
 from mat.harness.faults import FaultLayer
-from mat.harness.finalisation import margins, opaque_replies, restricted, tape_entries
+from mat.harness.finalisation import margins, opaque_replies, port_errors, restricted, tape_entries
 from mat.harness.mediation import MediationLayer
 from mat.harness.metering import Metering
 from mat.harness.open_step import OpenStep, new_draft
@@ -65,8 +65,8 @@ class Recorder:
     """
 
     __slots__ = (
-        "__weakref__", "_artifacts", "_episodes", "_findings", "_form", "_given", "_latest", "_lock", "_origins", "_outer",
-        "_provenance", "_records", "_redactor", "_search", "_seq", "_sites", "_state", "_thread", "_time", "_world",
+        "__weakref__", "_artifacts", "_episodes", "_errors", "_findings", "_form", "_given", "_latest", "_lock", "_origins",
+        "_outer", "_provenance", "_records", "_redactor", "_search", "_seq", "_sites", "_state", "_thread", "_time", "_world",
         "approver", "closed", "faults", "mediation", "metering", "spec", "tape", "termination", "trace",
     )  # fmt: skip
 
@@ -86,11 +86,12 @@ class Recorder:
         vary: bool = False,
         adversary: Choose | None = None,
         contracts: Mapping[str, ResourceContract] = EMPTY,
+        errors: tuple[str, ...] = (),
     ) -> None:
         self.spec, self.approver = spec, approver
         self.closed = False
         self.termination: Termination | None = None
-        self._world, self._given = world, _as_digest(state_digest)
+        self._world, self._given, self._errors = world, _as_digest(state_digest), errors
         self._lock, self._thread = real_rlock(), get_ident()
         self._redactor = Redactor(secrets)
         self._form = form = RecordedForm(self._redactor)
@@ -122,7 +123,7 @@ class Recorder:
         disturbed = len(spec.schedule) > 0 or adversary is not None
         self.faults = None if not disturbed and search is None else FaultLayer(
             spec.schedule, catalog=Catalog() if catalog is None else catalog, adversary=adversary, world=world, trace=trace,
-            episodes=self._episodes.outcomes, form=form, search=search, lock=self._lock,
+            episodes=self._episodes.outcomes, form=form, search=search, lock=self._lock, errors=errors,
         )  # fmt: skip
         self._outer = (world.on_note, world.on_stop, world.ends_at_ns, world.guarded)
         world.on_note, world.on_stop, world.ends_at_ns = self.note, self.stop, self._time.ends_at_ns
@@ -418,7 +419,7 @@ class Recorder:
         if self.termination not in ("horizon", "deadlock"):
             self.termination = "deadlock" if reason == "deadlock" else "horizon"
 
-    def close(self, *, success: bool | None, error: str = "", raised: bool = False) -> Run:
+    def close(self, *, success: bool | None, error: str = "", raised: bool = False, uncaught: Uncaught | None = None) -> Run:
         """Seal open steps as cancelled, add a termination record if there is none, and judge the end."""
         with self._lock:  # code that still has an open step finds the run closed
             for opened in list(self._records):
@@ -447,7 +448,7 @@ class Recorder:
             tape=tape_entries(records, self.trace.ports), termination=ended, success=success, error=self._redactor.text(error),
             unreached=() if faults is None else faults.unreached(),
             findings=tuple(self._findings) + opaque_replies(records), restricted=restricted(self.trace.ports),
-            elapsed_ms=elapsed_ms, seen=seen,
+            elapsed_ms=elapsed_ms, seen=seen, errors=port_errors(self.trace.ports, self._errors), uncaught=uncaught,
             states=() if search is None else tuple(search.states),
             contended=() if search is None else tuple(search.contended),
             margins=EMPTY if search is None else margins(self.trace.judge.contracts, records),

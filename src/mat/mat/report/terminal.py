@@ -82,7 +82,8 @@ def _join_parts(parts: Iterable[str]) -> str:
 
 
 def _reasons(document: Document, width: int | None) -> str:
-    """The reason of each item that has one, and what the certificate of each certified one takes as given."""
+    """The reason of each item that has one, what the certificate of each certified one takes as given, and which injected
+    failures left the body of a test uncaught."""
     shared = _shared_file([line.id for line in document.items])
     lines = [
         words.wrap(
@@ -91,7 +92,7 @@ def _reasons(document: Document, width: int | None) -> str:
             width=width or words.WIDTH,
         )
         for line in document.items
-        for said in filter(None, (line.reason, words.certified_relative_to(line)))
+        for said in filter(None, (line.reason, words.certified_relative_to(line), *words.uncaught_failures(line)))
     ]
     return "\n".join([*lines, ""]) if lines else ""
 

@@ -9,8 +9,9 @@ from typing import Final, cast
 
 from mat.core.campaign import Certificate, Stability
 from mat.core.digest import canonical
+from mat.core.operator import ERRORS
 from mat.core.record import Observation, Record
-from mat.core.run import Run
+from mat.core.run import UNCAUGHT, Run
 from mat.core.site import Site
 from mat.core.spec import Perturbation
 from mat.core.value import FrozenDict
@@ -173,7 +174,9 @@ def perturbation_in_words(item: Perturbation) -> str:
     for name, value in item.parameters.items():
         phrase = _WAYS.get((item.operator, name, value), phrase) if isinstance(value, str) else phrase
     sentence = phrase.format(operator=item.operator, port=clean(item.site.name), the_call=call_in_words(item.site))
-    return sentence + _amount(item) if item.operator in _PHRASES else sentence
+    client = item.parameters.get(ERRORS)
+    told = f", as {client} reports it" if isinstance(client, str) else ""
+    return (sentence + _amount(item) if item.operator in _PHRASES else sentence) + told
 
 
 def _amount(item: Perturbation) -> str:
@@ -297,6 +300,11 @@ def certificate_in_words(certificate: Certificate, cost: int) -> str:
     if bound >= cost - 1:
         return f"No cheaper counterexample exists on this grid{given}: {effort}."
     return f"No counterexample of cost {bound} or less exists on this grid{given}; costs up to {cost} are undecided: {effort}."
+
+
+def uncaught_failures(line: ItemLine) -> tuple[str, ...]:
+    """Which injected failures left the body of an item's test uncaught."""
+    return tuple(found.removeprefix(f"{UNCAUGHT}: ") for found in line.findings if found.startswith(f"{UNCAUGHT}: "))
 
 
 def certified_relative_to(line: ItemLine) -> str:
