@@ -258,6 +258,12 @@ CANNOT_BE_PUT_BACK: dict[str, tuple[str, str, str, Remedy]] = {
         "rate",
         "fork",
     ),
+    "subclasses": (
+        "class Rate: pass\nKEPT = []\ndef count(): return len(Rate.__subclasses__())",
+        "KEPT.append(type('Euro', (Rate,), {}))",
+        "Rate",
+        "fork",
+    ),
     "hash": ("import hashlib\nH = hashlib.sha256()", "H.update(b'a')", "H", "fork"),
     "written file": ("F = open(__file__ + '.log', 'w')", "F.write('a')", "F", "none"),
     "closed": ("import io\nS = io.StringIO()", "S.close()", "S", "fork"),

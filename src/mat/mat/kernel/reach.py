@@ -83,6 +83,7 @@ class Reached:
         self._watched: set[int] = set()
         self._bare: list[tuple[dict[str, Any], int]] = []  # the empty dicts of functions
         self._functions: list[tuple[types.FunctionType, int]] = []  # the user's
+        self._classes: list[tuple[type, int]] = []
         self.stored: set[str] = set()
 
     # -- from outside -----------------------------------------------------------------------------------------------
@@ -275,6 +276,7 @@ class Reached:
         if held.__module__ not in self.own:
             return
         self._add_node(ClassNode(held), at)
+        self._classes.append((held, at))
         self._push(type(held), at)
         self._push_all(held.__bases__, at)
         for name, value in list(vars(held).items()):
@@ -318,6 +320,9 @@ class Reached:
 
     def watch(self) -> None:
         """Watch the attributes that the user's code stores, on the library modules and classes that it can name."""
+        if any(_names(function.__code__, "__subclasses__") for function, _ in self._functions):
+            for held, at in self._classes:
+                self._add_node(ValueNode(lambda held=held: frozenset(map(id, type.__subclasses__(held))), remedy="fork"), at)  # type: ignore[misc]
         names = frozenset(self.stored)
         if not names:
             return
@@ -426,6 +431,13 @@ def _given_to_pytest(held: Any) -> Iterable[object]:
     if name == "FixtureFunctionDefinition":
         return (held._get_wrapped_function(),)
     return ()
+
+
+@functools.cache
+def _names(code: types.CodeType, name: str) -> bool:
+    """Whether a function's code, or that of a function in it, asks for an attribute of that name."""
+    inner = (each for each in code.co_consts if isinstance(each, types.CodeType))
+    return name in code.co_names or any(_names(each, name) for each in inner)
 
 
 @functools.cache
