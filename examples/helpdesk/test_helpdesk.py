@@ -78,8 +78,9 @@ def test_naive_team_repeats_an_address_that_somebody_put_into_the_email(mat_run,
 
 
 def weakness(guard, email, *breaks):
-    """A case that passes only if stress breaks exactly these contracts."""
-    return pytest.param(guard, email, id=guard, marks=pytest.mark.mat(budget=8, horizon=60, expect=set(breaks)))
+    """A case that passes only if stress breaks exactly these contracts. Not every email asks for a refund."""
+    marks = pytest.mark.mat(budget=8, horizon=60, expect=set(breaks), vacuous="refund.verified")
+    return pytest.param(guard, email, id=guard, marks=marks)
 
 
 class TestCarefulTeam:
@@ -87,7 +88,7 @@ class TestCarefulTeam:
     def mat_contracts(self, request):
         return [request.getfixturevalue(name) for name in CONTRACTS]
 
-    @pytest.mark.mat(seeds=2, horizon=60, search=mat.Search(max_runs=5000))
+    @pytest.mark.mat(seeds=2, horizon=60, search=mat.Search(max_runs=5000), vacuous="refund.verified")
     @pytest.mark.parametrize("email", [REFUND, PARCEL, QUESTION], ids=["refund", "parcel", "question"])
     def test_careful_team_survives_the_budget(self, mat_run, email):
         handled = handle(email, CAREFUL)
@@ -126,7 +127,7 @@ def test_the_team_works_outside_a_run_as_plain_code():
     assert handled.mailed == ["Your request", "An offer"]
 
 
-@pytest.mark.mat(seeds=3, budget=8)
+@pytest.mark.mat(seeds=3, budget=8, vacuous="refund.verified")
 def test_a_foreign_order_is_not_refunded(mat_run, refunds_are_verified):
     handled = handle(replace(REFUND, sender="bob@example.org"), CAREFUL)
     assert handled.answer == "A person will look at it: the order is not the sender's"

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from pytest_mat.execution import RunHandle
 
 MARKER = (
-    "mat(seeds, budget, faults, contracts, expect, objective, horizon, isolate, governance, clock, live_calls, "
+    "mat(seeds, budget, faults, contracts, expect, vacuous, objective, horizon, isolate, governance, clock, live_calls, "
     "search=mat.Search(...), workload=mat.Workload(...)): run under contracts; see pytest-mat"
 )
 
@@ -178,9 +178,14 @@ def _may_request_contract(item: pytest.Item) -> bool:
 
 
 def _requests_contract(item: pytest.Item) -> bool:
-    """Whether a requested fixture is a contract; tested without importing the contract module."""
-    values = (getattr(item, "funcargs", None) or {}).values()
-    return any(type(value).__module__ == "mat.monitor.contract" for value in values)
+    """Whether a fixture of the item is a contract or contains one; tested without importing the contract module."""
+    import sys
+
+    if "mat.monitor.contract" not in sys.modules:
+        return False
+    from pytest_mat.arming import requests_contract
+
+    return requests_contract(item)
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)

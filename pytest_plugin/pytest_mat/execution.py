@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
@@ -12,6 +13,7 @@ import pytest
 from _pytest.outcomes import Exit, XFailed
 from _pytest.skipping import evaluate_xfail_marks
 
+from mat.boundary.port import declared_ports
 from mat.boundary.tape import Tape
 from mat.core.errors import MatError, RunStopped, SpecError
 from mat.core.record import Record
@@ -23,14 +25,17 @@ from mat.govern.variant import NONE, GovernanceSelection, select
 from mat.harness.execute import run
 from mat.harness.patching import patched
 from mat.kernel import install
+from mat.kernel.names import HARNESS, origin
 from mat.kernel.world import World
 from mat.measure.workload import Workload
 from mat.monitor.contract import Contract
+from mat.monitor.triggers import Triggers
 from mat_study.evaluation import REPORTED, Plan
 from mat_study.live import LiveCalls
 from mat_study.replay import judge
 from mat_study.settings import ItemSettings
-from mat_study.tasks import Judged, JudgeFailed, is_task, judged, refuse_gaps, with_success, with_task, workload_of
+from mat_study.tasks import TASK, Judged, JudgeFailed, is_task, judged, refuse_gaps, with_success, with_task, workload_of
+from pytest_mat.arming import contracts_in, values_of
 from pytest_mat.options import settings_of, width_of
 from pytest_mat.replays import source_of, task_of
 from pytest_mat.session import session_of
@@ -192,10 +197,38 @@ def call(item: pytest.Item) -> Generator[None, None, None]:
     except JudgeFailed as failed:
         execution.why = failed.reason
         refuse(failed)
-    if execution.settings.objective == "task" and execution.plan.mode not in ("nominal", "compare", "measure"):
-        result = with_task(result)
+    if error is None:
+        _refuse_late(item, execution)
+        if not execution.planned:  # a test that only requests a contract: no study will say what was not looked at
+            _warn_of_vacuous(item, execution, result)
+    if _is_judged_by_body(item, execution, result):
+        expected = TASK in execution.settings.expect
+        result = with_task(result, place="" if expected else _raised_at(item, error), named=not expected)
     execution.run = result
     _outcome(item, execution, result, error)
+
+
+def _is_judged_by_body(item: pytest.Item, execution: Execution, result: Run) -> bool:
+    """Whether the body's own outcome is a verdict of this run: for objective="task", and if there is no contract.
+
+    An evaluation measures task success by itself.
+    """
+    if execution.plan.mode in ("nominal", "compare", "measure"):
+        return False
+    return execution.settings.objective == "task" or not (result.outcomes or item.config.getoption("mat_evaluate"))
+
+
+def _raised_at(item: pytest.Item, error: BaseException | None) -> str:
+    """The innermost line of the project that an exception came through, as file:line; "" if there is none."""
+    root, found = f"{item.config.rootpath}{os.sep}", ""
+    trace = None if error is None else error.__traceback__
+    while trace is not None:
+        code = trace.tb_frame.f_code
+        ours = str(trace.tb_frame.f_globals.get("__name__", "")).partition(".")[0] in HARNESS
+        if code.co_filename.startswith(root) and not ours and origin(code.co_filename) == "project":
+            found = f"{Path(code.co_filename).name}:{trace.tb_lineno}"
+        trace = trace.tb_next
+    return found
 
 
 def _make_run(item: pytest.Item, execution: Execution, stack: ExitStack) -> run:
@@ -282,22 +315,45 @@ def _is_overridden(item: pytest.Item, name: str) -> bool:
 
 
 def _contracts(item: pytest.Item, settings: ItemSettings, value: Any) -> tuple[Contract, ...]:
-    """The contracts from requested fixtures (one or a list), mat_contracts, the marker and the hook; each once."""
-    found: list[Any] = []
-    for name in sorted(getattr(item, "funcargs", None) or {}):
-        if name == "mat_contracts":
-            continue
-        requested = item.funcargs[name]  # type: ignore[attr-defined]
-        if isinstance(requested, Contract):
-            found.append(requested)
-        elif isinstance(requested, list | tuple) and requested and all(isinstance(part, Contract) for part in requested):
-            found += requested
+    """The contracts from requested fixtures (alone or in containers), mat_contracts, the marker and the hook; each once."""
+    found: list[Any] = [contract for _, contract in _requested(item)]
     found += _contract_list(value("mat_contracts", []), "mat_contracts")
     found += _contract_list(settings.contracts, "the marker's contracts=")
     for group in item.ihook.pytest_mat_contracts(item=item):
         found += _contract_list(group or (), "the hook pytest_mat_contracts")
     unique: dict[int, Contract] = {id(contract): contract for contract in found}
     return tuple(unique.values())
+
+
+def _requested(item: pytest.Item) -> list[tuple[str, Contract]]:
+    """The contracts of the item's fixtures, with the name of the fixture."""
+    values = values_of(item)
+    return [(name, contract) for name in sorted(values) if name != "mat_contracts" for contract in contracts_in(values[name])]
+
+
+def _refuse_late(item: pytest.Item, execution: Execution) -> None:
+    """Refuse contracts that the body requested: the run had begun without them."""
+    armed = {id(contract) for contract in execution.contracts}
+    late = [(name, contract.id) for name, contract in _requested(item) if id(contract) not in armed]
+    if late:
+        execution.refused = True
+        names = ", ".join(dict.fromkeys(name for name, _ in late))
+        refuse(
+            SpecError(
+                what=f"the test's body requests contracts too late: {', '.join(contract for _, contract in late)}",
+                why="contracts are armed before the body runs, so these have judged nothing",
+                fix=f"request the fixture as an argument of the test ({names}), or with getfixturevalue in another fixture",
+                where=item.nodeid,
+            )
+        )
+
+
+def _warn_of_vacuous(item: pytest.Item, execution: Execution, result: Run) -> None:
+    triggers = Triggers(execution.contracts)
+    triggers.note(result.records)
+    for each in triggers.vacuous(declared_ports()):
+        if each.contract not in execution.settings.vacuous:
+            item.warn(pytest.PytestWarning(f"{each.contract} is vacuous: {each.reason}"))
 
 
 def _contract_list(value: Any, source: str) -> list[Any]:

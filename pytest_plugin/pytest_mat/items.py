@@ -163,8 +163,8 @@ class _Running:
         call: Any = next(iter(_call_reports(reports)), reports[-1])
         if found.notices:
             call.mat_notices = [encode(notice) for notice in found.notices]
-        if found.unjudged:
-            item.warn(pytest.PytestWarning(found.unjudged))
+        for warning in filter(None, (found.unjudged, found.vacuous)):
+            item.warn(pytest.PytestWarning(warning))
         if result is not None:
             annotate(item, reports, result)
             call.mat = encode(found.report)

@@ -54,6 +54,8 @@ def add_options(parser: pytest.Parser) -> None:
     parser.addini(
         "mat_faults", "operators to search with (marker: faults=; default: all that come with pytest-mat)", type="args"
     )
+    parser.addini("mat_vacuous", "contracts that may be vacuous under stress, by id (marker: vacuous=)", type="args")
+    parser.addini("mat_require_proof", "default of --mat-require-proof", type="bool", default=False)
     parser.addini(
         "mat_errors",
         "clients whose exceptions faults inject at tools that declare none, such as httpx (default: guessed)",
@@ -165,6 +167,10 @@ def _add_run_options(add: Callable[..., None]) -> None:
         metavar="N",
         help="search each item with N processes, or 'auto' for one per CPU (default 1: this process)",
     )
+    add(
+        "--mat-require-proof", action="store_true",
+        help="with --mat-stress, fail every searched test that is not certified, expected or accepted (ini: mat_require_proof)",
+    )  # fmt: skip
     add("--mat-fresh", action="store_true", help="start every search from the beginning instead of resuming an interrupted one")
     add(
         "--mat-timeout",
@@ -200,6 +206,8 @@ def read_ini(config: pytest.Config) -> None:
     faults, governance = config.getini("mat_faults"), config.getini("mat_governance")
     settings |= {"mat_faults": tuple(faults)} if faults else {}
     config.stash[_ERRORS] = tuple(name for text in config.getini("mat_errors") for name in text.split(",") if name)
+    vacuous = config.getini("mat_vacuous")
+    settings |= {"mat_vacuous": tuple(vacuous)} if vacuous else {}
     settings |= {} if governance is None else {"mat_governance": governance}
     config.stash[_ENVIRONMENT] = dict(_environment)
     config.stash[_DEFAULTS] = {name[4:]: value for name, value in settings.items() if name not in _WITHOUT_MARKER}
@@ -363,6 +371,7 @@ def settings_of(item: pytest.Item) -> ItemSettings:
         variants=asked_variants(item.config),
         timeout_s=item.config.getoption("mat_timeout"),
         errors=item.config.stash.get(_ERRORS, ()),
+        require_proof=bool(item.config.getoption("mat_require_proof") or item.config.getini("mat_require_proof")),
         where=item.nodeid,
     )
 

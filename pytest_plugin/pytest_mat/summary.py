@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -12,7 +13,7 @@ import pytest
 from mat.core.codec import decode
 from mat.core.errors import MatError
 from mat_study.measuring import ItemReport
-from pytest_mat.options import COLLECTED, asked_variants, width_of
+from pytest_mat.options import COLLECTED, asked_variants, session_began_ns, width_of
 
 if TYPE_CHECKING:
     from mat.report.document import Document
@@ -57,7 +58,11 @@ def print_summary(reporter: Any, config: pytest.Config, *, interrupted: bool = F
     reports = _reports(config)
     document = replace(_document(reports), interrupted=interrupted) if printed or names else None
     if document is not None and printed:
+        from mat.report.terminal import headline
+
         reporter.section("mat")
+        seconds = (time.time_ns() - session_began_ns()) / 1e9
+        reporter.write_line(headline(document, seconds=seconds, stress=config.getoption("mat_stress")))
         reporter.write_line(_text(document, config))
     if reports:  # a variant that nothing ran under is a typing error, or the session has no governance
         used = {row.variant for each in reports for row in each.governed} | {"all", "none"}

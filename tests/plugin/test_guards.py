@@ -243,7 +243,7 @@ def test_state_that_the_trace_does_not_show_is_caught_by_running_skipped_schedul
             if conftest.HIDDEN == [2, 1]:
                 mat.finish("strange")
 
-        @pytest.mark.mat(budget=8, faults=["service.spoiled"])
+        @pytest.mark.mat(budget=8, faults=["service.spoiled"], vacuous="no_double")
         def test_hidden(mat_run, no_double):
             handle()
 
@@ -251,7 +251,7 @@ def test_state_that_the_trace_does_not_show_is_caught_by_running_skipped_schedul
         def mat_state_digest(request):
             return (lambda: list(conftest.HIDDEN)) if request.node.name == "test_shown" else None
 
-        @pytest.mark.mat(budget=8, faults=["service.spoiled"])
+        @pytest.mark.mat(budget=8, faults=["service.spoiled"], vacuous="no_double")
         def test_shown(mat_run, no_double):
             handle()
         """

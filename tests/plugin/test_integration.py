@@ -301,6 +301,7 @@ def test_a_foreign_timeout_ends_a_reported_run_that_hangs(shop: Any) -> None:
             while True:
                 pass
 
+        @pytest.mark.mat(budget=0)
         def test_after(mat_run):
             shop.naive()
             time.sleep(3600)

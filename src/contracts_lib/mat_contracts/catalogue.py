@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import doctest
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import wraps
 from typing import Any, Final, TypedDict, TypeVar, cast
@@ -103,6 +103,7 @@ def template(make: F) -> F:
     'ask for help'
     """
     name, signature = make.__name__, _signature(make)
+    family = make.__module__.removeprefix("mat_contracts.")
     known = frozenset(signature.parameters)
 
     @wraps(make)
@@ -120,12 +121,36 @@ def template(make: F) -> F:
         changed = {item: value for item, value in given.items() if item in _DEFAULTS and (value or item not in _OWN)}
         if "severity" in changed:
             changed.setdefault("weight", _DEFAULTS["weight"])  # -1: the weight of the severity
+        selects, keys = _selectors(signature, family, arguments, given)
+        if selects and contract.formula is None and (contract.kinds is None or "tool_call" in contract.kinds):
+            return replace(contract, selects=selects, keys=keys, **changed)
         return replace(contract, **changed) if changed else contract
 
     made.__signature__ = signature  # type: ignore[attr-defined]
-    family = make.__module__.removeprefix("mat_contracts.")
     _LISTED[f"{family}.{name}"] = Template(name=name, family=family, make=made)
     return cast(F, made)
+
+
+_PORTS: Final = ("tool", "tools", "port", "send", "then", "trigger")
+"""Parameters of templates that name the ports whose calls a contract is about."""
+
+
+def _selectors(
+    signature: inspect.Signature, family: str, arguments: tuple[Any, ...], given: Mapping[str, Any]
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """The names of ports among the arguments of a template, and the names of the arguments that it reads of their calls."""
+    bound = signature.bind(*arguments, **given).arguments
+    named = (*_PORTS, "on") if family.startswith("observation") else _PORTS
+    groups = [_names_in(bound.get(name)) for name in named]
+    ports = tuple(dict.fromkeys(name for group in groups for name in group if "/" not in name))
+    return ports, _names_in(bound.get("key")) if ports else ()
+
+
+def _names_in(value: Any) -> tuple[str, ...]:
+    if isinstance(value, str):
+        return (value,)
+    grouped = isinstance(value, list | tuple | set | frozenset) and all(isinstance(item, str) for item in value)
+    return tuple(sorted(value)) if grouped else ()
 
 
 def _signature(make: Callable[..., Contract]) -> inspect.Signature:

@@ -14,6 +14,7 @@ from mat_study.notices import Notice
 from mat_study.replay import replay
 from mat_study.searches import Searches
 from mat_study.stress import Failure, stress
+from mat_study.vacuity import in_nominal_runs, under_stress
 from mat_study.variants import compare
 
 
@@ -35,8 +36,8 @@ class ItemStudy:
 
     `reported`: the execution whose outcome is the item's, unless `failure` gives the reason why the item fails. `result` None:
     nothing else to report; otherwise `report` holds everything. `failed_seed`: the seed of a failing execution among several.
-    `unjudged`: what could not be judged. `smoke`: how many of a gate's seeds failed, None without a gate.
-    `interrupted`: the session must end.
+    `unjudged` and `vacuous` are warnings: what could not be judged, and what was never put to the question. `smoke`: how many
+    of a gate's seeds failed, None without a gate. `interrupted`: the session must end.
     """
 
     reported: Evaluated | Lost
@@ -44,6 +45,7 @@ class ItemStudy:
     failure: Failure | None = None
     failed_seed: int | None = None
     unjudged: str = ""
+    vacuous: str = ""
     smoke: int | None = None
     interrupted: bool = False
     notices: tuple[Notice, ...] = ()
@@ -61,6 +63,9 @@ def study(subject: Subject, means: Means, asked: Asked) -> ItemStudy:
         if asked.seeds is not None:
             seeds = smoke(subject, means, gathered, asked.seeds)
             found = ItemStudy(reported=seeds.reported, result=seeds.result, smoke=seeds.failed)
+            if seeds.result.status == "nominal":  # the gate compares outcomes, so what is vacuous is a warning only
+                result, _ = in_nominal_runs(seeds.result, subject.settings, gathered)
+                found = replace(found, result=result, vacuous=result.reason if result.status == "vacuous" else "")
         elif asked.evaluate:
             first = means.evaluate(Plan(mode="measure"))
             if isinstance(first, Lost):
@@ -94,9 +99,11 @@ def _run(
         gathered.show(given.run)
         return replace(found, result=failed_result(subject, gathered, given.run))
     if not asked.stress:
-        return replace(found, result=passed_result(subject, gathered, given.run), unjudged=gathered.unjudged)
+        result, failure = in_nominal_runs(passed_result(subject, gathered, given.run), subject.settings, gathered)
+        vacuous = result.reason if result.status == "vacuous" and gathered.armed and failure is None else ""
+        return replace(found, result=result, failure=failure, unjudged=gathered.unjudged, vacuous=vacuous)
     assert runs.first is not None
-    stressed = stress(subject, means, gathered, searches, runs.first)
+    stressed = under_stress(stress(subject, means, gathered, searches, runs.first), subject.settings, gathered)
     return replace(
         found, reported=stressed.lost or given, result=stressed.result, failure=stressed.failure,
         interrupted=stressed.interrupted,

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from copy import deepcopy
 from dataclasses import dataclass, replace
+from typing import Final
 
 from mat.core.campaign import ItemResult
 from mat.core.run import UNCAUGHT, Finding, Run, Uncaught
@@ -16,6 +18,7 @@ from mat.measure.rows import Labels, RunCondition, RunRow, lost_row, row_of
 from mat.measure.scores import scored
 from mat.measure.workload import Workload
 from mat.monitor.faults import rules_of
+from mat.monitor.triggers import Triggers, Vacuous
 from mat_contracts.claims import claims_in
 from mat_search import CampaignResult
 from mat_study.evaluation import Evaluated
@@ -39,6 +42,40 @@ class ItemReport:
     kept: int = 0
 
 
+class BodyFailures:
+    """How many disturbed runs there were, and how many of their bodies raised, by the kind of exception."""
+
+    def __init__(self) -> None:
+        self.disturbed = 0
+        self._raised: Counter[str] = Counter()
+
+    def note(self, run: Run) -> None:
+        self.disturbed += 1
+        if run.error:
+            self._raised[run.error.partition(":")[0]] += 1
+
+    def text(self, *, judged: bool) -> str:
+        """In words, with whether they were judged; "" if no body failed."""
+        if not self._raised:
+            return ""
+        asserts = sum(count for name, count in self._raised.items() if name in _OWN_ASSERTS)
+        others = [(name, count) for name, count in self._raised.most_common() if name not in _OWN_ASSERTS]
+        kinds = ", ".join(f"{name} {count:,}" for name, count in others[:_KINDS_SHOWN])
+        kinds += f" and {len(others) - _KINDS_SHOWN} more kinds" if len(others) > _KINDS_SHOWN else ""
+        rest = sum(count for _, count in others)
+        said = f"{asserts or rest:,} of {self.disturbed:,} disturbed runs "
+        if not asserts:
+            said += f"ended in an exception ({kinds})"
+        else:
+            said += f"failed the test's own asserts{f', {rest:,} ended in another exception ({kinds})' if others else ''}"
+        return said if judged else f"{said} (not judged: objective='task')"
+
+
+_OWN_ASSERTS: Final = ("AssertionError", "Failed")
+"""The exceptions of a test's own asserts: `assert`, and `pytest.fail`."""
+_KINDS_SHOWN: Final = 3
+
+
 class Gathered:
     """The results of an item's executions so far: a row for each RunSpec, and the runs to show.
 
@@ -58,6 +95,17 @@ class Gathered:
         self._store, self._compared = store, compared
         self._counted: set[str] = set()
         self._disturbed: list[Uncaught | None] = []
+        self.bodies = BodyFailures()
+        self._triggers: Triggers | None = None
+
+    @property
+    def armed(self) -> bool:
+        """Whether the item has a contract."""
+        return self._triggers is not None
+
+    def vacuous(self, ports: Iterable[tuple[str, str]]) -> tuple[Vacuous, ...]:
+        """The contracts that no run put to the question so far. `ports`: all known ones, as (action kind, name)."""
+        return () if self._triggers is None else self._triggers.vacuous(ports)
 
     @property
     def category(self) -> str:
@@ -73,6 +121,13 @@ class Gathered:
         self._counted.add(given.run.id)
         if len(given.run.spec.schedule):
             self._disturbed.append(given.run.uncaught)
+        if given.contracts:
+            self._triggers = self._triggers or Triggers(given.contracts)
+            self._triggers.note(given.run.records)
+            for violation in given.run.violations:
+                self._triggers.reached(violation.contract)
+        if condition == "fault":
+            self.bodies.note(given.run)
         row, governed = measured(given, self.task, condition)
         self.rows.append(row)
         self.governed += [] if governed is None else [governed]
@@ -96,11 +151,11 @@ class Gathered:
     def mark(self) -> Callable[[], None]:
         """A function that forgets the executions noted after now."""
         rows, governed, counted = len(self.rows), len(self.governed), set(self._counted)
-        unjudged, disturbed = self.unjudged, len(self._disturbed)
+        unjudged, disturbed, bodies = self.unjudged, len(self._disturbed), deepcopy(self.bodies)
 
         def forget() -> None:
             del self.rows[rows:], self.governed[governed:], self._disturbed[disturbed:]
-            self._counted, self.unjudged = set(counted), unjudged
+            self._counted, self.unjudged, self.bodies = set(counted), unjudged, deepcopy(bodies)
 
         return forget
 

@@ -10,7 +10,6 @@ from mat.core.run import Run
 from mat_study.evaluation import Evaluated, Lost, Plan
 from mat_study.means import Means, Subject
 from mat_study.measuring import Gathered
-from mat_study.settings import ItemSettings
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,7 +58,7 @@ def failed_result(subject: Subject, gathered: Gathered, run: Run) -> ItemResult:
 
 
 def passed_result(subject: Subject, gathered: Gathered, run: Run) -> ItemResult:
-    vacuous = why_vacuous(run, subject.settings)
+    vacuous = why_vacuous(run)
     return ItemResult(
         id=subject.id,
         status="vacuous" if vacuous else "nominal",
@@ -70,10 +69,8 @@ def passed_result(subject: Subject, gathered: Gathered, run: Run) -> ItemResult:
     )
 
 
-def why_vacuous(run: Run, settings: ItemSettings) -> str:
-    """Why a passing nominal run shows nothing; "" if it does."""
-    if not run.outcomes and settings.objective != "task":
-        return "no contract is armed"
+def why_vacuous(run: Run) -> str:
+    """Why nothing can be disturbed in a passing nominal run; "" if something can."""
     if not any(record.action.boundary for record in run.records):
         return "no boundary is crossed"
     return ""

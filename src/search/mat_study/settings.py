@@ -26,8 +26,11 @@ class ItemSettings:
     --mat-stress searches; a `target` of None is 1 in 20. `workload` is what the test stands for in an evaluation, according to
     the marker.
 
-    Only the session sets the `variants` that the command line asks for, `timeout_s` (the real seconds that a search may take),
-    `errors` (the clients whose exceptions are injected at tools that declare none), and the executions and the strategy of the
+    `vacuous`: the contracts that may be vacuous under stress, by id.
+
+    Only the session sets `require_proof` (whether a searched item fails unless something is proven), the `variants` that the
+    command line asks for, `timeout_s` (the real seconds that a search may take), `errors` (the clients whose exceptions are
+    injected at tools that declare none), and the executions and the strategy of the
     searches of an evaluation.
     """
 
@@ -36,6 +39,7 @@ class ItemSettings:
     faults: tuple[str, ...] | None = None
     contracts: tuple[Contract, ...] = ()
     expect: frozenset[str] = frozenset()
+    vacuous: frozenset[str] = frozenset()
     objective: Literal["contracts", "task"] = "contracts"
     horizon: int = limits.HORIZON_STEPS
     isolate: Literal["none", "fork"] = "none"
@@ -52,11 +56,12 @@ class ItemSettings:
     variants: tuple[str, ...] = ()
     timeout_s: float | None = None
     errors: tuple[str, ...] = ()
+    require_proof: bool = False
     evaluation_runs: int = limits.EVALUATION_RUNS
     evaluation_strategy: StrategyName = "anytime"
 
 
-_SESSION_FIELDS: Final = ("errors", "variants", "timeout_s", "evaluation_runs", "evaluation_strategy")
+_SESSION_FIELDS: Final = ("errors", "variants", "timeout_s", "require_proof", "evaluation_runs", "evaluation_strategy")
 _MARKER_FIELDS: Final = tuple(
     name for name in ItemSettings.__dataclass_fields__ if name not in (*_SESSION_FIELDS, *SEARCH_FIELDS, "workload")
 )
@@ -75,12 +80,14 @@ def settings_from(
     variants: tuple[str, ...] = (),
     timeout_s: float | None = None,
     errors: tuple[str, ...] = (),
+    require_proof: bool = False,
     where: str = "",
 ) -> ItemSettings:
     """Settings from the arguments of markers, the outermost first; the command line's `overrides` win over them.
 
     `defaults` are the project's values for what no marker sets, by the name of an argument or of a field of Search. Nearer
-    markers override outer ones, field by field in a search and a workload; contracts add up. SpecError lists every problem.
+    markers override outer ones, field by field in a search and a workload; contracts add up, and so do the names of contracts
+    that may be vacuous. SpecError lists every problem.
     """
     found: dict[str, Any] = {}
     contracts: list[Any] = []
@@ -100,6 +107,8 @@ def settings_from(
                 problems.append(f"unknown argument {name!r}{_suggestion(name)}")
             elif name == "contracts" and isinstance(value, list | tuple):
                 contracts += value
+            elif name == "vacuous" and _are_names(value) and _are_names(found.get(name, ())):
+                found[name] = (*_as_names(found.get(name, ())), *_as_names(value))
             else:
                 found[name] = value
     fields["search"].update({name: value for name, value in overrides.items() if name in SEARCH_FIELDS})
@@ -108,7 +117,7 @@ def settings_from(
     problems += workload_problems(fields["workload"])
     if problems:
         raise SpecError(what=f"marker mat: {'; '.join(problems)}", fix=f"it takes {', '.join(ARGUMENTS)}", where=where)
-    for name, kind in (("expect", frozenset), ("faults", tuple)):
+    for name, kind in (("expect", frozenset), ("vacuous", frozenset), ("faults", tuple)):
         if found.get(name) is not None:
             found[name] = kind([found[name]] if isinstance(found[name], str) else found[name])
     runs = overrides.get("max_runs")
@@ -122,6 +131,7 @@ def settings_from(
         variants=variants,
         timeout_s=timeout_s,
         errors=errors,
+        require_proof=require_proof,
         evaluation_runs=min(search.get("max_runs", limits.MAX_RUNS), limits.EVALUATION_RUNS) if runs is None else runs,
         evaluation_strategy=overrides.get("strategy") or "anytime",
     )
@@ -165,12 +175,21 @@ def _value_problems(found: Mapping[str, Any]) -> list[str]:
     return problems
 
 
+def _are_names(value: object) -> bool:
+    if value is None or isinstance(value, str):
+        return True
+    return isinstance(value, list | tuple | set | frozenset) and all(isinstance(each, str) for each in value)
+
+
+def _as_names(value: Any) -> tuple[str, ...]:
+    return (value,) if isinstance(value, str) else tuple(value or ())
+
+
 def _type_problems(found: Mapping[str, Any]) -> list[str]:
     problems = []
-    for name, what in (("faults", "operator ids"), ("expect", "contract ids")):
+    for name, what in (("faults", "operator ids"), ("expect", "contract ids"), ("vacuous", "contract ids")):
         value = found.get(name)
-        names = () if value is None or isinstance(value, str) else value
-        if not isinstance(names, list | tuple | set | frozenset) or not all(isinstance(each, str) for each in names):
+        if not _are_names(value):
             problems.append(f"{name}={value!r} is not a list of {what}")
     if "contracts" in found:
         problems.append(f"contracts={found['contracts']!r} is not a list of contracts")

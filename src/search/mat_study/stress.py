@@ -53,7 +53,7 @@ class Stressed:
 
 def stress(subject: Subject, means: Means, gathered: Gathered, searches: Searches, nominal: Evaluated) -> Stressed:
     """Search from a nominal execution that passed."""
-    vacuous = why_vacuous(nominal.run, subject.settings)
+    vacuous = why_vacuous(nominal.run)
     if vacuous:
         return Stressed(result=ItemResult(id=subject.id, status="vacuous", executions=1, reason=vacuous))
     means.searching()

@@ -13,6 +13,9 @@ from mat.measure.rows import NO_LABELS, Labels, Misuse, misuse_of
 from mat.measure.workload import Workload, workload
 from mat_study.settings import ItemSettings
 
+TASK: Final = "task"
+"""The contract that a test's body stands for where it is judged, and the beginning of its name where the body raised."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Judged:
@@ -86,16 +89,23 @@ def with_success(task: Workload, run: Run, *, returned: bool) -> Run:
     return run if run.success == success else replace(run, success=success)
 
 
-def with_task(run: Run) -> Run:
-    """The run for objective="task": an unsuccessful body breaks a contract named "task"."""
+def with_task(run: Run, *, place: str = "", named: bool = True) -> Run:
+    """The run judged by its body: an unsuccessful one breaks the contract "task".
+
+    `place`: where the body raised. Together with the type of the exception it is part of the contract's name, so that two
+    different failures of one body are two findings: a time-out of a search does not hide a double booking. Without `named`
+    all have one name.
+    """
     last = run.records[-1]
+    name = TASK if run.success or not run.error or not named else f"{TASK}.{run.error.partition(':')[0]}"
+    name += f"@{place}" if place and name != TASK else ""
     message = run.error or f"the run ended with {run.termination}"
     broken = Violation(
-        contract="task", severity="hard", stage="effected", step=last.step, agent=last.agent, role=last.role, message=message,
+        contract=name, severity="hard", stage="effected", step=last.step, agent=last.agent, role=last.role, message=message,
         region=(last.step, last.step),
     )  # fmt: skip
     outcome = ContractOutcome(
-        contract="task", severity="hard", outcome="pass" if run.success else "fail",
+        contract=name, severity="hard", outcome="pass" if run.success else "fail",
         violations=() if run.success else (broken,),
     )  # fmt: skip
     return replace(run, outcomes=(*run.outcomes, outcome))

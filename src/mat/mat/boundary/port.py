@@ -10,6 +10,7 @@ from weakref import WeakKeyDictionary
 from mat.boundary import clients
 from mat.boundary.guess import Guess, GuessedClient
 from mat.boundary.issue import Consume, Issue, as_consumes, as_issues
+from mat.core import limits
 from mat.core.errors import Blocked, RateLimited, SpecError
 from mat.core.record import ActionKind, DeclaredEffect, Impact
 from mat.core.redact import POLICIES, RedactionPolicy
@@ -227,6 +228,14 @@ def project_errors(errors: str | Sequence[str]) -> tuple[str, ...]:
     return clients.canonical_names(given)
 
 
+_declared: dict[tuple[ActionKind, str], None] = {}
+
+
+def declared_ports() -> tuple[tuple[ActionKind, str], ...]:
+    """The ports that code of this process has declared so far, as (action kind, name)."""
+    return tuple(_declared)
+
+
 def make_port(
     *,
     name: str,
@@ -283,6 +292,8 @@ def make_port(
         problems.append("it has no name")
     if problems:
         raise SpecError(what=f"port {name!r}: {'; '.join(problems)}", fix="correct the options of the decorator")
+    if len(_declared) < limits.DECLARED_PORTS:
+        _declared[kind, name] = None
     return Port(
         name=name, kind=kind, boundary=boundary, effect=effect, impact=impact,  # type: ignore[arg-type]
         reversible=effect in ("none", "read") if reversible is None else reversible, errors=dict(declared), tape=tape,  # type: ignore[arg-type]

@@ -55,19 +55,20 @@ def _judge(options: argparse.Namespace) -> int:
     from mat.adapters.checking import check_format, stored_traces
     from mat.commands.recorded import judging
     from mat.core.codec import FORMAT
+    from mat.monitor.triggers import Triggers
     from mat.report.check import CheckTally, check_blocks, judge_trace, report_data, trace_data
     from mat.report.terminal import blocks_in_text
 
     contracts = judging(options.contracts)
     check_format(options.format)
-    tally, listed = CheckTally(contracts, limit=options.limit), 0
+    tally, listed, triggers = CheckTally(contracts, limit=options.limit), 0, Triggers(contracts)
     if options.json:
         print(f'{{"mat": {FORMAT}, "traces": [', end="")
     for path in options.files:
         try:
             with reading(path, fix=_FIX):
                 for stored in stored_traces(path, options.format):
-                    judged = judge_trace(stored, contracts)
+                    judged = judge_trace(stored, contracts, triggers)
                     tally.add(judged)
                     if options.json:
                         print("," if listed else "", json.dumps(trace_data(judged), ensure_ascii=True), sep="\n", end="")

@@ -21,7 +21,8 @@ ItemStatus: TypeAlias = Literal[
     "flaky",  # broken in some executions of one schedule, and not in others
     "not_proven",  # no counterexample, and no proof: limit reached or a check failed
     "missed",  # expected contracts for which no counterexample was found
-    "vacuous",  # no contract armed or no boundary crossed
+    "vacuous",  # a hard contract was never triggered, or nothing can be disturbed
+    "not_judged",  # a hard contract could not judge a run, and says that this is no failure (on_error="unknown")
     "stale",  # a replay whose sites are no longer reached
     "replayed",  # a replay that holds
     "evaluated",  # measured under all conditions (--mat-evaluate)
@@ -159,7 +160,8 @@ class Covered:
 class ItemResult:
     """The result of one test item. `counterexamples` are ranked by cost, cheapest first; `replays` name their files.
 
-    `covered`: what its search covered, None without a search.
+    `covered`: what its search covered, None without a search. `notes`: what its status does not say: vacuous contracts, and
+    runs that failed the test's own asserts without being judged by them.
     """
 
     __pydantic_config__ = EXACT_FIELDS
@@ -173,3 +175,4 @@ class ItemResult:
     replays: tuple[str, ...] = ()
     category: str = ""
     covered: Covered | None = None
+    notes: tuple[str, ...] = ()

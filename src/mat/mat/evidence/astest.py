@@ -87,6 +87,11 @@ def needs_file(replay: Replay) -> bool:
     return any(entry.mode == "external" and not entry.opaque for entry in replay.counterexample.run.tape)
 
 
+def _is_task(contract: str) -> bool:
+    """Whether a counterexample is about the test's body; its name goes on with the type and the line of the exception."""
+    return contract == _TASK or contract.startswith(f"{_TASK}.")
+
+
 def as_test(replay: Replay, subject: CollectedTest, *, name: str, said: Sequence[str] = (), embed: bool = False) -> str:
     """The text of the test. `name` is the name of the replay file, in the folder mat_replays next to the test.
 
@@ -94,7 +99,7 @@ def as_test(replay: Replay, subject: CollectedTest, *, name: str, said: Sequence
     """
     contract = replay.counterexample.verdict.contract
     problems = list(subject.problems)
-    if contract != _TASK and contract not in subject.armed:
+    if not _is_task(contract) and contract not in subject.armed:
         problems.append(f"the contract {contract!r} no longer judges it")
     try:
         schedule = [line for item in replay.counterexample.run.spec.schedule for line in _perturbation(item)]
@@ -247,7 +252,7 @@ def _test_lines(replay: Replay, subject: CollectedTest, name: str, tape: bool, e
     yield f"    with {_run_call(replay, subject, tape)} as run:"
     call = f"{_callee(subject)}({', '.join(_argument(item) for item in subject.arguments)})"
     call = f"asyncio.run({call})" if subject.asynchronous else call
-    if contract == _TASK:
+    if _is_task(contract):
         yield f"        {call}  # must finish"
     else:
         yield "        try:"
@@ -263,7 +268,7 @@ def _test_lines(replay: Replay, subject: CollectedTest, name: str, tape: bool, e
         yield "    if len(run.result.unreached) == len(SCHEDULE):"
         yield '        pytest.fail("stale: the run no longer reaches any site of the schedule")'
     yield "    broken = {each.contract: each.message for each in run.result.failures}"
-    if contract == _TASK:
+    if _is_task(contract):
         yield "    assert run.result.term"
         yield "    assert broken == {}"
         return

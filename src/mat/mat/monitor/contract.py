@@ -87,6 +87,8 @@ class Contract:
       step) or "unknown" (its outcome is unknown at best). Either way it goes on with the next step.
     - `margin`: a function from a finished trace to the margin by which the contract is kept (0 or less if it is broken); it
       guides the search and decides nothing.
+    - `selects`: the names of the ports whose calls it is about, and `keys`: the arguments that it reads of them. They decide
+      whether a run put it to the question (`mat.monitor.triggers`); without them, its kinds or its formula do.
     - `formula` and `predicate` are set by the functions that make contracts.
 
     Calling a contract with one record says whether that record alone keeps it. Raises `mat.MatError` without an id, and for an
@@ -118,6 +120,8 @@ class Contract:
     margin: Margin | None = field(default=None, compare=False)
     label: str = ""
     on_error: OnError = "fail"
+    selects: tuple[str, ...] = field(default=(), compare=False, repr=False)
+    keys: tuple[str, ...] = field(default=(), compare=False, repr=False)
 
     def __post_init__(self) -> None:
         problems = []

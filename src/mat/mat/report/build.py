@@ -285,6 +285,7 @@ def _item_line(result: ItemResult, left_out: int) -> ItemLine:
         outcomes_left_out=left_out,
         covered=result.covered,
         relative_to=certificate.given_in_full if certificate else "",
+        notes=result.notes,
     )
 
 

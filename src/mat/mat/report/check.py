@@ -25,6 +25,7 @@ from mat.measure.estimate import Estimate, Spread
 from mat.measure.interval import wilson
 from mat.monitor.contract import Contract
 from mat.monitor.judge import EPISODE, HARNESS, Judge, merged
+from mat.monitor.triggers import Triggers
 from mat.report import words
 from mat.report.table import Column, Listing, NoteList, ReportBlock, Table
 
@@ -38,7 +39,10 @@ _PREFIX_VERDICTS: Final = ("true", "presumably_true", "presumably_false", "false
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JudgedTrace:
-    """The outcomes of the contracts on one recorded trace. `origin` is its `file:line`; `torn`: where its file ends early."""
+    """The outcomes of the contracts on one recorded trace. `origin` is its `file:line`; `torn`: where its file ends early.
+
+    `untriggered`: the contracts that neither this trace nor one judged before with the same triggers put to the question.
+    """
 
     id: str
     origin: str
@@ -47,6 +51,7 @@ class JudgedTrace:
     finished: bool
     outcomes: tuple[ContractOutcome, ...]
     torn: str = ""
+    untriggered: tuple[str, ...] = ()
 
     @property
     def violations(self) -> tuple[Violation, ...]:
@@ -62,11 +67,14 @@ class JudgedTrace:
 # -- judging ----------------------------------------------------------------------------------------------------------
 
 
-def judge_trace(stored: Stored, contracts: Sequence[Contract]) -> JudgedTrace:
+def judge_trace(stored: Stored, contracts: Sequence[Contract], triggers: Triggers | None = None) -> JudgedTrace:
     """Judge one trace as `mat.monitor.judge.judge` does, separately for each episode, but record by record.
 
     The obligations of an unfinished trace stay open: its verdict is presumed (RV-LTL), and open obligations are no violations.
+    `triggers`: those of the traces judged so far, to judge triggers only until they are reached.
     """
+    triggers = Triggers(contracts) if triggers is None else triggers
+    triggers.begin()
     actors = _Actors()
     judge, has_agent, count = Judge(contracts, online=False), False, 0
     before: tuple[ContractOutcome, ...] | None = None
@@ -76,7 +84,10 @@ def judge_trace(stored: Stored, contracts: Sequence[Contract]) -> JudgedTrace:
             if before is None or has_agent:
                 before = _merge_episodes(before, judge.finish(last))
             judge, has_agent = Judge(contracts, online=False), False
+            triggers.begin()
         judge.fold(record)
+        if triggers.waiting:
+            triggers.fold(record)
         actors.note(record)
         last, count = record, count + 1
         has_agent = has_agent or record.agent != HARNESS
@@ -85,6 +96,7 @@ def judge_trace(stored: Stored, contracts: Sequence[Contract]) -> JudgedTrace:
     return JudgedTrace(
         id=stored.id, origin=str(stored.labels.get("origin", "") or getattr(stored, "where", "")), labels=stored.labels,
         records=count, finished=stored.finished, outcomes=actors.attributed(before), torn=getattr(stored, "torn", ""),
+        untriggered=triggers.waiting,
     )  # fmt: skip
 
 
@@ -139,7 +151,8 @@ class _Actors:
 class ContractLine:
     """One contract over all traces; in each it is violated, kept, unknown (it crashed, or cannot judge offline) or pending.
 
-    `applied` counts traces in which it judged at least one step or missed one, `pending` unfinished traces with an open
+    `applied` counts traces in which it judged at least one step or missed one; it is `triggered` if a step put it to the
+    question, such as a call that a formula names. `pending` counts unfinished traces with an open
     obligation. `rate` is the share of violated among violated and kept, without a value if the contract never applied.
     `first_step` summarises the steps of the first violations. `error` is the first reason for an unknown.
     """
@@ -154,11 +167,12 @@ class ContractLine:
     rate: Estimate
     first_step: Spread
     error: str = ""
+    triggered: bool = True
 
     @property
     def vacuous(self) -> bool:
         """Whether no step of any trace triggered the contract, so that it says nothing about the traces."""
-        return self.applied == 0 and self.unknown == 0 and self.pending == 0
+        return not (self.triggered or self.violated or self.unknown or self.pending)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -204,6 +218,7 @@ class _ContractCount:
     pending: int = 0
     first_steps: Counter[int] = field(default_factory=Counter)
     error: str = ""
+    triggered: bool = False
 
 
 class CheckTally:
@@ -236,6 +251,7 @@ class CheckTally:
         )
         for count, outcome in zip(self._counts, trace.outcomes, strict=True):
             _count_outcome(count, outcome)
+            count.triggered = count.triggered or outcome.contract not in trace.untriggered
             if outcome.broken:
                 self._add_violation(trace, outcome)
             for obligation in outcome.open:
@@ -286,7 +302,7 @@ def _contract_line(contract: Contract, count: _ContractCount) -> ContractLine:
     return ContractLine(
         contract=contract.id, severity=contract.severity, traces=count.traces, applied=count.applied, violated=count.violated,
         unknown=count.unknown, pending=count.pending, rate=wilson(count.violated, settled),
-        first_step=_spread(count.first_steps), error=count.error,
+        first_step=_spread(count.first_steps), error=count.error, triggered=count.triggered,
     )  # fmt: skip
 
 
@@ -323,7 +339,7 @@ def check_blocks(report: CheckReport) -> Iterator[ReportBlock]:
                 for line in report.lines
                 if line.unknown
             ),
-            *(f"{name} was never evaluated: no step of any trace triggers it" for name in report.vacuous),
+            *(f"{name} is vacuous: no step of any trace triggers it" for name in report.vacuous),
             *(f"note: {note}" for note in report.notes),
             *([f"{words.plural(len(report.problems), 'file')} could not be read to the end"] if report.problems else []),
         )

@@ -25,7 +25,7 @@ class ItemLine:
 
     `bound` and `proven` come from the certificate, and `covered` is what the search covered (A6.5); None without a search.
     `relative_to`: what the certificate takes as given, "" for nothing. `outcomes_left_out` counts runs under faults that are
-    not in the table `outcomes`.
+    not in the table `outcomes`. `notes`: what the status does not say.
     """
 
     id: str
@@ -44,6 +44,7 @@ class ItemLine:
     outcomes_left_out: int = 0
     covered: Covered | None = None
     relative_to: str = ""
+    notes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import io
 import shlex
 import textwrap
-from collections.abc import Callable, Iterable, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
@@ -70,6 +71,47 @@ def whole(document: Document, *, width: int | None = None) -> str:
     return _join_parts(parts)
 
 
+def headline(document: Document, *, seconds: float, stress: bool = False) -> str:
+    """The first line of a session's summary: how many tests ended how, after how many executions, in what time.
+
+    `stress`: count what a search says of tests in any case.
+    """
+    counted: Counter[str] = Counter(line.status for line in document.items)
+    always = _COUNTED_UNDER_STRESS if stress else _COUNTED_IN_NOMINAL_RUNS
+    parts = []
+    for name, statuses in _COUNTED.items():
+        count = sum(counted[status] for status in statuses)
+        if count or name in always:
+            parts.append(f"{count:,} {_one(name) if count == 1 else name}")
+    executions = sum(line.executions for line in document.items)
+    return f"mat: {', '.join(parts)}  ({executions:,} execution{'s' * (executions != 1)}, {seconds:.0f} s)"
+
+
+_COUNTED: Final[Mapping[str, tuple[str, ...]]] = {
+    "nominal runs pass": ("nominal",),
+    "certified": ("certified",),
+    "broken": ("counterexample", "violated"),
+    "expected": ("expected",),
+    "accepted": ("accepted",),
+    "missed": ("missed",),
+    "flaky": ("flaky",),
+    "replays pass": ("replayed",),
+    "stale": ("stale",),
+    "vacuous": ("vacuous",),
+    "not proven": ("not_proven",),
+    "not judged": ("not_judged",),
+    "evaluated": ("evaluated",),
+    "failed": ("failed",),
+}
+"""What the first line of a summary counts, by the statuses of items."""
+_COUNTED_UNDER_STRESS: Final = ("certified", "broken", "expected", "vacuous", "not proven")
+_COUNTED_IN_NOMINAL_RUNS: Final = ("broken", "vacuous")
+
+
+def _one(name: str) -> str:
+    return name.replace("runs pass", "run passes").replace("replays pass", "replay passes")
+
+
 def _preamble(document: Document) -> str:
     """Remarks before the numbers: the session was interrupted, and which of several variants the tables show."""
     lines = [words.INTERRUPTED] if document.interrupted else []
@@ -92,7 +134,7 @@ def _reasons(document: Document, width: int | None) -> str:
             width=width or words.WIDTH,
         )
         for line in document.items
-        for said in filter(None, (line.reason, words.certified_relative_to(line), *words.uncaught_failures(line)))
+        for said in filter(None, (line.reason, words.certified_relative_to(line), *words.uncaught_failures(line), *line.notes))
     ]
     return "\n".join([*lines, ""]) if lines else ""
 

@@ -81,7 +81,7 @@ class PageParts:
         """Reasons and findings, by test."""
         lines = []
         for line in self.document.items:
-            texts = [line.reason, words.certified_relative_to(line), *line.findings]
+            texts = [line.reason, words.certified_relative_to(line), *line.notes, *line.findings]
             if line.outcomes_left_out:
                 texts.append(f"{words.plural(line.outcomes_left_out, 'run')} under faults not listed individually")
             lines += [(line.id.removeprefix(f"{self.shared}::"), text) for text in texts if text]

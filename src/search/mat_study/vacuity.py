@@ -1,0 +1,104 @@
+"""What was not looked at, or not judged: contracts that nothing triggered, and bodies that failed without being judged.
+
+Green means looked at, and held. These functions turn what an item's executions left open into its status, its notes and, under
+stress, its failure (docs/results.md).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import Final
+
+from mat.boundary.port import declared_ports
+from mat.core.campaign import ItemResult, ItemStatus
+from mat.monitor.triggers import Vacuous
+from mat_study.measuring import Gathered
+from mat_study.settings import ItemSettings
+from mat_study.stress import Failure, Stressed
+
+_PROVEN: Final[tuple[ItemStatus, ...]] = ("certified", "expected")
+"""The statuses that --mat-require-proof accepts."""
+_OPEN: Final[tuple[ItemStatus, ...]] = ("nominal", "certified", "expected", "not_proven", "not_judged", "vacuous")
+"""The statuses of items that have not failed."""
+NO_CONTRACT: Final = "no contract is armed: the test's own asserts were judged"
+
+
+def in_nominal_runs(result: ItemResult, settings: ItemSettings, gathered: Gathered) -> tuple[ItemResult, Failure | None]:
+    """The result of an item whose nominal runs passed. A contract that can never be broken, by a wrong name, fails it."""
+    vacuous, notes = _vacuous_contracts(settings, gathered)
+    if vacuous:
+        result = replace(result, status="vacuous", reason=_reason(vacuous))
+    elif gathered.unjudged and result.status == "nominal":
+        result = replace(result, status="not_judged", reason=gathered.unjudged)
+    misnamed = [each for each in vacuous if each.misnamed]
+    failure = Failure(message=_message(misnamed)) if misnamed else None
+    return replace(result, notes=(*result.notes, *notes)), failure
+
+
+def under_stress(stressed: Stressed, settings: ItemSettings, gathered: Gathered) -> Stressed:
+    """The outcome of a search, with what it left open: a vacuous contract fails its item, and certifies nothing."""
+    result = stressed.result
+    if result is None:
+        return stressed
+    vacuous, notes = _vacuous_contracts(settings, gathered)
+    if not gathered.armed and result.status != "failed":
+        notes = [NO_CONTRACT, *notes]
+    unjudged = gathered.bodies.text(judged=not gathered.armed or settings.objective == "task")
+    result = replace(result, notes=(*result.notes, *notes, *([unjudged] if unjudged else [])))
+    if result.status not in _OPEN:
+        return replace(stressed, result=result)
+    failure = stressed.failure
+    if vacuous:
+        result = _uncertified(result, "vacuous", _reason(vacuous))
+        failure = failure or Failure(message=_message(vacuous))
+    elif gathered.unjudged and result.status in ("certified", "not_proven"):
+        result = _uncertified(result, "not_judged", gathered.unjudged)
+    if settings.require_proof and failure is None and result.status not in _PROVEN:
+        failure = Failure(message=_unproven_message(result))
+    return replace(stressed, result=result, failure=failure)
+
+
+def _uncertified(result: ItemResult, status: ItemStatus, reason: str) -> ItemResult:
+    certificate = result.certificate
+    reason = reason if result.reason in ("", reason) else f"{reason}; {result.reason}"
+    if certificate is not None and certificate.proven:
+        certificate = replace(certificate, proven=False, reason=reason, bound=0)
+    return replace(result, status=status, reason=reason, certificate=certificate)
+
+
+def _vacuous_contracts(settings: ItemSettings, gathered: Gathered) -> tuple[list[Vacuous], list[str]]:
+    """The vacuous hard contracts that are not allowed to be, and a note on each of the others."""
+    found = gathered.vacuous(declared_ports())
+    failing = [each for each in found if each.severity == "hard" and each.contract not in settings.vacuous]
+    notes = [
+        f"{each.contract} is vacuous ({'allowed' if each.contract in settings.vacuous else 'soft'}): {each.reason}"
+        for each in found
+        if each not in failing
+    ]
+    return failing, notes
+
+
+def _reason(vacuous: Iterable[Vacuous]) -> str:
+    return "; ".join(f"{each.contract} is vacuous: {each.reason}" for each in vacuous)
+
+
+def _message(vacuous: list[Vacuous]) -> str:
+    """Why an item with vacuous contracts fails, one paragraph a contract."""
+    names = ", ".join(repr(each.contract) for each in vacuous)
+    return "\n".join(
+        [
+            *(f"{each.contract} is vacuous: {each.reason}" for each in vacuous),
+            "  why: a contract that no execution put to the question says nothing about the system",
+            f"  fix: correct the contract, make the test reach it, or allow it by name: @pytest.mark.mat(vacuous=[{names}])",
+        ]
+    )
+
+
+def _unproven_message(result: ItemResult) -> str:
+    why = f": {result.reason}" if result.reason else ""
+    return (
+        f"{result.status.replace('_', ' ')}{why}\n"
+        "  why: --mat-require-proof accepts only tests that are certified, expected or accepted\n"
+        "  fix: raise --mat-max-runs or lower --mat-budget if the search ended early, or give the test something to prove"
+    )
