@@ -230,7 +230,8 @@ class Checks:
     def fresh(
         self, nominal: Run | None, sample: Sequence[tuple[Schedule, Run | None]], schedules: int
     ) -> tuple[str, Run | None]:
-        """How the runs of a fresh process differ from those here, "" if they do not, and one that does.
+        """How the runs of a fresh process differ from those here, "" if they do not, and one that does; rather one that breaks
+        a contract.
 
         `sample`: schedules with their runs there. `schedules`: how many others ran there, which are compared elsewhere.
         """
@@ -239,9 +240,14 @@ class Checks:
             if nominal is None:
                 raise WithdrawnError("the nominal run could not be executed in a fresh process")
             self._compare(self.nominal, nominal, "the nominal run in a fresh process, under another hash seed,")
-            endings = dict(self._executed)
+            endings, differing = dict(self._executed), []
             for schedule, run in sample:
-                self._check_fresh(schedule, run, endings[schedule])
+                try:
+                    self._check_fresh(schedule, run, endings[schedule])
+                except WithdrawnError as withdrawn:
+                    differing.append(withdrawn)
+            if differing:
+                raise next((each for each in differing if each.run is not None and self._judge(each.run)), differing[0])
         except WithdrawnError as withdrawn:
             return str(withdrawn), withdrawn.run
         self.fresh_nominal = 1
