@@ -18,7 +18,7 @@ from mat.evidence import replay_file
 from mat.kernel.clock import real_monotonic
 from mat_study.item import Asked, ItemStudy, study
 from mat_study.means import Means, Subject, WriteLine
-from mat_study.replay import plan_of
+from mat_study.replay import moved_text, plan_of
 from mat_study.settings import ItemSettings
 from mat_study.store import ItemRuns
 from mat_study.stress import Failure
@@ -159,6 +159,9 @@ class _Running:
             call.mat_notices = [encode(notice) for notice in found.notices]
         if found.unjudged:
             item.warn(pytest.PytestWarning(found.unjudged))
+        moved = moved_text(found.reported.plan)
+        if moved:
+            item.warn(pytest.PytestWarning(f"the replay was {moved}; `pytest --mat-stress` writes it anew"))
         if result is not None:
             annotate(item, reports, result)
             call.mat = encode(found.report)

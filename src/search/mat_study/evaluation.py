@@ -10,6 +10,7 @@ from mat.boundary.tape import Tape
 from mat.core.adversary import Choose
 from mat.core.run import Finding, Run
 from mat.core.spec import NO_SCHEDULE, Schedule
+from mat.evidence.moving import Move
 from mat.evidence.replay_file import Replay
 from mat.govern.variant import NONE
 from mat.kernel.isolation import OutlivedState
@@ -32,7 +33,8 @@ class Plan:
     """What an evaluator executes. `variant`: the governance variant, "" for the item's own. `tape` answers external ports.
 
     `vary`: numbers in perturbed replies may be concolic values. `adversary` chooses perturbations during the run. `replay`:
-    the counterexample that is run again.
+    the counterexample that is run again. `moves`: how its schedule differs from the recorded one, because the calls that it
+    disturbs have other sites now; None if nobody has looked for them.
     """
 
     mode: ExecutionMode = "nominal"
@@ -41,6 +43,7 @@ class Plan:
     variant: str = ""
     tape: Tape | None = None
     replay: Replay | None = None
+    moves: tuple[Move, ...] | None = None
     vary: bool = False
     adversary: Choose | None = None
 
