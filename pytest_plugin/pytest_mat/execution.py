@@ -380,7 +380,9 @@ def _judge_replay(item: pytest.Item, plan: Plan, result: Run, expect: frozenset[
             item.add_report_section("call", "mat", text)
     elif found.violations:
         steps = _violation_text(item, result, found.violations)
-        text = f"{found.message}\n\n{steps}Replay: pytest --mat-replay {source_of(item)}\n"
+        from mat.report.words import replay_command
+
+        text = f"{found.message}\n\n{steps}Replay: {replay_command(source_of(item))}\n"
     else:
         text = found.message
     if found.fails:

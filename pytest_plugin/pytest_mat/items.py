@@ -204,6 +204,7 @@ def _failure_text(failure: Failure, result: ItemResult, *, item: str, width: int
         for found, path in zip(result.counterexamples, result.replays, strict=True)
         if found.verdict.contract in failure.extra
     ]
+    parts += failure.remarks
     return "\n\n".join(parts)
 
 

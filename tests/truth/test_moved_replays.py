@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import importlib.util
 import random
-import sys
 from collections.abc import Sequence
 from contextlib import suppress
-from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.plugin import conftest as plugin
 
 import mat
 from mat.boundary.catalog import operator
@@ -21,13 +19,7 @@ from mat.core.spec import Schedule
 from mat.evidence import replay_file
 from mat.evidence.moving import in_place, relocate
 
-_spec = importlib.util.spec_from_file_location("plugin_shop", Path(__file__).parents[1] / "plugin" / "conftest.py")
-assert _spec is not None
-assert _spec.loader is not None
-_plugin = sys.modules["plugin_shop"] = importlib.util.module_from_spec(_spec)
-_spec.loader.exec_module(_plugin)
-shop = _plugin.shop
-
+shop = plugin.shop
 LOST = operator("service.lost_ack", lambda call, reply, stream: Raise("timeout"), phase="after")
 Call = tuple[str, str]
 """The agent that calls `pay`, and the order that it pays."""

@@ -21,6 +21,7 @@ from mat.core.run import Run
 from mat.core.spec import NO_SCHEDULE, RunSpec, Schedule
 from mat.kernel.clock import real_monotonic
 from mat.kernel.entropy import KEYED
+from mat.kernel.folders import writable
 from mat.kernel.isolation import OutlivedState
 from mat_search import Campaign, CampaignResult, SearchStopped, search
 from mat_search.journal import SearchJournal, open_journal
@@ -160,8 +161,8 @@ class Searches:
         return evaluate.taken(self._journals[-1].once(kind, schedule, partial(evaluate.execute, seed, schedule)))
 
     def _journal(self, nominal: Evaluated, campaign: Campaign, evaluate: SearchEvaluator, *, forked: bool) -> SearchJournal:
-        subject, folder = self._subject, self._means.root / FOLDER
-        path = folder / f"{digest([subject.id, nominal.variant])[:20]}.jsonl"
+        subject, folder = self._subject, writable(self._means.root / FOLDER)
+        path = folder.path / f"{digest([subject.id, nominal.variant])[:20]}.jsonl"
         if self._means.fresh:
             path.unlink(missing_ok=True)
         journal = open_journal(
@@ -169,8 +170,10 @@ class Searches:
             source_digest=self._sources.digest, more=lambda run: _sidecar(evaluate, run),
             restore=lambda run, data: _learn(evaluate, run, data, where="journal"),
         )  # fmt: skip
+        if folder.why and not journal.said:
+            journal.said = f"the journal of the search is in {folder.path}, because {folder.why}"
         journal.learn(self._sources.new())
-        tidy(folder, kept=limits.JOURNALS_KEPT)
+        tidy(folder.path, kept=limits.JOURNALS_KEPT)
         self._journals.append(journal)
         return journal
 

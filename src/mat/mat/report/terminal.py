@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import shlex
 import textwrap
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -109,7 +108,7 @@ def _counterexamples(document: Document, width: int | None, *, replays: bool = F
         lines = [f"{flaky}cost {found.cost}: {'; '.join(causes)}", words.certificate_in_words(replay.certificate, found.cost)]
         lines.append(words.stability_in_words(found.stability))
         file = next(files.get(replay.item, iter(())), "") if replays else ""
-        lines += [f"Replay: pytest --mat-replay {shlex.quote(words.clean(file))}"] if file else []
+        lines += [f"Replay: {words.replay_command(file)}"] if file else []
         wrapped = (
             words.wrap(words.clean(line), indent="  ", hanging="    ", width=width or words.WIDTH)
             for line in [headline, *lines]
@@ -301,7 +300,7 @@ def failure_section(
         *_other_violations(run, verdict, fill, mentioned=_mentioned_violations(run, verdict)),
         *(fill(f"Not controlled: {words.clean(finding.message)}", hanging="  ") for finding in run.uncontrolled),
         *_repair_lines(verdict, fill),
-        f"Replay: pytest --mat-replay {shlex.quote(words.clean(replay_path))}",
+        f"Replay: {words.replay_command(replay_path)}",
     ]
     return "\n".join(parts) + "\n"
 
