@@ -32,6 +32,8 @@ from mat_study.sources import Sources, installed_digest
 from mat_study.tasks import Judged
 
 FOLDER: Final = Path(".mat", "campaigns")
+_MARGIN: Final = 1.5
+"""How many times the usual duration of an execution is set aside for each one that checks need."""
 Note = Callable[[Evaluated], None]
 Stopped = Callable[[Lost, bool], str]
 """(the lost execution, whether it was under faults) -> why the search ends with its results so far; "" to abandon it."""
@@ -59,6 +61,7 @@ class SearchEvaluator:
         self._judgments: dict[str, Judged] = {}
         self._latest = first.judged
         self._forked = forked
+        self._executions, self._spent_s = 0, 0.0
         self.outlived = {each.name: each for each in first.outlived}
         self.lost: Lost | None = None
         self.reasons: list[str] = []
@@ -66,9 +69,9 @@ class SearchEvaluator:
     def __call__(self, spec: RunSpec, *, vary: bool = False, adversary: Choose | None = None) -> Run:
         disturbed = bool(len(spec.schedule)) or adversary is not None
         if self._deadline is not None and disturbed and real_monotonic() > self._deadline:
-            raise self._stop(f"--mat-timeout: the limit of {self._timeout_s} s is reached")
+            raise self._stop(self._out_of_time)
         try:
-            return self.execute(spec.seed, spec.schedule, vary=vary, adversary=adversary)
+            return self._timed(partial(self.execute, spec.seed, spec.schedule, vary=vary, adversary=adversary))
         except EvaluationLost as ended:
             why = self._stop_reason(ended.lost, disturbed)
             if not ended.lost.unanswered:
@@ -76,6 +79,29 @@ class SearchEvaluator:
             if not why:
                 raise
             raise self._stop(why) from ended
+
+    @property
+    def _out_of_time(self) -> str:
+        return f"--mat-timeout: the limit of {self._timeout_s} s is reached"
+
+    def _timed(self, execute: Callable[[], Run]) -> Run:
+        began_s = real_monotonic()
+        run = execute()
+        self._executions += 1
+        self._spent_s += real_monotonic() - began_s
+        return run
+
+    def enough(self, due: int) -> str:
+        """Why exploring ends now, so that `due` more executions fit into the time; "" if there is more time than that."""
+        if self._deadline is None:
+            return ""
+        left_s = self._deadline - real_monotonic()
+        needed_s = _MARGIN * due * self._spent_s / max(1, self._executions)
+        if left_s > needed_s:
+            return ""
+        if self._out_of_time not in self.reasons:
+            self.reasons.append(self._out_of_time)
+        return self._out_of_time
 
     def execute(self, seed: int, schedule: Schedule, *, vary: bool = False, adversary: Choose | None = None) -> Run:
         """One execution without a deadline; EvaluationLost if it gives no run."""
@@ -152,7 +178,7 @@ class Searches:
                 confirm=journal.confirming(means.confirm(nominal.variant, HASH_SEEDS[0]), "fresh"),
                 confirm_again=journal.confirming(means.confirm(nominal.variant, HASH_SEEDS[1]), "fresh again"),
                 progress=_progress(means.line, self._subject.name), vary=vary, adapt=evaluate.adapt, executor=executor,
-                journal=journal, note=lambda run: note(evaluate.taken(run)),
+                journal=journal, note=lambda run: note(evaluate.taken(run)), enough=evaluate.enough,
             )  # fmt: skip
         return result, evaluate
 

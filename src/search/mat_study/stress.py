@@ -22,6 +22,7 @@ from mat_study.evaluation import Evaluated, EvaluationLost, Lost
 from mat_study.means import Means, Subject
 from mat_study.measuring import Gathered, curve, measured, search_row
 from mat_study.nominal import why_vacuous
+from mat_study.progress import how_far
 from mat_study.searches import HASH_SEEDS, Searches, SearchEvaluator, campaign_of
 from mat_study.settings import ItemSettings
 
@@ -153,6 +154,7 @@ def _conclude(
         reason = f"no operator of the grid can change anything here within the budget of {settings.budget}"
     if found and not reason and proven is False and certificate.proven and settings.stop != "budget":
         reason = f"stop={settings.stop}: schedules that cost more than {certificate.bound} were not searched"
+    reason = "; ".join(filter(None, (reason, how_far(result, certificate, settings))))
     saved = [_save(subject, means, each, certificate) for each in found]
     remarks = tuple(dict.fromkeys(each.remark for each in saved if each.remark))
     reason = "; ".join(filter(None, (reason, *remarks)))
