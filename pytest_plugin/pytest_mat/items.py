@@ -16,6 +16,7 @@ from mat.core.errors import MatError
 from mat.core.operator import OperatorSpec
 from mat.evidence import replay_file
 from mat.kernel.clock import real_monotonic
+from mat_study.evaluation import Plan
 from mat_study.item import Asked, ItemStudy, study
 from mat_study.means import Means, Subject, WriteLine
 from mat_study.replay import moved_text, plan_of
@@ -64,6 +65,7 @@ def _run(item: pytest.Item, nextitem: pytest.Item | None) -> tuple[Reports, bool
     try:
         with _restored_xfail(item), running.collector:
             found = study(running.subject(), running.means(), running.asked())
+            running.inspect(found)
     except MatError as error:
         return _tear_down(item, nextitem, [_refusal_report(item, error)]), False
     return _tear_down(item, nextitem, running.reports_of(found)), found.interrupted
@@ -140,6 +142,16 @@ class _Running:
         _cancel_foreign_timer(self._item)
         self._searching_s = real_monotonic()
         self.evaluate.settle(lambda: self.collector.enter_context(rare_collections()))
+
+    def inspect(self, found: ItemStudy) -> None:
+        """With --pdb: execute the first counterexample that makes the item fail again, with a prompt at its violating step."""
+        if not self._item.config.getoption("usepdb", False) or found.failure is None or found.result is None:
+            return
+        for each in found.result.counterexamples:
+            if each.verdict.contract in found.failure.extra:
+                spec = each.run.spec
+                self.evaluate.here(Plan(mode="search", seed=spec.seed, schedule=spec.schedule, look=each.verdict))
+                return
 
     # -- reports ----------------------------------------------------------------------------------------------------
 

@@ -10,6 +10,7 @@ from mat.boundary.tape import Tape
 from mat.core.adversary import Choose
 from mat.core.run import Finding, Run
 from mat.core.spec import NO_SCHEDULE, Schedule
+from mat.core.verdict import Violation
 from mat.evidence.moving import Move
 from mat.evidence.replay_file import Replay
 from mat.govern.variant import NONE
@@ -34,7 +35,7 @@ class Plan:
 
     `vary`: numbers in perturbed replies may be concolic values. `adversary` chooses perturbations during the run. `replay`:
     the counterexample that is run again. `moves`: how its schedule differs from the recorded one, because the calls that it
-    disturbs have other sites now; None if nobody has looked for them.
+    disturbs have other sites now; None if nobody has looked for them. `look`: the violation that a person inspects (--pdb).
     """
 
     mode: ExecutionMode = "nominal"
@@ -46,6 +47,7 @@ class Plan:
     moves: tuple[Move, ...] | None = None
     vary: bool = False
     adversary: Choose | None = None
+    look: Violation | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

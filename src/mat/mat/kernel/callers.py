@@ -1,4 +1,4 @@
-"""Which code draws: the drawing place of a call of `random`, `uuid`, `secrets` and the like.
+"""Which code calls: the drawing place of a call of `random`, `uuid`, `secrets` and the like, and the agent's line of a step.
 
 A place names the function that draws and the libraries through which it draws, never a file or a line: what moves to another
 file draws the same. The user's project is one library without a name. Draws of one place do not shift those of another, so
@@ -7,8 +7,10 @@ a library that draws once in a process, at its first use, changes no other draw.
 
 from __future__ import annotations
 
+import os
+from functools import lru_cache
 from types import CodeType, FrameType
-from typing import Final
+from typing import Final, TypeAlias
 
 from mat.kernel import names
 
@@ -50,6 +52,66 @@ def place_of(frame: FrameType | None) -> str:
             last = owner
         frame = frame.f_back
     return f"{libraries}{functions}" if libraries else ":"
+
+
+CallPlace: TypeAlias = tuple[CodeType, int]
+"""The code of a frame and the line that it is at."""
+_AGENTS: Final[dict[CodeType, bool]] = {}
+"""Whether code is the project's, by its code object: asked for every step of every run."""
+
+
+def _working_folder() -> str:
+    try:
+        return os.getcwd()
+    except OSError:  # it was removed
+        return os.sep
+
+
+_BEGUN_IN: Final = _working_folder()
+
+
+def agent_place(frame: FrameType | None) -> CallPlace | None:
+    """Where the agent is: the innermost line of the project that called, through whatever libraries; None without one."""
+    while frame is not None:
+        code = frame.f_code
+        agent = _AGENTS.get(code)
+        if agent is None:
+            agent = _is_project(frame)
+        if agent:
+            return code, frame.f_lineno
+        frame = frame.f_back
+    return None
+
+
+def agent_frame(frame: FrameType | None) -> FrameType | None:
+    """The frame of `agent_place`."""
+    while frame is not None and not _is_project(frame):
+        frame = frame.f_back
+    return frame
+
+
+def _is_project(frame: FrameType) -> bool:
+    code = frame.f_code
+    if code.co_filename.startswith("<"):
+        found = False
+    else:
+        module = frame.f_globals.get("__name__")
+        owner = _OWNERS.get(module) if type(module) is str else None
+        found = (_owner_of(frame, module) if owner is None else owner) == _PROJECT
+    _AGENTS[code] = found
+    return found
+
+
+@lru_cache(maxsize=10_000)
+def place_text(place: CallPlace | None) -> str:
+    """A place as `file:line`: the file relative to the working folder, else with the name of its folder; "" for None."""
+    if place is None:
+        return ""
+    path, line = os.path.abspath(place[0].co_filename), place[1]
+    if path.startswith(_BEGUN_IN + os.sep):
+        return f"{path[len(_BEGUN_IN) + 1 :]}:{line}"
+    folder, name = os.path.split(path)
+    return f"{os.path.basename(folder)}/{name}:{line}"
 
 
 def libraries_of(place: str) -> str:

@@ -287,7 +287,7 @@ def failure_section(
     run, verdict = counterexample.run, counterexample.verdict
     steps = region(run.records, verdict)
     parts = [
-        fill(f"{words.clean(verdict.contract)}: {words.clean(verdict.message)}", hanging="  "),
+        fill(_headline(run, verdict), hanging="  "),
         fill(_violation_place(verdict, item), indent="  "),
         "",
         *_schedule_lines(counterexample, fill),
@@ -316,7 +316,7 @@ def violation_section(run: Run, violations: Sequence[Violation], *, width: int |
         steps = region(run.records, verdict)
         again = sum(found.contract == verdict.contract for found in violations) - 1
         parts += [
-            fill(f"{words.clean(verdict.contract)}: {words.clean(verdict.message)}", hanging="  "),
+            fill(_headline(run, verdict), hanging="  "),
             fill(
                 _violation_place(verdict, run.spec.task)
                 + (f"; {words.plural(again, 'more violation')} of this contract" if again else ""),
@@ -338,6 +338,12 @@ def _repair_lines(verdict: Violation, fill: _Fill) -> list[str]:
     """The contract's label, what would have satisfied it, and how to repair the violation."""
     lines = (("Label", verdict.label), ("Wanted", verdict.wanted), ("Repair", verdict.repair))
     return [fill(f"{name}: {words.clean(text)}", hanging="  ") for name, text in lines if text]
+
+
+def _headline(run: Run, verdict: Violation) -> str:
+    """The contract, what is wrong, and the line of the agent's code that made the call, if it is known."""
+    place = run.places[verdict.step] if 0 <= verdict.step < len(run.places) else ""
+    return words.clean(f"{verdict.contract}: {verdict.message}" + (f" ({place})" if place else ""))
 
 
 def _violation_place(verdict: Violation, item: str) -> str:
