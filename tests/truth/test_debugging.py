@@ -204,8 +204,7 @@ def test_a_nominal_violation_opens_one_prompt_at_the_violating_call(shop: Any) -
     line = line_of(shop, "test_shop.py", "shop.refund(order)", nth=2)
     assert [tuple(each[:3]) for each in found] == [("test_refund", line, "test_shop")]
     assert found[0][3]["order"] == "o1"
-    assert "no_double: o1 was refunded twice (" in session.failures[ID]
-    assert f"/test_shop.py:{line})" in session.failures[ID]
+    assert f"no_double: o1 was refunded twice (test_shop.py:{line})" in session.failures[ID]
 
 
 def test_without_pdb_nothing_stops(shop: Any) -> None:
@@ -233,8 +232,9 @@ def test_a_search_opens_a_prompt_at_the_violating_call_of_its_counterexample(sho
     assert session.statuses == {ID: "counterexample"}
     assert [tuple(each[:3]) for each in found] == [("naive", line_of(shop, "shop.py", "refund(order)", nth=2), "shop")]
     (path,) = shop.replays
+    line = line_of(shop, "shop.py", "refund(order)", nth=2)
     for arguments in (["--mat-replay", str(path.relative_to(shop.path))], []):
         session, found = prompts(shop, *arguments)
         assert session.outcomes[f"{ID}[replay-{path.name[-15:-9]}]"] == "failed"
         assert [tuple(each[:3]) for each in found] == [("naive", line_of(shop, "shop.py", "refund(order)", nth=2), "shop")]
-        assert "(shop.py:" in session.text or "/shop.py:" in session.text
+        assert f"o1 was refunded twice (shop.py:{line})" in session.text

@@ -89,11 +89,11 @@ def test_recorded_replies_are_copied_to_the_spare_folder_and_read_there(temporar
     kept.parent.mkdir(parents=True)
     kept.write_text("")
     live = LiveCalls(root, ID, most=1, warn=warnings.append)
-    assert live._path() == kept
+    assert live._cassette_path() == kept
     kept.rename(tmp_path / "kept")
     kept.parent.rmdir()
     (root / FOLDER).write_text("")
-    found = live._path()
+    found = live._cassette_path()
     assert temporary in found.parents
     assert warnings == [f"recorded replies are in {found}, because {root / FOLDER} cannot be written (File exists)"]
 
@@ -130,7 +130,14 @@ def saved(folder: Path) -> Any:
     found = Counterexample(verdict=run.result.failures[0], run=run.result)
     never: Any = None
     means = Means(
-        evaluate=never, operators=never, live=never, confirm=never, replays=folder / "mat_replays", root=folder, began_ns=0
+        evaluate=never,
+        operators=never,
+        live=never,
+        confirm=never,
+        forked=never,
+        replays=folder / "mat_replays",
+        root=folder,
+        began_ns=0,
     )
     return _save(Subject(id=ID, task=ID, name="", settings=ItemSettings()), means, found, Certificate(proven=False))
 

@@ -11,7 +11,7 @@ from mat.core.adversary import Choose
 from mat.core.run import Finding, Run
 from mat.core.spec import NO_SCHEDULE, Schedule
 from mat.core.verdict import Violation
-from mat.evidence.moving import Move
+from mat.evidence.moving import MovedSite
 from mat.evidence.replay_file import Replay
 from mat.govern.variant import NONE
 from mat.kernel.isolation import OutlivedState
@@ -44,7 +44,7 @@ class Plan:
     variant: str = ""
     tape: Tape | None = None
     replay: Replay | None = None
-    moves: tuple[Move, ...] | None = None
+    moves: tuple[MovedSite, ...] | None = None
     vary: bool = False
     adversary: Choose | None = None
     look: Violation | None = None

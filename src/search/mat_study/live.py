@@ -46,12 +46,12 @@ class LiveCalls:
         if given is not None or self._most is None:
             return given
         if self._cassette is None:
-            self._cassette = Cassette(self._path(), item=self._task, live=self._most)
+            self._cassette = Cassette(self._cassette_path(), item=self._task, live=self._most)
             for note in self._cassette.notes:
                 self._warn(note)
         return Tape(cassette=self._cassette, seed=seed)
 
-    def _path(self) -> Path:
+    def _cassette_path(self) -> Path:
         """The path of the cassette. Where its folder cannot be written, a copy in the spare folder, unless that is newer."""
         folder = writable(self._root / FOLDER)
         if not folder.why:

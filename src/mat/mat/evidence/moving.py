@@ -20,7 +20,7 @@ from mat.evidence.replay_file import hit_step
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Move:
+class MovedSite:
     """A perturbation whose call is at another site now."""
 
     before: Site
@@ -35,7 +35,7 @@ class Relocation:
     """A recorded schedule at its present places."""
 
     schedule: Schedule
-    moves: tuple[Move, ...] = ()
+    moves: tuple[MovedSite, ...] = ()
 
 
 def in_place(recorded: Run, again: Run) -> bool:
@@ -49,7 +49,7 @@ def relocate(recorded: Run, again: Run, execute: Callable[[Schedule], Run | None
     `again` is a run of today's code under the recorded schedule. A place is looked for in a run without the perturbations that
     disturb another call, because these change what follows: `execute` makes such a run, or returns None if it cannot.
     """
-    settled, moves, run = NO_SCHEDULE, list[Move](), again
+    settled, moves, run = NO_SCHEDULE, list[MovedSite](), again
     kept = [item for item in recorded.spec.schedule if hit_step(recorded, item) is None]
     calls = list(_perturbed_calls(recorded))
     while calls and _met(again, calls[0]):
@@ -60,13 +60,13 @@ def relocate(recorded: Run, again: Run, execute: Callable[[Schedule], Run | None
             if executed is None:
                 return Relocation(schedule=recorded.spec.schedule)
             run = executed
-        place = _place(run, each, taken=[*settled, *kept])
+        place = _present_site(run, each, taken=[*settled, *kept])
         if place is None:
             kept.append(each.item)
             continue
         settled = settled.add(replace(each.item, site=place))
         if place != each.item.site:
-            moves.append(Move(before=each.item.site, now=place))
+            moves.append(MovedSite(before=each.item.site, now=place))
     if any(one.site.overlaps(other.site) for one in settled for other in kept):
         return Relocation(schedule=recorded.spec.schedule)
     return Relocation(schedule=Schedule((*settled, *kept)), moves=tuple(moves))
@@ -135,7 +135,7 @@ def _acting(run: Run) -> Schedule:
     return Schedule(tuple(item for item in run.spec.schedule if item not in run.unreached))
 
 
-def _place(run: Run, call: _PerturbedCall, *, taken: Sequence[Perturbation]) -> Site | None:
+def _present_site(run: Run, call: _PerturbedCall, *, taken: Sequence[Perturbation]) -> Site | None:
     """The present site of a call; None if it is gone or cannot be told from others."""
     equal = [record for record in run.records if call.equals(record)]
     own = [record for record in equal if record.agent == call.record.agent]

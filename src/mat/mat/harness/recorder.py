@@ -53,7 +53,7 @@ from mat.harness.search_state import SearchState
 from mat.harness.sites import Sites, SiteSlot
 from mat.harness.taping import TapeLayer
 from mat.harness.trace import Trace
-from mat.kernel.callers import CallPlace, agent_place, place_text
+from mat.kernel.callers import CallPlace, agent_place, place_texts
 from mat.kernel.threads import real_rlock
 from mat.kernel.world import World
 from mat.monitor.judge import EPISODE, HARNESS, Judge, verdicts
@@ -452,7 +452,7 @@ class Recorder:
             tape=tape_entries(records, self.trace.ports), termination=ended, success=success, error=self._redactor.text(error),
             unreached=() if faults is None else faults.unreached(),
             findings=tuple(self._findings) + opaque_replies(records), restricted=restricted(self.trace.ports),
-            elapsed_ms=elapsed_ms, seen=seen, places=tuple([self._redactor.text(place_text(place)) for place in self._places]),
+            elapsed_ms=elapsed_ms, seen=seen, places=self._place_texts(),
             states=() if search is None else tuple(search.states),
             contended=() if search is None else tuple(search.contended),
             margins=EMPTY if search is None else margins(self.trace.judge.contracts, records),
@@ -462,6 +462,10 @@ class Recorder:
                 termination=ended, elapsed_ms=elapsed_ms, horizon_ms=self.spec.horizon_ms
             ),
         )  # fmt: skip
+
+    def _place_texts(self) -> tuple[str, ...]:
+        texts = place_texts(self._places)
+        return tuple([self._redactor.text(text) for text in texts]) if self._redactor.knows_secrets else texts
 
 
 def _as_digest(given: Callable[[], object] | StateDigest | None) -> StateDigest | None:

@@ -8,6 +8,7 @@ a library that draws once in a process, at its first use, changes no other draw.
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable
 from functools import lru_cache
 from types import CodeType, FrameType
 from typing import Final, TypeAlias
@@ -102,16 +103,20 @@ def _is_project(frame: FrameType) -> bool:
     return found
 
 
+def place_texts(places: Iterable[CallPlace | None]) -> tuple[str, ...]:
+    """Places as `file:line`, each file relative to the working folder or else with the name of its folder; "" for None."""
+    folder = _working_folder()
+    return tuple(["" if place is None else _place_text(place, folder) for place in places])
+
+
 @lru_cache(maxsize=10_000)
-def place_text(place: CallPlace | None) -> str:
-    """A place as `file:line`: the file relative to the working folder, else with the name of its folder; "" for None."""
-    if place is None:
-        return ""
-    path, line = os.path.abspath(place[0].co_filename), place[1]
-    if path.startswith(_BEGUN_IN + os.sep):
-        return f"{path[len(_BEGUN_IN) + 1 :]}:{line}"
-    folder, name = os.path.split(path)
-    return f"{os.path.basename(folder)}/{name}:{line}"
+def _place_text(place: CallPlace, folder: str) -> str:
+    path, line = place[0].co_filename, place[1]
+    for above in (folder, _BEGUN_IN):
+        if path.startswith(above + os.sep):
+            return f"{path[len(above) + 1 :]}:{line}"
+    above, name = os.path.split(path)
+    return f"{os.path.basename(above)}/{name}:{line}"
 
 
 def libraries_of(place: str) -> str:
