@@ -312,3 +312,13 @@ def imported(written: Callable[..., Path], reader: Callable[..., Iterator[Any]])
         return stored
 
     return read
+
+
+@pytest.fixture(scope="session", autouse=True)
+def shared_pristine_processes() -> Iterator[None]:
+    """The sessions that tests run share the pristine processes, whose start takes a second."""
+    from mat_study.fresh import SHARED
+
+    SHARED.hold()
+    yield
+    SHARED.release()

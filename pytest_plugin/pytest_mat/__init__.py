@@ -99,10 +99,11 @@ def pytest_collection_modifyitems(session: pytest.Session, config: pytest.Config
     searched = config.getoption("mat_stress") or config.getoption("mat_confirm")
     if any(is_armed(item) or (searched and _may_request_contract(item)) for item in items):
         import pytest_mat.items  # noqa: F401  # import now, outside the timeout that a plugin may set for the first item
-    if searched or config.getoption("mat_evaluate"):
-        from pytest_mat.isolated import watch_fixtures
 
-        watch_fixtures(config)
+        if searched or config.getoption("mat_evaluate"):
+            from pytest_mat.isolated import watch_fixtures
+
+            watch_fixtures(config)
     if config.getoption("mat_confirm"):
         return
     directories = {item.path.parent / "mat_replays" for item in items}

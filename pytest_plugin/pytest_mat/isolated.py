@@ -17,10 +17,14 @@ _WATCH: Final = "mat-fixtures"
 
 
 class IsolatedItem:
-    """Executes an item between two comparisons of the process. `recorded`: calls to servers are answered from a recording."""
+    """Executes an item between two comparisons of the process. `recorded`: calls to servers are answered from a recording.
+
+    The first execution may be the only one, of a test that is not searched: what it leaves is put back before the second.
+    """
 
     def __init__(self, item: pytest.Item, *, recorded: bool) -> None:
         config = item.config
+        self._leave_first = not config.getoption("mat_confirm")
         roots = [str(config.rootpath), str(config.invocation_params.dir), *user_roots()]
         self._root = os.path.join(os.path.realpath(config.rootpath), "")
         self._isolation = Isolation(roots, shown=self._shown, kept_folder=_kept_folder(config), recorded=recorded)
@@ -29,14 +33,14 @@ class IsolatedItem:
 
     def execute(self, function: Callable[[], T]) -> tuple[T, tuple[OutlivedState, ...]]:
         """The result of a function, and what outlived it that outlived no execution before."""
-        isolation = self._isolation
-        if not self._started:
+        isolation, first = self._isolation, not self._started
+        if first:
             self._started = True
             isolation.start(self._fixtures.values())
         known = len(isolation.found)
         outer, self._fixtures.isolation = self._fixtures.isolation, isolation
         try:
-            result = isolation.execute(function)
+            result = isolation.execute(function, leave=first and self._leave_first)
         finally:
             self._fixtures.isolation = outer
         return result, tuple(isolation.found)[known:]

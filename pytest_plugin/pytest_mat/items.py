@@ -20,6 +20,7 @@ from mat_study.evaluation import Plan
 from mat_study.item import Asked, ItemStudy, study
 from mat_study.means import Means, Subject, WriteLine
 from mat_study.replay import moved_text, plan_of
+from mat_study.searches import HASH_SEEDS
 from mat_study.settings import ItemSettings
 from mat_study.store import ItemRuns
 from mat_study.stress import Failure
@@ -141,6 +142,8 @@ class _Running:
         """The reported run is over: a timeout of another plugin does not apply to what follows."""
         _cancel_foreign_timer(self._item)
         self._searching_s = real_monotonic()
+        if self._item.config.getoption("mat_stress"):
+            self._session.fresh.begin(HASH_SEEDS)
         self.evaluate.settle(lambda: self.collector.enter_context(rare_collections()))
 
     def inspect(self, found: ItemStudy) -> None:

@@ -44,7 +44,7 @@ class Case:
             return f"broken at {self.said.cost}, and no schedule up to {self.agent.budget} breaks it in a fresh process"
         if self.word == "broken" and least is not None and self.said.cost is not None and self.said.cost < least:
             return f"broken at {self.said.cost}, and in fresh processes nothing under {least} breaks it"
-        if self.word == "broken" and self.said.proven and least is not None and least <= bound:
+        if self.word == "broken" and self.said.proven and least is not None and least <= min(bound, (self.said.cost or 0) - 1):
             return f"proven up to {bound} (counterexample: {self.said.cost}), and it breaks at {least}"
         return ""
 

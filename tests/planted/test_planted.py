@@ -89,6 +89,7 @@ def test_a_false_word_is_seen() -> None:
         )
 
     assert case("certified", None, 8).false == "certified up to 8, and it breaks at 4"
+    assert case("counterexample", 4, 8).false == ""
     assert case("counterexample", 8, 7).false == "proven up to 7 (counterexample: 8), and it breaks at 4"
     assert "nothing under 4" in case("counterexample", 3, 2).false
     assert case("certified", None, 3).false == ""

@@ -54,39 +54,33 @@ def test_refund(mat_run, no_double):
 
 
 @pytest.mark.full
-@pytest.mark.parametrize(
-    ("body", "said"),
-    [
-        # alone, no run retries; after another one, a run does: a false counterexample
-        (RETRIES_LATER, "no_double was broken in this process only"),
-        # alone, a run retries and refunds twice; after another one it does not: a false certificate
-        (RETRIES_ONCE, "was not reached again under the same schedule"),
-    ],
-)
-def test_a_global_that_only_faults_touch_gives_neither_a_counterexample_nor_a_certificate(
-    shop: Any, body: str, said: str
-) -> None:
-    shop.write("breaker.py", BREAKER.format(body=body))
-    shop.tests(SEARCHED.format(isolate="none"))
-    session = shop.stress()
-    item = session.items[ID]
-    assert session.outcomes == {ID: "passed"}
-    assert (item["status"], item["proven"], item["cost"]) == ("not_proven", False, None)
-    assert said in item["reason"]
-    assert "state" in item["reason"]
-    assert shop.replays == []
-
-
-@pytest.mark.full
+@pytest.mark.parametrize("isolate", ["none", "fork"])
 @pytest.mark.parametrize(("body", "cost"), [(TURNS, None), (RETRIES_LATER, None), (RETRIES_ONCE, 4)])
-def test_forked_evaluations_make_an_agent_with_such_a_global_searchable(shop: Any, body: str, cost: int | None) -> None:
+def test_a_global_that_only_faults_touch_changes_no_answer(shop: Any, body: str, cost: int | None, isolate: str) -> None:
+    """Alone, RETRIES_ONCE refunds twice and RETRIES_LATER does not; after another run it is the other way round."""
     shop.write("breaker.py", BREAKER.format(body=body))
-    shop.tests(SEARCHED.format(isolate="fork"))
+    shop.tests(SEARCHED.format(isolate=isolate))
     item = shop.stress().items[ID]
     assert (item["status"], item["cost"], item["proven"]) == ("counterexample" if cost else "certified", cost, True)
+    assert "breaker.seen outlives a run and is restored" in item["relative_to"]
 
 
-def test_an_agent_that_counts_in_a_module_is_found_not_reproducible(shop: Any) -> None:
+def test_a_file_that_outlives_a_run_takes_the_certificate_away(shop: Any) -> None:
+    shop.tests(
+        """
+        @pytest.mark.mat(budget=4, faults=FAULTS)
+        def test_refund(mat_run, no_double):
+            with open("ledger.txt", "a") as ledger:
+                ledger.write("o1")
+            shop.careful()
+        """
+    )
+    item = shop.stress().items[ID]
+    assert (item["status"], item["proven"], item["bound"]) == ("not_proven", False, 0)
+    assert item["reason"] == "ledger.txt is written outside of the run, where every execution sees it"
+
+
+def test_an_agent_that_counts_in_a_module_is_executed_in_forks(shop: Any) -> None:
     shop.write("counting.py", "import itertools\n\nnumbers = itertools.count()\n")
     shop.tests(
         """
@@ -100,8 +94,8 @@ def test_an_agent_that_counts_in_a_module_is_found_not_reproducible(shop: Any) -
     session = shop.stress()
     item = session.items[ID]
     assert session.outcomes == {ID: "passed"}
-    assert (item["status"], item["proven"]) == ("not_proven", False)
-    assert "the nominal run, repeated before the search, differs at step 0 (main/service:refund#1)" in item["reason"]
+    assert (item["status"], item["proven"]) == ("certified", True)
+    assert "counting.numbers outlives a run and cannot be restored: executed in forks" in item["relative_to"]
 
 
 @pytest.mark.full
@@ -130,9 +124,9 @@ def test_an_order_taken_from_a_set_is_caught_by_the_fresh_process(shop: Any, mon
     )
     session = shop.stress(process=True)
     item = session.items[ID]
-    assert (item["status"], item["proven"]) == ("not_proven", False)
-    assert "no_late was broken in this process only" in item["reason"]
-    assert "did not reproduce" in item["reason"]
+    assert (item["status"], item["proven"]) == ("flaky", False)
+    assert "1 failed" in session.text
+    assert "fresh process" in item["reason"]
     assert shop.replays == []
 
 

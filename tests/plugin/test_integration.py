@@ -344,19 +344,21 @@ def test_x_stops_at_the_first_counterexample(shop: Any) -> None:
 
 FRESH = """
 import pytest
-made = {"session": 0, "class": 0, "function": 0, "torn": 0, "evaluations": 0}
+
+NAMES = ("session", "class", "function", "torn", "evaluations")
 
 @pytest.fixture(scope="session")
-def wide():
-    made["session"] += 1
+def wide(pytestconfig):  # what a test counts in a module is put back before each execution
+    vars(pytestconfig).setdefault("shop_made", dict.fromkeys(NAMES, 0))["session"] += 1
 
 @pytest.fixture(scope="class")
-def middle():
-    made["class"] += 1
+def middle(pytestconfig):
+    vars(pytestconfig)["shop_made"]["class"] += 1
 
 @pytest.fixture
-def narrow(tmp_path, monkeypatch):
+def narrow(tmp_path, monkeypatch, pytestconfig):
     import os
+    made = vars(pytestconfig)["shop_made"]
     assert list(tmp_path.iterdir()) == []
     (tmp_path / "used").touch()
     assert "SHOP_STATE" not in os.environ
@@ -368,18 +370,19 @@ def narrow(tmp_path, monkeypatch):
 
 class TestShop:
     @pytest.mark.mat(budget=8, faults=FAULTS)
-    def test_refund(self, mat_run, no_double, wide, middle, narrow):
+    def test_refund(self, mat_run, no_double, wide, middle, narrow, pytestconfig):
         assert not hasattr(self, "used")
         self.used = True
         assert narrow == []
         narrow.append(1)
-        made["evaluations"] += 1
+        vars(pytestconfig)["shop_made"]["evaluations"] += 1
         shop.careful()
 
     def test_after(self, wide, middle):
         assert not hasattr(self, "used")
 
-def test_made():
+def test_made(pytestconfig):
+    made = vars(pytestconfig)["shop_made"]
     count = made["evaluations"]
     assert count > 5
     assert made == {"session": 1, "class": 1, "function": count, "torn": count, "evaluations": count}

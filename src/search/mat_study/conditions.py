@@ -30,7 +30,7 @@ from mat_study.evaluation import Evaluated, EvaluationLost, Lost, Plan
 from mat_study.means import Means, Subject
 from mat_study.measuring import curve, lost, measured, search_row
 from mat_study.parts import EvaluationPart
-from mat_study.searches import SearchEvaluator
+from mat_study.searches import SearchEvaluator, in_forks_if_needed
 
 CONDITIONS: Final[tuple[RunCondition, ...]] = ("nominal", "fault", "adversarial")
 BOUNDARIES: Final = ("service", "retrieval", "memory")
@@ -111,30 +111,34 @@ def adversarial(cell: EvaluationCell, nominal_run: Evaluated | None) -> None:
         return
     subject = task.subject
     own = cell.variant == task.first.variants[0]
-    evaluate = SearchEvaluator(
-        task.means.evaluate, _with_variant(task.first, cell.variant), timeout_s=subject.settings.timeout_s, stopped=_stop_reason
-    )
+    first = _with_variant(task.first, cell.variant)
+
+    def searched(*, forked: bool) -> tuple[CampaignResult, _Worst]:
+        execute = task.means.forked(first) if forked else task.means.evaluate
+        evaluate = SearchEvaluator(execute, first, timeout_s=subject.settings.timeout_s, stopped=_stop_reason, forked=forked)
+        try:
+            run = nominal_run.run if nominal_run is not None else evaluate.execute(cell.seed, NO_SCHEDULE)
+            worst = _Worst(run)
+            vary = partial(evaluate, vary=True)
+            return search(run, evaluate, _campaign(task, own), vary=vary, note=worst.note, adapt=evaluate.adapt), worst
+        finally:
+            part.notes += evaluate.reasons
+
     try:
-        run = nominal_run.run if nominal_run is not None else evaluate.execute(cell.seed, NO_SCHEDULE)
-        worst = _Worst(run)
-        result = search(
-            run, evaluate, _campaign(task, own), vary=partial(evaluate, vary=True), note=worst.note, adapt=evaluate.adapt
-        )
+        result, worst = in_forks_if_needed(searched, subject.settings, first)
     except EvaluationLost as ended:
         cell.lost(ended.lost.why)
         return
-    finally:
-        part.notes += evaluate.reasons
     if result.interrupted:  # an interrupted search returns what it found; the next session finds that again
         raise KeyboardInterrupt
     part.executions += result.executions
-    first = min(result.counterexamples, key=lambda found: found.cost, default=None)
-    cell.execute(worst.run.spec.schedule if first is None else first.run.spec.schedule)
+    found = min(result.counterexamples, key=lambda each: each.cost, default=None)
+    cell.execute(worst.run.spec.schedule if found is None else found.run.spec.schedule)
     part.searches.append(search_row(subject.task, cell.variant, result))
     if own:
         part.curves.append(curve(subject.task, task.first.task.category, subject.settings.budget, result))
         if cell.seed == 0:
-            _conclude(cell, result, first)
+            _conclude(cell, result, found)
 
 
 def _conclude(cell: EvaluationCell, result: CampaignResult, first: Counterexample | None) -> None:

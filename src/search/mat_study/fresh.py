@@ -1,7 +1,7 @@
 """Execute plans of an item where nothing has been executed before: in children of pristine processes, one per hash seed.
 
-`FreshProcesses` is this end; `mat_study.pristine` runs at the other. A pristine process is started at the first request and
-kept for the session:
+`FreshProcesses` is this end; `mat_study.pristine` runs at the other. A pristine process is started at the first request, or
+when a search begins, and kept for the session; sessions that follow one another in one process may share it (`SHARED`):
 
     the pristine process      has imported pytest and pytest-mat, and no code of the user
       one per module          has collected a module, and executed nothing
@@ -57,6 +57,26 @@ class FreshItem:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ModuleRequest:
+    """Asks a pristine process for the socket of a module. `arguments` collect it, in `folder`, with `environment`; `roots` are
+    the user's entries of sys.path. `left`: the socket of that module which takes no request any more.
+    """
+
+    arguments: tuple[str, ...]
+    folder: str
+    environment: Mapping[str, str]
+    roots: tuple[str, ...]
+    left: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EndModules:
+    """Asks a pristine process to end the processes of modules, named by their sockets."""
+
+    names: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class FreshBatch:
     """Plans that one fresh process executes, in this order, as far as each leaves it as it was."""
 
@@ -100,9 +120,9 @@ class FreshFrame:
 class FreshProcesses:
     """The pristine processes of a session.
 
-    `command` starts `mat_study.pristine.serve` with two more arguments, the number of an inherited socket and a folder, in
-    `folder` and with `environment`, that of the start of the session. `answer_s`: how long one execution may take.
-    `forks`: False executes each batch in an interpreter of its own.
+    `command` starts `mat_study.pristine.serve` with two more arguments, the number of an inherited socket and a folder. Modules
+    are collected in `folder` and with `environment`, that of the start of the session. `answer_s`: how long one execution may
+    take. `forks`: False executes each batch in an interpreter of its own.
     """
 
     def __init__(
@@ -111,7 +131,14 @@ class FreshProcesses:
     ) -> None:  # fmt: skip
         self._command, self._folder, self._environment = tuple(command), folder, dict(environment)
         self._answer_s, self._forks = answer_s, forks
-        self._processes: dict[HashSeed, _PristineProcess] = {}
+        self._processes: dict[HashSeed, _Collected] = {}
+        SHARED.hold()
+
+    def begin(self, hash_seeds: Sequence[HashSeed]) -> None:
+        """Start pristine processes that will be needed, and do not wait for them."""
+        if self._forks:
+            for hash_seed in hash_seeds:
+                self._process(hash_seed)
 
     def execute(self, item: FreshItem, plans: Sequence[Plan], *, hash_seed: HashSeed) -> Iterator[FreshAnswer]:
         """Execute plans one after another in one new process, and yield each answer as soon as it is ready.
@@ -146,7 +173,7 @@ class FreshProcesses:
             output = process.output(batch.item) or output
         raise _no_answer(output, batch.item)
 
-    def _frames(self, batch: FreshBatch, process: _PristineProcess) -> Iterator[FreshFrame]:
+    def _frames(self, batch: FreshBatch, process: _Collected) -> Iterator[FreshFrame]:
         """The frames of one process; none if it did not begin. The last is `finished` or `ended`."""
         if not self._forks:
             yield from self._interpreter(batch, process)
@@ -175,21 +202,21 @@ class FreshProcesses:
             finally:
                 _kill(running)
 
-    def _process(self, hash_seed: HashSeed) -> _PristineProcess:
+    def _process(self, hash_seed: HashSeed) -> _Collected:
         known = self._processes.get(hash_seed)
-        if known is None or not known.alive:
-            environment = {**self._environment, "PYTHONHASHSEED": str(hash_seed), "PYTHONPATH": os.pathsep.join(user_roots())}
-            if known is not None:
-                known.close()
-            known = self._processes[hash_seed] = _PristineProcess(self._command, self._folder, environment, forks=self._forks)
+        if known is None or not known.pristine.alive:
+            roots = tuple(user_roots())
+            environment = {**self._environment, "PYTHONHASHSEED": str(hash_seed), "PYTHONPATH": os.pathsep.join(roots)}
+            pristine = SHARED.get(self._command, self._folder, environment, forks=self._forks)
+            known = self._processes[hash_seed] = _Collected(pristine, str(self._folder), environment, roots)
         return known
 
-    def _interpreter(self, batch: FreshBatch, process: _PristineProcess) -> Iterator[FreshFrame]:
+    def _interpreter(self, batch: FreshBatch, process: _Collected) -> Iterator[FreshFrame]:
         """Execute a batch in an interpreter of its own: for platforms without fork."""
-        request, answer = process.place / "request", process.place / "answer"
+        request, answer = process.pristine.place / "request", process.pristine.place / "answer"
         request.write_bytes(pickle.dumps(batch))
         answer.unlink(missing_ok=True)
-        how = process.run_once(request, answer, seconds=self._answer_s * len(batch.plans))
+        how = process.pristine.run_once(request, answer, seconds=self._answer_s * len(batch.plans))
         frames: list[FreshFrame] = []
         if answer.exists():
             with answer.open("rb") as stream, suppress(EOFError, pickle.UnpicklingError):
@@ -200,10 +227,11 @@ class FreshProcesses:
             yield FreshFrame(kind="ended", text=how)
 
     def close(self) -> None:
-        """End the processes that this process started."""
+        """End the processes of this session's modules, and the pristine ones if nobody else shares them."""
         for process in self._processes.values():
             process.close()
         self._processes.clear()
+        SHARED.release()
 
 
 class FreshEvaluator:
@@ -234,32 +262,13 @@ class FreshEvaluator:
                 )  # fmt: skip
 
 
-class _PristineProcess:
-    """One pristine process and the way to reach it. Only the process that started it ends it."""
+class _Collected:
+    """What one session has collected in a pristine process: its modules, and the way to reach them."""
 
-    def __init__(self, command: Sequence[str], folder: Path, environment: Mapping[str, str], *, forks: bool) -> None:
-        self.place = _private_folder()
-        self._command, self._folder, self._environment = command, folder, environment
-        self._owner = os.getpid()
+    def __init__(self, pristine: _PristineProcess, folder: str, environment: Mapping[str, str], roots: tuple[str, ...]) -> None:
+        self.pristine = pristine
+        self._folder, self._environment, self._roots = folder, environment, roots
         self._modules: dict[tuple[str, ...], str] = {}
-        self._process: subprocess.Popen[bytes] | None = self._start() if forks else None
-
-    def _start(self) -> subprocess.Popen[bytes]:
-        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener:
-            listener.bind(str(self.place / "root"))
-            listener.listen(16)
-            with open(self.place / "root.output", "wb") as output:
-                return subprocess.Popen(
-                    [*self._command, str(listener.fileno()), str(self.place)], cwd=self._folder, env=dict(self._environment),
-                    stdin=subprocess.PIPE, stdout=output, stderr=subprocess.STDOUT, pass_fds=[listener.fileno()],
-                    start_new_session=True,
-                )  # fmt: skip
-
-    @property
-    def alive(self) -> bool:
-        if self._owner != os.getpid() or self._process is None:  # a worker cannot ask for another process's child
-            return self.place.exists()
-        return self._process.poll() is None
 
     def connect(self, item: FreshItem) -> Connection | None:
         """A connection to the process that has collected the item's module; None if it has died.
@@ -269,29 +278,75 @@ class _PristineProcess:
         for refused in (False, True):
             if refused or item.arguments not in self._modules:
                 name = self._ask(item.arguments, self._modules.get(item.arguments, ""))
-                if name is None:
+                if not name:
                     return None
                 self._modules[item.arguments] = name
-            connection = _connected(self.place / self._modules[item.arguments])
+            connection = _connected(self.pristine.place / self._modules[item.arguments])
             if connection is not None:
                 return connection
         return None
 
     def _ask(self, arguments: tuple[str, ...], left: str) -> str | None:
         """The socket of a module, another one than `left`, which takes no request any more."""
-        connection = _connected(self.place / "root")
-        if connection is None:
-            return None
-        with connection, suppress(EOFError, OSError):
-            connection.send_bytes(pickle.dumps((arguments, left)))
-            if connection.poll(ANSWER_S):
-                return connection.recv_bytes().decode()
-        return None
+        return self.pristine.ask(
+            ModuleRequest(arguments=arguments, folder=self._folder, environment=self._environment, roots=self._roots, left=left)
+        )
+
+    def close(self) -> None:
+        if self._modules and self.pristine.is_own:
+            self.pristine.ask(EndModules(names=tuple(self._modules.values())))
 
     def output(self, item: FreshItem) -> str:
         """The end of what the process of the item's module has printed, else of the pristine process."""
         names = [self._modules[item.arguments]] if item.arguments in self._modules else []
-        for name in (*names, "root"):
+        return self.pristine.output((*names, "root"))
+
+
+class _PristineProcess:
+    """One pristine process and the way to reach it. Only the process that started it ends it."""
+
+    def __init__(self, command: Sequence[str], folder: Path, environment: Mapping[str, str], *, forks: bool) -> None:
+        self.place = _private_folder()
+        self._command, self._folder, self._environment = command, folder, environment
+        self._owner = os.getpid()
+        self._process: subprocess.Popen[bytes] | None = self._start() if forks else None
+
+    def _start(self) -> subprocess.Popen[bytes]:
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener:
+            listener.bind(str(self.place / "root"))
+            listener.listen(16)
+            with open(self.place / "root.output", "wb") as output:
+                return subprocess.Popen(
+                    [*self._command, str(listener.fileno()), str(self.place)], cwd=self.place, env=dict(self._environment),
+                    stdin=subprocess.PIPE, stdout=output, stderr=subprocess.STDOUT, pass_fds=[listener.fileno()],
+                    start_new_session=True,
+                )  # fmt: skip
+
+    @property
+    def is_own(self) -> bool:
+        """Whether this process started it; a worker did not."""
+        return self._owner == os.getpid()
+
+    @property
+    def alive(self) -> bool:
+        if not self.is_own or self._process is None:  # a worker cannot ask for another process's child
+            return self.place.exists()
+        return self._process.poll() is None
+
+    def ask(self, request: ModuleRequest | EndModules) -> str | None:
+        """The answer to a request; None if the process has died."""
+        connection = _connected(self.place / "root")
+        if connection is None:
+            return None
+        with connection, suppress(EOFError, OSError):
+            connection.send_bytes(pickle.dumps(request))
+            if connection.poll(ANSWER_S):
+                return connection.recv_bytes().decode()
+        return None
+
+    def output(self, names: Sequence[str]) -> str:
+        """The end of what the first of these has printed that printed anything."""
+        for name in names:
             path = self.place / f"{name}.output"
             text = path.read_bytes()[-_OUTPUT_BYTES:].decode(errors="replace").strip() if path.exists() else ""
             if text:
@@ -314,7 +369,7 @@ class _PristineProcess:
                 process.wait()
 
     def close(self) -> None:
-        if self._owner != os.getpid():
+        if not self.is_own:
             return
         if self._process is not None:
             assert self._process.stdin is not None
@@ -325,6 +380,40 @@ class _PristineProcess:
                 self._process.kill()
                 self._process.wait()
         shutil.rmtree(self.place, ignore_errors=True)
+
+
+class SharedProcesses:
+    """The pristine processes of this process, by what they were started with. They end when nobody holds them any more."""
+
+    def __init__(self) -> None:
+        self._processes: dict[tuple[object, ...], _PristineProcess] = {}
+        self._holders = 0
+
+    def hold(self) -> None:
+        self._holders += 1
+
+    def release(self) -> None:
+        self._holders -= 1
+        if self._holders <= 0:
+            for process in self._processes.values():
+                process.close()
+            self._processes.clear()
+
+    def get(self, command: tuple[str, ...], folder: Path, environment: Mapping[str, str], *, forks: bool) -> _PristineProcess:
+        """A process that was started with the same settings of the interpreter, else a new one."""
+        settings = tuple(sorted(each for each in environment.items() if each[0].startswith(_STARTING)))
+        key = (os.getpid(), command, settings, forks, None if forks else folder)
+        known = self._processes.get(key)
+        if known is None or not known.alive:
+            if known is not None:
+                known.close()
+            known = self._processes[key] = _PristineProcess(command, folder, environment, forks=forks)
+        return known
+
+
+_STARTING: Final = ("PYTHONHASHSEED", "PYTHONWARNINGS", "PYTHONDEVMODE", "PYTHONOPTIMIZE", "PYTHONUTF8", "LANG", "LC_", "TZ")
+"""Variables that an interpreter reads once, when it starts."""
+SHARED: Final = SharedProcesses()
 
 
 def _kill(process: int) -> None:

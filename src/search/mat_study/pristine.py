@@ -18,11 +18,12 @@ import threading
 import traceback
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import replace
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import BinaryIO, Final, TypeAlias
 
-from mat_study.fresh import FreshBatch, FreshFrame
+from mat_study.fresh import EndModules, FreshBatch, FreshFrame, ModuleRequest
 
 SendFrame: TypeAlias = Callable[[FreshFrame], None]
 ExecuteBatch: TypeAlias = Callable[[FreshBatch, Path, SendFrame], None]
@@ -55,7 +56,8 @@ class _Root:
         with open(os.devnull, "rb") as nowhere:
             os.dup2(nowhere.fileno(), 0)
         os.set_inheritable(self._lifeline, False)
-        self._modules: dict[tuple[str, ...], tuple[str, int]] = {}
+        self._roots = frozenset(filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep)))
+        self._modules: dict[str, tuple[ModuleRequest, int]] = {}
         self._retired: list[int] = []
         self._count = 0
 
@@ -71,22 +73,40 @@ class _Root:
         shutil.rmtree(self._place, ignore_errors=True)
 
     def _reap(self) -> None:
-        for arguments, (_, process) in list(self._modules.items()):
+        for name, (_, process) in list(self._modules.items()):
             if os.waitpid(process, os.WNOHANG)[0]:
-                del self._modules[arguments]
+                del self._modules[name]
         self._retired = [process for process in self._retired if not os.waitpid(process, os.WNOHANG)[0]]
 
     def _answer(self, connection: Connection) -> None:
-        """Name the socket of a module, another one than `left`, which takes no request any more."""
         with connection, suppress(EOFError, OSError):
-            arguments, left = pickle.loads(connection.recv_bytes())
-            if arguments in self._modules and self._modules[arguments][0] == left:
-                self._retired.append(self._modules.pop(arguments)[1])
-            if arguments not in self._modules:
-                self._modules[arguments] = self._fork(arguments, connection)
-            connection.send_bytes(self._modules[arguments][0].encode())
+            request = pickle.loads(connection.recv_bytes())
+            if isinstance(request, EndModules):
+                self._end(request.names)
+                connection.send_bytes(b"ended")
+            else:
+                connection.send_bytes(self._named(request, connection).encode())
 
-    def _fork(self, arguments: tuple[str, ...], connection: Connection) -> tuple[str, int]:
+    def _end(self, names: tuple[str, ...]) -> None:
+        for name in names:
+            if name in self._modules:
+                process = self._modules.pop(name)[1]
+                with suppress(OSError):
+                    os.kill(process, signal.SIGKILL)
+                self._retired.append(process)
+
+    def _named(self, request: ModuleRequest, connection: Connection) -> str:
+        """The socket of a module, another one than `left`, which takes no request any more."""
+        if request.left in self._modules:
+            self._retired.append(self._modules.pop(request.left)[1])
+        wanted = replace(request, left="")
+        known = next((name for name, (held, _) in self._modules.items() if held == wanted), None)
+        if known is None:
+            known, process = self._fork(wanted, connection)
+            self._modules[known] = (wanted, process)
+        return known
+
+    def _fork(self, request: ModuleRequest, connection: Connection) -> tuple[str, int]:
         self._count += 1
         name = f"module-{self._count}"
         listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -103,12 +123,21 @@ class _Root:
             self._listener.close()
             os.close(self._lifeline)
             _redirect_output(self._place / f"{name}.output")
-            self._collect(arguments, _Module(listener, self._place, parent).serve)
+            self._move(request)
+            self._collect(request.arguments, _Module(listener, self._place, parent).serve)
         except BaseException:
             traceback.print_exc()
         finally:
             _flush()
             os._exit(1)
+
+    def _move(self, request: ModuleRequest) -> None:
+        """Go where the session is: its folder, its environment, and its entries of sys.path in front."""
+        os.chdir(request.folder)
+        os.environ.clear()
+        os.environ.update(request.environment)
+        own = {*request.roots, *self._roots, "", os.path.realpath(self._place), str(self._place)}
+        sys.path[:] = [*request.roots, *(path for path in sys.path if path not in own)]
 
 
 class _Module:

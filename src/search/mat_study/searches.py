@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from dataclasses import fields, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Protocol, TypeVar
 
 from mat.core import limits
 from mat.core.adversary import Choose
@@ -28,9 +28,11 @@ from mat_search.journal import SearchJournal, open_journal
 from mat_study.evaluation import Evaluated, EvaluationLost, Evaluator, Lost, Plan
 from mat_study.means import Means, Subject, WriteLine
 from mat_study.notices import Notice
+from mat_study.settings import ItemSettings
 from mat_study.sources import Sources, installed_digest
 from mat_study.tasks import Judged
 
+T = TypeVar("T", covariant=True)
 FOLDER: Final = Path(".mat", "campaigns")
 _MARGIN: Final = 1.5
 """How many times the usual duration of an execution is set aside for each one that checks need."""
@@ -157,13 +159,13 @@ class Searches:
 
         Where something outlives an execution that cannot be put back, the search begins anew, in forks: `restart` is called.
         """
-        if self._subject.settings.isolate != "fork" and not needs_forks(nominal.outlived):
-            try:
-                return self._search(nominal, note=note, forked=False)
-            except OutlivesRunError:
-                restart()
-                self._journals.pop().remove()
-        return self._search(nominal, note=note, forked=True)
+
+        def begin_anew() -> None:
+            restart()
+            self._journals.pop().remove()
+
+        execute = partial(self._search, nominal, note=note)
+        return in_forks_if_needed(execute, self._subject.settings, nominal, begin_anew)
 
     def _search(self, nominal: Evaluated, *, note: Note, forked: bool) -> tuple[CampaignResult, SearchEvaluator]:
         settings, means = self._subject.settings, self._means
@@ -242,6 +244,22 @@ HASH_SEEDS: Final = (1, 2)
 def needs_forks(outlived: Iterable[OutlivedState]) -> bool:
     """Whether something cannot be put back, so that every execution needs a process of its own."""
     return any(each.remedy == "fork" for each in outlived)
+
+
+class _InForks(Protocol[T]):
+    def __call__(self, *, forked: bool) -> T: ...
+
+
+def in_forks_if_needed(
+    search: _InForks[T], settings: ItemSettings, nominal: Evaluated, restart: Callable[[], None] = lambda: None
+) -> T:
+    """Search in this process; in forks if the item asks for them, or if something outlives an execution that needs them."""
+    if settings.isolate != "fork" and not needs_forks(nominal.outlived):
+        try:
+            return search(forked=False)
+        except OutlivesRunError:
+            restart()
+    return search(forked=True)
 
 
 def _sidecar(evaluate: SearchEvaluator, run: Run) -> list[Any]:

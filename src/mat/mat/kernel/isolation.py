@@ -230,8 +230,8 @@ class Isolation:
         assert self._state is not None
         return self._state
 
-    def execute(self, function: Callable[[], T]) -> T:
-        """Execute between two comparisons; the state afterwards is that before."""
+    def execute(self, function: Callable[[], T], *, leave: bool = False) -> T:
+        """Execute between two comparisons; the state afterwards is that before. `leave`: it is put back before the next one."""
         state = self.state
         self.restore()
         context = state.context()
@@ -245,7 +245,8 @@ class Isolation:
             self._executing = False
             self.note(state.left(context))
             self.note(OutlivedState(name, _written(name), "none") for name in self._writes.take() if self._counts(name))
-            self.restore()
+            if not leave:
+                self.restore()
 
     def restore(self) -> None:
         """Put back what differs by now."""

@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from operator import is_
 from threading import local
-from types import CellType, ModuleType
-from typing import Any, Final, Literal, Protocol, TypeAlias
+from types import CellType, FunctionType, ModuleType
+from typing import Any, ClassVar, Final, Literal, Protocol, TypeAlias
 
 Remedy: TypeAlias = Literal["restore", "fork", "none"]
 """What helps against a change: to put it back; forks, whose memory is their own; nothing, because forks would share it."""
@@ -299,6 +299,47 @@ class ClassNode:
                 type.__delattr__(self._held, change.label)
         if not self.changes():  # the order of attributes may differ, which no program relies on
             self.keep()
+
+
+class FunctionNode:
+    """The parts of a function that an assignment replaces, such as its defaults."""
+
+    __slots__ = ("_held", "_values", "remedy")
+
+    PARTS: ClassVar[tuple[str, ...]] = (
+        "__code__",
+        "__defaults__",
+        "__doc__",
+        "__kwdefaults__",
+        "__name__",
+        "__qualname__",
+        "__module__",
+    )
+
+    def __init__(self, held: FunctionType) -> None:
+        self._held = held
+        self.remedy: Remedy = "restore"
+        self.keep()
+
+    def _now(self) -> tuple[Any, ...]:
+        return tuple([getattr(self._held, name) for name in self.PARTS])
+
+    def keep(self) -> None:
+        self._values = self._now()
+
+    def same(self) -> bool:
+        return all(map(is_, self._now(), self._values))
+
+    def changes(self) -> tuple[Change, ...]:
+        pairs = zip(self.PARTS, self._values, self._now(), strict=True)
+        found = tuple(Change(name, before, after) for name, before, after in pairs if not equal(before, after))
+        if not found:
+            self.keep()
+        return found
+
+    def put_back(self) -> None:
+        for change in self.changes():
+            setattr(self._held, change.label, change.before)
 
 
 class InstanceNode:

@@ -219,7 +219,7 @@ def _was_imported(module: object) -> bool:
 
 
 class LoggingNode:
-    """The levels and handlers of all loggers. A logger that is new and was not configured changes nothing."""
+    """The levels, handlers and further attributes of all loggers. One that is new and was not configured changes nothing."""
 
     __slots__ = ("_kept", "remedy")
 
@@ -252,6 +252,9 @@ class LoggingNode:
                 manager.disable = kept
                 continue
             logger = logging.root if change.label == "root" else logging.getLogger(change.label)
+            for name, _ in _more(logger):
+                del vars(logger)[name]
+            vars(logger).update(kept[5])
             logger.level, logger.propagate, logger.disabled = kept[:3]
             logger.handlers[:] = [*kept[3], *[each for each in logger.handlers if _is_runners(each)]]
             logger.filters[:] = kept[4]
@@ -260,7 +263,8 @@ class LoggingNode:
         self.changes()
 
 
-_NEW: Final = (logging.NOTSET, True, False, (), ())
+_NEW: Final = (logging.NOTSET, True, False, (), (), ())
+_ATTRIBUTES: Final = frozenset(vars(logging.Logger("")))
 _DISABLED: Final = "disable"
 
 
@@ -275,7 +279,18 @@ def _loggers() -> Mapping[str, Any]:
 
 def _logger(logger: logging.Logger) -> tuple[Any, ...]:
     handlers = tuple([each for each in logger.handlers if not _is_runners(each)])
-    return logger.level, logger.propagate, logger.disabled, handlers, tuple(logger.filters)
+    return logger.level, logger.propagate, logger.disabled, handlers, tuple(logger.filters), _more(logger)
+
+
+def _more(logger: logging.Logger) -> tuple[tuple[str, Any], ...]:
+    """The attributes that a program has put on a logger."""
+    held = vars(logger)
+    if len(held) <= len(_ATTRIBUTES):
+        return ()
+    return tuple([(name, value) for name, value in held.items() if name not in _ATTRIBUTES and name not in _OWN])
+
+
+_OWN: Final = ("root", "manager")
 
 
 def _is_runners(handler: logging.Handler) -> bool:

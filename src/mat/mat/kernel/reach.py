@@ -28,6 +28,7 @@ from mat.kernel.nodes import (
     ClassNode,
     DictNode,
     DispatchNode,
+    FunctionNode,
     InstanceNode,
     ListNode,
     Node,
@@ -79,6 +80,7 @@ class Reached:
         self._todo: deque[tuple[Any, int]] = deque()
         self._watched: set[int] = set()
         self._bare: list[tuple[dict[str, Any], int]] = []  # the empty dicts of functions
+        self._functions: list[tuple[types.FunctionType, int]] = []  # the user's
         self.stored: set[str] = set()
 
     # -- from outside -----------------------------------------------------------------------------------------------
@@ -296,6 +298,7 @@ class Reached:
             self._bare.append((attributes, at))
         if held.__module__ in self.own:
             self.stored |= stored_names(held.__code__)
+            self._functions.append((held, at))
 
     def _visit_dispatcher(self, held: Any, at: int) -> None:
         """A function of functools.singledispatch: its registry counts, what it remembers of calls does not."""
@@ -312,6 +315,9 @@ class Reached:
         names = frozenset(self.stored)
         if not names:
             return
+        if not names.isdisjoint(FunctionNode.PARTS):
+            for function, at in self._functions:
+                self._add_node(FunctionNode(function), at)
         for name in sorted(self.own):
             module = sys.modules.get(name)
             for held in list(vars(module).values()) if module is not None else ():

@@ -308,8 +308,9 @@ def certificate_in_words(certificate: Certificate, cost: int) -> str:
 
 
 def certified_relative_to(line: ItemLine) -> str:
-    """What the certificate of a certified item takes as given; "" for other items, and if it takes nothing as given."""
-    return f"certified relative to {line.relative_to}" if line.status == "certified" and line.relative_to else ""
+    """What the certificate of a certified item takes as given, except the hash seeds, which every certificate names."""
+    given = "; ".join(part for part in line.relative_to.split("; ") if not part.startswith("hash seeds "))
+    return f"certified relative to {given}" if line.status == "certified" and given else ""
 
 
 def estimate_in_words(certificate: Certificate) -> str:
