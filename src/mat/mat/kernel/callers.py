@@ -55,10 +55,8 @@ def place_of(frame: FrameType | None) -> str:
     return f"{libraries}{functions}" if libraries else ":"
 
 
-CallPlace: TypeAlias = tuple[CodeType, int]
-"""The code of a frame and the line that it is at."""
-_AGENTS: Final[dict[CodeType, bool]] = {}
-"""Whether code is the project's, by its code object: asked for every step of every run."""
+CallPlace: TypeAlias = tuple[str, int]
+"""The file of a frame and the line that it is at."""
 
 
 def _working_folder() -> str:
@@ -74,33 +72,24 @@ _BEGUN_IN: Final = _working_folder()
 def agent_place(frame: FrameType | None) -> CallPlace | None:
     """Where the agent is: the innermost line of the project that called, through whatever libraries; None without one."""
     while frame is not None:
-        code = frame.f_code
-        agent = _AGENTS.get(code)
-        if agent is None:
-            agent = _is_project(frame)
-        if agent:
-            return code, frame.f_lineno
+        module = frame.f_globals.get("__name__")
+        owner = _OWNERS.get(module) if type(module) is str else None
+        if owner is None:
+            owner = _owner_of(frame, module)
+        if owner == _PROJECT:
+            name = frame.f_code.co_filename
+            if not name.startswith("<"):
+                return name, frame.f_lineno
         frame = frame.f_back
     return None
 
 
 def agent_frame(frame: FrameType | None) -> FrameType | None:
     """The frame of `agent_place`."""
-    while frame is not None and not _is_project(frame):
+    place = agent_place(frame)
+    while frame is not None and (frame.f_code.co_filename, frame.f_lineno) != place:
         frame = frame.f_back
     return frame
-
-
-def _is_project(frame: FrameType) -> bool:
-    code = frame.f_code
-    if code.co_filename.startswith("<"):
-        found = False
-    else:
-        module = frame.f_globals.get("__name__")
-        owner = _OWNERS.get(module) if type(module) is str else None
-        found = (_owner_of(frame, module) if owner is None else owner) == _PROJECT
-    _AGENTS[code] = found
-    return found
 
 
 def place_texts(places: Iterable[CallPlace | None]) -> tuple[str, ...]:
@@ -111,7 +100,7 @@ def place_texts(places: Iterable[CallPlace | None]) -> tuple[str, ...]:
 
 @lru_cache(maxsize=10_000)
 def _place_text(place: CallPlace, folder: str) -> str:
-    path, line = place[0].co_filename, place[1]
+    path, line = place
     for above in (folder, _BEGUN_IN):
         if path.startswith(above + os.sep):
             return f"{path[len(above) + 1 :]}:{line}"
