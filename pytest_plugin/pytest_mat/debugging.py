@@ -18,6 +18,7 @@ from _pytest.outcomes import Failed
 from mat.core.record import Record
 from mat.core.verdict import Verdict, Violation
 from mat.kernel.callers import agent_frame
+from mat.kernel.names import origin
 
 _OURS: Final = frozenset({"mat", "mat_contracts", "mat_faults", "mat_search", "mat_study", "pytest_mat"})
 """Packages whose frames a user need not see."""
@@ -48,8 +49,8 @@ def _interact(frame: FrameType, said: str) -> None:
     pytests: Any = pytestPDB
     debugger = pytests._init_pdb("", header=said)
     debugger.reset()
-    if hasattr(debugger, "skip"):
-        debugger.skip = {*(debugger.skip or ()), *_OURS, *(f"{package}.*" for package in _OURS)}
+    stops = debugger.stop_here
+    debugger.stop_here = lambda at: not _is_ours(at) and stops(at)
     above: FrameType | None = frame
     while above is not None:
         above.f_trace = debugger.trace_dispatch
@@ -60,6 +61,23 @@ def _interact(frame: FrameType, said: str) -> None:
         pytest.exit("Quitting debugger")
     if debugger.stoplineno != -1 or debugger.get_all_breaks():
         sys.settrace(debugger.trace_dispatch)
+
+
+def _is_ours(frame: FrameType | None) -> bool:
+    """Whether a frame is ours, or of generated code or the standard library on our behalf: nobody wants to step into it."""
+    while frame is not None:
+        if _module(frame) in _OURS:
+            return True
+        path = frame.f_code.co_filename
+        if not path.startswith("<") and origin(path) != "standard":
+            return False
+        frame = frame.f_back
+    return False
+
+
+def _module(frame: FrameType) -> str:
+    """The package that a frame's module belongs to."""
+    return str(frame.f_globals.get("__name__", "")).partition(".")[0]
 
 
 class Inspected(Failed, bdb.BdbQuit):
@@ -92,7 +110,7 @@ def _filtered(traceback: TracebackType | None) -> TracebackType | None:
     entries = []
     each = traceback
     while each is not None:
-        if str(each.tb_frame.f_globals.get("__name__", "")).partition(".")[0] not in _OURS:
+        if _module(each.tb_frame) not in _OURS:
             entries.append(each)
         each = each.tb_next
     found: TracebackType | None = None

@@ -238,3 +238,25 @@ def test_a_search_opens_a_prompt_at_the_violating_call_of_its_counterexample(sho
         assert session.outcomes[f"{ID}[replay-{path.name[-15:-9]}]"] == "failed"
         assert [tuple(each[:3]) for each in found] == [("naive", line_of(shop, "shop.py", "refund(order)", nth=2), "shop")]
         assert f"o1 was refunded twice (shop.py:{line})" in session.text
+
+
+@pytest.mark.full
+def test_a_person_can_look_at_values_and_step_on_in_the_agents_code(shop: Any) -> None:
+    pytest.importorskip("pexpect")
+    shop.tests(TWICE)
+    child = shop.pytester.spawn_pytest("--pdb test_shop.py", expect_timeout=30)
+    child.expect("no_double: o1 was refunded twice")
+    child.expect(r"-> shop.refund\(order\)")
+    child.expect(r"\(Pdb\)")
+    child.sendline("p order")
+    child.expect("'o1'")
+    child.expect(r"\(Pdb\)")
+    child.sendline("next")
+    child.expect(r'-> shop.refund\("o2"\)')
+    child.expect(r"\(Pdb\)")
+    child.sendline("step")  # over our frames, into the tool
+    child.expect(r"shop.py\(\d+\)refund\(\)")
+    child.expect(r"\(Pdb\)")
+    child.sendline("c")
+    assert child.expect([r"1 failed", r"\(Pdb\)"]) == 0
+    child.close()
