@@ -1,8 +1,9 @@
 """What an execution under stress costs, compared with its body and with a plain run of the same body.
 
 One agent of 5, 20 and 100 steps, sync and async, under five contracts: its body alone, in `with mat.run(...)`, its item once
-as pytest reports it, under stress in this process, and under stress in a fork. Then the parts of an execution under stress,
-by pytest's hooks. All figures are processor time (user and system), the minimum over rounds that take turns.
+as pytest reports it, under stress in this process, and under stress in a fork of a pristine process. Then the parts of an
+execution under stress, by pytest's hooks, and what the comparison of the process around it costs. All figures are processor
+time (user and system), that of a fork real time; the minimum over rounds that take turns.
 
 `--baseline PATH` compares with another checkout, process by process in turns. `--examples` executes the same fixed schedules of
 the helpdesk, the treasury and contractbench, chosen by a search of this checkout. Run: python benchmarks/execution.py
@@ -18,6 +19,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Callable, Generator, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
@@ -106,14 +108,14 @@ def spent_s() -> float:
     )
 
 
-def cheapest_ms(execute: Callable[[], object], *, times: int, rounds: int = 5) -> float:
+def cheapest_ms(execute: Callable[[], object], *, times: int, rounds: int = 5, clock: Callable[[], float] = spent_s) -> float:
     """Milliseconds of processor time: the minimum over rounds of so many executions."""
     found = []
     for _ in range(rounds):
-        began = spent_s()
+        began = clock()
         for _ in range(times):
             execute()
-        found.append((spent_s() - began) / times * 1000)
+        found.append((clock() - began) / times * 1000)
     return min(found)
 
 
@@ -218,7 +220,11 @@ def measure_agent(item: pytest.Item, evaluator: Any) -> dict[str, Any]:
     found["item"] = cheapest_ms(lambda: evaluator.here(plan_of("nominal")), times=times)
     with searching():
         found["stress"] = cheapest_ms(lambda: evaluator.here(plan_of("search")), times=times)
-        found["fork"] = cheapest_ms(lambda: evaluator.in_fork(plan_of("search")), times=4, rounds=3)
+        alone = getattr(evaluator, "_execute_item", evaluator.here)
+        found["alone"] = cheapest_ms(lambda: alone(plan_of("search")), times=times)
+        fork = evaluator.forked(first) if hasattr(evaluator, "forked") else evaluator.in_fork
+        fork(plan_of("search"))  # starts the pristine process
+        found["fork"] = cheapest_ms(lambda: fork(plan_of("search")), times=4, rounds=3, clock=time.perf_counter)
         parts = Parts()
         item.config.pluginmanager.register(parts)
         for _ in range(3 * times):
@@ -322,7 +328,7 @@ def agents(checkouts: dict[str, Path], *, rounds: int, only: str) -> dict[str, d
         Path(folder, "test_agent.py").write_text(AGENT, encoding="utf-8")
         for turn in range(rounds):
             for name in list(checkouts)[:: 1 if turn % 2 else -1]:
-                request = {"what": "agent", "arguments": ["test_agent.py", *(["-k", only] if only else [])]}
+                request = {"what": "agent", "arguments": ["--mat-stress", "test_agent.py", *(["-k", only] if only else [])]}
                 for item, times in asked(checkouts[name], request, cwd=Path(folder)).items():
                     known = found[name].setdefault(item, times)
                     if times["stress"] < known["stress"]:
@@ -342,7 +348,7 @@ def examples(checkouts: dict[str, Path], *, rounds: int, most: int, only: list[s
         for turn in range(rounds):
             for name in list(checkouts)[:: 1 if turn % 2 else -1]:
                 checkout = checkouts[name]
-                arguments = [str(checkout / "examples" / file), "-k", expression]
+                arguments = ["--mat-stress", str(checkout / "examples" / file), "-k", expression]
                 each = asked(checkout, {"what": "schedules", "arguments": arguments, "schedules": schedules}, cwd=checkout)
                 times[name].append(sum(one["ms"] for one in each.values()) / sum(one["executions"] for one in each.values()))
         for name in checkouts:
@@ -377,10 +383,12 @@ def print_agents(found: dict[str, dict[str, Any]]) -> None:
             print(f"{item:26} {columns} {times['stress'] / times['run']:11.2f}")
         for item, times in items.items():
             total = sum(times["parts"].values())
-            print(f"{item:26} " + ", ".join(f"{part} {time / total:.0%}" for part, time in times["parts"].items()))
+            parts = ", ".join(f"{part} {spent / total:.0%}" for part, spent in times["parts"].items())
+            print(f"{item:26} {parts}; comparing the process {times['stress'] - times['alone']:.3f} ms")
     at_20 = found["here"].get("test_agent[20-sync]") or next(iter(found["here"].values()))
     summary = {f"{key}_ms": round(at_20[key], 4) for key in ("bare", "run", "stress", "fork")}
     ratio, per_s = at_20["stress"] / at_20["run"], 1000 / at_20["stress"]
+    summary["isolation_ms"] = round(at_20["stress"] - at_20["alone"], 4)
     print(json.dumps({**summary, "ratio": round(ratio, 2), "executions_per_s": round(per_s, 1)}))
 
 

@@ -48,6 +48,15 @@ _NOTICED = re.compile(
     re.IGNORECASE,
 )
 _COVERAGE = re.compile(r"viewport shows (\d+)% of the webpage", re.IGNORECASE)
+_PAGE = re.compile(r"screenshot of \[([^\]]*)\]\((\S+?)\)")
+_RESULTS = re.compile(r"- Search\b|/search\b|search\?|[?&](?:q|query|s)=|just a moment|/results\b", re.IGNORECASE)
+"""A list of results is there to choose from, not to be read."""
+_WITHIN = re.compile(
+    r"\b(?:click|open|select|follow|links?|tabs?|section|menu|button"
+    r"|(?:this|the|that|same|current) (?:page|site|website|article|document|list|table|map|results?))\b",
+    re.IGNORECASE,
+)
+"""Words of an instruction that goes on with the page."""
 _MORE = re.compile(r"\b(?:scroll\w*|next page|page down|further down|rest of|continue|full page|more of)\b", re.IGNORECASE)
 
 
@@ -56,7 +65,8 @@ class Talk:
     """Where a conversation stands.
 
     `said_at`: the last message; `worked`: something ran or acted since it; `failing`: the reply that reports a failure;
-    `partial`: the reply that saw part of a page, and `decided`, the first thought after it; `tasks`: instructions given.
+    `partial`: the reply that saw the top of a page, and `decided`, the first thought after it; `page`: its address; `left`:
+    pages left like that, and not seen again; `tasks`: instructions given.
     """
 
     begun: bool = False
@@ -65,6 +75,8 @@ class Talk:
     failing: int = -1
     partial: int = -1
     decided: int = -1
+    page: str = ""
+    left: tuple[tuple[str, int, int], ...] = ()
     tasks: tuple[tuple[str, str], ...] = ()
     flagged: bool = False
 
@@ -83,7 +95,7 @@ def contracts() -> tuple[Contract, ...]:
         _rule("code_finds", "code that is handed over finds something", _code_finds, severity="soft"),
         _rule("looked_before_told", "who says what it found has looked: a tool ran or an agent acted before", _looked_first),
         _rule("failure_noticed", "a reply that reports a failure is noticed in what is said next", _failure_noticed),
-        _rule("whole_page_read", "a page of which a part was seen is read on, before something else is asked", _page_read),
+        _rule("whole_page_read", "a page of which the top was seen is read on, or seen again before the answer", _page_read),
         _rule("no_repeated_instruction", "an agent is not given the same instruction again", _new_instruction),
         _rule("ledger_moves", "the ledger does not say that the team is in a loop or stands still", _ledger_moves),
         no_oscillation(
@@ -111,17 +123,22 @@ def after(talk: Talk, record: Record) -> Talk:
         return replace(talk, worked=True, failing=failing)
     if kind == "delegation":
         given = (record.action.name, _plain(text))
-        return replace(
-            talk, tasks=(*(item for item in talk.tasks if item != given), given)[-_TASKS:], failing=-1, partial=-1, worked=False
-        )
+        tasks = (*(item for item in talk.tasks if item != given), given)[-_TASKS:]
+        return replace(talk, tasks=tasks, left=_left(talk, record), failing=-1, partial=-1, worked=False)
     if kind == "model_call":
         first = record.step if talk.partial >= 0 and talk.decided < 0 else talk.decided
         return replace(talk, flagged=_stuck(record), decided=first)
     acts = record.action.name == "Orchestrator"
     seen = _COVERAGE.search(text) if acts else None
-    partial = record.step if seen is not None and int(seen[1]) < 100 else -1
+    page = _PAGE.search(text) if seen is not None else None
+    address = "" if page is None else page[2].partition("#")[0]
+    at_top = seen is not None and int(seen[1]) < 100 and "top of the page" in text[seen.end() : seen.end() + 80]
+    partial = record.step if at_top and page is not None and not _RESULTS.search(f"{page[1]} {page[2]}") else -1
     failing = record.step if acts and _FAILED.search(text) else -1
-    return replace(talk, begun=True, said_at=record.step, worked=acts, failing=failing, partial=partial, decided=-1)
+    return replace(
+        talk, begun=True, said_at=record.step, worked=acts, failing=failing, partial=partial, decided=-1, page=address,
+        left=tuple(item for item in talk.left if item[0] != address),
+    )  # fmt: skip
 
 
 def text_of(record: Record) -> str:
@@ -183,12 +200,25 @@ def _failure_noticed(talk: Talk, record: Record) -> Violated | None:
 
 
 def _page_read(talk: Talk, record: Record) -> Violated | None:
-    if talk.partial < 0 or record.action.kind != "delegation" or _MORE.search(text_of(record)):
+    """The pages that were left after a look at their top, and are still unread when the answer is given."""
+    if record.action.kind != "final_response":
         return None
-    return Violated(
-        f"step {talk.partial} saw part of a page, and {record.agent} asks for something else",
-        step=talk.decided if talk.decided >= 0 else record.step, witness=(talk.partial, record.step),
-    )  # fmt: skip
+    found = [
+        Violated(
+            f"step {partial} saw the top of {page}, the team asked for something else, and nobody saw more of it", step=step,
+            witness=(partial, record.step), instance=page,
+        )
+        for page, partial, step in talk.left
+    ]  # fmt: skip
+    return replace(found[0], more=tuple(found[1:])) if found else None
+
+
+def _left(talk: Talk, record: Record) -> tuple[tuple[str, int, int], ...]:
+    """The pages left unread after an instruction: it asks for something else than more of the page that was just seen."""
+    if talk.partial < 0 or _MORE.search(text_of(record)) or _WITHIN.search(text_of(record)):
+        return talk.left
+    step = talk.decided if talk.decided >= 0 else record.step
+    return (*(item for item in talk.left if item[0] != talk.page), (talk.page, talk.partial, step))[-_TASKS:]
 
 
 def _new_instruction(talk: Talk, record: Record) -> Violated | None:

@@ -6,17 +6,19 @@ A hook of MkDocs: it puts the tables where `docs/reference/errors.md` has the li
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 HERE = "<!-- every error -->"
 ROOT = Path(__file__).resolve().parents[2]
 SOURCES = ("src/mat", "src/contracts_lib", "src/faults", "src/search", "pytest_plugin")
 BASE = "MatError"
 PARTS = ("what", "why", "fix")
-LATER = "(said where it is raised)"
+LATER = "(put together elsewhere)"
+Values: TypeAlias = Mapping[str, Sequence[ast.expr]]
+"""The expressions that a local variable may hold, by its name."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,29 +66,67 @@ def _room(path: Path) -> str:
     return f"{package}.{rest[0]}" if package == "mat" and len(rest) > 1 else package
 
 
-def _made(tree: ast.Module, kinds: frozenset[str], *, room: str) -> Iterator[Error]:
-    for node in ast.walk(tree):
-        if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in kinds):
-            continue
-        given = {keyword.arg: keyword.value for keyword in node.keywords if keyword.arg in PARTS}
-        if node.args:
-            given.setdefault("what", node.args[0])
-        said = {part: _text(given[part]) if part in given else "" for part in PARTS}
-        yield Error(kind=node.func.id, room=room, **said)
+def _made(tree: ast.AST, kinds: frozenset[str], *, room: str, values: Values | None = None) -> Iterator[Error]:
+    values = values or {}
+    for node in ast.iter_child_nodes(tree):
+        inside = _values(node) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) else values
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in kinds:
+            given = {keyword.arg: keyword.value for keyword in node.keywords if keyword.arg in PARTS}
+            if node.args:
+                given.setdefault("what", node.args[0])
+            texts = {part: _text(given[part], values) if part in given else "" for part in PARTS}
+            yield Error(kind=node.func.id, room=room, **texts)
+        yield from _made(node, kinds, room=room, values=inside)
 
 
-def _text(node: ast.expr) -> str:
-    """What an expression says, as far as it is written down."""
+def _values(function: ast.AST) -> Values:
+    """What each local variable of a function may be: all that is assigned, or appended, to it."""
+    found: dict[str, list[ast.expr]] = {}
+    for node in ast.walk(function):
+        if isinstance(node, ast.Assign):
+            for target in node.targets:
+                if isinstance(target, ast.Name):
+                    found.setdefault(target.id, []).append(node.value)
+        elif isinstance(node, ast.AnnAssign | ast.AugAssign | ast.NamedExpr):
+            if isinstance(node.target, ast.Name) and node.value is not None:
+                found.setdefault(node.target.id, []).append(node.value)
+        elif isinstance(node, ast.Call):
+            match node.func:
+                case ast.Attribute(value=ast.Name(id=name), attr="append"):
+                    found.setdefault(name, []).extend(node.args)
+    return found
+
+
+def _text(node: ast.expr, values: Values) -> str:
+    """What an expression says, as far as it is written down in its function; alternatives are separated by " / "."""
     if isinstance(node, ast.Constant):
         return str(node.value)
     if isinstance(node, ast.JoinedStr):
-        return "".join(_text(part) for part in node.values)
+        return "".join(_text(part, values) for part in node.values)
     if isinstance(node, ast.FormattedValue):
         named = {ast.Name: "id", ast.Attribute: "attr"}.get(type(node.value))
         return f"<{getattr(node.value, named)}>" if named else "<...>"
     if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add):
-        return _text(node.left) + _text(node.right)
-    return LATER
+        return _text(node.left, values) + _text(node.right, values)
+    if isinstance(node, ast.ListComp | ast.GeneratorExp):
+        return _text(node.elt, values)
+    alternatives = _alternatives(node, values)
+    others = {name: given for name, given in values.items() if not (isinstance(node, ast.Name) and name == node.id)}
+    known = dict.fromkeys(text for each in alternatives if (text := _text(each, others)) not in ("", LATER))
+    return " / ".join(known) or LATER
+
+
+def _alternatives(node: ast.expr, values: Values) -> Sequence[ast.expr]:
+    if isinstance(node, ast.Name):
+        return values.get(node.id, ())
+    if isinstance(node, ast.IfExp):
+        return (node.body, node.orelse)
+    if isinstance(node, ast.BoolOp):
+        return node.values
+    if isinstance(node, ast.List | ast.Tuple):
+        return node.elts
+    joins = isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "join"
+    return node.args if joins else ()
 
 
 def page(errors: Sequence[Error]) -> str:

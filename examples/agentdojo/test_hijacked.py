@@ -198,7 +198,7 @@ def test_the_verifier_wants_the_users_words_for_the_action_and_for_its_targets(
 
 def test_an_unknown_variant_is_refused(policies, environment):
     task = SUITES["slack"].user_tasks["user_task_0"]
-    with pytest.raises(mat.MatError, match="no governance variant is called 'sheild'; did you mean 'shield'"):
+    with pytest.raises(mat.MatError, match="unknown governance variant: 'sheild'; did you mean 'shield'"):
         policies.governance("sheild", SUITES["slack"], task, environment("slack"))
 
 

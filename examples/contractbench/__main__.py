@@ -79,7 +79,7 @@ def _names(given: Iterable[str]) -> list[str]:
 
 def _unknown(kind: str, names: Iterable[str], known: Sequence[str]) -> list[str]:
     return [
-        f"no {kind} is called {name!r}{did_you_mean(name, known) or '; there are ' + ', '.join(known)}"
+        f"unknown {kind}: {name!r}{did_you_mean(name, known) or '; choose from ' + ', '.join(known)}"
         for name in names
         if name not in known
     ]

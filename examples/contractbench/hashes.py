@@ -53,7 +53,7 @@ def main(given: Sequence[str] | None = None) -> None:
     parser.add_argument("--seeds", type=int, default=10, metavar="N", help="seeds from 0 (default 10)")
     options = parser.parse_args(given)
     if unknown := sorted(set(options.task) - set(ids())):
-        parser.error(f"no task is called {', '.join(unknown)}")
+        parser.error(f"unknown task: {', '.join(unknown)}")
     found = oracle_hashes(range(options.seeds), options.task)
     print(json.dumps({id: {seed: asdict(item) for seed, item in played.items()} for id, played in found.items()}, indent=1))
 

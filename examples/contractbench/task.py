@@ -82,7 +82,7 @@ def task(id: str) -> Task:
     """The task of that name; LookupError with the nearest name if there is none."""
     if id not in ids():
         near = get_close_matches(id, ids(), n=1)
-        raise LookupError(f"no task is called {id!r}" + (f"; did you mean {near[0]!r}?" if near else ""))
+        raise LookupError(f"unknown task: {id!r}" + (f"; did you mean {near[0]!r}?" if near else ""))
     return load(FOLDER / id.replace("-", "_"))
 
 

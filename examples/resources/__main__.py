@@ -25,7 +25,7 @@ def main(given: Sequence[str] | None = None) -> None:
     parser.add_argument("--readme", action="store_true", help="write the tables into README.md instead of printing them")
     options = parser.parse_args(given)
     if unknown := [name for name in options.name if name not in NAMES]:
-        parser.error(f"no experiment is called {', '.join(unknown)}: there are {', '.join(NAMES)}")
+        parser.error(f"unknown experiment: {', '.join(unknown)}; choose from {', '.join(NAMES)}")
     for place, name in enumerate(options.name or NAMES):
         text = said(name)
         if options.readme:

@@ -77,9 +77,14 @@ class ItemEvaluator:
     def here(self, plan: Plan) -> EvaluatedItem | LostItem:
         """In this process: the whole item once more, unreported, from the state before its first execution."""
         if self._isolated is None:
-            return self._execute(plan)
-        given, outlived = self._isolated.execute(lambda: self._execute(plan))
+            return self._execute_item(plan)
+        given, outlived = self._isolated.execute(lambda: self._execute_item(plan))
         return replace(given, outlived=outlived) if outlived else given
+
+    def finish(self) -> None:
+        """Leave the process as it was before a search; a single execution leaves what it likes."""
+        if self._isolated is not None:
+            self._isolated.finish()
 
     def settle(self, function: Callable[[], object]) -> None:
         """Call a function whose changes to the process are no execution's. An execution has taken place."""
@@ -88,7 +93,7 @@ class ItemEvaluator:
         else:
             self._isolated.settle(function)
 
-    def _execute(self, plan: Plan) -> EvaluatedItem | LostItem:
+    def _execute_item(self, plan: Plan) -> EvaluatedItem | LostItem:
         execution = self._item.stash[EXECUTION] = Execution.of(plan, self._settings, self._live, task=self._task)
         try:
             reports = self._run_protocol(plan)

@@ -39,7 +39,7 @@ _OTHER_MODES: Final = ("mat_stress", "mat_replay", "mat_evaluate", "mat_confirm"
 
 def register(config: pytest.Config) -> None:
     """Called once by a session with --mat-gate, before it collects. UsageError if the gate cannot apply."""
-    from mat.commands.baseline import baseline_report
+    from mat.commands.baseline import read_baseline
     from mat.commands.gate_settings import settings_from, settings_of
 
     others = [name for name in _OTHER_MODES if config.getoption(name, None)]
@@ -48,7 +48,7 @@ def register(config: pytest.Config) -> None:
     folder = Path(config.invocation_params.dir)
     try:
         settings = settings_of(settings_from(config.getoption("mat_gate_set") or ()), folder=folder)
-        reported, name = baseline_report(config.getoption("mat_gate"), file=settings.file, folder=folder)
+        reported, name = read_baseline(config.getoption("mat_gate"), file=settings.file, folder=folder)
     except MatError as error:
         raise pytest.UsageError(f"--mat-gate: {error}") from None
     file = config.getoption("mat_gate_round")

@@ -17,33 +17,39 @@ _WATCH: Final = "mat-fixtures"
 
 
 class IsolatedItem:
-    """Executes an item between two comparisons of the process. `recorded`: calls to servers are answered from a recording.
+    """Executes an item from one state of the process. `recorded`: calls to servers are answered from a recording.
 
-    The first execution may be the only one, of a test that is not searched: what it leaves is put back before the second.
+    What an execution leaves is found and put back before the next one, and at the end of a search (`finish`): the first may be
+    the only one, of a test that is not searched. In a fresh process it is found at once, because it decides how to go on there.
     """
 
     def __init__(self, item: pytest.Item, *, recorded: bool) -> None:
         config = item.config
-        self._leave_first = not config.getoption("mat_confirm")
+        self._leave = not config.getoption("mat_confirm")
         roots = [str(config.rootpath), str(config.invocation_params.dir), *user_roots()]
         self._root = os.path.join(os.path.realpath(config.rootpath), "")
         self._isolation = Isolation(roots, shown=self._shown, kept_folder=_kept_folder(config), recorded=recorded)
-        self._started = False
+        self._executions = 0
         self._fixtures = watch_fixtures(config)
 
     def execute(self, function: Callable[[], T]) -> tuple[T, tuple[OutlivedState, ...]]:
-        """The result of a function, and what outlived it that outlived no execution before."""
-        isolation, first = self._isolation, not self._started
-        if first:
-            self._started = True
+        """The result of a function, and what is found to outlive executions by then and was not known before."""
+        isolation = self._isolation
+        self._executions += 1
+        if self._executions == 1:
             isolation.start(self._fixtures.values())
         known = len(isolation.found)
         outer, self._fixtures.isolation = self._fixtures.isolation, isolation
         try:
-            result = isolation.execute(function, leave=first and self._leave_first)
+            result = isolation.execute(function, leave=self._leave)
         finally:
             self._fixtures.isolation = outer
         return result, tuple(isolation.found)[known:]
+
+    def finish(self) -> None:
+        """Put back what the last execution left, unless it was the only one."""
+        if self._executions > 1:
+            self._isolation.restore()
 
     def settle(self, function: Callable[[], object]) -> None:
         """Call a function whose changes belong to the state to begin from."""
@@ -74,14 +80,14 @@ class _FixtureWatch:
         if fixturedef.scope == "function":
             return (yield)
         self._wider[id(fixturedef)] = fixturedef
-        with nullcontext() if self.isolation is None else self.isolation.settling(lambda: _value(fixturedef)):
+        with nullcontext() if self.isolation is None else self.isolation.settling(lambda: _fixture_value(fixturedef)):
             return (yield)
 
     def values(self) -> dict[str, object]:
         """The values of the fixtures that exist now and outlive a run, by name."""
         found: dict[str, object] = {}
         for fixture in self._wider.values():
-            found |= _value(fixture)
+            found |= _fixture_value(fixture)
         return found
 
 
@@ -94,6 +100,6 @@ def watch_fixtures(config: pytest.Config) -> _FixtureWatch:
     return found
 
 
-def _value(fixture: Any) -> dict[str, object]:
+def _fixture_value(fixture: Any) -> dict[str, object]:
     result = fixture.cached_result
     return {f"fixture {fixture.argname}": result[0]} if result is not None and result[2] is None else {}

@@ -65,8 +65,11 @@ def _run(item: pytest.Item, nextitem: pytest.Item | None) -> tuple[Reports, bool
         return _tear_down(item, nextitem, confirm.answer(item, running.evaluate)), False
     try:
         with _restored_xfail(item), running.collector:
-            found = study(running.subject(), running.means(), running.asked())
-            running.inspect(found)
+            try:
+                found = study(running.subject(), running.means(), running.asked())
+                running.inspect(found)
+            finally:
+                running.evaluate.finish()
     except MatError as error:
         return _tear_down(item, nextitem, [_refusal_report(item, error)]), False
     return _tear_down(item, nextitem, running.reports_of(found)), found.interrupted

@@ -164,7 +164,7 @@ def _add_run_options(add: Callable[..., None]) -> None:
     add(
         "--mat-timeout",
         ini="float",
-        type=float,
+        type=_seconds,
         metavar="SECONDS",
         help="stop an item's search after this many seconds of real time",
     )
@@ -183,8 +183,10 @@ def read_ini(config: pytest.Config) -> None:
             value = config.getini(name)
             if value is not None:
                 settings[name] = read(str(value))
-        except (argparse.ArgumentTypeError, pytest.UsageError, TypeError, ValueError) as error:
+        except argparse.ArgumentTypeError as error:
             problems.append(f"{name}: {error}")
+        except (pytest.UsageError, TypeError, ValueError) as error:  # pytest converts numbers before we read them
+            problems.append(f"{name} is not a number ({error})")
     if problems:
         raise pytest.UsageError("; ".join(problems) + f"\n  where: {config.inipath or 'the command line (-o)'}")
     for name in _WITHOUT_MARKER:
@@ -221,12 +223,23 @@ def _at_least(least: int) -> Callable[[str], int]:
     """An option's type: an integer of at least `least`."""
 
     def integer(text: str) -> int:
-        value = int(text)
+        try:
+            value = int(text)
+        except ValueError:
+            value = least - 1
         if value < least:
-            raise argparse.ArgumentTypeError(f"{value} is not an integer >= {least}")
+            raise argparse.ArgumentTypeError(f"{text} is not an integer >= {least}")
         return value
 
     return integer
+
+
+def _seconds(text: str) -> float:
+    """An option's type: a time in seconds."""
+    try:
+        return float(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds") from None
 
 
 def _one_of(names: Sequence[str]) -> Callable[[str], str]:

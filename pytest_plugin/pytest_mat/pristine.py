@@ -1,6 +1,6 @@
-"""The pristine process of a session, `python -m pytest_mat.pristine`: it imports what every item needs, and none of its code.
+"""The pristine process of a session, `python -m pytest_mat.pristine`: it imports what all items need, and no code of the user.
 
-Below it, a session of pytest collects one module and executes plans instead of its tests (`mat_study.pristine`).
+In its children a session of pytest collects one module and executes plans instead of the tests (`mat_study.pristine`).
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class ServedSession:
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtestloop(self, session: pytest.Session) -> None:
         if not session.testsfailed:  # else pytest reports that the module cannot be collected, and ends
-            self._run(partial(_execute, session))
+            self._run(partial(_execute_batch, session))
 
 
 def _collect(arguments: tuple[str, ...], run: Callable[[ExecuteBatch], None]) -> None:
@@ -40,7 +40,7 @@ def _collect(arguments: tuple[str, ...], run: Callable[[ExecuteBatch], None]) ->
     pytest.main(list(arguments), plugins=[ServedSession(run)])
 
 
-def _execute(session: pytest.Session, batch: FreshBatch, files: Path, send: SendFrame) -> None:
+def _execute_batch(session: pytest.Session, batch: FreshBatch, files: Path, send: SendFrame) -> None:
     from pytest_mat.confirm import BATCH, RequestedBatch
 
     item = next((each for each in session.items if each.nodeid == batch.item.node), None)

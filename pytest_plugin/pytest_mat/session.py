@@ -48,7 +48,7 @@ class SessionState:
 
     @cached_property
     def store(self) -> KeptRuns | None:
-        """The artifact log that keeps the runs of this session; None without `--mat-store`."""
+        """The run log that keeps the runs of this session; None without `--mat-store`."""
         folder = self._config.getoption("mat_store")
         return None if folder is None else KeptRuns(Path(self._config.invocation_params.dir, folder), self._name())
 

@@ -493,8 +493,8 @@ def test_steps_without_the_span_of_their_run_are_no_whole_run(runs: dict[str, Ru
     [
         (names.VALUE, {"stringValue": '{"a": [1'}, "mat.observation.value is not JSON"),
         (names.ARGUMENTS, {"intValue": "3"}, "mat.arguments.asked is not JSON: it is of type int"),
-        (names.SCALARS["effected"], {"stringValue": "perhaps"}, "not a Record: effected"),
-        (names.ACTION["kind"], {"stringValue": "deed"}, r"not a Record: action\.kind"),
+        (names.SCALARS["effected"], {"stringValue": "perhaps"}, "not a record: effected"),
+        (names.ACTION["kind"], {"stringValue": "deed"}, r"not a record: action\.kind"),
         (names.STEP, {"stringValue": "two"}, "mat.step is 'two'"),
         (names.STEP, {"intValue": "-1"}, "mat.step is '-1'"),
     ],
@@ -608,7 +608,7 @@ def test_spans_lead_to_the_steps_whose_results_they_rest_on(runs: dict[str, Run]
     assert dict(read.attributes or {})["mat.causal.previous"] == dict(read.attributes or {})["mat.step"] - 1
 
 
-def test_prompts_are_hashed_as_in_the_trace_and_replies_and_usage_are_told(runs: dict[str, Run]) -> None:
+def test_prompts_are_hashed_as_in_the_trace_and_replies_and_usage_are_reported(runs: dict[str, Run]) -> None:
     spans = finished(runs["models, memory, retrieval, claims, streams, episodes"])
     (hashed,), (kept,) = spans["chat planner"], spans["chat writer"]
     told = dict(hashed.attributes or {})
@@ -693,7 +693,7 @@ def test_a_provider_gets_the_run_through_its_own_processors(runs: dict[str, Run]
     ("limits", "said"),
     [
         (SpanLimits(max_span_attribute_length=60), "a limit of the SDK or of a collector may have cut it|is not JSON"),
-        (SpanLimits(max_span_attributes=20), "not a Record"),
+        (SpanLimits(max_span_attributes=20), "not a record"),
     ],
 )
 def test_what_limits_of_a_provider_cut_is_noticed_when_the_run_is_read_back(
@@ -720,7 +720,7 @@ def test_without_a_place_to_send_to_it_is_an_error(runs: dict[str, Run], monkeyp
     monkeypatch.setattr(otel, "get_tracer_provider", otel.ProxyTracerProvider)
     with pytest.raises(SpecError, match="no tracer provider is set"):
         export(runs["crashed"])
-    with pytest.raises(SpecError, match="something of type dict"):
+    with pytest.raises(SpecError, match="a value of type dict"):
         export(runs["crashed"], {})  # type: ignore[arg-type]
 
 

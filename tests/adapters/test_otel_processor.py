@@ -99,7 +99,7 @@ def codes(result: TraceResult) -> set[str]:
 # -- while it goes on -------------------------------------------------------------------------------------------------
 
 
-def test_a_violation_is_told_when_its_tool_has_ended_and_the_agent_still_works() -> None:
+def test_a_violation_is_reported_when_its_tool_has_ended_and_the_agent_still_works() -> None:
     processor, alerts = told()
     program = Program(processor)
     clerk = program.agent()
@@ -161,7 +161,7 @@ def test_a_span_that_is_no_step_holds_nothing_up_once_there_are_spans_inside() -
     assert len(processor.results) == 1
 
 
-def test_what_a_delegated_agent_does_is_told_when_its_span_has_ended() -> None:
+def test_what_a_delegated_agent_does_is_reported_when_its_span_has_ended() -> None:
     processor, alerts = told()
     program = Program(processor)
     clerk = program.agent()
@@ -176,7 +176,7 @@ def test_what_a_delegated_agent_does_is_told_when_its_span_has_ended() -> None:
     assert [record.action.kind for record in result.records] == ["delegation", "tool_call", "final_response"]
 
 
-def test_what_still_had_to_happen_is_told_at_the_end() -> None:
+def test_what_still_had_to_happen_is_reported_at_the_end() -> None:
     processor, alerts = told()
     program = Program(processor)
     program.end(program.begin("execute_tool", tool__name="search"))
@@ -423,7 +423,7 @@ def test_a_users_words_are_put_before_the_model_call_that_heard_them_first_also_
 
 
 def nested(spans: list[Any]) -> list[Any]:
-    """The same spans, each inside its parent and beside or across its siblings; messages that tell of a tool are left out."""
+    """The same spans, each inside its parent and next to or across its siblings; messages that tell of a tool are left out."""
     found: list[Any] = []
     count = len(spans)
     for number, (begun, ended, parent, attributes, failed) in enumerate(spans):
@@ -700,7 +700,7 @@ def test_memory_does_not_grow_with_spans_that_never_end() -> None:
     assert [item.count for item in result.unknown if item.code == "cut"] == [17]
 
 
-def test_each_of_several_violations_of_one_contract_at_one_step_is_told_once() -> None:
+def test_each_of_several_violations_of_one_contract_at_one_step_is_reported_once() -> None:
     @mat.step_contract(on="tool_call", id="twice")
     def twice(record: mat.Record) -> mat.Violated:
         return mat.Violated("first", more=(mat.Violated("second"),))
@@ -716,7 +716,7 @@ def test_each_of_several_violations_of_one_contract_at_one_step_is_told_once() -
 
 
 def test_limits_below_one_and_contracts_that_cannot_be_armed_are_refused_before_a_span_is_made() -> None:
-    with pytest.raises(SpecError, match="max_spans=0, idle_s=-1"):
+    with pytest.raises(SpecError, match="max_spans=0 is not an integer >= 1; idle_s=-1 is not an integer >= 1"):
         MatSpanProcessor([], max_spans=0, idle_s=-1)
     with pytest.raises(SpecError, match=r"refund\.verified"):
         MatSpanProcessor([VERIFIED, VERIFIED])

@@ -212,7 +212,7 @@ def test_values_are_alike_where_numbers_alone_differ(one, other, expected):
     assert unlike(one, other) == expected
 
 
-def test_replacing_leaves_keeps_what_lies_beside_them_and_refuses_parts_that_are_shared():
+def test_replacing_leaves_keeps_what_lies_next_to_them_and_refuses_parts_that_are_shared():
     beside = ["same"]
     value = {"a": [1, beside], "q": Quote(1, "n"), "r": Row("x", 1)}
     made = replaced(value, {("a", 0): 9, ("q", "amount"): 8, ("r", 1): 7})

@@ -41,7 +41,7 @@ def test_agents_nest_and_the_outer_one_acts_again_afterwards():
     ]  # fmt: skip
 
 
-def test_concurrent_agents_are_told_apart():
+def test_concurrent_agents_are_distinguished():
     async def work(name: str) -> None:
         async with mat.agent(name):
             await asyncio.sleep(1)

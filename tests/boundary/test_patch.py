@@ -113,7 +113,7 @@ def test_a_patch_that_fails_takes_back_the_ones_before_it(shop):
         ("patched_shop.Client.kind", {}, "cannot be instrumented"),
         ("no_such_module.thing", {}, "no module of 'no_such_module.thing' can be imported"),
         ("search", {}, "is not a dotted path"),
-        ("patched_shop.search", {"kind": "tol"}, "no kind is called 'tol'"),
+        ("patched_shop.search", {"kind": "tol"}, "unknown kind: 'tol'"),
         ("patched_shop.search", {"effect": "writes"}, "effect='writes' is not one of"),
     ],
 )

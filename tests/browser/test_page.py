@@ -16,7 +16,7 @@ FOCUS = "document.activeElement.id"
 
 @pytest.fixture
 def compared(opened: Callable[..., Any], shown: Any) -> Any:
-    """The page as it opens: the counterexample beside its nominal run."""
+    """The page as it opens: the counterexample next to its nominal run."""
     return opened(shown.html)
 
 
@@ -252,7 +252,7 @@ def test_a_counterexample_opens_its_trace_at_its_step(report: Any) -> None:
 
 
 @pytest.mark.full
-def test_a_counterexample_opens_beside_its_undisturbed_run_with_what_it_breaks_marked(compared: Any) -> None:
+def test_a_counterexample_opens_next_to_its_undisturbed_run_with_what_it_breaks_marked(compared: Any) -> None:
     assert compared.run("document.getElementById('v-against').selectedOptions[0].text") == "nominal"
     assert re.fullmatch(r"\d+ steps: \d+ equal, \d+ changed, \d+ only in the first, 0 only in the second", compared.run(STATUS))
     broken = compared.run("document.querySelector('#v-rows .row.hard .marks').textContent")
@@ -291,7 +291,7 @@ def test_provenance_is_followed_in_a_comparison_too(compared: Any) -> None:
 
 
 @pytest.mark.full
-def test_an_address_opens_a_trace_at_a_step_beside_another(opened: Callable[..., Any], shown: Any) -> None:
+def test_an_address_opens_a_trace_at_a_step_next_to_another(opened: Callable[..., Any], shown: Any) -> None:
     page = opened(shown.html, "#trace=1&step=3&with=0")
     assert page.run("[document.getElementById('v-trace').value, document.getElementById('v-against').value]") == ["1", "0"]
     assert step_of(page) == 3

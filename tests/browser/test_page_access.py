@@ -98,7 +98,7 @@ MAY_BE_NAMELESS = {"figure", "group"}
 
 
 def names(page: Any) -> list[tuple[str, str]]:
-    """Role and name of everything that assistive technology is told of."""
+    """Role and name of everything that assistive technology can see."""
     nodes = page.send("Accessibility.getFullAXTree")["nodes"]
     return [
         (node["role"]["value"], node.get("name", {}).get("value", ""))

@@ -333,7 +333,7 @@ def test_what_cannot_be_carried_over_is_refused_with_its_reason(shop: Project, t
     assert [file.name for file in shop.folder.glob("*.py")] == ["test_shop.py"]
 
 
-def test_the_file_stands_beside_its_test_and_nothing_is_overwritten(
+def test_the_file_stands_next_to_its_test_and_nothing_is_overwritten(
     shop: Project, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     shop.tests(TESTS)

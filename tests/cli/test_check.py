@@ -200,7 +200,7 @@ def test_replay_files_spans_and_our_own_traces_are_judged_together(check: Check,
     assert traces[2]["contracts"][0]["violations"][0]["agent"] == "clerk"
 
 
-def test_an_open_obligation_of_a_trace_without_an_end_is_told_and_not_a_violation(check: Check, tmp_path: Path) -> None:
+def test_an_open_obligation_of_a_trace_without_an_end_is_reported_and_not_a_violation(check: Check, tmp_path: Path) -> None:
     path = recorded(tmp_path / "runs.mat.jsonl", 5, trace="cut", finished=False)
     found = check(path, "--contracts", "shop_checks:receipt")
     assert found.code == 0
@@ -212,7 +212,7 @@ def test_an_open_obligation_of_a_trace_without_an_end_is_told_and_not_a_violatio
     assert (ended.code, "no receipt" in ended.line) == (1, True)
 
 
-def test_a_torn_file_is_judged_as_far_as_it_goes_and_the_place_is_told(check: Check, tmp_path: Path) -> None:
+def test_a_torn_file_is_judged_as_far_as_it_goes_and_the_place_is_reported(check: Check, tmp_path: Path) -> None:
     path = recorded(tmp_path / "runs.mat.jsonl", 1, 2)
     lines = path.read_bytes().splitlines(keepends=True)
     path.write_bytes(b"".join(lines[:3]) + lines[3][:50])
@@ -266,14 +266,14 @@ def test_contracts_are_named_alone_in_lists_or_by_a_function_and_may_be_repeated
     ("name", "said"),
     [
         ("shop_checks:onces", "module shop_checks has no 'onces'; did you mean 'once'?"),
-        ("shop_check:once", "no module is called 'shop_check'; did you mean 'shop_checks'?"),
-        ("shop_checks.inner:once", "no module is called 'shop_checks.inner'"),
+        ("shop_check:once", "no module named 'shop_check'; did you mean 'shop_checks'?"),
+        ("shop_checks.inner:once", "no module named 'shop_checks.inner'"),
         ("shop_checks", "'shop_checks' is not of the form module:name"),
         ("shop_checks:", "'shop_checks:' is not of the form module:name"),
         ("./shop_checks.py:once", "write shop_checks:once"),
-        ("shop_checks:number", "shop_checks:number is not a contract: something of type int"),
+        ("shop_checks:number", "shop_checks:number is not a contract: a value of type int"),
         ("shop_checks:EMPTY", "shop_checks:EMPTY is empty"),
-        ("shop_checks:MIXED", "shop_checks:MIXED contains something that is not a contract: something of type int"),
+        ("shop_checks:MIXED", "shop_checks:MIXED contains a value of type int, which is not a contract"),
         ("shop_checks:needs", "shop_checks:needs needs arguments: amount"),
         ("shop_checks:raises", "shop_checks:raises() raised ValueError: no file"),
         ("shop_checks:nothing", "what shop_checks:nothing() returned is not a contract: None"),
@@ -370,19 +370,19 @@ def test_what_stood_before_a_broken_row_was_judged(check: Check, tmp_path: Path)
     assert "refunded twice" in found.out
 
 
-def test_a_format_can_be_named_and_a_wrong_one_is_told(check: Check, tmp_path: Path) -> None:
+def test_a_format_can_be_named_and_a_wrong_one_is_reported(check: Check, tmp_path: Path) -> None:
     path = tmp_path / "spans.jsonl"
     path.write_text(spans("refund", "refund"))
     assert check(path, "--contracts", "shop_checks:once", "--format", "otlp").code == 1
     wrong = check(path, "--contracts", "shop_checks:once", "--format", "otpl")
     assert wrong.code == 2
-    assert "no format is called 'otpl'; did you mean 'otlp'?" in wrong.err
+    assert "unknown format: 'otpl'; did you mean 'otlp'?" in wrong.err
     assert check(path, "--contracts", "shop_checks:once", "--format", "mat").code == 2
     assert check(path, "--contracts", "shop_checks:once", "--format", "replay").code == 2
     assert check(path, "--format", "otlp").code == 2
 
 
-def test_without_contracts_a_stored_trace_is_no_replay_file_and_the_way_to_judge_it_is_told(
+def test_without_contracts_a_stored_trace_is_no_replay_file_and_the_way_to_judge_it_is_reported(
     check: Check, tmp_path: Path
 ) -> None:
     found = check(recorded(tmp_path / "runs.mat.jsonl", 1))

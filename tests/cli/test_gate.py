@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from mat.__main__ import main
-from mat.commands.baseline import baseline_of, baseline_report
+from mat.commands.baseline import baseline_of, read_baseline
 from mat.core.errors import SpecError
 
 SHOP = """
@@ -108,7 +108,7 @@ def test_what_stands_in_the_revision_is_compared_with_whatever_the_folder_holds_
     git(project, "commit", "-q", "-m", "one")
     committed = (project / "mat_baseline.json").read_text()
     (project / "mat_baseline.json").write_text("{}")
-    reported, name = baseline_report("HEAD", file="mat_baseline.json")
+    reported, name = read_baseline("HEAD", file="mat_baseline.json")
     assert len(reported.tables.outcomes) == 150
     assert name.startswith("HEAD (")
     assert name.endswith(", mat_baseline.json)")
@@ -116,10 +116,10 @@ def test_what_stands_in_the_revision_is_compared_with_whatever_the_folder_holds_
     (project / "deep" / "base.json").write_text(committed)
     git(project, "add", "-A")
     git(project, "commit", "-q", "-m", "two")
-    below, _ = baseline_report("HEAD", file="base.json", folder=project / "deep")
+    below, _ = read_baseline("HEAD", file="base.json", folder=project / "deep")
     assert below == reported
     with pytest.raises(SpecError, match=r"mat_baseline\.json is not a report"):
-        baseline_report("HEAD", file="mat_baseline.json")
+        read_baseline("HEAD", file="mat_baseline.json")
 
 
 @pytest.mark.parametrize(
@@ -152,15 +152,15 @@ def test_a_text_conversion_of_the_repository_is_not_run(project: Path) -> None:
     git(project, "commit", "-q", "-m", "one")
     for name in ("diff.run.textconv", "filter.run.smudge"):
         git(project, "config", name, "sh -c 'touch ran; cat'")
-    baseline_report("HEAD", file="mat_baseline.json")
+    read_baseline("HEAD", file="mat_baseline.json")
     assert not (project / "ran").exists()
 
 
-def test_replays_of_a_report_are_told_from_its_tests(project: Path) -> None:
+def test_replays_of_a_report_are_reported_from_its_tests(project: Path) -> None:
     data = json.loads((project / "mat_baseline.json").read_text())
     data["items"].append({**data["items"][0], "id": "test_shop.py::test_refund[a-replay-3f2a91]", "status": "stale"})
     (project / "mat_baseline.json").write_text(json.dumps(data))
-    found = baseline_of(baseline_report("mat_baseline.json", file="")[0])
+    found = baseline_of(read_baseline("mat_baseline.json", file="")[0])
     assert found.statuses == {"test_shop.py::test_refund[a-replay-3f2a91]": "stale"}
     assert found.categories == {f"test_shop.py::test_refund[{order}]": "refunds" for order in "abc"}
 

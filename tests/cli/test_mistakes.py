@@ -199,7 +199,7 @@ def test_a_foreign_json_is_no_replay_file_and_no_report(folder: Path, capsys: py
     assert "package.json is neither a replay file nor a report" in capsys.readouterr().err
 
 
-def test_what_can_be_read_of_a_cut_log_is_told_and_the_exit_code_says_that_it_is_not_all(
+def test_what_can_be_read_of_a_cut_log_is_reported_and_the_exit_code_says_that_it_is_not_all(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     log = next(Path("made").glob("*.mat.log"))
@@ -213,7 +213,7 @@ def test_what_can_be_read_of_a_cut_log_is_told_and_the_exit_code_says_that_it_is
         assert "1" in out
         assert "fix: import it after its process has ended" in err
         assert "where: cut.mat.log" in err
-    assert main(["report", "killed"]) == 0  # killed processes leave such an end behind: a folder is told with a note
+    assert main(["report", "killed"]) == 0  # killed processes leave such an end behind: a folder gets a note
     assert "log-torn" in capsys.readouterr().err
 
 

@@ -64,7 +64,9 @@ def test_no_regression_is_0_and_says_so(tmp_path: Path, capsys: pytest.CaptureFi
     assert capsys.readouterr().out.endswith("No regression.\n")
 
 
-def test_a_lost_contract_is_1_and_is_told_apart_from_task_success(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_lost_contract_is_1_and_is_distinguished_from_task_success(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     old = report(tmp_path / "old.json", row("t.py::a"), row("t.py::b"))
     new = report(tmp_path / "new.json", row("t.py::a", amount=500), row("t.py::b"))
     assert main(["diff", old, new]) == 1

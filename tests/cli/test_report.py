@@ -40,7 +40,7 @@ def report(capsys: pytest.CaptureFixture[str]) -> Report:
 
 @pytest.fixture
 def session(tmp_path: Path, file: Path) -> tuple[Path, Any]:
-    """A report of one item with a counterexample, written beside its replay file, and the document it was made from."""
+    """A report of one item with a counterexample, written next to its replay file, and the document it was made from."""
     replay = replay_file.read(file)
     found = replay.counterexample
     result = ItemResult(
@@ -73,7 +73,7 @@ def mat_run(calls: int) -> Any:
 
 
 @pytest.mark.parametrize("form", [form for form in FORMS if form != "json"])
-def test_a_report_read_back_is_told_as_the_session_told_it(
+def test_a_report_read_back_is_reported_as_the_session_told_it(
     session: tuple[Path, Any], report: Report, tmp_path: Path, form: str
 ) -> None:
     path, document = session
@@ -91,7 +91,7 @@ def test_as_json_a_report_is_what_it_was(session: tuple[Path, Any], report: Repo
     assert (code, json.loads(said)) == (0, json.loads(path.read_text()))
 
 
-def test_a_counterexample_without_its_replay_file_is_told_without_its_steps(
+def test_a_counterexample_without_its_replay_file_is_reported_without_its_steps(
     session: tuple[Path, Any], report: Report, file: Path, tmp_path: Path
 ) -> None:
     path, _ = session
@@ -256,7 +256,7 @@ def test_a_log_gives_every_number_and_its_store_the_metrics_of_each_cell(report:
         (["."], "contains no log and no exported runs"),
     ],
 )
-def test_what_cannot_be_told_is_refused_with_the_reason(
+def test_what_cannot_be_reported_is_refused_with_the_reason(
     session: tuple[Path, Any], report: Report, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: list[str], said: str
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -288,13 +288,13 @@ def test_what_cannot_be_told_is_refused_with_the_reason(
     assert not Path("x").exists()
 
 
-def test_the_help_says_what_can_be_told_of_what() -> None:
+def test_the_help_says_what_can_be_reported_of_what() -> None:
     done = subprocess.run([sys.executable, "-m", "mat", "report", "--help"], capture_output=True, text=True, check=True)
     for part in ("replay files:", "a store or exported Parquet:", "every number, one per line", "exit codes:"):
         assert part in done.stdout
 
 
-def test_the_certificate_of_the_report_is_told_and_not_that_of_the_file(session: tuple[Path, Any], report: Report) -> None:
+def test_the_certificate_of_the_report_is_reported_and_not_that_of_the_file(session: tuple[Path, Any], report: Report) -> None:
     path, _ = session
     data = json.loads(path.read_text())
     data["counterexamples"][0]["certificate"]["proven"] = False
@@ -312,7 +312,7 @@ def pytest_run(project: Path, *arguments: object) -> subprocess.CompletedProcess
 
 
 @pytest.mark.full
-def test_a_session_writes_every_form_and_junit_properties_and_its_json_is_told_the_same(project: Path) -> None:
+def test_a_session_writes_every_form_and_junit_properties_and_its_json_is_reported_the_same(project: Path) -> None:
     forms = [f"out.{form}" for form in FORMS]
     asked = [part for name in forms for part in ("--mat-report", name)]
     done = pytest_run(project, "--mat-stress", "--mat-store", "--junitxml", "junit.xml", *asked)  # a page shows kept runs too

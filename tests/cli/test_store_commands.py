@@ -296,7 +296,7 @@ def test_what_stands_before_the_damage_of_a_file_is_taken_in(here: Path, capsys:
         ([], "nothing to import"),
         (["nothing.jsonl", "none.jsonl"], "no such file: nothing.jsonl, none.jsonl"),
         (["shop_contracts.py"], ""),
-        (["--format", "tau", "shop_contracts.py"], "no format is called 'tau'"),
+        (["--format", "tau", "shop_contracts.py"], "unknown format: 'tau'"),
         (["--format", "shop_contracts:onse", "shop_contracts.py"], "has no 'onse'"),
         (["--format", "shop_contracts:once", "shop_contracts.py"], "shop_contracts:once is not a format"),
         (["shop_contracts.py", "--contracts", "shop_contracts:onse"], "has no 'onse'"),
@@ -316,7 +316,7 @@ def test_a_wrong_import_is_a_message_and_exit_code_2(
 
 
 def corpora() -> Path | None:
-    """The folder of recorded runs, beside the project or one of its parents."""
+    """The folder of recorded runs, next to the project or one of its parents."""
     for parent in Path(__file__).resolve().parents:
         if (parent / "shared" / "data" / "tau-bench").is_dir():
             return parent / "shared" / "data"
@@ -324,7 +324,7 @@ def corpora() -> Path | None:
 
 
 @pytest.mark.full
-@pytest.mark.skipif(corpora() is None, reason="the recorded corpora are not beside the project")
+@pytest.mark.skipif(corpora() is None, reason="the recorded corpora are not next to the project")
 def test_recorded_corpora_are_taken_in_whole(
     here: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -39,7 +39,7 @@ def told(tmp_path: Path, file: Path, other_file: Path, monkeypatch: pytest.Monke
 
 @pytest.mark.full
 @pytest.mark.parametrize("columns", [60, 80, 100, 132])
-def test_every_command_fits_the_columns_it_is_told(
+def test_every_command_fits_the_columns_it_is_reported(
     columns: int, told: list[list[str]], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COLUMNS", str(columns))
@@ -64,7 +64,7 @@ def test_without_a_terminal_and_without_columns_it_is_80_as_pytest_has_it(
     assert too_wide(capsys.readouterr().out, 80) == []
 
 
-def test_rows_that_go_to_a_pipe_are_whole_unless_a_width_is_told(
+def test_rows_that_go_to_a_pipe_are_whole_unless_a_width_is_reported(
     told: list[list[str]], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     query = ["query", "SELECT key, key AS again FROM runs", "--store", "kept"]
@@ -84,7 +84,7 @@ def test_a_width_below_60_is_taken_as_60(monkeypatch: pytest.MonkeyPatch) -> Non
     assert width() == 60
 
 
-def test_more_columns_than_have_room_are_told_a_column_a_line(
+def test_more_columns_than_have_room_are_reported_a_column_a_line(
     told: list[list[str]], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COLUMNS", "80")

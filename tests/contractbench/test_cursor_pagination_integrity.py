@@ -89,7 +89,7 @@ def test_a_page_may_be_read_twice(judged_with):
     assert judged_with(ID, again) == ("SUCCESS", "SUCCESS")
 
 
-def test_rows_that_are_told_before_the_last_page_do_not_reconcile(judged_with):
+def test_rows_that_are_reported_before_the_last_page_do_not_reconcile(judged_with):
     async def hasty(instruction, tools):
         export = (await opened(tools))[0]
         rows = (await tools.http("GET", export["next"]))["items"]

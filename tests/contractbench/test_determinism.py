@@ -92,4 +92,4 @@ def test_the_command_prints_what_it_played_and_knows_its_tasks(capsys):
     assert set(printed["csrf-form-submit"]["0"]) == {"label", "judged", "trace", "head"}
     with pytest.raises(SystemExit):
         main(["csrf-form-submitted"])
-    assert "no task is called csrf-form-submitted" in capsys.readouterr().err
+    assert "unknown task: csrf-form-submitted" in capsys.readouterr().err

@@ -120,7 +120,7 @@ def test_a_renewed_lease_ends_the_one_before_it(play_with):
         ({"X-More": "1"}, "OTHER"),
     ],
 )
-def test_a_write_is_told_by_what_is_wrong_with_its_headers(play_with, change, label):
+def test_a_write_is_labeled_by_what_is_wrong_with_its_headers(play_with, change, label):
     async def agent(instruction, tools):
         await write(tools, await acquire(tools), **change)
 
@@ -128,7 +128,7 @@ def test_a_write_is_told_by_what_is_wrong_with_its_headers(play_with, change, la
 
 
 @pytest.mark.parametrize(("damage", "label"), [(lambda token: token[:200], "OTHER"), (str.swapcase, "MUTATED_TOKEN")])
-def test_a_damaged_lock_token_is_told_by_its_damage(play_with, damage, label):
+def test_a_damaged_lock_token_is_labeled_by_its_damage(play_with, damage, label):
     async def agent(instruction, tools):
         grant = await acquire(tools)
         await write(tools, {**grant, "lock_token": damage(grant["lock_token"])})
@@ -137,7 +137,7 @@ def test_a_damaged_lock_token_is_told_by_its_damage(play_with, damage, label):
     assert (result.failure_label, events[-1].status) == (label, 412)
 
 
-def test_an_older_fencing_token_beside_the_newest_lease_is_in_conflict(play_with):
+def test_an_older_fencing_token_next_to_the_newest_lease_is_in_conflict(play_with):
     async def agent(instruction, tools):
         grant = await acquire(tools)
         newer = await renew(tools, grant)

@@ -28,7 +28,7 @@ async def pay(tools, of, key, **change):
 
 
 def paying(early=0.0, invoices=None):
-    """An agent that repeats until it is told that an invoice is paid, at the very end of each wait or before."""
+    """An agent that repeats until a reply says that an invoice is paid, at the very end of each wait or before."""
 
     async def agent(instruction, tools):
         for of in the_task(ID).given(0)["invoices"] if invoices is None else invoices:
@@ -93,7 +93,7 @@ def test_the_same_key_is_answered_the_same_however_often_it_comes(play_with):
     ],
     ids=["none", "clipped", "lower case", "made up", "as it was"],
 )
-def test_a_key_is_told_by_what_became_of_it(play_with, change, label, status):
+def test_a_key_is_labeled_by_what_became_of_it(play_with, change, label, status):
     async def agent(instruction, tools):
         await pay(tools, invoice("down"), change(await key_of(tools, invoice("down"))))
 

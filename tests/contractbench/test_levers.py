@@ -1,4 +1,4 @@
-"""Levers: each changes what it is for and nothing else, and its effect is told with the right pairs and intervals."""
+"""Levers: each changes what it is for and nothing else, and its effect is reported with the right pairs and intervals."""
 
 from __future__ import annotations
 

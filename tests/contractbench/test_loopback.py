@@ -161,7 +161,7 @@ def test_after_the_block_nobody_listens():
         httpx.get(served.base)
 
 
-def test_a_missing_uvicorn_is_told_with_what_to_install(monkeypatch):
+def test_a_missing_uvicorn_is_reported_with_what_to_install(monkeypatch):
     monkeypatch.setitem(sys.modules, "uvicorn", None)
     with pytest.raises(MatError, match=r"(?s)uvicorn is not installed.*pip install 'pytest-mat\[examples\]'"):
         with loopback.serving(task("csrf-form-submit")):

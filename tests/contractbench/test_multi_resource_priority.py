@@ -76,7 +76,7 @@ def test_an_offer_lapses_after_its_seconds_and_no_moment_before(play_with, early
         "as it was",
     ],
 )  # fmt: skip
-def test_a_damaged_url_is_told_by_its_damage(play_with, change, label):
+def test_a_damaged_url_is_labeled_by_its_damage(play_with, change, label):
     assert play_with(ID, claiming(lambda offer: change(offer["url"])))[0].failure_label == label
 
 

@@ -118,7 +118,7 @@ def test_what_is_undone_in_the_order_of_booking_is_refused(judged_with):
     assert judged_with(ID, forwards) == ("COMPENSATION_FAILURE", "COMPENSATION_FAILURE")
 
 
-def test_a_saga_that_is_told_as_compensated_and_is_not_fails(judged_with):
+def test_a_saga_that_is_reported_as_compensated_and_is_not_fails(judged_with):
     async def bluffing(instruction, tools):
         saga = await Saga(tools).fail()
         assert (await saga.tell("compensated")).status == 409

@@ -181,7 +181,7 @@ class TestUiTrap:
     def test_the_server_answers_with_wrong_value(self, trapped):
         assert trapped.result.failure_label == LABELS["service.path_label"] == "WRONG_VALUE"
 
-    def test_one_address_in_the_reply_changes_and_becomes_the_label_beside_it(self, trapped):
+    def test_one_address_in_the_reply_changes_and_becomes_the_label_next_to_it(self, trapped):
         (change,) = changes(trapped.hit.raw.value, trapped.hit.observation.value)
         links, shown = (re.findall(r'href="([^"]*)">([^<]*)<', text) for text in change[1:])
         assert shown[0] == (links[0][1], links[0][1]) != links[0]

@@ -57,7 +57,7 @@ def test_a_url_used_a_moment_before_its_expiry_holds(play_with):
     ],
     ids=["clipped", "altered", "reordered", "as it was"],
 )
-def test_a_damaged_url_is_told_by_its_damage(play_with, change, label):
+def test_a_damaged_url_is_labeled_by_its_damage(play_with, change, label):
     assert play_with(ID, downloading(change))[0].failure_label == label
 
 

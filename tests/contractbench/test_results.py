@@ -87,7 +87,7 @@ def test_a_note_reaches_an_agent_as_part_of_its_instruction():
     assert heard[1].endswith("Your last attempt failed (EXPIRED_BEFORE_USE): something was used after it had expired.")
 
 
-def test_what_an_agent_raises_ends_its_episode_and_is_told():
+def test_what_an_agent_raises_ends_its_episode_and_is_reported():
     async def broken(instruction, tools):
         await tools.http("GET", re.search(r"https?://[^\s/`]+", instruction)[0] + "/exports")
         raise RuntimeError("the model is overloaded")
@@ -162,7 +162,7 @@ def test_the_trace_hash_of_a_suite_depends_on_every_episode_and_not_on_their_ord
     assert digest([*episodes[:3], changed, *episodes[4:]]) != digest(episodes)
 
 
-# -- told -------------------------------------------------------------------------------------------------------------
+# -- reported -----------------------------------------------------------------------------------------------------------
 
 
 def test_the_text_tells_rates_labels_pass_rates_and_agreement(episodes):
@@ -283,8 +283,8 @@ def test_the_command_tells_all_that_is_wrong_in_one_go(tmp_path, capsys):
         )  # fmt: skip
     assert ended.value.code == 2
     said = capsys.readouterr().err
-    assert "no task is called 'presigned-url-dowload'; did you mean 'presigned-url-download'?" in said
-    assert "no agent is called 'orcle'; did you mean 'oracle'?" in said
+    assert "unknown task: 'presigned-url-dowload'; did you mean 'presigned-url-download'?" in said
+    assert "unknown agent: 'orcle'; did you mean 'oracle'?" in said
     assert "no agent 'nowhere:agent' can be imported: No module named 'nowhere'" in said
     assert "--seeds 0 is not at least 1" in said
     assert "a.htm does not end in .html" in said

@@ -94,7 +94,7 @@ def test_an_expired_token_fails_the_job_even_if_the_request_is_repeated_with_a_n
     ],
     ids=["missing", "lower case", "clipped", "as it was"],
 )
-def test_a_bearer_token_is_told_by_what_became_of_it(play_with, change, label):
+def test_a_bearer_token_is_labeled_by_what_became_of_it(play_with, change, label):
     async def agent(instruction, tools):
         await call(tools, "/jobs", change(await refresh(tools)))
 
@@ -115,7 +115,7 @@ def test_a_bearer_token_is_told_by_what_became_of_it(play_with, change, label):
         ({"scope": "jobs"}, "OTHER"),
     ],
 )
-def test_a_token_request_is_told_by_what_is_wrong_with_it(play_with, change, label):
+def test_a_token_request_is_labeled_by_what_is_wrong_with_it(play_with, change, label):
     async def agent(instruction, tools):
         await ask(tools, **change)
 

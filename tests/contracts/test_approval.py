@@ -75,7 +75,9 @@ def test_the_violation_says_what_differs_between_approved_and_executed(before: t
 
 
 def test_one_is_one_true_is_true_and_a_truthy_answer_is_no_yes() -> None:
-    assert unapproved(approval(order="A1", amount=5.0), pay()) == (1,)
+    assert unapproved(approval(order="A1", amount=True), pay({"order": "A1", "amount": 1})) == (1,)
+    assert unapproved(approval(order="A1", amount=5.5), pay()) == (1,)
+    assert unapproved(approval(order="A1", amount=5.0), pay()) == ()
     assert unapproved(approval(answer="yes"), pay()) == (1,)
     assert unapproved(approval(answer=1), pay()) == (1,)
 

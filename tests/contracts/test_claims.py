@@ -353,7 +353,7 @@ def test_an_answer_that_only_forgotten_evidence_can_support_fails() -> None:
 def test_claims_of_a_trace_are_listed_as_the_contract_judges_them() -> None:
     items = trace(track("Friday"), claim(FRIDAY, "step#0"), claim("It was lost", "step#0"), answer("It comes Friday. It is 5."))
     found = claims_in(items)
-    assert [(item.artefact, item.index, item.final, item.said) for item in found] == [
+    assert [(item.artefact, item.index, item.final, item.status) for item in found] == [
         ("claim#1", 0, False, "supported"), ("claim#2", 0, False, "unsupported"), ("step#3", 0, True, "supported"),
         ("step#3", 1, True, "unsupported"),
     ]  # fmt: skip

@@ -87,7 +87,7 @@ def test_tools_of_the_provider_that_the_client_runs_are_calls_by_their_type(tool
     assert said(messages_well_formed(), record("model_call", "llm", {"input": [user("hi"), item, output]})) == []
     assert said(messages_well_formed(), record("model_call", "llm", {"input": [item]})) == [f"the call of {tool} has no result"]
     assert said(tool_calls_well_formed(tools=["look", tool]), reply) == []
-    assert said(tool_calls_well_formed(tools="look"), reply) == [f"no tool is called {tool!r}"]
+    assert said(tool_calls_well_formed(tools="look"), reply) == [f"unknown tool: {tool!r}"]
 
 
 def test_tools_that_the_provider_runs_need_no_result_of_the_client() -> None:
@@ -120,13 +120,13 @@ def test_a_request_that_continues_a_stored_conversation_answers_calls_it_does_no
 def test_a_custom_tool_takes_any_text(made: Any) -> None:
     reply = record("model_call", "llm", value={"output": [made]})
     assert said(tool_calls_well_formed(tools="sql"), reply) == []
-    assert said(tool_calls_well_formed(tools="look"), reply) == ["no tool is called 'sql'"]
+    assert said(tool_calls_well_formed(tools="look"), reply) == ["unknown tool: 'sql'"]
 
 
 def test_the_older_function_call_of_a_chat_message_is_a_call() -> None:
     made = {"role": "assistant", "content": None, "function_call": {"name": "look", "arguments": "{"}}
     assert said(tool_calls_well_formed(tools="pay"), record("model_call", "llm", value=made)) == [
-        "no tool is called 'look'", "the arguments of look are not an object: {",
+        "unknown tool: 'look'", "the arguments of look are not an object: {",
     ]  # fmt: skip
 
 
@@ -152,7 +152,7 @@ def test_calls_of_a_reply_are_judged_in_every_shape(shape: str) -> None:
 
     assert said(contract, reply(call(shape, "c1"), call(shape, "c2", {"a": 1}))) == []
     assert said(contract, reply(call(shape, "c1", "[1]"))) == ["the arguments of look are not an object: [1]"]
-    assert said(contract, reply(call(shape, "c1", name="dance"))) == ["no tool is called 'dance'"]
+    assert said(contract, reply(call(shape, "c1", name="dance"))) == ["unknown tool: 'dance'"]
     assert said(contract, reply(call(shape, name=""))) == ["a tool call has no name"]
     assert said(contract, reply(call(shape)), reply(call(shape))) == ["a call of look has the id of an earlier call"]
     assert said(contract, reply(call(shape, "c1"), call(shape, ""))) == ["a call of look has no id"]

@@ -192,7 +192,7 @@ def test_a_payment_may_be_part_of_an_action_that_takes_a_means_of_payment() -> N
     assert broken(MATCH, trace(act("upgrade_seat", seat="4A"), says("Your card was charged."))) == (1,)
 
 
-def test_who_reads_and_where_success_is_told_can_be_chosen() -> None:
+def test_who_reads_and_where_success_is_reported_can_be_chosen() -> None:
     told = record("message", "boss", {"text": "I have refunded order 17.", "sender": "main"})
     assert broken(MATCH, trace(told)) == ()
     assert broken(success_claims_match_effects(to=["boss"]), trace(told)) == (0,)
@@ -240,7 +240,7 @@ def test_past_the_ledger_a_claim_is_not_judged_and_fails() -> None:
 REPORT = success_claims_match_effects(report_effects=True)
 
 
-def test_an_effect_of_high_impact_must_be_told_and_a_low_one_need_not() -> None:
+def test_an_effect_of_high_impact_must_be_reported_and_a_low_one_need_not() -> None:
     paid = act("refund", high=True, order="A1")
     (found,) = violations(REPORT, trace(paid, says("Have a nice day.")))
     assert (found.message, found.witness) == ("refund had an effect at step 0 that was not reported to the user", (0, 1))

@@ -360,7 +360,7 @@ MIXED = (
 
 @pytest.mark.parametrize("make", [untrusted_data_never_decides, lambda: no_exfiltration(sources=["find", "kb"])])
 def test_one_contract_judges_runs_that_take_turns_and_states_of_the_past_as_it_judges_one_run(make: object) -> None:
-    """What is remembered beside the state is no part of the meaning: any state may be gone on with, by anyone."""
+    """What is remembered in addition to the state is no part of the meaning: any state may be gone on with, by anyone."""
 
     def states(contract: Contract, records: tuple[mat.Record, ...], start: object) -> list[tuple[object, str]]:
         state, found = start, []

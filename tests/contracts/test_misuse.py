@@ -116,7 +116,7 @@ def test_each_run_has_one_of_four_outcomes(records: tuple[mat.Record, ...], endi
     assert outcome(*records).outcome == ending
 
 
-def test_the_outcome_names_its_steps_and_a_benign_task_is_told_apart() -> None:
+def test_the_outcome_names_its_steps_and_a_benign_task_is_distinguished() -> None:
     found = outcome(STOPPED, HARM, NO)
     assert (found.attempted, found.effected, found.refusal, found.termination) == ((0,), (1,), 2, "completed")
     assert found.failed

@@ -241,7 +241,7 @@ def test_every_trigger_needs_an_answer_and_what_is_open_at_the_end_is_broken() -
     assert [(item.since, item.instance, item.met) for item in outcome.open] == [(1, "2", False), (3, "1", False)]
 
 
-def test_an_answer_that_ran_beside_its_trigger_answers_nothing() -> None:
+def test_an_answer_that_ran_next_to_its_trigger_answers_nothing() -> None:
     contract = followed_by(trigger="lock", answer="release")
     assert broken(contract, spans((call("lock"), 0, 1), (call("release"), 2, 3))) == ()
     (violation,) = violations(contract, spans((call("lock"), 0, 3), (call("release"), 1, 2)))
@@ -518,7 +518,7 @@ def slow_concurrent(records: Sequence[Record], keyed: bool, by_agent: bool) -> l
 
 
 def slow_in_order(records: Sequence[Record], keyed: bool, strict: bool) -> list[int]:
-    """Each call beside all calls of its pass; a pass begins where a call goes back."""
+    """Each call with all calls of its pass; a pass begins where a call goes back."""
     found, passes = [], {}
     for item in records:
         who = owner(item, keyed)

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 import mat
 from mat.core.redact import hashed
 from mat.core.value import snapshot
-from mat_contracts.pii import IBAN_LENGTHS, KINDS, both, half_masked, pieces, presidio, redactions, rules
+from mat_contracts.pii import IBAN_LENGTHS, KINDS, both, half_masked, personal_data, presidio, redactions, rules
 
 law = settings(deadline=None, max_examples=200)
 FOUND = {
@@ -118,16 +118,17 @@ def test_masks_are_stable_by_kind_and_can_be_given() -> None:
     assert mask.value(value) == {"rows": [{"date_of_birth": "[birth date]", "n": 1}]}
 
 
-def test_numbers_masked_by_half_are_told_from_masked_ones() -> None:
+def test_numbers_masked_by_half_are_distinguished_from_masked_ones() -> None:
     assert half_masked("4111 11** **** 1111") == ("card",)
     assert half_masked("***-05-1120") == ("ssn",)
     assert half_masked("**** **** **** 1111, ***-**-1120, ************, 10 x 20") == ()
 
 
 def test_a_field_named_after_birth_and_withheld_values_are_read() -> None:
-    assert pieces(snapshot({"customer_dob": "1984-05-03", "due": "1984-05-03"}), rules()) == [("birth_date", "1984-05-03")]
-    assert pieces(hashed("host 203.0.113.7"), rules()) == [("ip", "")]
-    assert pieces(hashed("host 203.0.113.7"), rules("email")) == []
+    value = snapshot({"customer_dob": "1984-05-03", "due": "1984-05-03"})
+    assert personal_data(value, rules()) == [("birth_date", "1984-05-03")]
+    assert personal_data(hashed("host 203.0.113.7"), rules()) == [("ip", "")]
+    assert personal_data(hashed("host 203.0.113.7"), rules("email")) == []
 
 
 @dataclass

@@ -159,7 +159,7 @@ def test_both_reasons_are_said_at_once() -> None:
     assert found.message == "mail goes to a recipient who opted out; mail was called before 'opt_outs' was consulted"
 
 
-@pytest.mark.parametrize("to", [None, 7, hashed(EMAIL), FrozenDict({"redacted": "[redacted:field#1]", "pii": ["email"]})])
+@pytest.mark.parametrize("to", [None, True, hashed(EMAIL), FrozenDict({"redacted": "[redacted:field#1]", "pii": ["email"]})])
 def test_a_recipient_that_cannot_be_read_fails(to: object) -> None:
     _, (outcome,) = judge(trace(mail(to)), [OUT])
     assert outcome.outcome == "fail"
@@ -306,7 +306,7 @@ def test_memory_writes_have_keys_size_and_form() -> None:
         ("The system prompt was slow", False),
     ],
 )
-def test_instructions_to_a_model_are_told_from_facts(text: str, found: bool) -> None:
+def test_instructions_to_a_model_are_distinguished_from_facts(text: str, found: bool) -> None:
     assert bool(injected_instructions(text)) is found
 
 

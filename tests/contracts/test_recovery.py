@@ -270,7 +270,7 @@ def test_in_a_run_a_system_that_asks_until_the_outage_is_over_recovers_and_one_t
     assert [(item.step, item.agent, item.instance) for item in polled(3).violations] == [(4, "main", "main/service:track#3")]
 
 
-def test_the_rates_of_a_report_follow_containment_and_not_what_is_armed_beside_it():
+def test_the_rates_of_a_report_follow_containment_and_not_what_is_armed_next_to_it():
     own = DetectionRules(detect_within=9)
     assert rules_of([recovers(within=4), containment(rules=own)]) == own
     assert rules_of([recovers(within=4, rules=own)]) == own

@@ -459,7 +459,7 @@ def test_a_missing_entry_and_one_told_twice_are_found() -> None:
     assert said(conserved(), (*records, twice)) == [f"the ledger contains entry {spent.number} twice"]
 
 
-def test_what_is_told_at_the_end_is_what_the_entries_add_up_to() -> None:
+def test_what_is_reported_at_the_end_is_what_the_entries_add_up_to() -> None:
     records = delegated()
     ended = entry_of(records, "fulfilled", "work#1")
     consumed = {**ended.facts["consumed"], "tokens": ended.facts["consumed"]["tokens"] + 1}
@@ -646,7 +646,7 @@ def test_a_negative_consumption_is_found() -> None:
     assert (found[0].step, found[0].message) == (settled.step, "boss spent -50 tokens under work#1, which is a negative amount")
 
 
-def test_a_consumption_that_is_told_lower_than_it_was_is_found_and_higher_is_not_its_business() -> None:
+def test_a_consumption_that_is_reported_lower_than_it_was_is_found_and_higher_is_not_its_business() -> None:
     records = delegated()
     ended = entry_of(records, "fulfilled", "work#1")
     for by, expected in ((-1, 1), (1, 0)):
@@ -839,7 +839,7 @@ def test_a_budget_used_to_the_last_unit_is_within_and_a_reallocation_counts() ->
     assert broken(within_budget(), trace(*BEGUN, entry(3, "spent", amounts={"work#1": {"tokens": 101}}))) == (2,)
 
 
-def test_an_overrun_is_told_once_for_each_contract_and_resource_that_it_breaks() -> None:
+def test_an_overrun_is_reported_once_for_each_contract_and_resource_that_it_breaks() -> None:
     with mat.run() as run, mat.budget.contracted(of("work", tokens=120, calls=9), agent="boss") as work:
         with work.delegate(of("sub", tokens=100), agent="runaway"):
             plan("go", max_tokens=0, wrote=190)

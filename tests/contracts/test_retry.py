@@ -78,7 +78,7 @@ def test_attempts_outside_the_window_do_not_count() -> None:
     assert broken(no_retry_storm(times=2, within_ms=999), timed) == ()
 
 
-def test_a_storm_can_be_told_by_a_key_by_errors_and_by_port() -> None:
+def test_a_storm_can_be_reported_by_a_key_by_errors_and_by_port() -> None:
     numbered = trace(*(record("tool_call", "pay", {"order": 1, "nonce": n}, error="timeout") for n in range(3)))
     assert broken(no_retry_storm(times=2), numbered) == ()
     assert broken(no_retry_storm(times=2, key="order"), numbered) == (2,)
@@ -181,7 +181,7 @@ def test_a_stated_wait_holds_to_the_millisecond_and_the_computed_one_where_none_
 
 
 def test_a_reply_that_is_no_failure_asks_for_no_wait() -> None:
-    for value in ({"status": 200, "retry_after": 5}, {"status": "429"}, {"status": True}, "429", [429]):
+    for value in ({"status": 200, "retry_after": 5}, {"status": "4290"}, {"status": True}, "429", [429]):
         assert broken(backoff_respected(), at((0, call(value=value)), (1, call()))) == ()
     assert broken(backoff_respected(errors="timeout"), at((0, call(value={"status": 429})), (1, call()))) == ()
 
@@ -290,7 +290,7 @@ def test_a_check_settles_what_is_unknown_at_every_port_and_only_for_its_own_agen
     assert broken(retries_bounded(), trace(lost[0], look, lost[1], *again)) == (4,)
 
 
-def test_requests_of_one_port_that_take_turns_and_forgotten_ones_are_told_apart() -> None:
+def test_requests_of_one_port_that_take_turns_and_forgotten_ones_are_distinguished() -> None:
     turns = [fails(n) for n in (1, 2, 1, 2, 1, 2)]
     assert broken(retries_bounded(attempts=2), trace(*turns)) == (4, 5)
     assert broken(no_retry_storm(times=2), trace(*turns)) == (4, 5)
@@ -301,7 +301,7 @@ def test_requests_of_one_port_that_take_turns_and_forgotten_ones_are_told_apart(
     assert broken(no_retry_storm(times=1, within=4), trace(fails(), *wait[:3], fails())) == ()
 
 
-def test_both_faults_of_one_call_are_told_apart() -> None:
+def test_both_faults_of_one_call_are_distinguished() -> None:
     found = violations(retries_bounded(attempts=1), trace(LOST, pay()))
     assert [item.message for item in found] == [
         "pay was tried 2 times for one request; 1 are allowed",

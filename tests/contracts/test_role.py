@@ -227,7 +227,7 @@ def test_a_derived_text_is_no_cited_one() -> None:
     assert broken(cites_sources("main"), trace(linked)) == (0,)
 
 
-def test_external_calls_are_told_by_name_or_effect_and_proposing_them_is_fine() -> None:
+def test_external_calls_are_reported_by_name_or_effect_and_proposing_them_is_fine() -> None:
     ask = record("approval", "refund", {"order": "A1"}, value=True)
     steps = trace(ask, record("delegation", "cashier"), tool("refund", effect="write"), tool("look_up", effect="read"))
     assert broken(only_proposes_external_calls("main"), steps) == (2, 3)
@@ -286,7 +286,7 @@ def test_records_without_the_usual_fields_are_passed_over() -> None:
         (lambda: role("planner", deny=["tool_call:"]), "no name after its kind"),
         (lambda: drift_below([]), "is not a role"),
         (lambda: drift_below(READER, eps=1), "not a share below 1"),
-        (lambda: drift_below(READER, window=0), "not a count"),
+        (lambda: drift_below(READER, window=0), "not an integer >= 1"),
         (lambda: cites_sources("a", pattern="("), "not a regular expression"),
         (lambda: only_proposes_external_calls("a", effects="writes"), "did you mean 'write'?"),  # type: ignore[arg-type]
         (lambda: no_external_side_effects("a", kinds="tools"), "unknown action kind"),  # type: ignore[arg-type]

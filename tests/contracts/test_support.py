@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 import mat
 from mat_contracts import claims_supported
 from mat_contracts.support import (
-    ArtefactContent,
+    EvidenceContent,
     Verifier,
     all_of,
     any_of,
@@ -181,7 +181,7 @@ def test_a_judge_is_held_to_three_words(answer: object, said: str) -> None:
 
 
 def test_combinations_follow_their_order_of_three_values() -> None:
-    given: list[ArtefactContent] = []
+    given: list[EvidenceContent] = []
     table = {
         (YES, NO): ("supported", "unsupported", "supported"),
         (NO, YES): ("supported", "unsupported", "unsupported"),
@@ -216,8 +216,9 @@ def test_a_verifier_decides_in_a_contract() -> None:
         record("claim", "claim", {"text": "The price of A1 is 1,250 euros"}, supports=["step#0"]),
         record("claim", "claim", {"text": "The price of A1 is 1,250 dollars"}, supports=["step#0"]),
     )
-    assert broken(claims_supported(), items) == ()
+    assert broken(claims_supported(), items) == (2,)
     assert broken(claims_supported(verifier=number_match()), items) == (2,)
+    assert broken(claims_supported(support=lambda claim, texts: True), items) == ()
 
 
 @pytest.mark.parametrize(

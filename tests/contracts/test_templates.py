@@ -309,5 +309,5 @@ def test_a_bound_on_time_that_means_nothing_is_called_milliseconds_and_not_steps
         lambda: mat_contracts.privilege.rate(1, within_ms=0),
         lambda: mat_contracts.observation.within_rate(calls=1, per_ms=0),
     ):
-        with pytest.raises(SpecError, match=r"_ms=.* is not a count of milliseconds"):
+        with pytest.raises(SpecError, match=r"_ms=.* is not an integer >= \d"):
             wrong()

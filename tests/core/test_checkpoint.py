@@ -53,7 +53,7 @@ def reread(path: Path) -> tuple[list[str], str]:
     log = claimed(path)
     found = contents(log)
     log.close()
-    return found, log.said()
+    return found, log.note()
 
 
 @pytest.fixture
@@ -213,13 +213,13 @@ def test_a_reader_may_go_on_behind_damage_and_learns_how_much_is_missing(path: P
 def test_a_log_with_another_key_is_set_aside_and_its_file_kept(path: Path, other: dict[str, Any], named: str) -> None:
     whole = written(path, *CONTENTS)
     log = claimed(path, **other)
-    assert log.said() == f"{ASIDE}: it has a different {named}"
+    assert log.note() == f"{ASIDE}: it has a different {named}"
     assert contents(log) == []
     assert path.with_name("log.aside.jsonl").read_bytes() == whole
     log.append("{}")
     log.close()
     again = claimed(path, **other)
-    assert (contents(again), again.said()) == (["{}"], "")
+    assert (contents(again), again.note()) == (["{}"], "")
 
 
 @pytest.mark.parametrize(
@@ -258,7 +258,7 @@ def test_a_log_of_another_kind_is_set_aside(path: Path) -> None:
     written(path, *CONTENTS)
     log = claim(path, kind="evaluation", key=KEY)
     assert log is not None
-    assert log.said() == "an interrupted evaluation was set aside: it is a search log"
+    assert log.note() == "an interrupted evaluation was set aside: it is a search log"
 
 
 def test_its_owner_may_set_a_log_aside_for_a_reason_of_its_own(path: Path) -> None:
@@ -266,7 +266,7 @@ def test_its_owner_may_set_a_log_aside_for_a_reason_of_its_own(path: Path) -> No
     log = claimed(path)
     assert contents(log) == CONTENTS
     log.set_aside("shop.py changed since")
-    assert log.said() == f"{ASIDE}: shop.py changed since"
+    assert log.note() == f"{ASIDE}: shop.py changed since"
     log.append(CONTENTS[0])
     log.close()
     assert reread(path) == (CONTENTS[:1], "")

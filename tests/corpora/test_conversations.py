@@ -292,7 +292,7 @@ def test_an_assigned_error_is_an_error(imported: Imported) -> None:
         ("Syntax error while parsing: invalid syntax", "harness"),
     ],
 )
-def test_a_crash_is_told_apart_from_a_failure_of_the_agent(imported: Imported, error: str, kind: str) -> None:
+def test_a_crash_is_distinguished_from_a_failure_of_the_agent(imported: Imported, error: str, kind: str) -> None:
     stored = imported(contract_row(crashed=True, info={"error": error}))
     (record,) = stored.records
     assert (record.action.kind, record.action.name, record.agent) == ("termination", "exception", "harness")

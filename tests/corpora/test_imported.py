@@ -1,4 +1,4 @@
-"""The recorded corpora beside the repository: every row imports, and says in our terms what its source says."""
+"""The recorded corpora next to the repository: every row imports, and says in our terms what its source says."""
 
 from __future__ import annotations
 
@@ -162,7 +162,7 @@ def test_runs_of_mas_sim_carry_their_labels_and_times_but_no_sign_of_the_fault(c
 
 
 @pytest.mark.full
-def test_mas_sim_without_labels_beside_has_no_annotation(corpus: Corpus, tmp_path: Path) -> None:
+def test_mas_sim_without_labels_next_to_has_no_annotation(corpus: Corpus, tmp_path: Path) -> None:
     alone = tmp_path / "traces.jsonl.gz"
     alone.write_bytes(corpus(MASSIM).read_bytes())
     assert all("annotated_step" not in stored.labels for stored in read_traces(alone))

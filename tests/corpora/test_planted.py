@@ -1,4 +1,4 @@
-"""Each contract beside the smallest breach it is for and the nearest run that keeps it."""
+"""Each contract with the smallest breach it is for and the nearest run that keeps it."""
 
 from __future__ import annotations
 
@@ -201,7 +201,7 @@ def test_each_breach_of_the_retail_policy_is_caught(contract, run):
     assert f"policy.{contract}" in violated(run, service.retail())
 
 
-def test_text_beside_a_call_and_two_calls_at_once_are_caught():
+def test_text_next_to_a_call_and_two_calls_at_once_are_caught():
     beside = record("model_call", "model", value="One moment.", agent="assistant")
     assert "policy.one_at_a_time" in violated([user("Hi"), beside, call("think", {})], service.retail())
     first, second = (call("think", {"thought": str(number)}) for number in range(2))
@@ -300,6 +300,14 @@ def thought(text="Updated Ledger", **flags):
     return record("model_call", "model", value=text, agent="Orchestrator", state=flags)
 
 
+def page(text, title="Towers", url="https://towers.example/list", place="top"):
+    """What the surfer says of a page: how much of it the viewport shows."""
+    shown = f"Here is a screenshot of [{title}]({url}). The viewport shows {text} of the webpage"
+    return surfed(f"{shown}, and is positioned at the {place} of the page.")
+
+
+ANSWERED = record("final_response", "answer", {"answer": "42 metres"}, agent="Orchestrator")
+
 TASK = chat("The task: assume nothing, and find the height of the tower.")
 
 
@@ -308,8 +316,16 @@ TASK = chat("The task: assume nothing, and find the height of the tower.")
     [
         [TASK, chat("```python\nfind()\n```"), ran(), chat("I found that it is 42.")],
         [TASK, chat("```python\nfind()\n```"), ran("[]"), chat("No results; let us try another source.")][:2],
-        [ordered("Open the page"), surfed("The viewport shows 40% of the webpage"), thought(), ordered("Scroll down")],
-        [ordered("Open the page"), surfed("The viewport shows 100% of the webpage"), ordered("Now search")],
+        [ordered("Open the page"), page("40%"), thought(), ordered("Scroll down"), ANSWERED],
+        [ordered("Open the page"), page("40%"), ordered("Click the second link there"), ANSWERED],
+        [ordered("Open the page"), page("100%"), ordered("Now search"), ANSWERED],
+        [
+            ordered("Search"),
+            page("20%", "towers - Search", "https://www.bing.com/search?q=towers"),
+            ordered("Ask Ann"),
+            ANSWERED,
+        ],
+        [ordered("Open"), page("40%"), ordered("Now search"), page("40%", place="bottom"), ordered("Ask Ann"), ANSWERED],
         [ordered("Open the page"), surfed("Access denied"), ordered("Use a different page instead")],
     ],
 )
@@ -328,7 +344,7 @@ def test_careful_teams_break_nothing(kept):
         (
             "whole_page_read",
             [2],
-            [ordered("Open it"), surfed("The viewport shows 40% of the webpage"), thought(), ordered("Search")],
+            [ordered("Open it"), page("40%"), thought(), ordered("Search for another"), ANSWERED],
         ),
         ("no_repeated_instruction", [2], [ordered("Open the page."), surfed("Done"), ordered("open the page")]),
         ("ledger_moves", [1], [ordered("Open it"), surfed("Done"), thought(is_in_loop=True), thought(is_in_loop=True)]),

@@ -283,7 +283,7 @@ def truth(run: str, step: object) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("name", ["labels.jsonl", "labels.jsonl.gz"])
-def test_labels_beside_the_file_are_joined_by_run(written: Callable[..., Path], name: str) -> None:
+def test_labels_next_to_the_file_are_joined_by_run(written: Callable[..., Path], name: str) -> None:
     path = written(massim(RUN, PLANNED, BUILT), {**massim(RUN), "run_id": "r2"}, name="traces.jsonl.gz")
     written(truth("other", 1), truth("r1", 3), name=name)
     first, second = read_traces(path)

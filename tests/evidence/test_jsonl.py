@@ -222,7 +222,7 @@ def test_reading_goes_on_behind_a_line_that_a_crashed_writer_left_torn(tmp_path:
     assert second == ("next", 2, True, "")
 
 
-def test_a_header_of_which_only_a_part_was_written_is_told_and_hides_nothing(tmp_path: Path) -> None:
+def test_a_header_of_which_only_a_part_was_written_is_reported_and_hides_nothing(tmp_path: Path) -> None:
     path = tmp_path / "runs.mat.jsonl"
     jsonl.write(path, map(step, range(1)), trace="one")
     with path.open("ab") as stream:
@@ -251,7 +251,7 @@ LINES = {
     "an older format": (['{"mat": 0, "trace": "x"}'], 1, "an older version"),
     "a newer format": (['{"mat": 99, "trace": "x"}'], 1, "trace of format 99; this pytest-mat reads format 1"),
     "a version that is no number": (['{"mat": "one", "trace": "x"}'], 1, "mat"),
-    "a list": ([HEADER, "[1, 2]"], 2, "Record"),
+    "a list": ([HEADER, "[1, 2]"], 2, "not a record"),
 }
 
 

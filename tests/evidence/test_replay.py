@@ -123,7 +123,7 @@ def test_equal_steps_under_another_configuration_name_what_changed(shop_tests: A
     assert "config.contracts" in found.again
 
 
-def test_another_configuration_is_named_beside_a_differing_step(shop_tests: Any) -> None:
+def test_another_configuration_is_named_next_to_a_differing_step(shop_tests: Any) -> None:
     found = first_difference(shop_tests.run(World()), shop_tests.run(World(text="bye"), contracts=[]))
     assert found is not None
     assert found.step == 2

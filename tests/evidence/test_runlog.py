@@ -1,4 +1,4 @@
-"""The artifact log: what was appended is read back, whatever became of the process and of the file."""
+"""The run log: what was appended is read back, whatever became of the process and of the file."""
 
 from __future__ import annotations
 
@@ -482,7 +482,7 @@ def test_a_file_that_is_no_shard_is_said_to_be_none(tmp_path: Path) -> None:
 
 
 def test_a_folder_that_is_not_there_is_an_error(tmp_path: Path) -> None:
-    with pytest.raises(SpecError, match="there is no artifact log"):
+    with pytest.raises(SpecError, match="there is no run log"):
         read(tmp_path / "nothing")
 
 
@@ -496,7 +496,7 @@ def test_a_run_too_large_for_a_reader_is_refused_and_the_log_goes_on(
         log.append(entry(runs[0]))
         with monkeypatch.context() as patch:
             patch.setattr(limits, "FILE_BYTES", 500)
-            with pytest.raises(LimitReached, match="is too large for the artefact log"):
+            with pytest.raises(LimitReached, match="is too large for the run log"):
                 log.append(entry(runs[1]))
         log.append(entry(runs[2]))
     reading = read(tmp_path)
@@ -536,7 +536,7 @@ resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM
 log.append(made(2))
 """
     found = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=True)
-    assert found.stdout.strip() == "cannot write the artifact log: File too large True"
+    assert found.stdout.strip() == "cannot write the run log: File too large True"
     reading = read(tmp_path)
     assert [item.run.spec.seed for item in reading] == [0, 2]
     assert reading.findings == ()
@@ -544,7 +544,7 @@ log.append(made(2))
 
 def test_a_folder_that_cannot_be_written_is_an_error_with_its_name(tmp_path: Path, violating: Run) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(CodecError, match="cannot write the artifact log"):
+    with pytest.raises(CodecError, match="cannot write the run log"):
         RunLog(tmp_path / "file" / "log").append(entry(violating))
 
 

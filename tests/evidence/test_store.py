@@ -269,7 +269,7 @@ def test_a_rebuild_that_fails_leaves_the_old_store(tmp_path: Path, log: Path) ->
     path = tmp_path / "store.duckdb"
     with Store(path) as store:
         store.merge(log)
-    with pytest.raises(SpecError, match="there is no artifact log"):
+    with pytest.raises(SpecError, match="there is no run log"):
         Store.rebuild(path, log, tmp_path / "nothing")
     assert sorted(file.name for file in tmp_path.iterdir()) == ["log", "store.duckdb"]
     with Store(path) as store:
@@ -714,7 +714,7 @@ def test_a_folder_that_cannot_be_written_is_an_error_and_leaves_nothing(tmp_path
     (tmp_path / "file").write_text("")
     with pytest.raises(MatError, match="cannot write to"):
         store.export(tmp_path / "file")
-    with pytest.raises(SpecError, match="no file format is called 'xls'"):
+    with pytest.raises(SpecError, match="unknown file format: 'xls'"):
         store.export(tmp_path / "out", file_format="xls")  # type: ignore[arg-type]
     assert sorted(path.name for path in tmp_path.iterdir()) == ["file"]
 

@@ -258,6 +258,6 @@ def test_what_runs_cannot_be_grouped_by_is_an_error_that_names_what_may_have_bee
     with Store(None) as store:
         with pytest.raises(SpecError, match=r"cannot be grouped by 'categori'.*category"):
             store.metrics(("categori",))
-        with pytest.raises(SpecError, match="no condition is called 'normal'"):
+        with pytest.raises(SpecError, match="unknown condition: 'normal'"):
             store.metrics(condition="normal")  # type: ignore[arg-type]
         assert store.metrics() == ()

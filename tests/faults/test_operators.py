@@ -45,7 +45,7 @@ NEXT = f"https://files.example.net/c%2Fd.pdf?to=9&cursor={TOKEN}"
 
 
 class World:
-    """What the ports answer from. `said` keeps each reply beside a copy made before anyone else had it."""
+    """What the ports answer from. `said` keeps each reply with a copy made before anyone else had it."""
 
     def __init__(self) -> None:
         self.said: list[tuple[Any, Any]] = []

@@ -117,7 +117,7 @@ def test_pairs_of_a_query_are_sorted_where_they_stand_under_such_a_name_and_nowh
 
 
 @pytest.mark.parametrize("id", BEFORE)
-def test_a_spot_is_found_however_deep_it_lies_and_what_stands_beside_it_is_kept(id):
+def test_a_spot_is_found_however_deep_it_lies_and_what_stands_next_to_it_is_kept(id):
     parameters = dict(CATALOG[id].grid[0])
     given = {"method": "GET", "request": {"headers": {"Referer": "/", "X-Next": [1, None, URL]}, "flag": True}, "retries": 3}
     changed = decide(id, given, **parameters)

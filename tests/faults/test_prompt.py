@@ -387,7 +387,7 @@ def test_every_family_of_rules_and_every_kind_of_vagueness_is_in_the_grid():
     assert [point["what"] for point in CATALOG["prompt.ambiguity"].grid] == list(VAGUE)
 
 
-def test_a_distractor_stands_beside_the_text_and_changes_none_of_it():
+def test_a_distractor_stands_next_to_the_text_and_changes_none_of_it():
     for point in CATALOG["prompt.distract"].grid:
         text = mat_faults.payloads.DISTRACTORS[point["sentence"]]
         expected = f"{text}\n{MAIL}" if point["place"] == "start" else f"{MAIL}\n{text}"

@@ -122,10 +122,10 @@ def test_the_trace_before_the_call_is_part_of_what_is_approved_and_can_be_recomp
         (Approved(by="Ann"), "approved", "Ann", ""),
         (False, "rejected", "approver", "payment was not approved"),
         (Rejected(reason="too much", by="Ann"), "rejected", "Ann", "payment was not approved: too much"),
-        (1, "rejected", "approver", "the answer was int, which is not a yes"),
-        ("yes", "rejected", "approver", "the answer was str, which is not a yes"),
-        (None, "rejected", "approver", "the answer was NoneType, which is not a yes"),
-        (Approved, "rejected", "approver", "the answer was type, which is not a yes"),
+        (1, "rejected", "approver", "the approver returned int, not True"),
+        ("yes", "rejected", "approver", "the approver returned str, not True"),
+        (None, "rejected", "approver", "the approver returned NoneType, not True"),
+        (Approved, "rejected", "approver", "the approver returned type, not True"),
     ],
 )
 def test_only_a_yes_approves_and_the_trace_says_who_and_why_not(answer: Any, status: str, by: str, why: str) -> None:

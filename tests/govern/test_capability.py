@@ -191,8 +191,8 @@ def test_reads_and_writes_of_one_memory_share_its_rate() -> None:
         (lambda: capability(""), "has no name"),
         (lambda: capability("send", to="ann"), "is not an allow-list"),
         (lambda: capability("send", 5), "is not a rate"),  # type: ignore[arg-type]
-        (lambda: rate(-1), "is not a count"),
-        (lambda: rate(1, window_ms=0), "is not a duration"),
+        (lambda: rate(-1), "is not an integer >= 0"),
+        (lambda: rate(1, window_ms=0), "window_ms=0 is not an integer >= 1"),
         (lambda: mat.policy.Governance(default="maybe"), "neither 'allow' nor 'deny'"),  # type: ignore[arg-type]
         (lambda: mat.policy.Governance(timeout_ms=-1), "is not a duration"),
         (lambda: mat.policy.Governance(rules=(5,)), "is not a rule"),  # type: ignore[arg-type]

@@ -127,7 +127,7 @@ def test_a_hand_back_of_one_task_ends_no_other() -> None:
             assert not can(pay)
 
 
-def test_concurrent_delegations_to_one_agent_are_told_apart() -> None:
+def test_concurrent_delegations_to_one_agent_are_distinguished() -> None:
     went: dict[str, bool] = {}
 
     async def task(delegator: str) -> None:

@@ -97,11 +97,11 @@ def test_approvers_are_named_in_the_file_and_given_by_the_caller() -> None:
     for answer, got in ((True, "ann 60"), (False, "blocked: pay was not approved")):
         made = policy.loads(POLICY, approvers=approves(answer))
         assert outcome(made.variant("shield"), pay, "ann", 60) == got
-    with pytest.raises(SpecError, match=r"approver \(line 4\): no approver is called 'manager'; pass it with load"):
+    with pytest.raises(SpecError, match=r"approver \(line 4\): unknown approver: 'manager'; pass it with load"):
         policy.loads(POLICY)
 
 
-def test_a_policy_without_a_version_is_told_from_others_by_its_content() -> None:
+def test_a_policy_without_a_version_is_distinguished_from_others_by_its_content() -> None:
     texts = (POLICY, POLICY.replace("most: 100", "most: 101"), POLICY + "version: v1\n")
     first, other, named = (policy.loads(text, approvers=approves(True)).version for text in texts)
     assert first == policy.loads(POLICY, approvers=approves(True)).version
@@ -150,27 +150,27 @@ routing: [{strip: {parameters: [a, 1, b, [c]]}}]
     for part in (
         "routing[0].strip.parameters[1] (line 24): input should be a name, not a number",
         "routing[0].strip.parameters[3] (line 24): input should be a name, not a list",
-        "naem (line 2): no key is called 'naem'; did you mean 'name'?",
+        "naem (line 2): unknown key: 'naem'; did you mean 'name'?",
         "use='sheild' is not one of its variants; did you mean 'shield'?",
-        "capabilities.main[0].parametres (line 6): no key is called 'parametres'; did you mean 'parameters'?",
+        "capabilities.main[0].parametres (line 6): unknown key: 'parametres'; did you mean 'parameters'?",
         "capabilities.main[1].parameters.amount (line 7): least=5 is greater than most=1",
         "capabilities.main[1].parameters.to (line 7): it gives pattern and least and most",
-        "capabilities.main[2].rates[0] (line 8): most=-1 is not a count",
-        "rules[0] (line 11): no rule is called 'blok'; did you mean 'block'?",
+        "capabilities.main[2].rates[0] (line 8): most=-1 is not an integer >= 0",
+        "rules[0] (line 11): unknown rule: 'blok'; did you mean 'block'?",
         "rules[1].block.reason (line 12): it is missing",
-        "rules[2].clamp.leest (line 13): no key is called 'leest'; did you mean 'least'?",
-        "rules[3].needs_approval.by (line 14): no approver is called 'manger'; did you mean 'manager'?",
-        "rules[4].redact (line 15): no kind of data is called 'emial'; did you mean 'email'?",
+        "rules[2].clamp.leest (line 13): unknown key: 'leest'; did you mean 'least'?",
+        "rules[3].needs_approval.by (line 14): unknown approver: 'manger'; did you mean 'manager'?",
+        "rules[4].redact (line 15): unknown kind of data: 'emial'; did you mean 'email'?",
         "rules[5].strip (line 16): '(' is not a regular expression",
         "rules[6].block.impact (line 17): 'hihg' is not one of low, high; did you mean 'high'?",
         "rules[7] (line 18): a rule has one key, its kind; this one has block, clamp",
-        "trust.half_lief (line 21): no key is called 'half_lief'; did you mean 'half_life'?",
+        "trust.half_lief (line 21): unknown key: 'half_lief'; did you mean 'half_life'?",
         "trust.levels[0] (line 22): level of trust: the level has no consequence",
-        "trust.levels[1].verify (line 22): no approver is called 'bob'",
-        "capabilities.main[3].parameters.z.paterns (line 9): no key is called 'paterns'; did you mean 'pattern'?",
+        "trust.levels[1].verify (line 22): unknown approver: 'bob'",
+        "capabilities.main[3].parameters.z.paterns (line 9): unknown key: 'paterns'; did you mean 'pattern'?",
         "trust.levels[2].high_impact (line 22): 'blok' is not one of approve, block; did you mean 'block'?",
         "trust (line 19): trust: prior is 7",
-        "variants.caps.shild (line 23): no key is called 'shild'; did you mean 'shield'?",
+        "variants.caps.shild (line 23): unknown key: 'shild'; did you mean 'shield'?",
     ):  # fmt: skip
         assert part in said, part
 
@@ -188,7 +188,7 @@ routing: [{strip: {parameters: [a, 1, b, [c]]}}]
         ("name: x\nname: y", "the key 'name' twice, the second time in line 2"),
         ("name: [", "not YAML in line 1"),
         ("--- {}\n--- {}", "2 documents"),
-        ("0[:", r"no key is called '0\['"),
+        ("0[:", r"unknown key: '0\['"),
         ("timeout_ms: " + "9" * 5_000, "5000 digits"),
         ("[" * 101 + "]" * 101, "nested more than 100 deep"),
         ("rules:\n  - strip: {parameters: a, matching: '" + "a" * 1_001 + "'}", "the regular expression has 1001 characters"),
@@ -233,7 +233,7 @@ def test_json_is_held_to_the_same(text: str, said: str) -> None:
         ("capabilities: {a: [{tool: t, rates: [{most: '3'}]}]}", "(line 1): input should be a valid integer, not a string"),
         ("trust: {half_life: 2.0, levels: []}", "half_life (line 1): input should be a valid integer, not a number"),
         ("trust: {prior: true, levels: []}", "prior (line 1): input should be a number, or a string such as '0.25', not true"),
-        ("routing: [{route: {by: ''}}]", "routing[0].route.by (line 1): no approver is called ''; pass it with load"),
+        ("routing: [{route: {by: ''}}]", "routing[0].route.by (line 1): unknown approver: ''; pass it with load"),
     ],
 )  # fmt: skip
 def test_nothing_is_taken_for_what_it_is_not(text: str, said: str) -> None:

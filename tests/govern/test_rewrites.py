@@ -99,7 +99,7 @@ def test_a_rewrite_changes_what_it_is_for_and_nothing_else(rule: Any, given_: di
         (
             lambda record: mat.policy.Rewrite({"cc": "x"}),
             {},
-            "set cc, which send does not take; its parameters are to, text, amount, body",
+            "set cc, but the parameters of send are to, text, amount, body",
         ),
         (lambda record: mat.policy.Rewrite({"text": object()}), {}, "cannot be recorded"),
         (

@@ -155,7 +155,7 @@ def test_a_name_that_is_no_variant_and_a_thing_that_is_no_governance_are_refused
         select(given, **options)
 
 
-def test_variants_given_by_name_are_told_apart_in_the_ids_of_runs() -> None:
+def test_variants_given_by_name_are_distinguished_in_the_ids_of_runs() -> None:
     given = {"open": mat.policy.Governance(), "strict": mat.policy.Governance(rules=(forbid,)), "whole": POLICY}
     names = {name: item.name for name, item in named(given)[1].items() if item}
     assert names == {"open": "open", "strict": "strict", "whole": "whole"}

@@ -239,7 +239,7 @@ class TestWhatItChoseIsASchedule:
         run = executed(talking, adversary=lambda seen: injection(seen, "service.stale") if seen.name == "broken" else None)
         assert run.unreached == run.spec.schedule.perturbations != ()
 
-    def test_it_acts_beside_a_schedule_that_was_given(self):
+    def test_it_acts_next_to_a_schedule_that_was_given(self):
         given = mat.spec.schedule([mat.spec.perturbation("service.timeout", "main/service:look#1", {}, 4)])
         run = executed(
             retrying, schedule=given, adversary=lambda seen: injection(seen, "service.noisy") if seen.rest > 4 else None

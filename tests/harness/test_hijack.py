@@ -208,7 +208,7 @@ def test_an_async_tool_in_plain_code_is_refused_with_the_way_out(shop: Shop) -> 
         hijacked([("pay", {"to": "ann", "amount": 1})], tools=[shop.pay_async])
 
 
-# -- beside a benign script -----------------------------------------------------------------------------------------------
+# -- with a benign script -------------------------------------------------------------------------------------------------
 
 BENIGN = [("mail", {"to": "ann", "text": "1"}), ("mail", {"to": "ann", "text": "2"}), ("mail", {"to": "ann", "text": "3"})]
 
@@ -225,7 +225,7 @@ def test_the_script_starts_after_as_many_benign_calls_as_asked_for(shop: Shop, a
     assert [item.arguments["text"] for item in found.benign] == ["1", "2", "3"]
 
 
-def test_a_benign_call_that_is_refused_is_told_apart_from_the_attacks(shop: Shop) -> None:
+def test_a_benign_call_that_is_refused_is_distinguished_from_the_attacks(shop: Shop) -> None:
     with mat.run(governance=mat.policy.Governance(capabilities={"main": ["pay"]})):
         found = hijacked(ATTACK, tools=shop.tools, benign=BENIGN[:1])
     assert [item.decision for item in found.benign] == ["block"]

@@ -1,4 +1,4 @@
-"""Conversations in the shapes of the model APIs, and Inspect's logs: one run told three ways gives the same steps."""
+"""Conversations in the shapes of the model APIs, and Inspect's logs: one run written in three ways gives the same steps."""
 
 from __future__ import annotations
 

@@ -239,7 +239,7 @@ def test_the_data_of_a_trace_holds_every_violation_with_the_sources_own_step() -
 # -- files ------------------------------------------------------------------------------------------------------------
 
 
-def test_a_torn_file_is_judged_up_to_where_it_breaks_off_and_the_place_is_told(tmp_path: Path) -> None:
+def test_a_torn_file_is_judged_up_to_where_it_breaks_off_and_the_place_is_reported(tmp_path: Path) -> None:
     path = tmp_path / "runs.mat.jsonl"
     jsonl.write(path, names("look", "open", "look", "close"), trace="torn")
     text = path.read_text().splitlines(keepends=True)

@@ -351,7 +351,7 @@ def test_a_conversation_is_one_record_whichever_convention_wrote_it(form: str) -
     assert (message.action.name, message.action.arguments["text"]) == ("user", "Refund A-7")
 
 
-def test_contents_logged_beside_the_spans_are_found_by_their_span() -> None:
+def test_contents_logged_next_to_the_spans_are_found_by_their_span() -> None:
     logged = [(name, more) for name, more in SPOKEN] + [("gen_ai.choice", CHOICE)]
     row = document(span("c", 0, 9, "chat"), span("d", 10, 19, "chat"))
     row["resourceLogs"] = [
@@ -593,7 +593,7 @@ ALWAYS = {"effect", "effected", "mediation", "faults", "links", "state", "emitte
 
 
 def unknown(*spans: dict[str, Any]) -> dict[str, int]:
-    """How many spans each gap concerns, beside those of every trace of foreign spans."""
+    """How many spans each gap concerns, without those of every trace of foreign spans."""
     (trace,) = imported(document(*spans))
     assert trace.labels["lossy"]
     told = trace.labels["unknown"]

@@ -6,6 +6,7 @@ import json
 import locale
 import logging
 import os
+import shutil
 import signal
 import socket
 import sqlite3
@@ -99,6 +100,14 @@ def _ask(path: Path) -> None:
     sqlite3.connect(path).execute("select * from sqlite_master").fetchall()
 
 
+def _own_folder() -> None:
+    """A folder for temporary files that the run makes itself, without `tempfile`."""
+    place = Path(tempfile.gettempdir(), f"mat-test-{os.getpid()}")
+    place.mkdir()
+    (place / "a").write_text("a")
+    shutil.rmtree(place)
+
+
 WRITES: dict[str, tuple[Callable[[Path], object], list[str]]] = {
     "write": (lambda folder: (folder / "ledger.txt").write_text("a"), ["ledger.txt"]),
     "append": (lambda folder: open(folder / "known", "a").close(), ["known"]),
@@ -112,7 +121,8 @@ WRITES: dict[str, tuple[Callable[[Path], object], list[str]]] = {
     "memory": (lambda folder: sqlite3.connect(":memory:").execute("create table t (a)"), []),
     "temporary file": (lambda folder: tempfile.NamedTemporaryFile().close(), []),
     "temporary folder": (lambda folder: Path(tempfile.mkdtemp(), "a").write_text("a"), []),
-    "own folder": (lambda folder: ((folder / "new").mkdir(), (folder / "new" / "a").write_text("a")), []),
+    "own folder": (lambda folder: _own_folder(), []),
+    "folder of the project": (lambda folder: (folder / "new").mkdir(), ["new"]),
     "nothing": (lambda folder: open(os.devnull, "w").close(), []),
 }
 
@@ -140,3 +150,13 @@ def test_a_server_is_named_unless_its_replies_are_recorded(tmp_path: Path) -> No
         isolation.start({})
         isolation.execute(run)
         assert not isolation.found
+
+
+def test_a_pipe_that_holds_something_else_after_a_run_is_named_because_forks_share_it(tmp_path: Path) -> None:
+    reads, writes = os.pipe()
+    try:
+        assert _noted(tmp_path, lambda: os.write(writes, b"a")) == ["a pipe"]
+        assert _noted(tmp_path, lambda: (os.write(writes, b"b"), os.read(reads, 1))) == []
+    finally:
+        os.close(reads)
+        os.close(writes)

@@ -189,7 +189,7 @@ def test_moving_code_and_nesting_it_changes_no_draw() -> None:
     drawn = []
     for name, code in (("mat_test_a", text), ("mat_test_b", moved)):
         module = types.ModuleType(name)
-        module.__file__ = f"/home/me/shop/{name}.py"
+        module.__file__ = f"/srv/shop/{name}.py"
         exec(compile(code, module.__file__, "exec"), vars(module))
         drawn.append(in_run(module.pay))
     assert drawn[0] == drawn[1]

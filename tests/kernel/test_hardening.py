@@ -131,7 +131,7 @@ def test_who_reads_the_clock_until_it_is_late_enough_gets_there(read: Callable[[
     assert findings(run) == {"busy-wait"}
 
 
-def test_a_loop_that_polls_beside_a_sleeping_task_does_not_hang() -> None:
+def test_a_loop_that_polls_next_to_a_sleeping_task_does_not_hang() -> None:
     async def body() -> None:
         slept = asyncio.create_task(asyncio.sleep(60))
         while not slept.done():
@@ -418,7 +418,7 @@ def wall_clocks() -> tuple[float, ...]:
 
 
 @pytest.mark.parametrize(("module", "real"), [("distributed.batched", True), ("_pytest.runner", True), ("shop.server", False)])
-def test_threads_beside_the_run_see_its_wall_clock_but_for_those_that_run_the_test(module: str, real: bool) -> None:
+def test_threads_next_to_the_run_see_its_wall_clock_but_for_those_that_run_the_test(module: str, real: bool) -> None:
     """What the loop of dask's client planned in the time of a run would be due a year too late."""
     look = FunctionType(wall_clocks.__code__, {"__name__": module, "time": time, "datetime": datetime})
     asked: queue.Queue[bool] = queue.Queue()

@@ -171,7 +171,7 @@ def test_a_handful_of_shares_and_equal_ones_get_the_interval_of_a_coin_rounded_o
     assert (few.value, few.low, few.high) == (0.375, wilson(1, 4).low, wilson(2, 4).high)
     equal = share_of([Fraction(1, 4)] * 20)
     assert (equal.value, equal.low, equal.high) == (0.25, wilson(5, 20).low, wilson(5, 20).high)
-    assert few.method == equal.method == "wilson, as of a coin"
+    assert few.method == equal.method == "wilson, as if binary"
 
 
 def test_many_shares_are_resampled_and_stay_between_zero_and_one() -> None:

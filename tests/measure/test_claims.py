@@ -23,7 +23,7 @@ class Judged:
     """The shape the rates read."""
 
     text: str
-    said: str
+    status: str
     step: int = 0
     final: bool = True
 
@@ -33,7 +33,7 @@ class Judged:
 
 
 def claims(*said: str, final: bool = True) -> tuple[Judged, ...]:
-    return tuple(Judged(text=f"claim {index}", said=word, final=final, step=index) for index, word in enumerate(said))
+    return tuple(Judged(text=f"claim {index}", status=word, final=final, step=index) for index, word in enumerate(said))
 
 
 GOOD, BAD, DUNNO = "supported", "unsupported", "unknown"
@@ -47,7 +47,7 @@ def given(runs: object) -> object:
 def test_the_rate_is_the_mean_of_each_runs_share_and_runs_without_claims_stand_apart() -> None:
     found = h_rate([claims(GOOD, BAD), claims(BAD), claims(), claims(GOOD, GOOD, GOOD, BAD)], given(0))  # type: ignore[arg-type]
     assert found.mean.value == pytest.approx((1 / 2 + 1 + 1 / 4) / 3)
-    assert (found.mean.n, found.mean.method) == (3, "wilson, as of a coin")
+    assert (found.mean.n, found.mean.method) == (3, "wilson, as if binary")
     assert (found.pooled.value, found.pooled.n) == (3 / 7, 7)
     assert (found.claims, found.counted, found.unknown, found.runs, found.without_claims) == (7, 3, 0, 4, 1)
     assert found.mean.low is not None
@@ -65,7 +65,7 @@ def test_without_a_claim_there_is_no_rate_and_never_zero(runs: list[tuple[()]]) 
 def test_equal_runs_claim_no_certainty() -> None:
     for shares in ((GOOD,), (BAD,), (GOOD, BAD)):
         found = h_rate([claims(*shares)] * 10, given(0)).mean  # type: ignore[arg-type]
-        assert found.method == ("wilson" if len(shares) == 1 else "wilson, as of a coin")
+        assert found.method == ("wilson" if len(shares) == 1 else "wilson, as if binary")
         assert found.low is not None
         assert found.high is not None
         assert found.high - found.low > 0.2
@@ -225,7 +225,7 @@ def test_a_label_of_another_word_is_refused() -> None:
         agreement(echo, [Labelled(claim="a", texts=(), label="yes")])  # type: ignore[arg-type]
 
 
-def test_a_judge_that_wavers_is_told_from_one_that_does_not() -> None:
+def test_a_judge_that_wavers_is_distinguished_from_one_that_does_not() -> None:
     answers = iter([GOOD, BAD, GOOD, BAD, BAD, BAD, BAD, BAD, GOOD, GOOD, GOOD, "unknown"])
     found = variance(lambda claim, texts: next(answers), [("a", ["x"]), ("b", ["x"]), ("c", ["x"])], repeats=4)
     assert found.variance.value == pytest.approx((4 / 12 + 0 + 3 / 12) / 3)

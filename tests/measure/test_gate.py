@@ -551,7 +551,7 @@ def test_a_test_under_suspicion_alone_keeps_the_gate_from_passing_early():
     assert not at(90, 8).settled
 
 
-# -- how it is told ---------------------------------------------------------------------------------------------------
+# -- how it is reported ------------------------------------------------------------------------------------------------
 
 
 def test_plan_and_evidence_come_back_from_json_as_they_were():
@@ -594,7 +594,7 @@ def test_markdown_from_a_run_cannot_break_out_of_the_summary():
     assert "a\\|b" in text
 
 
-def test_many_losses_are_told_by_test_with_the_first_of_each():
+def test_many_losses_are_reported_by_test_with_the_first_of_each():
     found = judge(OLD, PLAN, PLANTED["success"], RULES)
     assert len(found.line("success").lost) > 10
     assert "test_a.py::test_one: 34 of 100 runs, worse on its own; first: seed 0: the task fails" in gate_text(

@@ -95,7 +95,7 @@ def test_the_same_actions_count_under_every_variant() -> None:
          {"approver": lambda what, arguments: False}, ("high", "block", True, False)),
     ],
 )  # fmt: skip
-def test_each_outcome_of_a_high_impact_proposal_is_told_apart(rule: Any, options: Any, key: Any) -> None:
+def test_each_outcome_of_a_high_impact_proposal_is_distinguished(rule: Any, options: Any, key: Any) -> None:
     assert counted(row(rule, **options))[key] == 1
     (line,) = by_variant([row(rule, **options)])
     assert line.high_impact_stopped.value == (0.0 if key[1:] == ("rewrite", False, False) else 1.0)

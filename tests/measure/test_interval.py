@@ -14,7 +14,7 @@ from scipy.stats import binom, binomtest, t
 
 from mat.core.errors import SpecError
 from mat.measure.estimate import Spread, spread
-from mat.measure.interval import clopper_pearson, exact, t_reach, wilson
+from mat.measure.interval import clopper_pearson, exact, t_quantile, wilson
 
 
 @pytest.mark.sweep("n", [1, 2, 3, 7, 30, 1_000, 100_000])
@@ -43,12 +43,12 @@ def test_an_estimate_that_is_no_plain_share_has_no_exact_interval() -> None:
 @pytest.mark.sweep("confidence", [0.5, 0.8, 0.95, 0.999])
 @pytest.mark.sweep("degrees", [1, 2, 3, 4, 5, 6, 9, 10, 29, 30, 199, 400, 401, 5_000])
 def test_a_t_interval_reaches_as_far_as_scipys(degrees: int, confidence: float) -> None:
-    assert t_reach(degrees, confidence) == pytest.approx(t.ppf((1 + confidence) / 2, degrees), rel=1e-9)
+    assert t_quantile(degrees, confidence) == pytest.approx(t.ppf((1 + confidence) / 2, degrees), rel=1e-9)
 
 
 def test_a_single_observation_has_no_t_interval() -> None:
     with pytest.raises(SpecError):
-        t_reach(0)
+        t_quantile(0)
 
 
 @settings(deadline=None)

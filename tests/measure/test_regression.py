@@ -218,7 +218,7 @@ def test_runs_of_a_search_keep_no_decisions_and_name_their_schedule() -> None:
     assert row().schedule == ""
 
 
-def test_a_long_schedule_is_told_shortly_and_still_apart() -> None:
+def test_a_long_schedule_is_reported_shortly_and_still_apart() -> None:
     texts = [
         schedule_text(mat.spec.schedule([mat.spec.perturbation("prompt.splice", "a/prompt:mail#1", {"text": "x" * 900 + end})]))
         for end in "ab"

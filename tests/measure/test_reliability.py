@@ -255,7 +255,7 @@ def act(name: str) -> str:
     return name
 
 
-def test_a_run_of_several_cases_is_one_stream_and_its_cases_are_told_apart() -> None:
+def test_a_run_of_several_cases_is_one_stream_and_its_cases_are_distinguished() -> None:
     never_b = mat.step_contract(on="tool_call", id="never.b")(lambda record: record.action.arguments["name"] != "b")
     with mat.run([never_b], task="t") as run:
         act("before")

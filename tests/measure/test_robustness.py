@@ -291,7 +291,7 @@ def chained(answers, cost=4):
 def test_the_method_is_named_and_the_bootstrap_is_the_same_each_time():
     few = curve([row(str(item), chains=chained([True, item > 1])) for item in range(5)], "random")
     many = [row(str(item), chains=chained([True, item > 3])) for item in range(12)]
-    assert few.last.estimate.method == "wilson over items, as of a coin"
+    assert few.last.estimate.method == "wilson over items, as if binary"
     assert curve(many, "random").last.estimate.method == "percentile bootstrap over items, expanded, guarded"
     assert curve(many, "random").at(0).estimate.method == "wilson over items"
     assert curve(many, "random") == curve(many[::-1], "random")

@@ -768,7 +768,7 @@ def test_a_formula_shrunk_by_hypothesis_means_the_same(dice: random.Random) -> N
     ],
     ids=lambda formula: text(formula),
 )
-def test_a_formula_written_a_little_differently_is_told_apart(meant: Formula, written: Formula) -> None:
+def test_a_formula_written_a_little_differently_is_distinguished(meant: Formula, written: Formula) -> None:
     dice, contract = random.Random("told apart"), contract_of(written)
     assert any(disagreement(meant, contract, random_trace(dice)) for _ in range(200))
 
@@ -944,7 +944,7 @@ def certain_at(left: Formula | None, right: Formula, window: Window, given: Slic
 
 @pytest.mark.full
 @pytest.mark.sweep("number", range(40))
-def test_a_broken_promise_is_told_at_the_first_step_at_which_it_is_certain(number: int) -> None:
+def test_a_broken_promise_is_reported_at_the_first_step_at_which_it_is_certain(number: int) -> None:
     dice = random.Random(f"early/{number}")
     leaves = Writer(dice, ATOMS)
     trigger, left, right = leaves.past(1), leaves.past(1), leaves.past(1)

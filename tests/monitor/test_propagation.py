@@ -86,7 +86,7 @@ def staged(*, note: str = "warranty", read: str = "warranty", idle: int = 9) -> 
 POISONED = ("retrieval.poison", "reader/retrieval:kb#1")
 
 
-def test_a_staged_failure_is_told_from_its_entry_through_both_agents_to_the_first_violation() -> None:
+def test_a_staged_failure_is_reported_from_its_entry_through_both_agents_to_the_first_violation() -> None:
     run = perform(staged(), POISONED)
     broken = {item.contract: item for item in run.violations}
     assert {name: item.step for name, item in broken.items()} == {

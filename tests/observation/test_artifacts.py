@@ -47,7 +47,7 @@ def test_every_artefact_of_a_reply_is_issued_with_its_place_time_and_kind(shop: 
     assert (second.id, second.at, second.integrity, second.delivered) == ("url#2", "files.1.url", "sha256", True)
 
 
-def test_times_to_live_are_read_beside_the_artefact_then_from_the_top_and_may_be_worked_out() -> None:
+def test_times_to_live_are_read_next_to_the_artefact_then_from_the_top_and_may_be_worked_out() -> None:
     reply = {"token": TOKEN, "expires_in": "1.5", "more": [{"token": TOKEN[::-1], "expires_in": 3}]}
     top = mat.artifact.issue("top", at="token", expires_in="expires_in")
     beside = mat.artifact.issue("beside", at="more.*.token", expires_in="expires_in")
@@ -231,7 +231,7 @@ def test_two_artefacts_in_one_text_are_both_told_whole_or_damaged(told: Told, sh
     ]
 
 
-def test_an_artefact_inside_another_is_told_with_it_and_alone(told: Told) -> None:
+def test_an_artefact_inside_another_is_reported_with_it_and_alone(told: Told) -> None:
     inner, outer = TOKEN, f"https://h.test/f?token={TOKEN}&file=report-9f8a7b6c5d4e3f21&sig=00ff11ee22dd33cc"
 
     @mat.tool
@@ -367,7 +367,7 @@ def test_short_artefacts_are_recognised_where_they_belong(value: Any, wanted: tu
     assert told(calls(run)[0]) == [wanted]
 
 
-def test_numbers_are_read_as_they_are_written_and_an_old_one_is_told_as_superseded() -> None:
+def test_numbers_are_read_as_they_are_written_and_an_old_one_is_reported_as_superseded() -> None:
     @mat.tool(consumes={"version": "version"})
     def put(version: int) -> None: ...
 
@@ -492,7 +492,7 @@ def test_a_lost_acknowledgement_issued_an_artefact_that_nobody_got(shop: SimpleN
     assert [(item.id, item.delivered) for item in issued(calls(run)[0])] == [("url#1", False)]
 
 
-def test_what_a_fault_did_to_the_arguments_is_told_of_the_port_and_not_of_the_agent(shop: SimpleNamespace) -> None:
+def test_what_a_fault_did_to_the_arguments_is_reported_of_the_port_and_not_of_the_agent(shop: SimpleNamespace) -> None:
     shop.offers(A)
     own = mat.spec.operator("service.own", lambda call, reply, stream: Rewrite({"url": A[:-6]}))
     with mat.run(operators=[own], schedule=[mat.spec.perturbation(own.id, "main/service:fetch#1")]) as run:
@@ -551,7 +551,7 @@ def test_among_a_thousand_artefacts_few_are_looked_at_closely(crowd: ArtifactInd
     import mat.harness.artifact_index as module
 
     looked: list[str] = []
-    monkeypatch.setattr(module, "lesion", _counting(module.lesion, looked))
+    monkeypatch.setattr(module, "damage_in", _counting(module.damage_in, looked))
     port = Port(name="send", kind="tool_call", boundary="service", effect="none")
     words = " ".join(f"word{number % 97}" for number in range(1200))
     target = f"https://h.test/f501?sig={501:032x}{501 * 7919:032x}"
@@ -632,7 +632,7 @@ def test_a_place_that_holds_only_a_scheme_holds_nothing(told: Told) -> None:
     ]
 
 
-def test_what_governance_made_of_an_artefact_is_told_of_the_port_and_not_of_the_agent() -> None:
+def test_what_governance_made_of_an_artefact_is_reported_of_the_port_and_not_of_the_agent() -> None:
     def careless(record: Any) -> Any:
         return mat.policy.Rewrite({"code": record.action.arguments["code"][:13]}) if record.action.name == "confirm" else None
 

@@ -17,7 +17,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from mat.core.damage import TextReading, Wanted, damage, holds, lesion, readings, whole
+from mat.core.damage import TextReading, Wanted, damage, damage_in, holds, readings, whole
 from mat.core.value import FrozenDict
 from mat_faults import path
 
@@ -363,7 +363,7 @@ def test_where_an_artifact_belongs_nothing_may_touch_it_and_a_little_of_it_tells
 ) -> None:
     reading = TextReading(text)
     assert not holds(Wanted(artifact), reading, exact=True)
-    assert lesion(Wanted(artifact), reading, sure=True) == wanted
+    assert damage_in(Wanted(artifact), reading, sure=True) == wanted
 
 
 @pytest.mark.parametrize(
@@ -417,5 +417,5 @@ def test_a_megabyte_of_any_text_is_read_in_time_that_grows_with_its_length(text:
     for artifact in ("a" * 2000, 'x"' * 50, "https://h/?" + "a=1&" * 300, "%41" * 200):
         reading, wanted = TextReading(text), Wanted(artifact)
         holds(wanted, reading)
-        lesion(wanted, TextReading(text[:65_536]), sure=True)
+        damage_in(wanted, TextReading(text[:65_536]), sure=True)
     assert time.process_time() - began < 60

@@ -49,7 +49,7 @@ def test_all_four_cells_of_validity_and_integrity_are_reached(
 ) -> None:
     predicate, made = PREDICATES[kind]
     artefact, damaged = made(word), made(word) + "!"
-    contract = ObservationContract(artefact=artefact, issued_ms=issued, ttl_ms=ttl, integrity=predicate)
+    contract = ObservationContract(artifact=artefact, issued_ms=issued, ttl_ms=ttl, integrity=predicate)
     in_time, over = issued + data.draw(st.integers(0, ttl - 1)), issued + ttl + late
     cells = {(contract.valid(at), contract.intact(text)) for at in (in_time, over) for text in (artefact, damaged)}
     assert cells == {(True, True), (True, False), (False, True), (False, False)}
@@ -63,7 +63,7 @@ def test_all_four_cells_of_validity_and_integrity_are_reached(
 
 @given(issued=st.integers(0, 10**6), ttl=st.integers(0, 10**6))
 def test_the_window_is_half_open(issued: int, ttl: int) -> None:
-    contract = ObservationContract(artefact="x", issued_ms=issued, ttl_ms=ttl)
+    contract = ObservationContract(artifact="x", issued_ms=issued, ttl_ms=ttl)
     assert contract.expires_ms == issued + ttl
     assert contract.valid(issued) is (ttl > 0)
     assert contract.valid(issued + ttl - 1) is (ttl > 0)
@@ -72,7 +72,7 @@ def test_the_window_is_half_open(issued: int, ttl: int) -> None:
 
 
 def test_what_has_no_time_to_live_holds_for_ever_but_not_before_it_was_issued() -> None:
-    contract = ObservationContract(artefact="x", issued_ms=5)
+    contract = ObservationContract(artifact="x", issued_ms=5)
     assert contract.expires_ms is None
     assert contract.valid(10**15)
     assert not contract.valid(4)

@@ -488,13 +488,13 @@ def test_an_exchange_reads_a_request_and_its_reply() -> None:
     )  # fmt: skip
     read = obs.exchange(item, {"id": "7"})
     assert read is not None
-    assert (read.method, read.path, read.status, read.succeeded, read.said) == ("POST", "/orders/7", 201, True, {"id": 7})
+    assert (read.method, read.path, read.status, read.succeeded, read.reply) == ("POST", "/orders/7", 201, True, {"id": 7})
     wanted = {
         "headers.x-one": "1", "headers.X-ONE": "1", "query.a": "1", "query.b": "", "query.c": None, "path.id": "7",
         "body.lines.0.sku": "k", "body.lines.1.sku": None, "body.n": 0, "body.n.x": None,
     }  # fmt: skip
     assert {place: read.value(place) for place in wanted} == wanted
-    assert read.said_headers == {"etag": '"1"'}
+    assert read.reply_headers == {"etag": '"1"'}
 
 
 @pytest.mark.parametrize(

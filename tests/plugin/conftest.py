@@ -193,5 +193,5 @@ def shop(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> Shop:
     monkeypatch.setattr("sys.dont_write_bytecode", True)  # a module rewritten within a second must be read again
     monkeypatch.setenv("PYTHONDONTWRITEBYTECODE", "1")
     monkeypatch.delenv("PYTEST_ADDOPTS", raising=False)
-    monkeypatch.setenv("COLUMNS", "160")  # what is told stands on one line, to be looked for
+    monkeypatch.setenv("COLUMNS", "160")  # each message stays on one line, so that tests find it
     return Shop(pytester)

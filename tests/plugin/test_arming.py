@@ -322,7 +322,7 @@ def test_an_unknown_operator_fails_its_item_and_names_the_nearest(shop: Any) -> 
     assert session.outcomes["test_shop.py::test_other"] == "passed"
     assert session.outcomes["test_shop.py::test_refund"] == "failed"
     said = session.failures["test_shop.py::test_refund"]
-    assert "no operator is called 'service.unanswred'; did you mean 'service.unanswered'?" in said
+    assert "unknown operator: 'service.unanswred'; did you mean 'service.unanswered'?" in said
     assert "fix: " in said
     assert "INTERNALERROR" not in session.text
 

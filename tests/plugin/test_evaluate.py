@@ -57,7 +57,7 @@ def mat_governance():
     return Policy(rules=(modest,), capabilities={"main": ["check"]}, use="shield")
 """
 NAIVE, CAREFUL = "test_shop.py::test_naive", "test_shop.py::test_careful"
-RESUMED = "parts taken from an interrupted evaluation"
+RESUMED = "cells taken from an interrupted evaluation"
 
 
 class Measured:
@@ -293,7 +293,7 @@ def test_sound(mat_run):
 )
 
 
-def test_workloads_are_validated_at_load_before_any_test_runs_and_all_problems_are_told_at_once(shop: Any) -> None:
+def test_workloads_are_validated_at_load_before_any_test_runs_and_all_problems_are_reported_at_once(shop: Any) -> None:
     shop.tests(GAPS)
     session = shop.run("--mat-evaluate")
     assert session.code == pytest.ExitCode.USAGE_ERROR
@@ -497,7 +497,7 @@ def test_a_scorers_error_is_in_every_report_and_in_no_number_but_its_own(shop: A
     assert session.report["tables"]["infrastructure"] == []
 
 
-def test_a_scorers_error_is_told_by_an_ordinary_session_too(shop: Any) -> None:
+def test_a_scorers_error_is_reported_by_an_ordinary_session_too(shop: Any) -> None:
     shop.tests(ORACLES.replace("ORACLE", "lambda run: True"))
     session = shop.run("-v")
     assert SCORED in session.text
@@ -738,7 +738,7 @@ def test_recorded_replies_serve_an_evaluation_and_live_calls_that_are_not_allowe
 
 
 @pytest.mark.full
-def test_unequal_categories_are_told_once_with_their_numbers_and_equal_ones_are_not(shop: Any, measured: Any) -> None:
+def test_unequal_categories_are_reported_once_with_their_numbers_and_equal_ones_are_not(shop: Any, measured: Any) -> None:
     marker = '@pytest.mark.mat(**TASK, workload=mat.Workload(**WORK, category="{0}"))'
     task = f"\n{marker}\ndef test_{{0}}(mat_run):\n    seen(mat_run)\n    shop.careful()\n"
     four = [task.format(name) for name in ("tool_use", "planning", "policy", "misuse")]

@@ -198,7 +198,7 @@ def test_governance_that_lets_more_happen_fails_the_gate_by_its_own_line(shop):
 
 
 @pytest.mark.full
-def test_new_and_removed_tests_are_listed_and_what_was_not_selected_is_told_apart(gated):
+def test_new_and_removed_tests_are_listed_and_what_was_not_selected_is_distinguished(gated):
     gated.tests(TESTS.replace("test_look", "test_gaze"))
     session = gated.run(*GATE, "--mat-gate-set", "undecided=pass")
     assert "New tests, not in the baseline\n  test_shop.py::test_gaze" in session.text

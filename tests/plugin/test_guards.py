@@ -204,7 +204,7 @@ def test_a_thread_that_virtual_time_does_not_know_takes_the_certificate_away(sho
 
 
 def test_state_that_the_trace_does_not_show_is_caught_by_running_skipped_schedules(shop: Any) -> None:
-    """Two faults that leave the same trace, and an agent that looks past it at what a reply carries beside its data."""
+    """Two faults that leave the same trace, and an agent that looks past it at what a reply carries in addition to its data."""
     shop.conftest(
         """
         from mat.boundary.effect import Replace

@@ -1,4 +1,4 @@
-"""The page of a session (`--mat-report FILE.html`): each counterexample beside the nominal run of its test and seed."""
+"""The page of a session (`--mat-report FILE.html`): each counterexample next to the nominal run of its test and seed."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ FOUND, PLAIN = f"1. no_double, cost 4: {NAIVE}", f"nominal, seed 0: {NAIVE}"
 
 
 @pytest.mark.full
-def test_a_search_puts_the_undisturbed_run_beside_its_counterexample_and_no_run_of_a_test_that_holds(shop: Any) -> None:
+def test_a_search_puts_the_undisturbed_run_next_to_its_counterexample_and_no_run_of_a_test_that_holds(shop: Any) -> None:
     shop.tests(STRESSED)
     session = shop.stress("--mat-report", "out.html")
     assert session.statuses == {NAIVE: "counterexample", CAREFUL: "certified"}
@@ -65,7 +65,7 @@ def pytest_runtest_logreport(report):
         patched.setenv("STOP", "1")
         assert shop.run("--mat-evaluate", process=True).code == pytest.ExitCode.INTERRUPTED
     session = shop.run("--mat-evaluate", "--mat-report", "out.html")
-    assert "parts taken from an interrupted evaluation" in session.text
+    assert "cells taken from an interrupted evaluation" in session.text
     assert compared(shop) == expected
 
 
@@ -87,7 +87,7 @@ def mat_governance():
 
 
 @pytest.mark.full
-def test_without_a_search_the_page_shows_runs_that_broke_and_replays_beside_their_undisturbed_run(shop: Any) -> None:
+def test_without_a_search_the_page_shows_runs_that_broke_and_replays_next_to_their_undisturbed_run(shop: Any) -> None:
     shop.tests(STRESSED)
     shop.stress()
     shop.tests(

@@ -52,7 +52,7 @@ def test_plain_pytest_fails_with_the_replay_until_the_agent_is_mended(shop: Any)
     assert session.statuses == {ID: "nominal", f"{ID}[replay-{short}]": "replayed"}
 
 
-def test_the_nominal_item_keeps_its_id_beside_its_replays(shop: Any) -> None:
+def test_the_nominal_item_keeps_its_id_next_to_its_replays(shop: Any) -> None:
     short = found(shop)
     assert list(shop.run(ID).outcomes) == [ID, f"{ID}[replay-{short}]"]
     assert list(shop.run(f"{ID}[replay-{short}]").outcomes) == [f"{ID}[replay-{short}]"]
@@ -189,7 +189,7 @@ def test_a_replay_of_an_unknown_operator_fails_with_its_name(shop: Any) -> None:
     conftest.write_text(conftest.read_text().replace('"service.unconfirmed"', '"service.silent"'))
     session = shop.run()
     said = session.failures[f"{ID}[replay-{short}]"]
-    assert "no operator is called 'service.unconfirmed'" in said
+    assert "unknown operator: 'service.unconfirmed'" in said
     assert session.outcomes[ID] == "passed"
 
 

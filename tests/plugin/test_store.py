@@ -1,4 +1,4 @@
-"""--mat-store: which runs of a session the artifact log has, from how many processes, and what it never has."""
+"""--mat-store: which runs of a session the run log has, from how many processes, and what it never has."""
 
 from __future__ import annotations
 

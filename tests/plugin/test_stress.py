@@ -321,7 +321,7 @@ def test_the_live_line_is_for_terminals_only(shop: Any) -> None:
 
 
 def test_a_wrong_argument_that_an_option_overrides_leaves_the_search_without_a_proof(shop: Any) -> None:
-    """The fresh process that confirms is not told of the option: it has no run to give, and says so."""
+    """The fresh process that confirms does not get the option: it has no run to give, and says so."""
     shop.tests(NAIVE.replace("naive", "careful").replace("budget=8", "budget=-1"))
     session = shop.stress("--mat-budget", "2")
     assert session.outcomes == {ID: "passed"}

@@ -256,7 +256,7 @@ def test_a_result_larger_than_a_pipe_comes_through() -> None:
         assert [len(future.result()) for future in futures] == [5_000_000] * 3
 
 
-def test_what_a_task_raises_is_told_in_words() -> None:
+def test_what_a_task_raises_is_reported_in_words() -> None:
     with Forked(1) as pool:
         assert isinstance(pool.submit(int, "x").exception(), WorkerFailed)
         with pytest.raises(WorkerFailed, match="ValueError: invalid literal"):

@@ -51,6 +51,22 @@ def test_an_error_is_listed_with_what_it_says_why_and_the_fix(hook: ModuleType, 
     )
 
 
+def test_texts_that_a_function_collects_first_are_listed_as_alternatives(hook: ModuleType, tmp_path: Path) -> None:
+    (tmp_path / "mat" / "govern").mkdir(parents=True)
+    (tmp_path / "mat" / "errors.py").write_text("class MatError(Exception):\n    pass\n")
+    (tmp_path / "mat" / "govern" / "policy.py").write_text(
+        "def check(names, known):\n"
+        "    problems = [f'unknown name: {name}' for name in names]\n"
+        "    problems.append('no name at all')\n"
+        "    why = 'names are fixed' if known else 'nothing is known'\n"
+        "    raise MatError(what='; '.join(problems), why=why, fix=fix_of(known))\n"
+    )
+    (found,) = hook.every_error([tmp_path])
+    assert (found.what, found.why, found.fix) == (
+        "unknown name: <name> / no name at all", "names are fixed / nothing is known", hook.LATER,
+    )  # fmt: skip
+
+
 def test_the_page_has_every_place_of_the_code_that_makes_an_error(hook: ModuleType) -> None:
     page = hook.on_page_markdown((ROOT / "docs/reference/errors.md").read_text(encoding="utf-8"))
     listed = set(re.findall(r"^\| (\w+) \| ", page, re.M)) - {"error"}

@@ -255,7 +255,7 @@ def test_the_evaluation_has_a_line_for_each_condition_category_and_variant(evalu
     assert faulty.get("p_allow") is not None
 
 
-def test_variants_beside_the_deciding_one_are_in_the_evaluation_alone(evaluated: list[RunRow]) -> None:
+def test_variants_next_to_the_deciding_one_are_in_the_evaluation_alone(evaluated: list[RunRow]) -> None:
     own = [row for row in evaluated if row.variant == "none"]
     both, alone = build([], evaluated), build([], own)
     assert both.metrics == alone.metrics
@@ -301,7 +301,7 @@ def test_replays_are_in_no_evaluation(evaluated: list[RunRow]) -> None:
     assert build([], replayed).evaluation == ()
 
 
-def test_crashes_are_told_by_condition_and_reason(evaluated: list[RunRow]) -> None:
+def test_crashes_are_reported_by_condition_and_reason(evaluated: list[RunRow]) -> None:
     (line,) = build([], evaluated).infrastructure
     assert (line.condition, line.reason, line.runs) == ("nominal", "model connection", 1)
 
@@ -316,7 +316,7 @@ def test_a_crash_around_a_run_is_no_run_of_the_nominal_table_and_no_outcome(eval
     assert {(line.reason, line.runs) for line in document.infrastructure} == {("model connection", 1), ("set-up failed", 1)}
 
 
-def test_distributions_and_first_violations_are_told_by_condition(evaluated: list[RunRow]) -> None:
+def test_distributions_and_first_violations_are_reported_by_condition(evaluated: list[RunRow]) -> None:
     document = build([], evaluated)
     names = {(line.condition, line.name) for line in document.distributions}
     assert ("nominal", "steps_to_termination") in names
@@ -357,7 +357,7 @@ def test_every_metric_of_a_condition_is_in_the_metrics_with_its_unit(evaluated: 
     assert "nominal.misuse.refusal" not in found  # nobody judged it
 
 
-def test_what_a_search_covered_is_told_of_its_item(shop_tests: Any) -> None:
+def test_what_a_search_covered_is_reported_of_its_item(shop_tests: Any) -> None:
     covered = Covered(contracts=("refund.once",), interfaces=("service:refund",), risks=("high/",))
     item = ItemResult(id="t", status="certified", certificate=shop_tests.proven, covered=covered)
     first, second = json.loads(to_json(build([item, ItemResult(id="u", status="nominal")], [])))["items"]

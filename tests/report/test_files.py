@@ -143,7 +143,7 @@ def test_a_document_comes_back_from_its_json(document: Document) -> None:
 
 
 @pytest.mark.full
-def test_a_comparison_is_told_in_text_markdown_and_page(document: Document) -> None:
+def test_a_comparison_is_reported_in_text_markdown_and_page(document: Document) -> None:
     found = compare(document.outcomes, document.outcomes, under="nominal")
     extras = ReportExtras(regression=found, names=("old|er.json", "new.json"))
     for form in ("txt", "md", "html"):

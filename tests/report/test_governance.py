@@ -51,7 +51,7 @@ def test_the_table_has_a_line_for_each_variant_with_its_rates_and_intervals(rows
     assert max(map(len, lines)) <= 110
 
 
-def test_mediation_is_told_by_risk_and_by_input(rows: list[GovernedRow]) -> None:
+def test_mediation_is_reported_by_risk_and_by_input(rows: list[GovernedRow]) -> None:
     text = text_of(by_variant(rows))
     for part in ("high impact", "benign input", "misuse input"):
         assert text.count(part) >= 2

@@ -205,7 +205,7 @@ def test_the_page_goes_through_its_tests_no_more_often_where_more_of_them_have_r
     assert passes(few) == passes(many) > 0
 
 
-def test_what_a_search_met_and_never_met_is_told(document: Document) -> None:
+def test_what_a_search_met_and_never_met_is_reported(document: Document) -> None:
     covered = Covered(
         contracts=("refund.once",), idle=("mail.private",), interfaces=("service:lookup", "service:refund"),
         perturbed=("service:refund",), failing=("service:refund",), risks=("high/block",),
@@ -454,7 +454,7 @@ def test_a_share_near_the_ends_is_never_rounded_onto_them(share: float | None, s
     ("value", "said"),
     [(12.25, "12.2"), (99.96, "100"), (123.4, "123"), (999.6, "1,000"), (-999.6, "-1,000"), (1234.5, "1,234")],
 )
-def test_an_amount_is_told_on_the_page_as_in_the_terminal(value: float, said: str) -> None:
+def test_an_amount_is_reported_on_the_page_as_in_the_terminal(value: float, said: str) -> None:
     steps = Estimate(value=value, low=value, high=None, n=4, confidence=0.95, method="exponential")
     assert laid((steps,), unit="steps").told[1] == f"{said} steps"
     assert quantity(steps, "steps").split()[0] == said

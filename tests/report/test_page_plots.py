@@ -124,7 +124,7 @@ def test_bars_are_as_long_as_their_shares_on_one_scale(pairs: list[tuple[int, in
     assert all(float(shape["x2"]) <= right for shape in drawn.of("line", "whisker"))
 
 
-def test_governance_shares_fill_the_whole_bar_and_are_told() -> None:
+def test_governance_shares_fill_the_whole_bar_and_are_reported() -> None:
     part = MediationShares(allow=wilson(5, 10), rewrite=wilson(2, 10), block=wilson(3, 10))
     svg = shares("s", [("shield", part)], title="t")
     widths = [float(shape["width"]) for shape in Drawn(svg).of("rect", "share")][:3]

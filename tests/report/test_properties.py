@@ -53,7 +53,7 @@ def report(when: Any) -> pytest.TestReport:
     )  # fmt: skip
 
 
-def test_pytest_writes_them_into_the_file_of_junitxml_once_and_beside_others(result: ItemResult, tmp_path: Path) -> None:
+def test_pytest_writes_them_into_the_file_of_junitxml_once_and_next_to_others(result: ItemResult, tmp_path: Path) -> None:
     item: Any = Holder()
     reports = [report(when) for when in ("setup", "call", "teardown")]
     annotate(item, reports, ItemResult(id="t", status="nominal"))

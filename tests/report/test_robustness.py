@@ -73,7 +73,7 @@ def test_a_measure_nothing_is_known_of_has_no_table_and_a_category_without_data_
     assert lines[2].split() == ["x", "random", "-", "-", "-", "-"]
 
 
-def test_a_single_item_is_told_by_its_line_among_the_items_unless_chains_say_more():
+def test_a_single_item_is_reported_by_its_line_among_the_items_unless_chains_say_more():
     alone = [row("a", "mail", fails_at=4)]
     assert table(curves(alone)) == ""
     assert "R(8)" in markdown(curves(alone))

@@ -75,7 +75,7 @@ def test_the_fault_tables_tell_detection_mitigation_containment_the_final_respon
         assert column(found, "p_block")[0].value == 0.0
 
 
-def test_whose_decisions_stood_against_an_action_are_told_beside_its_faults(desk: Any) -> None:
+def test_whose_decisions_stood_against_an_action_are_reported_next_to_its_faults(desk: Any) -> None:
     def told(variant: str) -> str:
         rows = [desk.row("tool use", task, "fault", variant, 0) for task in range(4)]
         return in_text([table(build([], rows), "faults")])
@@ -196,7 +196,7 @@ def estimate(value: float | None, low: float | None, high: float | None, n: int 
         (0, "share", "0"),
     ],
 )
-def test_a_cell_is_told_with_its_interval_and_its_n(cell: Any, unit: str, text: str) -> None:
+def test_a_cell_is_reported_with_its_interval_and_its_n(cell: Any, unit: str, text: str) -> None:
     assert cell_text(cell, unit) == text
 
 
@@ -346,7 +346,7 @@ def test_where_no_model_reports_its_usage_no_table_speaks_of_tokens(desk: Any) -
 
 
 @pytest.mark.full
-def test_a_test_whose_model_reports_nothing_beside_one_that_does_says_so(desk: Any) -> None:
+def test_a_test_whose_model_reports_nothing_next_to_one_that_does_says_so(desk: Any) -> None:
     rows = desk.rows()
     first = rows[0].item
     document = build([], [replace(row, tokens=0) if row.item == first else row for row in rows])
@@ -393,7 +393,7 @@ def test_scorers_that_fail_are_counted_by_scorer_and_kind_of_error_and_lose_no_r
     ]
 
 
-def test_what_failed_around_runs_is_told_of_every_variant(desk: Any) -> None:
+def test_what_failed_around_runs_is_reported_of_every_variant(desk: Any) -> None:
     rows = [replace(row, infrastructure="gone") if row.variant == "shield" and row.seed == 0 else row for row in desk.rows()]
     document = build([], rows)
     lost = sum(line.infrastructure for line in document.evaluation if line.category == "all")

@@ -58,7 +58,7 @@ def test_a_failure_names_the_boundary_of_entry_and_the_path_of_the_fault(shop_te
     assert text.index("Backward slice") < text.index("Fault: ") < text.index("Repair: ")
 
 
-def test_a_fault_that_was_not_contained_is_told_with_what_came_of_it(shop_tests: Any) -> None:
+def test_a_fault_that_was_not_contained_is_reported_with_what_came_of_it(shop_tests: Any) -> None:
     from mat_contracts import containment
 
     def body() -> None:
@@ -190,7 +190,7 @@ def test_an_unstable_counterexample_says_so(shop_tests: Any, found: Counterexamp
         ("delegation.late", "a/delegation:b#1", "delegation.late acts on the 1st message or task from a to b"),
     ],
 )
-def test_a_perturbation_is_told_in_words(operator: str, site: str, said: str) -> None:
+def test_a_perturbation_is_reported_in_words(operator: str, site: str, said: str) -> None:
     assert words.perturbation_in_words(perturbation(operator, site)) == said
 
 

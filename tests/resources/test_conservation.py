@@ -100,7 +100,7 @@ class Stop:
 
 @dataclass(frozen=True)
 class Hand:
-    """Work is handed on. `how`: in place; in a task beside; in one that is cut off after some time; in one nobody waits for.
+    """Work is handed on. `how`: in place; in a task; in one that is cut off after some time; in one that nobody awaits.
 
     `shared`: the contract stands under the agent's own and under the first that lives elsewhere, and each pays a half.
     """

@@ -153,13 +153,13 @@ class TestMeaning:
         made = loads(REVIEW, **FUNCTIONS)
         assert loads(dumps(made), json=True, **FUNCTIONS) == made
 
-    def test_files_are_told_apart_by_their_suffix(self, tmp_path: Path) -> None:
+    def test_files_are_distinguished_by_their_suffix(self, tmp_path: Path) -> None:
         (tmp_path / "a.yaml").write_text(REVIEW, encoding="utf-8")
         made = load(tmp_path / "a.yaml", **FUNCTIONS)
         (tmp_path / "a.json").write_text(dumps(made), encoding="utf-8")
         assert load(tmp_path / "a.json", **FUNCTIONS) == made
         (tmp_path / "a.txt").write_text(REVIEW, encoding="utf-8")
-        with pytest.raises(SpecError, match=r"a\.txt is not a contract file"):
+        with pytest.raises(SpecError, match=r"the contract file a\.txt is neither YAML nor JSON"):
             load(tmp_path / "a.txt")
 
     def test_the_format_json_is_built_in(self) -> None:
@@ -229,7 +229,7 @@ class TestTime:
         there = self.START.replace(tzinfo=UTC)
         assert self.seconds("2026-03-02T18:00:00+01:00", there) == 30 * 60_000
 
-    def test_a_deadline_that_means_nothing_is_told(self) -> None:
+    def test_a_deadline_that_means_nothing_is_reported(self) -> None:
         for deadline, starts, said in (
             ("17:00", None, "needs a start"),
             ("soon", self.START, "neither a time of day"),
@@ -291,16 +291,16 @@ contracts:
     def test_modes_of_ones_own_are_given(self) -> None:
         calm = ContractMode(name="calm", duration_s=600, effort="high", bands=(Band(below=100, effort="high", share=50),))
         assert loads("contracts: {a: {mode: calm}}", modes={"calm": calm})["a"].duration_ms == 600_000
-        assert "no mode is called 'calm'" in problems("contracts: {a: {mode: calm}}")
+        assert "unknown mode: 'calm'" in problems("contracts: {a: {mode: calm}}")
 
-    def test_what_is_wrong_in_a_base_is_told_once(self) -> None:
+    def test_what_is_wrong_in_a_base_is_reported_once(self) -> None:
         said = problems("contracts: {base: {budgets: {tokens: -1}}, a: {extends: base}, b: {extends: base}}")
         assert said.startswith("the contract file has 1 problem:")
 
-    def test_a_circle_and_a_stranger_are_told(self) -> None:
+    def test_a_circle_and_a_stranger_are_reported(self) -> None:
         said = problems("contracts: {a: {extends: b}, b: {extends: a}, base: {}, c: {extends: bas}}")
         assert "a -> b -> a" in said
-        assert "no contract is called 'bas'; did you mean 'base'?" in said
+        assert "unknown contract: 'bas'; did you mean 'base'?" in said
 
 
 class TestTrees:
@@ -373,11 +373,11 @@ contracts:
             "top allows 1 level(s)",
             "3 contracts below it, but a budget of 2 subcontracts",
             "tokens: 91 requested together, but top can allocate 90",
-            "iterations: nothing is left for b, c",
+            "iterations: no budget is left for b, c",
         ):
             assert expected in said
 
-    def test_keys_out_of_place_are_told(self) -> None:
+    def test_keys_out_of_place_are_reported(self) -> None:
         said = problems("contracts: {a: {weight: 2, allocation: equal}, b: {contracts: {c: {divides: [x]}}}}")
         assert "contracts.a.weight (line 1): only a contract below" in said
         assert said.count("no contracts below it to divide") == 2
@@ -430,7 +430,7 @@ contracts:
             checks={"judge": reviewed},
         )
         for expected in (
-            "contract (line 1): no key is called 'contract'; did you mean 'contracts'?",
+            "contract (line 1): unknown key: 'contract'; did you mean 'contracts'?",
             "contracts.c (line 11)",
         ):
             assert expected in said
@@ -452,13 +452,13 @@ contracts:
             "contracts.a.budgets.tokens (line 4): 'many' is not an amount",
             "contracts.a.budgets.Calls (line 4): 'Calls' is not a resource name",
             "contracts.a.budgets.money (line 4): money=0.1234567 is not a multiple of 0.000001",
-            "contracts.a.skils (line 5): no key is called 'skils'; did you mean 'skills'?",
+            "contracts.a.skils (line 5): unknown key: 'skils'; did you mean 'skills'?",
             "contracts.a.criteria[0] (line 6)",
-            "no check is called 'judged'; did you mean 'judge'?; load(checks=) has judge",
+            "unknown check: 'judged'; did you mean 'judge'?; load(checks=) has judge",
             "contracts.a.criteria[2] (line 6): it gives nothing",
             "contracts.a.criteria[3] (line 6): it gives check and status",
-            "contracts.a.output.schema.a (line 7): no type is called 'strin'; did you mean 'string'?",
-            "no scorer is called 'scored'; pass it with load(scorers=)",
+            "contracts.a.output.schema.a (line 7): unknown type: 'strin'; did you mean 'string'?",
+            "unknown scorer: 'scored'; pass it with load(scorers=)",
             "least_quality=2 is outside 0 to 1",
             "contracts.a.inputs.rules.n (line 8): least=5 is greater than most=3",
             "'(' is not a regular expression",
@@ -483,7 +483,7 @@ contracts:
             ("contracts: {a: {budgets: {tokens: true}}}", "tokens"),
             ("contracts: {a/b: {}}", "is not a name"),
             ('contracts: {"a\\nb": {}}', "is not a name"),
-            ("contracts: {a: {output: {format: markdown}}}", "no format is called 'markdown'"),
+            ("contracts: {a: {output: {format: markdown}}}", "unknown format: 'markdown'"),
             ("contracts: {a: {depth: -1}}", "depth=-1"),
             ("contracts: {a: {reserve_percent: 10.5}}", "reserve_percent"),
             ("contracts: {a: {inputs: {schema: [string, integer]}}}", "a list of one schema"),
@@ -493,7 +493,7 @@ contracts:
     def test_what_means_nothing_is_refused(self, text: str, said: str) -> None:
         assert said in problems(text)
 
-    def test_limits_are_told(self) -> None:
+    def test_limits_are_reported(self) -> None:
         many = {"contracts": {f"c{number}": {} for number in range(CONTRACTS + 1)}}
         assert f"the limit is {CONTRACTS}" in problems(json.dumps(many), json=True)
         chain: dict[str, Any] = {"c0": {}}
@@ -553,9 +553,9 @@ contracts:
   team: {contracts: {below: {}}}
 """)
         for said in (
-            "no rule is called 'blok'",
-            "contracts.clerk.budgts (line 4): no key is called 'budgts'; did you mean 'budgets'?",
-            "no check is called 'reviewed'",
+            "unknown rule: 'blok'",
+            "contracts.clerk.budgts (line 4): unknown key: 'budgts'; did you mean 'budgets'?",
+            "unknown check: 'reviewed'",
             "contracts.team.contracts (line 5): a policy cannot nest contracts: agents decide what they hand on",
         ):
             assert said in caught.value.what

@@ -398,7 +398,7 @@ class Story:
 
     def _heard(self) -> None:
         """Read what the ledger tells: numbers without a gap, one end each, in the order of the lifecycle."""
-        for told in sorted(self.ledger.told(), key=lambda item: item.facts["entry"]):
+        for told in sorted(self.ledger.take_notices(), key=lambda item: item.facts["entry"]):
             self.entries += 1
             if told.facts["entry"] != self.entries:
                 raise BrokenError("entries", f"entry {self.entries} is missing before {told}")

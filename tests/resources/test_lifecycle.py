@@ -58,12 +58,12 @@ def test_what_the_lifecycle_allows_happens(before: LifecycleState, after: Lifecy
 @pytest.mark.sweep(("before", "after"), [pair for pair in EVERY if pair[1] not in TRANSITIONS[pair[0]]])
 def test_what_it_does_not_is_refused_and_changes_nothing(before: LifecycleState, after: LifecycleState) -> None:
     ledger, node = brought_to(before)
-    ledger.told()
+    ledger.take_notices()
     known = (node.state, node.cause, ledger.state(), ledger.numbered())
     with pytest.raises(MatError, match=f"cannot go from {before} to {after}"):
         move(ledger, node, after)
     assert (node.state, node.cause, ledger.state(), ledger.numbered()) == known
-    assert ledger.told() == []
+    assert ledger.take_notices() == []
 
 
 def test_a_draft_that_asks_for_too_much_stays_one_and_may_begin_later() -> None:
@@ -198,7 +198,7 @@ def test_every_contract_of_every_history_ends_exactly_once_and_each_way_to_end_i
     ways: Counter[tuple[str, str]] = Counter()
     for number, ledger in histories():
         known: dict[str, str] = {}
-        for told in sorted(ledger.told(), key=lambda item: item.facts["entry"]):
+        for told in sorted(ledger.take_notices(), key=lambda item: item.facts["entry"]):
             contract, before = told.facts["contract"], known.get(told.facts["contract"], "")
             if told.event == "drafted":
                 assert not before

@@ -72,7 +72,7 @@ def test_two_runs_show_a_model_the_same() -> None:
     assert once() == once()
 
 
-def test_the_highest_threshold_that_is_passed_is_told() -> None:
+def test_the_highest_threshold_that_is_passed_is_reported() -> None:
     with mat.run(), mat.budget.contracted(replace(CONTRACT, skills=None)) as work:
         ask("go", wrote=389)
         assert warnings(CONTRACT, work.status()) == ()

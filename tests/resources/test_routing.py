@@ -104,7 +104,7 @@ class TestRouting:
     def test_a_choice_is_made_once_and_of_what_there_is(self) -> None:
         with mat.run(), mat.budget.contracted(of(tokens=300)) as work:
             with Routing(work, {"clerk": of("clerk"), "lawyer": of("lawyer")}) as routing:
-                with pytest.raises(SpecError, match="no branch is called 'lawer'; did you mean 'lawyer'"):
+                with pytest.raises(SpecError, match="unknown branch: 'lawer'; did you mean 'lawyer'"):
                     routing.choose("lawer")
                 with routing.choose("clerk"):
                     pass
@@ -112,7 +112,7 @@ class TestRouting:
                     routing.choose("lawyer")
             with pytest.raises(SpecError, match="there is no branch"):
                 Routing(work, {})
-            with pytest.raises(SpecError, match="no branch is called 'clark'; did you mean 'clerk'"):
+            with pytest.raises(SpecError, match="unknown branch: 'clark'; did you mean 'clerk'"):
                 Routing(work, {"clerk": of("clerk")}, agents={"clark": "ann"})
 
     def test_a_branch_that_cannot_be_drafted_leaves_no_draft_behind(self) -> None:
@@ -197,9 +197,9 @@ class TestMatch:
         assert said == {
             "unskilled": ("it has no skill tool:search; did you mean 'tool:serch'?",),
             "poor": ("its budget of tokens is 499, but the task needs 500",),
-            "hasty": ("it has 19.999 s, 20 are needed",),
+            "hasty": ("it has 19.999 s, but the task needs 20 s",),
             "unreviewed": ("it is not accepted by reviewed",),
-            "sloppy": ("it is held to a quality of 0.7, 0.8 is needed",),
+            "sloppy": ("it requires a quality of 0.7, but the task needs 0.8",),
         }
         assert [item.name for item in found if item] == ["fit"]
         assert found[0].name == "fit"
@@ -209,7 +209,7 @@ class TestMatch:
 
     def test_what_is_not_limited_fits(self) -> None:
         assert match(NEEDS, {"a": replace(held("a"), skills=None)})[0].reasons == (
-            "it may call anything, so tool:search too", "it is accepted by reviewed",
+            "it may call any port, tool:search included", "it is accepted by reviewed",
         )  # fmt: skip
 
     def test_they_are_ranked_by_success_then_cost_then_focus_then_thrift(self) -> None:

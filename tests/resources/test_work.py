@@ -423,17 +423,17 @@ def test_an_ended_contract_is_not_entered_again() -> None:
 
 
 @pytest.mark.parametrize("terms", [{"criteria": ("done",)}, {"inputs": 3}, {"output": dict}, {"skills": ("search",)}])
-def test_terms_of_another_kind_are_told(terms: dict[str, Any]) -> None:
+def test_terms_of_another_kind_are_reported(terms: dict[str, Any]) -> None:
     with pytest.raises(MatError, match=r"is not|must be an"):
         ResourceContract(name="work", **terms)
 
 
-def test_what_is_no_contract_is_told() -> None:
+def test_what_is_no_contract_is_reported() -> None:
     with pytest.raises(MatError, match="is not a resource contract"):
         mat.budget.contracted("review")  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("schema", [object(), "Review", lambda: None])
-def test_a_schema_that_nothing_can_be_checked_by_is_told_when_the_contract_is_written(schema: Any) -> None:
+def test_a_schema_that_nothing_can_be_checked_by_is_reported_when_the_contract_is_written(schema: Any) -> None:
     with pytest.raises(MatError, match=r"cannot be used for checking|is not a type"):
         ResourceContract(name="work", output=Output(schema=schema))

@@ -393,7 +393,7 @@ def test_a_schedule_that_breaks_one_contract_at_two_interfaces_is_two_counterexa
     assert all(item.stability.stable for item in result.counterexamples)
 
 
-def test_one_contract_broken_at_two_interfaces_by_two_faults_is_told_twice_and_both_together_are_no_news(lab):
+def test_one_contract_broken_at_two_interfaces_by_two_faults_is_reported_twice_and_both_together_are_no_news(lab):
     def body():
         for step in range(3):
             try:

@@ -267,7 +267,7 @@ def test_what_the_state_digest_vouches_for_is_an_assumption():
 
     assert assumed() == ()
     assert assumed(complete=True) == ("the state digest is complete",)
-    assert assumed(complete=True, clock=False) == ("the state digest is complete", "time decides nothing")
+    assert assumed(complete=True, clock=False) == ("the state digest is complete", "no result depends on time")
 
 
 # -- L15 ----------------------------------------------------------------------------------------------------------------

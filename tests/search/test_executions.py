@@ -160,7 +160,7 @@ def logged(log, spec):
 # -- what goes wrong ----------------------------------------------------------------------------------------------------
 
 
-def test_a_worker_that_dies_costs_no_result_and_is_told():
+def test_a_worker_that_dies_costs_no_result_and_is_reported():
     expected, order = alone()
     noted = []
     with processes(2) as executor:
@@ -196,7 +196,7 @@ def test_what_fails_everywhere_fails_as_it_does_without_workers():
     assert result.findings == ()
 
 
-def test_an_executor_that_was_shut_down_is_told_and_not_needed():
+def test_an_executor_that_was_shut_down_is_reported_and_not_needed():
     executor = processes(1)
     executor.shutdown()
     result = search(evaluate(mat.spec.RunSpec()), evaluate, campaign(), executor=executor)
@@ -344,7 +344,7 @@ def test_a_begun_run_that_was_cancelled_is_executed_here():
     assert executions.findings == ()
 
 
-def test_workers_that_never_answer_cost_no_result_and_are_told(monkeypatch):
+def test_workers_that_never_answer_cost_no_result_and_are_reported(monkeypatch):
     expected, order = alone()
     noted = []
     monkeypatch.setattr("mat_search.executions._PATIENCE_S", 0.001)

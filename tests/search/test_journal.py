@@ -192,7 +192,7 @@ def kept(path, *schedules, key=KEY, **options):
 def test_what_was_kept_is_given_back_once_and_by_kind(tmp_path):
     path = kept(tmp_path / "j.jsonl", NO_SCHEDULE, under(1), under(1))
     journal = open_journal(path, SPEC, key=KEY)
-    assert (journal.found, journal.said) == (3, "")
+    assert (journal.found, journal.note) == (3, "")
     assert journal.holds("explore", under(1))
     assert not journal.holds("plain", under(1))
     assert journal.recall("plain", under(1)) is None
@@ -226,11 +226,11 @@ def test_a_last_line_that_is_cut_anywhere_is_dropped_and_the_rest_stands(tmp_pat
         path.write_bytes(whole[:size])
         journal = open_journal(path, SPEC, key=KEY)
         lines = sum(end <= size for end in ends)
-        assert (journal.found, journal.said) == (max(0, lines - 1), "")
+        assert (journal.found, journal.note) == (max(0, lines - 1), "")
         journal.keep("explore", under(2), NOMINAL)
         journal.close()
         again = open_journal(path, SPEC, key=KEY)
-        assert (again.found, again.said) == (max(0, lines - 1) + 1, "")
+        assert (again.found, again.note) == (max(0, lines - 1) + 1, "")
         again.close()
 
 
@@ -251,21 +251,21 @@ def test_of_a_file_damaged_in_the_middle_what_stands_before_is_used_and_the_file
     path.write_bytes(b"".join(lines))
     journal = open_journal(path, SPEC, key=KEY)
     assert journal.found == 1
-    assert journal.said.startswith(f"an interrupted search is damaged at byte {len(lines[0] + lines[1])}: ")
+    assert journal.note.startswith(f"an interrupted search is damaged at byte {len(lines[0] + lines[1])}: ")
     assert journal.recall("explore", under(1)) is None
     assert journal.recall("explore", NO_SCHEDULE) == NOMINAL
     journal.keep("explore", under(1), NOMINAL)
     journal.close()
     assert (tmp_path / "j.aside.jsonl").read_bytes() == b"".join(lines)
     again = open_journal(path, SPEC, key=KEY)
-    assert (again.found, again.said) == (2, "")
+    assert (again.found, again.note) == (2, "")
 
 
 def test_a_journal_of_the_version_before_is_set_aside_with_a_word(tmp_path):
     path = tmp_path / "j.jsonl"
     path.write_text('{"sum":"5c1d09ab77fe4f53","mat":1,"key":{"item":"here"}}\n')
     journal = open_journal(path, SPEC, key=KEY)
-    assert journal.said == "an interrupted search was set aside: an older version of pytest-mat wrote it"
+    assert journal.note == "an interrupted search was set aside: an older version of pytest-mat wrote it"
     assert journal.found == 0
 
 
@@ -276,14 +276,14 @@ def test_a_journal_of_the_version_before_is_set_aside_with_a_word(tmp_path):
 def test_another_search_does_not_get_these_executions(tmp_path, key, named):
     path = kept(tmp_path / "j.jsonl", NO_SCHEDULE)
     journal = open_journal(path, SPEC, key=key)
-    assert journal.said == f"an interrupted search was set aside: it has a different {named}"
+    assert journal.note == f"an interrupted search was set aside: it has a different {named}"
     assert journal.found == 0
 
 
 def test_another_version_of_the_format_is_set_aside(tmp_path, monkeypatch):
     path = kept(tmp_path / "j.jsonl", NO_SCHEDULE)
     monkeypatch.setattr(checkpoint, "VERSION", 99)
-    assert open_journal(path, SPEC, key=KEY).said.endswith("another version of pytest-mat wrote it")
+    assert open_journal(path, SPEC, key=KEY).note.endswith("another version of pytest-mat wrote it")
 
 
 def test_a_source_that_changed_sets_the_executions_aside_even_one_learned_of_later(tmp_path):
@@ -295,14 +295,14 @@ def test_a_source_that_changed_sets_the_executions_aside_even_one_learned_of_lat
     journal.close()
     assert len(path.read_bytes().splitlines()) == 4
     same = open_journal(path, SPEC, key=KEY, source_digest=versions.__getitem__)
-    assert (same.found, same.said) == (1, "")
+    assert (same.found, same.note) == (1, "")
     same.close()
     versions["b.py"] = "2"
     other = open_journal(path, SPEC, key=KEY, source_digest=versions.__getitem__)
-    assert (other.found, other.said) == (0, "an interrupted search was set aside: b.py changed since")
+    assert (other.found, other.note) == (0, "an interrupted search was set aside: b.py changed since")
 
 
-def test_what_travels_beside_a_run_is_given_back_with_it(tmp_path):
+def test_what_travels_next_to_a_run_is_given_back_with_it(tmp_path):
     path = kept(tmp_path / "j.jsonl", under(1), more=lambda run: {"harm": run.spec.schedule.cost})
     told = []
     journal = open_journal(path, SPEC, key=KEY, restore=lambda run, data: told.append((run.spec.schedule, data)))
@@ -326,7 +326,7 @@ def test_a_second_process_goes_without_and_the_first_keeps_on(tmp_path):
 def said_there(path):
     journal = open_journal(path, SPEC, key=KEY)
     journal.keep("explore", under(1), NOMINAL)
-    return journal.said, journal.found
+    return journal.note, journal.found
 
 
 def test_a_fork_that_outlives_its_process_does_not_keep_the_journal(tmp_path):
@@ -362,7 +362,7 @@ def test_an_interrupt_while_a_line_is_written_leaves_nothing_of_it(tmp_path, mon
     journal.keep("explore", under(2), NOMINAL)
     journal.close()
     again = open_journal(path, SPEC, key=KEY)
-    assert (again.found, again.said) == (1, "")
+    assert (again.found, again.note) == (1, "")
     assert again.holds("explore", under(2))
 
 
@@ -375,7 +375,7 @@ def test_a_full_disk_ends_the_journal_and_not_the_search(tmp_path, monkeypatch):
     monkeypatch.setattr(os, "write", full)
     result = search(NOMINAL, evaluate, Campaign(operators=SPECS, budget=4), journal=journal)
     assert result.counterexamples[0].cost == 4
-    assert journal.said == "the journal could not be written: [Errno 28] No space left on device"
+    assert journal.note == "the journal could not be written: [Errno 28] No space left on device"
 
 
 def test_the_size_of_a_journal_has_a_limit_with_a_name(tmp_path, monkeypatch):
@@ -383,7 +383,7 @@ def test_the_size_of_a_journal_has_a_limit_with_a_name(tmp_path, monkeypatch):
     journal = open_journal(tmp_path / "j.jsonl", SPEC, key=KEY)
     for _ in range(20):
         journal.keep("explore", NO_SCHEDULE, NOMINAL)
-    assert journal.said == "the search log has reached its limit of 10000 bytes; later executions are not kept"
+    assert journal.note == "the search log has reached its limit of 10000 bytes; later executions are not kept"
     assert (tmp_path / "j.jsonl").stat().st_size <= 10_000
     again = open_journal(tmp_path / "j.jsonl", SPEC, key=KEY)
     assert 0 < again.found < 20
@@ -392,7 +392,7 @@ def test_the_size_of_a_journal_has_a_limit_with_a_name(tmp_path, monkeypatch):
 def test_a_folder_that_cannot_be_written_to_means_no_journal(tmp_path):
     (tmp_path / "file").write_text("")
     journal = open_journal(tmp_path / "file" / "j.jsonl", SPEC, key=KEY)
-    assert journal.said.startswith("no journal is kept: ")
+    assert journal.note.startswith("no journal is kept: ")
     journal.keep("explore", NO_SCHEDULE, NOMINAL)
     assert journal.recall("explore", NO_SCHEDULE) is None
 
@@ -414,7 +414,7 @@ def test_the_fresh_process_is_asked_only_for_what_it_has_not_executed(tmp_path):
 
     for expected in ([NO_SCHEDULE, under(1), under(2)], [under(2)]):
         journal = open_journal(tmp_path / "j.jsonl", SPEC, key=KEY)
-        runs = journal.confirming(confirm)([NO_SCHEDULE, under(1), under(2)])
+        runs = journal.confirming(confirm, "fresh")([NO_SCHEDULE, under(1), under(2)])
         assert runs == [NOMINAL, evaluate(mat.spec.RunSpec(schedule=under(1))), None]
         assert asked.pop() == expected
         journal.close()

@@ -201,7 +201,7 @@ def test_every_order_of_three_independent_calls_is_reached_by_holds():
     assert seen == {"abc", "acb", "bac", "bca", "cab", "cba"}
 
 
-def test_a_hold_lets_no_time_pass_and_is_recorded_beside_other_faults():
+def test_a_hold_lets_no_time_pass_and_is_recorded_next_to_other_faults():
     async def body() -> None:
         ledger = Ledger()
 

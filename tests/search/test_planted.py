@@ -401,7 +401,7 @@ def test_what_was_not_found_counts_the_budget(comparison, outcomes):
     [((9, 9, 9, 4, 3), False), ((9, 9, 9, 5, -1), False), ((0, 9, 9, 0, 3), False), ((9, 9, 9, 5, 3), False),
      ((9, 9, 9, 3, 2), True), ((0, 9, 9, 0, 4), True), ((9, 9, 9, 5, 4), True)],
 )  # fmt: skip
-def test_a_cost_or_a_certificate_that_contradicts_the_plant_is_told(comparison, outcomes, made, wrong):
+def test_a_cost_or_a_certificate_that_contradicts_the_plant_is_reported(comparison, outcomes, made, wrong):
     [task], [outcome] = outcomes("A03", made)
     assert bool(comparison.contradiction(task, outcome)) == wrong
 

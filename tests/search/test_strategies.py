@@ -202,7 +202,7 @@ class TestEveryStrategy:
         assert driven.strategy.bound == 0
 
     @pytest.mark.parametrize("name", UNPROVEN)
-    def test_what_it_says_to_come_next_comes_next_unless_something_is_told(self, name, stage):
+    def test_what_it_says_to_come_next_comes_next_unless_something_is_reported(self, name, stage):
         lab = stage(3)
         strategy = STRATEGIES[name](plan(lab, seed=5))
         driven = drive(lab, strategy, most=30, stop="budget")

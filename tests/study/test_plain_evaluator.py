@@ -280,14 +280,14 @@ def test_an_evaluation_that_is_interrupted_goes_on_with_its_next_part(tmp_path: 
     assert resumed.report is not None
     assert expected.report is not None
     assert (resumed.result, resumed.report.rows) == (expected.result, expected.report.rows)
-    assert [notice.said for notice in resumed.notices] == ["resumed: 5 of 6 parts taken from an interrupted evaluation"]
+    assert [notice.note for notice in resumed.notices] == ["resumed: 5 of 6 cells taken from an interrupted evaluation"]
     assert len(second.plans) < len(whole.plans) // 2 + 2
 
 
 def test_executions_kept_by_another_search_are_set_aside(tmp_path: Path) -> None:
     assert Plain(_Interrupting(6)).study(tmp_path, STRESS).interrupted
     found = Plain(retries).study(tmp_path, STRESS, budget=8)
-    assert [(notice.recalled, notice.said) for notice in found.notices] == [
+    assert [(notice.recalled, notice.note) for notice in found.notices] == [
         (0, "an interrupted search was set aside: it has a different budget")
     ]
     assert isinstance(found.reported, Evaluated)

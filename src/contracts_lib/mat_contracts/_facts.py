@@ -101,7 +101,7 @@ def _add_day(days: list[tuple[Day, ...]], readings: Iterable[Day | None], match:
 def _day_in_words(match: re.Match[str]) -> Day | None:
     """The day of a match with the name of a month, None if it is not a date."""
     month = match["month"]
-    if month in ("may", "mar", "march"):  # without a capital these are ordinary words
+    if month in ("may", "mar", "march") and not match["year"]:  # without a capital these are ordinary words
         return None
     number = next(place for place, name in enumerate(_MONTHS, start=1) if name.startswith(month.casefold()[:3]))
     return _day(match["year"] or "0", str(number), match["day"])
@@ -121,6 +121,39 @@ def _day(year: str, month: str, day: str) -> Day | None:
     except ValueError:
         return None
     return found
+
+
+_NAMED_WEEKDAY = re.compile(r"(?:mon|tues?|wed(?:nes)?|thu(?:rs)?|fri|sat(?:ur)?|sun)(?:day)?\b[.,]*\s+", re.IGNORECASE)
+
+
+def whole_day(text: str) -> Day | None:
+    """The day that a text is, apart from its weekday; None if it is no date or has two readings, as 03/04/2024 has.
+
+    >>> whole_day("Wednesday, 15 May 2024"), whole_day("due 15 May 2024")
+    (Day(year=2024, month=5, day=15), None)
+    """
+    weekday = _NAMED_WEEKDAY.match(text)
+    plain = text[weekday.end() :] if weekday else text
+    iso = _ISO.fullmatch(plain)
+    if iso is not None:
+        return _day(iso["year"], iso["month"], iso["day"])
+    for pattern in (_DAY_FIRST, _MONTH_FIRST):
+        words = pattern.fullmatch(plain.title())
+        if words is not None:
+            return _day_in_words(words)
+    digits = _SHORT.fullmatch(plain)
+    readings = [] if digits is None else [day for day in _days_in_digits(digits) if day is not None]
+    return readings[0] if len(set(readings)) == 1 else None
+
+
+def whole_quantity(text: str) -> PhysicalQuantity | None:
+    """The number or quantity that a text is; None if it says anything else.
+
+    >>> whole_quantity("1.250,00 EUR").value, whole_quantity("A17")
+    (Decimal('1250.00'), None)
+    """
+    found = list(_quantities(text))
+    return found[0] if len(found) == 1 and found[0].written == text.strip() else None
 
 
 def weekday_of(day: Day) -> str:

@@ -1,4 +1,4 @@
-"""Read a record: who speaks to whom, what the outcome is, and which texts it holds."""
+"""Read a record: who speaks to whom, and which texts it holds."""
 
 from __future__ import annotations
 
@@ -16,16 +16,6 @@ def is_from_user(record: Record) -> bool:
     """Whether a record is a message that the user sent."""
     action = record.action
     return action.kind == "message" and (action.boundary == "prompt" or action.arguments.get("sender") == "user")
-
-
-def answered(record: Record) -> bool:
-    """Whether a call returned: it was not blocked, not cancelled, and raised no error."""
-    return not record.blocked and record.observation.error is None and not record.observation.cancelled
-
-
-def succeeded(record: Record) -> bool:
-    """Whether an action is known to have had its effect, was not cancelled, and raised no error."""
-    return record.effected == "yes" and record.observation.error is None and not record.observation.cancelled
 
 
 def statement(record: Record) -> Any:

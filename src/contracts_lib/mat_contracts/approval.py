@@ -13,7 +13,9 @@ from mat.core.record import ActionKind, Record
 from mat.core.value import EMPTY, FrozenDict, snapshot_arguments
 from mat.core.verdict import Obligation
 from mat.monitor.contract import Contract, Violated
+from mat_contracts._outcome import effect_of
 from mat_contracts._shared import PastWindow, any_names, label, let_through, listed, put, short, too_many
+from mat_contracts._values import whole_numbers
 from mat_contracts.catalogue import Options, template
 
 Binds: TypeAlias = Callable[[Record], Any]
@@ -87,8 +89,10 @@ def approved_before(
     amount; by default every call does. The rules:
 
     - Granted: the answer was True and came before the call was asked (happens-before).
-    - Used once: a second identical call needs a second approval. A call without an effect uses none.
+    - Used once: a second identical call needs a second approval. A call without an effect, or whose reply reports a failure,
+      uses none.
     - Expires: `within` steps or `within_ms` milliseconds after it was asked for; by default never.
+    - Numbers are compared by value (5 is 5.0), everything else exactly, because an approval binds what runs.
     - Void: if the call ran with other arguments than approved, whoever changed them (even a rewrite), or if the same call was
       refused later. `ignore` names parameters that approvals do not bind.
     - A call is also approved if the mediator let it pass because its approver agreed to exactly that call. If that approval has
@@ -140,7 +144,11 @@ def approved_before(
                 return state
         state = _without_expired(state, record, window)
         binding = digest([action.name, executed])
-        grants = [item for item in state.open.get(binding, ()) if item.sealed_seq < record.asked_seq]
+        exact = digest([action.name, _without(_executed(record), unbound)])  # what an approval by its digest alone binds
+        known = (*state.open.get(binding, ()), *(state.open.get(exact, ()) if exact != binding else ()))
+        grants = [item for item in known if item.sealed_seq < record.asked_seq]
+        if grants and effect_of(record) == "no":  # the service refused the call: the approval still stands
+            return state
         if grants:
             return _retire(state, grants[0], grants[0]._replace(fate="used", used_at=record.step))
         return _unapproved_call(record, executed, binding, state)
@@ -213,6 +221,11 @@ def _unconfirmed_call(state: _Approvals) -> Violated | None:
 
 
 def _bound_arguments(arguments: Mapping[str, Any], unbound: frozenset[str]) -> FrozenDict:
+    """The arguments that approvals bind, with whole numbers as integers."""
+    return FrozenDict({name: whole_numbers(value) for name, value in _without(arguments, unbound).items()})
+
+
+def _without(arguments: Mapping[str, Any], unbound: frozenset[str]) -> FrozenDict:
     """The arguments without the parameters that approvals do not bind."""
     return FrozenDict({name: value for name, value in arguments.items() if name not in unbound})
 

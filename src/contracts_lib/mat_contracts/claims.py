@@ -11,6 +11,7 @@ import datetime
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from decimal import Decimal
 from functools import lru_cache
 from itertools import islice
 from typing import Final, Literal, TypeAlias, Unpack
@@ -19,7 +20,7 @@ from mat.core.errors import MatError, SpecError
 from mat.core.record import ActionKind, Record
 from mat.core.value import fast_constructor
 from mat.monitor.contract import Contract, Violated, kinds_of
-from mat_contracts._facts import plain_number
+from mat_contracts._facts import Facts, facts_of, ids_of, plain_number
 from mat_contracts._reading import is_from_user, statement
 from mat_contracts._sentences import sentences, units
 from mat_contracts._shared import PastWindow, count_of, judged, milliseconds_of, one_of
@@ -27,7 +28,7 @@ from mat_contracts._state import CHAIN, PersistentChain, unchained
 from mat_contracts.catalogue import Options, template
 from mat_contracts.support import (
     EVIDENCE_CHARS,
-    ArtefactContent,
+    EvidenceContent,
     Kept,
     SupportStatus,
     Verifier,
@@ -39,7 +40,7 @@ from mat_contracts.support import (
     mark_of,
     normal,
     parts_of,
-    said_by,
+    text_evidence_by,
     texts_of,
 )
 
@@ -62,14 +63,14 @@ _JUDGED_KINDS: Final = ("claim", "message", "final_response")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JudgedClaim:
-    """One judged claim: its artifact and text, whether it is supported (`said`), why not, and the steps of its evidence.
+    """One judged claim: its artifact and text, whether it is supported (`status`), why not, and the steps of its evidence.
 
     `final`: the final response holds it. Claims of one answer share their artifact and differ in `index`.
 
     >>> from mat_contracts.claims import claims_in
     >>> from mat_contracts.traces import record, trace
     >>> (claim,) = claims_in(trace(record("claim", "claim", {"text": "Parcel 17 arrives on Friday"})))
-    >>> claim.artefact, claim.step, claim.said
+    >>> claim.artefact, claim.step, claim.status
     ('claim#0', 0, 'unsupported')
     """
 
@@ -78,7 +79,7 @@ class JudgedClaim:
     step: int
     text: str
     final: bool
-    said: SupportStatus
+    status: SupportStatus
     why: str = ""
     wanted: str = ""
     witness: tuple[int, ...] = ()
@@ -102,9 +103,9 @@ class _Rules:
     remember: int
 
     @property
-    def read(self) -> Callable[[Kept], ArtefactContent]:
+    def read(self) -> Callable[[Kept], EvidenceContent]:
         """The reader of remembered evidence. The default verifier needs only its texts."""
-        return said_by if self.verifier is None else evidence_by
+        return text_evidence_by if self.verifier is None else evidence_by
 
 
 @template
@@ -130,7 +131,7 @@ def claims_supported(
     - `on`: where claims are found: "claim" for recorded claims, "final_response" for the answer, "message" for messages to
       "user".
     - `verifier`: decides whether evidence supports a claim (`mat_contracts.support`). The default is `says`: the evidence must
-      hold the numbers, dates, weekdays, quoted names and status words of the claim.
+      hold the numbers, ids, dates, weekdays, quoted names and status words of the claim, in any notation.
     - `support`: a simpler verifier, `support(claim, texts)`, which gets the texts of all evidence. Give only one of the two.
     - `splitter`: text -> its claims, for answers and messages. The default is `split_claims`.
     - `unknown`: the status of a claim for which the verifier answers "unknown". By default the contract is then unknown at the
@@ -174,11 +175,11 @@ def claims_supported(
         if action.kind in passing and state[0] < CHAIN:
             return (state[0] + 1, state, kept_of(record, fresh=fresh))
         new, claims = _judge_record(state, record, rules)
-        if not claims or (len(claims) == 1 and claims[0].said == "supported"):
+        if not claims or (len(claims) == 1 and claims[0].status == "supported"):
             return new
-        broken = [item for item in claims if "unsupported" in (item.said, unknown if item.said == "unknown" else "")]
-        if unknown == "unknown" and not all(item.said == "supported" for item in claims):
-            new = _with_unknown(new, [item for item in claims if item.said == "unknown"])
+        broken = [item for item in claims if "unsupported" in (item.status, unknown if item.status == "unknown" else "")]
+        if unknown == "unknown" and not all(item.status == "supported" for item in claims):
+            new = _with_unknown(new, [item for item in claims if item.status == "unknown"])
         return judged([_claim_violation(item) for item in broken], new)
 
     return Contract(
@@ -205,7 +206,7 @@ def claims_in(
     >>> from mat_contracts.traces import record, trace
     >>> tracking = record("tool_call", "track", {"parcel": 17}, value={"eta": "Friday"})
     >>> answer = record("final_response", "answer", {"answer": "Hello Ann! Parcel 17 comes on Friday. It was delivered."})
-    >>> [(claim.text, claim.said) for claim in claims_in(trace(tracking, answer))]
+    >>> [(claim.text, claim.status) for claim in claims_in(trace(tracking, answer))]
     [('Parcel 17 comes on Friday.', 'supported'), ('It was delivered.', 'unsupported')]
     """
     rules = _rules(on, verifier, support, splitter, fresh, max_age, max_age_ms, remember)
@@ -396,7 +397,7 @@ def _claim(sentence: str) -> str:
 
 
 def says(claim: str, texts: Sequence[str]) -> bool:
-    """Whether evidence holds every mark of a claim: numbers, dates, weekdays, quoted names, status words that are not negated.
+    """Whether evidence holds every mark of a claim: numbers, ids, dates, weekdays, quoted names, status words not negated.
 
     `texts`: the evidence. A date in the evidence also counts as its weekday. A claim without marks is supported.
 
@@ -410,23 +411,78 @@ def says(claim: str, texts: Sequence[str]) -> bool:
 
 
 def missing(claim: str, texts: Sequence[str], asked: Sequence[str] = ()) -> tuple[str, ...]:
-    """The marks of a claim that the evidence does not hold. Numbers and quoted names may also come from the question `asked`.
+    """The marks of a claim that the evidence does not hold. Numbers, ids and quoted names may also come from the question
+    `asked`. Numbers and dates count in any notation.
 
     >>> from mat_contracts.claims import missing
     >>> missing("Parcel 17 arrives on Monday", ["parcel 17: Friday"])
     ("'monday'",)
     """
     numbers, quoted, marks = _marks_of(claim)
+    facts, ids = _facts_of_claim(claim)
     evidence = " \n ".join(texts)
     lost: list[str] = []
-    if numbers or quoted:
-        topic = evidence.casefold() + " \n " + " \n ".join(asked).casefold()
+    if numbers or quoted or ids:
+        whole = evidence + " \n " + " \n ".join(asked)
+        topic = whole.casefold()
         if numbers:
-            lost += [f"number {item}" for item in _missing_numbers(numbers, topic)]
+            absent = _missing_numbers(numbers, topic)
+            lost += [f"number {item}" for item in (_missing_quantities(facts, absent, whole) if absent else absent)]
+        lost += [f"{item!r}" for item in _other_currencies(facts, whole)]
         lost += [f"{item!r}" for item in quoted if item.casefold() not in topic]
+        lost += [f"{item!r}" for item in ids if item not in topic]
+    if facts.days:
+        lost += [f"the date {item}" for item in _missing_days(facts, marks, evidence)]
     if marks:
         lost += [f"{item!r}" for item in _missing_marks(marks, evidence)]
     return tuple(lost)
+
+
+@lru_cache(maxsize=1024)
+def _facts_of_claim(claim: str) -> tuple[Facts, tuple[str, ...]]:
+    """The dates and quantities of a claim, and its ids."""
+    if not any(char.isdigit() for char in claim):
+        return _NO_FACTS, ()
+    return facts_of(claim), ids_of(claim)
+
+
+_NO_FACTS: Final = facts_of("")
+
+
+def _missing_quantities(facts: Facts, absent: Sequence[str], text: str) -> list[str]:
+    """The numbers that a text does not hold in any notation or unit: "1.250,00 EUR" holds 1250."""
+    known = facts_of(text).quantities
+    held = {
+        plain_number(f"{item.stated:f}") for item in facts.quantities if any(item.agrees(other, Decimal(0)) for other in known)
+    }
+    days = {f"{part}" for readings in facts.days for day in readings for part in day}  # dates are compared as days
+    return [item for item in absent if item not in held and item not in days]
+
+
+def _other_currencies(facts: Facts, text: str) -> list[str]:
+    """The amounts of a claim that a text holds in other currencies only."""
+    amounts = [item for item in facts.quantities if len(item.dimension) == 3]
+    if not amounts:
+        return []
+    known = [item for item in facts_of(text).quantities if len(item.dimension) in (0, 3)]
+    return [
+        item.written
+        for item in amounts
+        if any(other.stated == item.stated for other in known) and not any(item.agrees(other, Decimal(0)) for other in known)
+    ]
+
+
+def _missing_days(facts: Facts, marks: Sequence[str], text: str) -> list[str]:
+    """The dates of a claim that a text which names dates does not hold."""
+    known = [day for readings in facts_of(text).days for day in readings]
+    if not known:
+        return []
+    return [
+        f"{readings[0].day}.{readings[0].month}."
+        for readings in facts.days
+        if f"{readings[0].year:04}-{readings[0].month:02}-{readings[0].day:02}" not in marks  # these are compared as marks
+        and not any(day.agrees(other) for day in readings for other in known)
+    ]
 
 
 def _missing_numbers(numbers: Sequence[str], text: str) -> list[str]:
@@ -448,7 +504,7 @@ def _missing_marks(marks: Sequence[str], text: str) -> list[str]:
 
 
 _TOKEN = re.compile(r"\w+")
-_NEGATED: Final = ("no", "never", "without", "n't", "n’t")
+_NEGATED: Final = ("no", "never", "without", "n't", "n’t", "unable", "fail", "refused", "declined")
 """Substrings of negations: a text without them holds no negation."""
 
 
@@ -456,13 +512,15 @@ _NEGATED: Final = ("no", "never", "without", "n't", "n’t")
 def _marks_of(claim: str) -> tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...]]:
     """The marks of a claim: numbers, quoted names, and dates with weekdays and status words."""
     return (
-        tuple(sorted(_numbers_in(_DATE.sub(" ", claim)))),
+        tuple(sorted(_numbers_in(_DAY.sub(" ", _DATE.sub(" ", claim))))),
         tuple(_quoted_names(claim)),
         tuple(sorted(_dates_and_status(claim))),
     )
 
 
 _DATE = re.compile(r"(?<!\d)\d{4}-\d\d-\d\d(?!\d)")
+_DAY = re.compile(r"(?<![\d./])\d\d?(?P<mark>[./])\d\d?(?P=mark)(?:19|20)\d\d(?!\d|[./]\d)")
+"""A date in digits such as 17.05.2024, which is compared as a day."""
 _TIME = re.compile(r"(?<=\d)[Tt](?=\d)")
 _NUMBER = re.compile(r"(?<![\w.])-?\d+(?:,\d{3})*(?:\.\d+)?(?![\d])")
 _QUOTED = re.compile(r"\"([^\"]+)\"|“([^”]+)”|(?<!\w)'([^']+)'(?!\w)|‘([^’]+)’")
@@ -472,8 +530,10 @@ STATUS: Final = (
     "expired", "failed", "lost", "paid", "pending", "refunded", "rejected", "resolved", "returned", "shipped",
 )  # fmt: skip
 """Status words; evidence must hold those of a claim."""
-_STATUS_WORD = re.compile(r"(?:\b(?P<no>not|never|no|without|\w+n['’]t)\s+(?:\w+\s+){0,2}?)?\b(?P<word>" + "|".join(
-    (*STATUS, "canceled", *_WEEKDAYS)) + r")\b")  # fmt: skip
+_STATUS_WORD = re.compile(
+    r"(?:\b(?P<no>(?:not|never|no|without|\w+n['’]t)\s+(?:\w+\s+){0,2}?|(?:cannot|unable|fail(?:ed|s)?|refused|declined)\s+"
+    r"(?:\w+\s+){0,5}?))?\b(?P<word>" + "|".join((*STATUS, "canceled", *_WEEKDAYS)) + r")\b"
+)
 
 
 def _dates_and_status(text: str) -> frozenset[str]:
@@ -513,7 +573,7 @@ def _judge_record(state: PersistentChain, record: Record, rules: _Rules) -> tupl
         stated = statement(record)
         claim = stated if isinstance(stated, str) else ""
         item = _judge_recorded_claim(record, claim, state, rules)
-        mark = "failed" if item.said == "unsupported" else ""
+        mark = "failed" if item.status == "unsupported" else ""
         whole: Kept = (item.artefact, record.step, record.at_ms, "claim", claim, mark, "", None)
         return _with_artifact(state, whole, (), rules.remember), [item] if kind in rules.on else []
     if kind in rules.on and (kind == "final_response" or _is_to_user(record)):
@@ -559,7 +619,7 @@ def _judge_recorded_claim(record: Record, claim: str, state: PersistentChain, ru
     status, why, steps, wanted = _judge_links(record, claim, state, rules)
     witness = (*steps, record.step) if status != "supported" else steps
     return _new_claim(
-        artefact=f"claim#{record.step}", index=0, step=record.step, text=claim, final=False, said=status, why=why,
+        artefact=f"claim#{record.step}", index=0, step=record.step, text=claim, final=False, status=status, why=why,
         wanted=wanted, witness=witness,
     )  # fmt: skip
 
@@ -621,7 +681,7 @@ def _cited_artifacts(names: Sequence[str], state: PersistentChain, remember: int
     return found
 
 
-def _verify(claim: str, evidence: Sequence[ArtefactContent], rules: _Rules) -> tuple[SupportStatus, str, str]:
+def _verify(claim: str, evidence: Sequence[EvidenceContent], rules: _Rules) -> tuple[SupportStatus, str, str]:
     """(status, why, wanted) of a claim by the verifier. The texts of the evidence must be known."""
     if not any(item.texts for item in evidence):
         return "unsupported", "its evidence says nothing", f"evidence that says {claim!r}"
@@ -676,7 +736,7 @@ def _judge_answer(record: Record, memory: tuple[Kept, ...], rules: _Rules) -> li
             steps = ()
         found.append(
             _new_claim(
-                artefact=record.artefact, index=index, step=record.step, text=claim, final=final, said=status, why=why,
+                artefact=record.artefact, index=index, step=record.step, text=claim, final=final, status=status, why=why,
                 wanted=wanted, witness=(*steps, record.step),
             )
         )  # fmt: skip
@@ -689,7 +749,7 @@ _REPEATED: Final[tuple[SupportStatus, str, str]] = (
 
 
 def _judge_by_replies(
-    claim: str, world: Sequence[ArtefactContent], asked: Sequence[ArtefactContent], hidden: bool, rules: _Rules
+    claim: str, world: Sequence[EvidenceContent], asked: Sequence[EvidenceContent], hidden: bool, rules: _Rules
 ) -> tuple[SupportStatus, str, str]:
     known = [item for item in world if item.texts is not None]
     status, why, wanted = _verify(claim, [*known, *asked], rules) if known else ("unsupported", "", "")

@@ -16,7 +16,9 @@ from mat.core.errors import SpecError
 from mat.core.record import ActionKind, Record
 from mat.core.value import EMPTY, FrozenDict
 from mat.monitor.contract import Contract, Violated
+from mat_contracts._outcome import failed, stated_failure
 from mat_contracts._shared import count_of, cut, judged, label, label_of, names_of, names_or_all
+from mat_contracts._values import same
 from mat_contracts.catalogue import Options, template
 
 ToolNames: TypeAlias = str | Iterable[str]
@@ -116,9 +118,7 @@ def tool_calls_well_formed(
             if not call.name:
                 found.append(Violated("a tool call has no name", instance=instance, wanted="the name of a tool"))
             elif known is not None and call.name not in known:
-                found.append(
-                    Violated(f"no tool is called {call.name!r}", instance=instance, wanted=f"one of {', '.join(known)}")
-                )
+                found.append(Violated(f"unknown tool: {call.name!r}", instance=instance, wanted=f"one of {', '.join(known)}"))
             if not _is_object(call.arguments):
                 message = f"the arguments of {call.name or 'a call'} are not an object: {_excerpt(call.arguments)}"
                 found.append(Violated(message, instance=instance, wanted="a JSON object"))
@@ -193,8 +193,8 @@ def truncation_noticed(
 def turns_bounded(turns: int, *, model: ToolNames | None = None, **options: Unpack[Options]) -> Contract:
     """An agent takes at most `turns` turns. A turn is an answered model call; a failed call is no turn and may be repeated.
 
-    A call failed if it raised, was cancelled, or its reply has an `error`. Each model call after the last turn is a violation.
-    `model` names the model ports to count, all by default.
+    A call failed if it raised, was cancelled, or its reply is an object that reports a failure, such as an `error`. Each model
+    call after the last turn is a violation. `model` names the model ports to count, all by default.
 
     >>> from mat_contracts.traces import broken, record, trace
     >>> failed, reply = record("model_call", "llm", error="timeout"), record("model_call", "llm", value="hello")
@@ -247,7 +247,7 @@ def one_entry_per_attempt(
     subject = label(sorted(ports))
 
     def wanted(value: Any) -> bool:
-        return not fields or (isinstance(value, Mapping) and all(value.get(name) == item for name, item in fields.items()))
+        return not fields or (isinstance(value, Mapping) and all(same(value.get(name), item) for name, item in fields.items()))
 
     def without_entry(at: int) -> Violated:
         return Violated(f"an attempt at {subject} has no entry", step=at, witness=(at,), wanted="one entry per attempt")
@@ -256,7 +256,7 @@ def one_entry_per_attempt(
         if record.action.name in ports and not record.blocked:
             new = (*open_, record.step)
             return new if len(new) <= _REMEMBERED else replace(without_entry(new[0]), state=new[1:])
-        if record.action.name not in entries or record.action.kind == "memory_read" or record.observation.error is not None:
+        if record.action.name not in entries or record.action.kind == "memory_read" or failed(record):
             return open_
         if not wanted(record.action.arguments.get("value", record.action.arguments)):
             return open_
@@ -278,9 +278,11 @@ def one_entry_per_attempt(
 
 
 def _is_answered(record: Record) -> bool:
-    """Whether a model call was answered: it raised no error, was not cancelled, and its reply has no `error`."""
+    """Whether a model call was answered: it raised no error, was not cancelled, and its reply reports no failure."""
     seen = record.observation
-    return seen.error is None and not seen.cancelled and not (isinstance(seen.value, Mapping) and seen.value.get("error"))
+    if seen.error is not None or seen.cancelled:
+        return False
+    return not isinstance(seen.value, Mapping) or stated_failure(seen.value) is None
 
 
 def _messages(record: Record) -> Iterable[Any] | None:

@@ -12,6 +12,7 @@ from mat.core.record import ACTION_KINDS, ActionKind, Record
 from mat.core.value import EMPTY, FrozenDict
 from mat.core.verdict import Obligation
 from mat.monitor.contract import Contract, Violated, kinds_of
+from mat_contracts._outcome import effect_of
 from mat_contracts._reading import is_inbound
 from mat_contracts._shared import (
     CountedBy,
@@ -28,6 +29,7 @@ from mat_contracts._shared import (
     put,
     too_many,
 )
+from mat_contracts._values import id_text, normal, normal_arguments
 from mat_contracts.catalogue import Options, template
 
 Compared: TypeAlias = Literal["actions", "names", "states"] | Callable[[Record], Any]
@@ -73,8 +75,9 @@ def no_oscillation(
     - `max_period`, `min_period`: the longest and the shortest cycle, in entries. A cycle of period 1 is a repetition, which
       `no_retry_storm` judges, so the default begins at 2.
     - `times`: how often in a row a cycle must occur to be a violation.
-    - `compare`: what makes two entries equal. "actions" compares agent, action and arguments, "names" the same without the
-      arguments, "states" the state projection each time it changes (an unchanged state is the subject of `progress`). A
+    - `compare`: what makes two entries equal. "actions" compares agent, action and arguments ("A17" and " a17 " are the same),
+      "names" the same without the arguments, "states" the state projection each time it changes (an unchanged state is the
+      subject of `progress`). A
       function of the record returns plain data to compare, or None to skip the record.
     - `signals`: the signals that "states" compares, by default all.
     - `by`: "run" compares all entries in the order of their steps, "agent" those of each agent separately.
@@ -110,7 +113,7 @@ def no_oscillation(
 
     def step(state: Any, record: Record) -> Any:
         action = record.action  # inlined for speed: this is the default
-        key: Any = (record.agent, action.kind, action.name, action.arguments) if actions else key_of(record)
+        key: Any = (record.agent, action.kind, action.name, normal_arguments(action.arguments)) if actions else key_of(record)
         if key is None:
             return state
         keys, steps, runs = state if everyone else state.get(record.agent, fresh)
@@ -242,7 +245,8 @@ def no_circular_delegation(
         ended when the delegate answers (a message to the delegator, or a final response) or the delegator acts again, which
         also ends all delegations below it. A delegator that delegates again may be waiting for both delegates (a fan-out): its
         earlier delegation counts as ended until that delegate acts without a new request.
-      - "task": circles of hand-offs of one task, which is the same non-empty text apart from case and outer spaces. An agent
+      - "task": circles of hand-offs of one task, which is the same non-empty text apart from case, spaces and final
+      punctuation. An agent
         that answers an earlier holder of the task gives the task back.
     - `within`: a task is forgotten if no agent hands it on for this many steps.
 
@@ -398,7 +402,7 @@ def _tasks_after_hand_off(
     kept = {task: known for task, known in tasks.items() if record.step - known[1] <= within}
     if not isinstance(text, str) or not folded(text) or delegator == delegate:
         return (tasks if len(kept) == len(tasks) else FrozenDict(kept)), ()
-    task = digest(folded(text))[:32]
+    task = digest(_task(text))[:32]
     path, _ = kept.pop(task, ((), 0))
     agents = [agent for agent, _ in path]
     path = path[: agents.index(delegator)] if delegator in agents else ()
@@ -409,6 +413,11 @@ def _tasks_after_hand_off(
         return FrozenDict(kept), circle
     kept[task] = ((*path, (delegator, record.step), (delegate, record.step)), record.step)
     return FrozenDict(kept), ()
+
+
+def _task(text: str) -> str:
+    """A task in normal form: without case, spaces around and between words, and punctuation at its end."""
+    return id_text(text).rstrip(" .!")
 
 
 def _circle_violation(circle: Sequence[tuple[str, int]], delegate: str, step: int, how: str, state: _Graph) -> Violated:
@@ -609,7 +618,8 @@ def replanning_without_execution(
     """Plans are carried out: there are never `times` plans in a row without an effective action between them.
 
     Each further `times` plans without an action are one more violation. By default a plan is a `mat.mitigate("replan")`, and an
-    effective action is one of EXECUTES that took effect without an error. A blocked or failed call carries nothing out.
+    effective action is one of EXECUTES that took effect without an error. A call that was blocked or failed, or whose reply
+    reports a failure, carries nothing out.
 
     - `times`: how many plans in a row are a violation.
     - `planning`: record -> whether it is a plan too, such as a model call of the planner or a message with a plan.
@@ -656,7 +666,7 @@ def _is_replan(record: Record) -> bool:
 
 
 def _took_effect(record: Record) -> bool:
-    return record.action.kind in EXECUTES and record.effected == "yes" and record.observation.error is None
+    return record.action.kind in EXECUTES and record.observation.error is None and effect_of(record) == "yes"
 
 
 # -- memory ---------------------------------------------------------------------------------------------------------------
@@ -745,7 +755,7 @@ def _has_seen(record: Record, cell: _Cell) -> bool:
 
 
 def _collision(cell: _Cell, record: Record, value: tuple[Any, ...], within: int, key: str) -> Violated | None:
-    if cell.agent == record.agent or cell.value == value or not _is_close(cell, record, within):
+    if cell.agent == record.agent or normal(cell.value) == normal(value) or not _is_close(cell, record, within):
         return None
     if any(agent == record.agent and sealed < record.asked_seq for agent, sealed in cell.readers):
         return None

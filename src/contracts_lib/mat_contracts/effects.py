@@ -17,6 +17,7 @@ from mat.core.value import FrozenDict
 from mat.core.verdict import Obligation
 from mat.monitor.contract import Contract, Violated, kinds_of
 from mat_contracts._facts import facts_of, ids_of
+from mat_contracts._outcome import reported_failure
 from mat_contracts._reading import is_from_user, is_withheld, statement
 from mat_contracts._sentences import plain_text, sentences, units
 from mat_contracts._shared import all_of, judged, let_through, names_of, remembered
@@ -31,7 +32,7 @@ READ: Final = 64
 
 _VERBS: Final = """
 activate: enable
-add: create insert append attach update
+add: create insert append attach update modify
 apply: set update add
 approve: accept grant
 archive: move
@@ -40,7 +41,7 @@ block: lock freeze ban suspend deactivate
 book: reserve schedule order purchase
 buy: purchase order
 cancel: void revoke abort terminate unsubscribe close delete remove
-change: update modify edit set adjust move switch exchange replace upgrade reset rename correct
+change: update modify edit set adjust move switch exchange replace swap upgrade reset rename correct
 charge: pay bill debit
 close: resolve cancel
 create: add open make new register insert generate file
@@ -52,7 +53,7 @@ disable: deactivate block
 email: mail send
 enable: activate
 escalate: transfer forward delegate
-exchange: replace swap
+exchange: replace swap switch
 extend: renew update prolong
 file: create submit open
 forward: send email transfer
@@ -63,7 +64,7 @@ issue: create send refund pay
 lock: block freeze
 mail: email send
 merge:
-modify: change update edit set adjust
+modify: change update edit set adjust exchange replace
 move: transfer rename reschedule
 notify: inform send message alert email
 open: create
@@ -78,7 +79,7 @@ reimburse: refund pay
 remove: delete drop erase clear
 rename: change update
 renew: extend update
-replace: exchange update change
+replace: exchange swap update change modify
 reschedule: change update move
 reserve: book schedule
 reset: change update clear
@@ -92,11 +93,11 @@ ship: send dispatch
 submit: file create send place
 subscribe: register add
 suspend: block freeze deactivate
-switch: change update
+switch: change update modify exchange replace swap
 transfer: send move pay forward escalate
 unlock: unblock
 unsubscribe: cancel remove
-update: change modify edit set adjust patch correct upgrade add remove
+update: change modify edit set adjust patch correct upgrade add remove exchange replace
 upgrade: update change
 upload: add put save
 withdraw: cancel pay transfer
@@ -110,6 +111,10 @@ LIGHT: Final = (
     "handle", "place", "file",
 )  # fmt: skip
 """Verbs whose noun says what was done: "the refund was processed"."""
+MONEY: Final = frozenset(("add", "refund", "credit", "reimburse", "charge", "pay", "apply", "debit", "issue"))
+"""Verbs of what other actions bring about: cancelling an order refunds it, and changing one charges or refunds a difference."""
+STATES: Final = frozenset(("book", "schedule", "purchase", "buy", "reserve", "order", "issue", "create", "place", "register"))
+"""Verbs whose passive may say how things stand: "your flight is booked in economy" is no report of a booking."""
 NOUNS: Final[Mapping[str, str]] = {
     "refund": "refund", "reimbursement": "reimburse", "cancellation": "cancel", "booking": "book", "reservation": "reserve",
     "payment": "pay", "transfer": "transfer", "update": "update", "change": "change", "modification": "modify",
@@ -137,6 +142,7 @@ class SuccessClaim:
     """A statement that something was done, with its `text`, `verb`, the ids and addresses in it (`names`) and its `amounts`.
 
     `own` means that the speaker did it ("I cancelled"). Otherwise ("order 17 is cancelled") it may also report what was read.
+    `fresh` is False if the words may as well say how things stand ("your flight is booked") as that something was done.
     """
 
     text: str
@@ -144,6 +150,7 @@ class SuccessClaim:
     names: tuple[str, ...] = ()
     amounts: tuple[Decimal, ...] = ()
     own: bool = True
+    fresh: bool = True
 
 
 Extractor: TypeAlias = Callable[[str], Iterable[SuccessClaim]]
@@ -210,7 +217,10 @@ def success_claims_match_effects(
     - The arguments or the reply of the action must hold the ids and amounts of the claim. A claim with several ids may rest on
       several actions. Amounts that the text calls a total are not compared.
     - A claim that does not say who acted ("order 17 is cancelled") may also rest on a reply of a reading action or on the
-      user's words. A payment claimed this way may be part of any action that takes a means of payment.
+      user's words. A payment claimed this way may be part of any action that takes a means of payment, and money that moved of
+      any action whose texts name the sum ("$36 has been refunded", after an exchange whose reply names 36).
+    - A claim that may say how things stand ("your flight is scheduled for 3 May", "the insurance was purchased") may rest on
+      a reply of a reading action that holds its subject, its ids and its dates.
 
     The contract remembers the latest LEDGER actions and READ replies of reading actions. If only a forgotten action could
     support a claim, the contract is unknown at the end.
@@ -385,7 +395,10 @@ def _without_reply(raw: _Raw) -> _Raw:
 
 def _outcome(raw: _Raw) -> str:
     """Why an action does not count as done, by its record or its reply; "" if it is done."""
-    return raw[5] or ("reported a failure" if _reports_failure(raw[4]) else "")
+    if raw[5]:
+        return raw[5]
+    found = reported_failure(raw[4]) if raw[1] == "tool_call" and raw[4] is not None else None
+    return "" if found is None else "has an unknown outcome (reported)" if found.uncertain else "reported a failure"
 
 
 def _outcome_by_record(record: Record) -> str:
@@ -403,23 +416,6 @@ def _outcome_by_record(record: Record) -> str:
     if record.action.kind == "approval" and not granted(record):
         return "was not approved"
     return ""
-
-
-_FAILED = re.compile(
-    r"^\W*(?:error|failed|failure|exception|invalid|denied|not found|forbidden|unauthori[sz]ed)\b", re.IGNORECASE
-)
-
-
-def _reports_failure(value: Any) -> bool:
-    """Whether a reply reports a failure: by its first word, an error field, a status, or a success field that is false."""
-    if isinstance(value, str):
-        return bool(_FAILED.match(value))
-    if not isinstance(value, dict):
-        return False
-    if value.get("error") or value.get("errors") or any(value.get(key) is False for key in ("ok", "success", "succeeded")):
-        return True
-    status = value.get("status")
-    return isinstance(status, str) and bool(_FAILED.match(status))
 
 
 # -- claims against the ledger ------------------------------------------------------------------------------------------
@@ -465,7 +461,9 @@ def _unmatched(
         paid = not claim.own and claim.verb in ("pay", "charge")  # money that another action takes is part of that action
         same = [raw for raw in books.ledger if verb.does(raw) or (paid and _takes_payment(tuple(raw[3])))]
         done = [raw for raw in same if not _outcome(raw)]
-        if _is_backed(claim, done) or (not claim.own and _is_read(claim, books)):
+        if _is_backed(claim, done):
+            continue
+        if not claim.own and (_is_brought_about(claim, books) or _is_read(claim, books) or _is_state(claim, books)):
             continue
         if books.dropped:
             unknown += 1
@@ -523,19 +521,104 @@ def _all_in(amounts: Iterable[Decimal], known: Sequence[Decimal]) -> bool:
     return all(any(abs(abs(amount) - abs(other)) <= abs(amount) * _NOISE for other in known) for amount in amounts)
 
 
+def _is_brought_about(claim: SuccessClaim, books: _Books) -> bool:
+    """Whether money moved as part of another effect, whose texts name it: the sums of the claim, or what happens to money."""
+    quoted = [text.strip(" ,.").casefold() for text in _QUOTED.findall(claim.text)] if claim.verb in _SETS else []
+    if claim.verb not in MONEY and not quoted:
+        return False
+    for raw in reversed(books.ledger):
+        if raw[1] != "tool_call" or _outcome(raw):
+            continue
+        entry = _entry(raw)
+        if entry.texts is None or not set(claim.names) <= _names_of_entry(entry):
+            continue
+        told = claim.amounts and _all_in(claim.amounts, _amounts_of_entry(entry))
+        if quoted:  # the status is now "cancelled"
+            told = all(any(text in known.casefold() for known in entry.texts) for text in quoted)
+        if told or (not quoted and not claim.amounts and not _money_words(claim.verb).isdisjoint(_words_in(entry, raw))):
+            return True
+    return False
+
+
+_SETS: Final = frozenset(("update", "change", "set", "modify"))
+_QUOTED = re.compile(r"[\"“]([^\"”]{3,40})[\"”]")
+
+
+@lru_cache(maxsize=64)
+def _money_words(verb: str) -> frozenset[str]:
+    """The words by which a reply mentions what a verb says."""
+    return frozenset((verb, *forms_of(verb), *(noun for noun, meant in NOUNS.items() if meant == verb)))
+
+
 def _is_read(claim: SuccessClaim, books: _Books) -> bool:
-    """Whether a reply or the user stated what the claim says. For a claim without ids, only a tool's reply counts."""
+    """Whether a reply or the user stated what the claim says. For a claim without ids and amounts, only a tool's reply counts.
+
+    A reply states it by the past form of the verb; one that holds the ids and amounts of the claim also by the noun, as in
+    "payment_history".
+    """
     past = frozenset(forms_of(claim.verb.casefold()))
+    sums = claim.amounts or tuple(item.stated for item in facts_of(claim.text).quantities if len(item.dimension) == 3)
     for raw in books.read:
         entry = _entry(raw)
         if not claim.names and not entry.tool:
             continue
         if entry.texts is None:
             return True
-        words = frozenset(re.findall(r"[a-z]+", " ".join(entry.texts).casefold().replace("_", " ")))
-        if not past.isdisjoint(words) and set(claim.names) <= _names_of_entry(entry):
+        words = _words_in(entry, raw)
+        if set(claim.names) <= _names_of_entry(entry):
+            if not past.isdisjoint(words):
+                return True
+            held = sums and _all_in(sums, _amounts_of_entry(entry))
+            if held and not _money_words(claim.verb.casefold()).isdisjoint(words):
+                return True
+    return False
+
+
+def _is_state(claim: SuccessClaim, books: _Books) -> bool:
+    """Whether the claim may say how things stand, and a reading tool's reply holds its subject, its ids and its dates."""
+    if claim.fresh or claim.verb not in STATES:
+        return False
+    wanted = facts_of(claim.text)
+    subject = _subject_words(claim.text)
+    for raw in books.read:
+        entry = _entry(raw)
+        if raw[1] == "message":
+            continue
+        if entry.texts is None:
+            return True
+        said = facts_of(" \n ".join(entry.texts))
+        days = [day for readings in said.days for day in readings]
+        dated = all(any(day.agrees(other) for day in readings for other in days) for readings in wanted.days)
+        held = subject & frozenset(map(stem, _words_in(entry, raw)))
+        if held and dated and wanted.times <= said.times and set(claim.names) <= _names_of_entry(entry):
             return True
     return False
+
+
+def _subject_words(text: str) -> frozenset[str]:
+    """The stems of the words before the verb of a passive: "your upcoming flight is booked" is about a flight."""
+    before = re.split(r"\b(?:is|are|was|were|['’]s)\b", text, maxsplit=1)[0]
+    return content_words(before) - {"upcom", "current", "next"}
+
+
+def _words_in(entry: _Entry, raw: _Raw) -> frozenset[str]:
+    """The words in the texts of an action, and in the keys of its reply."""
+    return frozenset(_WORD_PARTS.findall(" ".join((*(entry.texts or ()), *_keys(raw[4]))).casefold().replace("_", " ")))
+
+
+_WORD_PARTS = re.compile(r"[a-z]+")
+
+
+def _keys(value: Any) -> list[str]:
+    """All keys in a reply."""
+    if isinstance(value, str) and value[:1] in "{[" and len(value) <= EVIDENCE_CHARS:
+        return _JSON_KEYS.findall(value)
+    if isinstance(value, Mapping):
+        return [*value, *(key for item in value.values() for key in _keys(item))]
+    return [key for item in value for key in _keys(item)] if isinstance(value, list) else []
+
+
+_JSON_KEYS = re.compile(r"\"(\w{1,60})\"\s*:")
 
 
 def _claim_violation(claim: SuccessClaim, same: Sequence[_Entry], done: Sequence[_Entry], step: int) -> Violated:
@@ -617,10 +700,12 @@ _NOT_DONE = re.compile(
     r"|declin(?:ed|es) to|instead of|\w+n['’]t|will|shall|would|could|should|might|(?-i:may)|must|can"
     r"|going to|about to|(?:am|is|are|be) to|to be"
     r"|being|yet to|(?:i|we|you|they|it|he|she)['’](?:ll|d)|want(?:ed|s)? to|try(?:ing)? to|tried to|need(?:s|ed)? to"
-    r"|plan(?:s|ned)? to|attempt(?:s|ed)? to|pending|let me|please|almost|partly)\b",
+    r"|plan(?:s|ned)? to|attempt(?:s|ed)? to|pending|let me|please|almost|partly"
+    r"|you(?:['’]ve| have| had)?(?: \w+ly)? (?:mention|sa[iy]|said|told|stat|indicat|report|wrot|ask|request|want|confirm|not"
+    r"|claim|believ)(?:e?d|ed|e|s)?)\b",
     re.IGNORECASE,
 )
-"""Negations, futures, modals, wishes and attempts."""
+"""Negations, futures, modals, wishes, attempts, and what the user said."""
 _CONDITION = re.compile(
     r"\b(?:if|unless|whether|in case|once|as soon as|when(?:ever)?|until|provided|assuming|before|in order to|so that|had you"
     r"|after)\b",
@@ -630,6 +715,16 @@ _CONDITION_FIRST = re.compile(rf"\s*(?:{_CONDITION.pattern})", re.IGNORECASE)
 _BACKGROUND = re.compile(
     r"\b(?:ago|earlier|previously|originally|within the (?:last|past)|in the (?:last|past)|more than)\b", re.IGNORECASE
 )
+_EARLIER = re.compile(
+    r"\b(?:ago|originally|yesterday|in the past|at the time|last (?:week|month|year|night|time|visit|call|contact)"
+    r"|(?:in|during|with|at) (?:your|the|a|an|our) (?:last|previous|prior|earlier|past|first|original) \w+)\b",
+    re.IGNORECASE,
+)
+"""What was done before the conversation, whoever did it."""
+_DONE = re.compile(r"\b(?:done|ok|okay|success|summary|results?|actions?|updates?|completed?|finished)\W*$", re.IGNORECASE)
+"""Labels that announce what was done."""
+_RELATIVE = re.compile(r"\b(?:which|that|who)\s+(?:was|were|is|are)\s+(?:\w+\s+)?$", re.IGNORECASE)
+_PERFECT = re.compile(r"\b(?:been|now|just|successfully)\b", re.IGNORECASE)
 _REASON = re.compile(r"(?:^|,?\s+)(?:since|because|although|though|whereas|while|given that)\s", re.IGNORECASE)
 _DATED = re.compile(r"\s+(?:on|at|in)\s+(?P<when>.{1,20})", re.IGNORECASE)
 """A date after a past form: the action is not new."""
@@ -659,8 +754,9 @@ def success_claims(text: str) -> tuple[SuccessClaim, ...]:
 
     These are no claims: questions; clauses with a negation, a modal, a future, a wish or an attempt ("could not refund", "will
     be sent"); conditions ("once it is sent"); progressive forms ("is being sent"); attributes ("the refunded amount", "a
-    cancelled order"); actions of others ("the order you cancelled"); and background: reasons ("since it was booked"), dated
-    actions ("was made on 2 May", "booked a day ago") and labels ("Total Paid: 5"). Each clause is judged alone: "I could not
+    cancelled order", "the order that was shipped"); actions of others ("the order you cancelled") and what they said ("you
+    mentioned it got sent"); and background: reasons ("since it was booked"), earlier and dated actions ("was made on 2 May",
+    "issued a certificate in your last reservation") and labels ("Total Paid: 5"). Each clause is judged alone: "I could not
     refund it, but I cancelled order 17" holds one claim.
 
     >>> found = success_claims("I've cancelled order A1 and B2 was refunded. I'll mail you.")
@@ -726,27 +822,34 @@ class _Reading:
             rf"^\W*(?:(?:done|ok|okay|yes|great|all set|success)\W+)*(?:successfully\s+)?{form}(?!\s+(?:with|by|on|at|in)\b)"
         )
         self._fragment = pattern(
-            rf"^(?!.*\b(?:you|who|that|which)\b)(?:[\w#@.$€£-]+\s+){{1,5}}(?:successfully\s+)?{form}(?:\s+successfully)?\W*$"
+            rf"^(?!.*\b(?:you|who|that|which|has|have|had)\b)(?:[\w#@.$€£-]+\s+){{1,5}}(?:successfully\s+)?{form}(?:\s+successfully)?\W*$"
         )
 
     def claims(self, sentence: str) -> list[SuccessClaim]:
         found = []
-        for clause in self._clauses(sentence):
-            if _NOT_DONE.search(clause) or _CONDITION.search(clause):
+        for clause, is_value in self._clauses(sentence):
+            if _NOT_DONE.search(clause) or _CONDITION.search(clause) or _EARLIER.search(clause):
                 continue
-            claim = self._claim(clause)
+            claim = self._claim(clause, is_value=is_value)
             if claim is not None:
                 found.append(claim)
         return found
 
-    def _clauses(self, sentence: str) -> list[str]:
-        """The clauses of a sentence that are judged alone. "and" separates only parts with a verb each, not lists of ids."""
-        found = []
-        condition = False
+    def _clauses(self, sentence: str) -> list[tuple[str, bool]]:
+        """The clauses of a sentence that are judged alone, and whether each is the value of a label, as in "Status: cancelled".
+
+        "and" separates only parts with a verb each, not lists of ids.
+        """
+        found: list[tuple[str, bool]] = []
+        condition = labelled = False
         for lead, part, tail in _clause_parts(_ASSURES.sub("", sentence)):
             if condition and not _SPEAKER.match(part):
                 continue  # "if you like, and the order is cancelled": the condition goes on
-            if _REASON.match(lead) or _REASON.match(part) or (tail.startswith(":") and self._is_label(part)):
+            is_value, labelled = labelled, False
+            if tail.startswith(":") and self._is_label(part):
+                labelled = not _DONE.search(part)
+                continue
+            if _REASON.match(lead) or _REASON.match(part):
                 continue
             condition = _CONDITION_FIRST.match(part) is not None
             pieces = [part]
@@ -754,7 +857,7 @@ class _Reading:
                 head = pieces[-1][: pieces[-1].rfind(piece)]
                 if self._has_verb(piece) and self._has_verb(head):
                     pieces[-1:] = [re.sub(r"(?:\s+and\s+|,\s+)$", "", head), piece]
-            found += pieces
+            found += [(piece, is_value) for piece in pieces]
         return found
 
     def _is_label(self, part: str) -> bool:
@@ -764,17 +867,25 @@ class _Reading:
     def _has_verb(self, text: str) -> bool:
         return any(word in self._past for word in re.findall(r"\w+", text.casefold()))
 
-    def _claim(self, clause: str) -> SuccessClaim | None:
+    def _claim(self, clause: str, *, is_value: bool) -> SuccessClaim | None:
         for pattern, own in ((self._own, True), (self._passive, False), (self._start, True), (self._fragment, False)):
             match = pattern.search(clause)
             if pattern is self._fragment and match is not None and match["form"][0].isupper():
                 continue  # "Total Paid" is a label
             if match is None or (not own and self._is_past(clause, match.end("form"))):
                 continue
-            verb = self._verb(match["form"].casefold(), clause)
+            start, end = match.span("form")
+            if pattern is self._passive and _RELATIVE.search(clause[:start]):
+                continue  # "the order that was shipped to Texas" says which order is meant
+            about = clause[end:].partition(",")[0] if own else clause[:start]
+            verb = self._verb(match["form"].casefold(), about)
             if verb:
                 names, amounts = _ids_and_amounts(clause)
-                return SuccessClaim(text=clause.strip(), verb=verb, names=names, amounts=amounts, own=own)
+                reports = own and not (pattern is self._start and (is_value or not re.search(r"\w", clause[end:])))
+                fresh = pattern is not self._passive or _PERFECT.search(match[0]) is not None
+                return SuccessClaim(
+                    text=clause.strip(), verb=verb, names=names, amounts=amounts, own=reports, fresh=fresh
+                )  # fmt: skip
         return None
 
     def _is_past(self, clause: str, end: int) -> bool:
@@ -782,11 +893,11 @@ class _Reading:
         dated = _DATED.match(clause, end)
         return _BACKGROUND.search(clause) is not None or (dated is not None and bool(facts_of(dated["when"]).days))
 
-    def _verb(self, form: str, clause: str) -> str:
-        """The verb of a past form. For a light verb it is the verb of the noun in the clause, if any."""
+    def _verb(self, form: str, about: str) -> str:
+        """The verb of a past form. For a light verb it is the verb of the noun in the words that it is about, if any."""
         known = self._past.get(form, "")
         if form in self._light or form in ("complete", "successful"):
-            for word in re.findall(r"[a-z]+", clause.casefold()):
+            for word in re.findall(r"[a-z]+", about.casefold()):
                 if word != form and word.rstrip("s") in NOUNS:
                     return NOUNS[word.rstrip("s")]
         return known
@@ -798,11 +909,12 @@ _ID_NOUN: Final = (
     r"|contract|product|room|seat|issue|job|task|card|document|file|appointment|meeting|event|policy|device|package|return|and|or"
 )
 _PLAIN_ID = re.compile(
-    rf"(?:\b(?P<noun>{_ID_NOUN})\b\.?|[#,])\s*#?(?P<id>\d+)\b(?!\s*(?:%|days?|hours?|minutes?|weeks?|months?)|[.,:/-]\d)",
+    rf"(?:\b(?P<noun>{_ID_NOUN})\b\.?|\#|(?<!\d),|,(?=\s))\s*#?(?P<id>\d+)\b"
+    r"(?!\s*(?:%|days?|hours?|minutes?|weeks?|months?)|[.,:/-]\d)",
     re.IGNORECASE,
 )
 _MASKED = re.compile(r"\b(?:ending|ends) (?:in|with)\s+\W*\w+|\blast (?:four|4)\b[^.,;]{0,12}?\d+|[*•x]{2,}\d+", re.IGNORECASE)
-"""Masked numbers, of which only the end is shown."""
+"""Masked numbers that show only their end."""
 _TOTAL = re.compile(r"\b(?:totals?|totall?ing|altogether|in all|sum|each|combined)\b", re.IGNORECASE)
 _AFTER = re.compile(
     r"\s*(?:$|[.,;:!)]|(?:to|on|for|from|by|and|was|were|is|has|have|as|back|in|into|via|at|with)\b)", re.IGNORECASE

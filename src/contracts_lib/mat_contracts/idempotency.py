@@ -11,7 +11,9 @@ from mat.core.errors import SpecError
 from mat.core.record import Record
 from mat.core.value import EMPTY, FrozenDict
 from mat.monitor.contract import Contract, Violated
+from mat_contracts._outcome import effect_of
 from mat_contracts._shared import TOOL_CALLS, label, let_through, names_of, too_many
+from mat_contracts._values import currencies, currencies_agree, normal
 from mat_contracts.catalogue import Options, template
 
 EffectKey: TypeAlias = str | Iterable[str] | Callable[[Mapping[str, Any]], Any]
@@ -21,7 +23,6 @@ FEW: Final = 32
 """Latest effects that are kept in a table of their own, because merging them with the others copies all."""
 _PARTS: Final = 8
 _CHARS: Final = 64
-_HUGE: Final = 1 << 64
 
 
 @template
@@ -35,9 +36,13 @@ def no_duplicate_effect(
     """The same effect, a call of `tool` with the same key arguments, happens at most once.
 
     `key` names the arguments that identify an effect (by default all), or is a function of the arguments that returns a value
-    to compare. An effect happened if `effected` is "yes"; a call whose port ran more than once had its effect more than once.
-    If `effected` is "unknown" (the port failed midway) the call breaks nothing, but a later violation mentions it. A proposed
-    call counts as an effect, so that `policy="block"` stops the second one.
+    to compare. Values are compared in normal form: 30, 30.0 and "30.00 EUR" are one amount, "A17" and " a17 " one id, and "15
+    May 2024" is 2024-05-15.
+
+    An effect happened if `effected` is "yes" and the reply does not report a failure, as `{"error": ...}` does; a call whose
+    port ran more than once had its effect more than once. If it is unknown whether it happened (the port failed midway, or
+    reports a time-out), the call breaks nothing, but a later violation mentions it. A proposed call counts as an effect, so
+    that `policy="block"` stops the second one.
 
     `idempotency` names the parameter by which the service recognizes a retry. Calls with one idempotency key are one effect,
     however often they are sent. The same key with other arguments breaks the contract, because the service drops the second
@@ -67,14 +72,18 @@ def no_duplicate_effect(
 
     def step(state: _Table, record: Record) -> _Table | Violated:
         name = record.action.name
-        if name not in tools or record.effected == "no":
+        happened = effect_of(record) if name in tools else "no"
+        if happened == "no":
             return state
         made = key_of(let_through(record))
-        effect = _effect(name, made)
-        done, unsure = _lookup(state, effect) or (-1, -1)
-        if record.effected == "unknown" and record.invoked == 1:
-            return _put(state, effect, (done, record.step if unsure < 0 else unsure))
-        new = _put(state, effect, (record.step, unsure))
+        effect, units = _effect(name, made), currencies(made)
+        known: tuple[_Seen, ...] = _lookup(state, effect) or ()
+        before = next((item for item in known if currencies_agree(item.units, units)), None)
+        others = tuple(item for item in known if item is not before)
+        done, unsure = (-1, -1) if before is None else (before.done, before.unsure)
+        if happened == "unknown" and (record.invoked == 1 or record.effected == "yes"):
+            return _put(state, effect, (*others, _Seen(units, done, record.step if unsure < 0 else unsure)))
+        new = _put(state, effect, (*others, _Seen(units, record.step, unsure)))
         if done < 0 and record.invoked <= 1:
             return new
         said, witness = _double(record, done, unsure)
@@ -93,6 +102,14 @@ _Table: TypeAlias = tuple[FrozenDict, FrozenDict, int]
 _NO_TABLE: Final[_Table] = (EMPTY, EMPTY, 0)
 
 
+class _Seen(NamedTuple):
+    """An effect in one currency: the step at which it happened last, and the first at which it may have happened, or -1."""
+
+    units: tuple[str, ...]
+    done: int
+    unsure: int
+
+
 @dataclass(frozen=True, slots=True)
 class _Keyed:
     """Calls by idempotency key, and effects by key arguments."""
@@ -102,10 +119,11 @@ class _Keyed:
 
 
 class _Sent(NamedTuple):
-    """The first call with a key: its step and the digest of its other arguments."""
+    """The first call with a key: its step, the digest of its other arguments, and their currencies."""
 
     step: int
     arguments: str
+    units: tuple[str, ...]
 
 
 class _Had(NamedTuple):
@@ -114,6 +132,7 @@ class _Had(NamedTuple):
     step: int
     sure: bool
     key: str
+    units: tuple[str, ...]
 
 
 _KEYED: Final = _Keyed()
@@ -123,27 +142,31 @@ def _keyed(tools: tuple[str, ...], key_of: Callable[[Mapping[str, Any]], Any], p
     """The fold for idempotency keys. With `whole`, all arguments except the idempotency key identify an effect."""
 
     def step(state: _Keyed, record: Record) -> _Keyed | Violated:
-        if record.action.name not in tools or record.effected == "no":
+        happened = effect_of(record) if record.action.name in tools else "no"
+        if happened == "no":
             return state
         arguments = let_through(record)
         rest = {name: value for name, value in arguments.items() if name != parameter}
-        said, given = digest([record.action.name, rest])[:32], arguments.get(parameter)
+        said, given = _digest(record.action.name, rest), arguments.get(parameter)
         sent = "" if given is None or given == "" else digest([record.action.name, given])[:32]
-        effect = digest([record.action.name, key_of(rest if whole else arguments)])[:32]
+        effect = _digest(record.action.name, key_of(rest if whole else arguments))
+        units = currencies(rest)
         before: _Had | None = _lookup(state.effects, effect)
-        sure = record.effected == "yes" or record.invoked > 1
+        before = before if before is None or currencies_agree(before.units, units) else None
+        runs = record.invoked if happened == record.effected else 1
+        sure = happened == "yes" or runs > 1
         first: _Sent | None = _lookup(state.calls, sent) if sent else None
         if first is not None:
-            if first.arguments != said:
+            if first.arguments != said or not currencies_agree(first.units, units):
                 return _conflict(record, first, parameter)
             if sure and before is not None and not before.sure:
                 return replace(state, effects=_put(state.effects, effect, before._replace(sure=True)))
             return state
         new = _Keyed(
-            _put(state.calls, sent, _Sent(record.step, said)) if sent else state.calls,
-            _put(state.effects, effect, _Had(record.step, sure or (before is not None and before.sure), sent)),
+            _put(state.calls, sent, _Sent(record.step, said, units)) if sent else state.calls,
+            _put(state.effects, effect, _Had(record.step, sure or (before is not None and before.sure), sent, units)),
         )
-        why, witness = _new_effect(record, before, keyed=bool(sent), parameter=parameter)
+        why, witness = _new_effect(record, before, runs, keyed=bool(sent), parameter=parameter)
         if not why:
             return new
         wanted = f"the same {parameter} in a retry, and no second {record.action.name} otherwise"
@@ -160,7 +183,7 @@ def _conflict(record: Record, first: _Sent, parameter: str) -> Violated:
     )  # fmt: skip
 
 
-def _new_effect(record: Record, before: _Had | None, *, keyed: bool, parameter: str) -> tuple[str, tuple[int, ...]]:
+def _new_effect(record: Record, before: _Had | None, runs: int, *, keyed: bool, parameter: str) -> tuple[str, tuple[int, ...]]:
     """What is wrong with a call whose key is new, and the steps that show it; "" if nothing is wrong."""
     name, parts, witness = record.action.name, [], [record.step]
     if before is not None:
@@ -169,27 +192,30 @@ def _new_effect(record: Record, before: _Had | None, *, keyed: bool, parameter: 
         done = "had" if before.sure else "may have had"
         sent = f"{name} at step {record.step}, sent with {other},"
         parts.append(f"{sent} repeats an effect that the call at step {before.step} {done}")
-    if record.invoked > 1 and not keyed:
-        parts.append(f"the one call at step {record.step} ran {name} {record.invoked} times without a {parameter}")
+    if runs > 1 and not keyed:
+        parts.append(f"the one call at step {record.step} ran {name} {runs} times without a {parameter}")
     return "; ".join(parts), tuple(witness)
 
 
 def _effect(name: str, made: Any) -> Any:
-    """The key of an effect: the values themselves if they are few, short texts or integers; otherwise a digest."""
-    kind = type(made)
-    if (kind is dict or kind is list) and 0 < len(made) <= _PARTS:
-        for value in made.values() if kind is dict else made:
-            if type(value) is str:
-                if len(value) > _CHARS:
-                    break
-            elif type(value) is not int or not -_HUGE < value < _HUGE:  # 1, 1.0 and True are three values, but one key
-                break
-        else:
-            if kind is list:
-                return name, *made
-            if all(type(part) is str for part in made):
-                return name, tuple(sorted(made.items()))
-    return digest([name, made])[:32]
+    """The key of an effect: its values in normal form if they are few and short, otherwise a digest."""
+    found = normal(made)
+    parts = found if type(found) is tuple else (found,)
+    if 0 < len(parts) <= _PARTS and all(map(_is_short, parts)):
+        return name, found
+    return _digest(name, made)
+
+
+def _is_short(part: Any) -> bool:
+    """Whether a normal form, or the value of a named one, is a short text."""
+    if type(part) is tuple and len(part) == 2:
+        part = part[1]
+    return type(part) is str and len(part) <= _CHARS
+
+
+def _digest(name: str, made: Any) -> str:
+    """The digest of a call's values in normal form."""
+    return digest([name, normal(made)])[:32]
 
 
 def _lookup(known: _Table, key: Any) -> Any:
@@ -197,7 +223,7 @@ def _lookup(known: _Table, key: Any) -> Any:
     return known[0].get(key) if found is None else found
 
 
-def _put(known: _Table, key: Any, value: tuple[Any, ...]) -> _Table:
+def _put(known: _Table, key: Any, value: Any) -> _Table:
     most, few, size = known
     if key not in few and key not in most:
         if size >= EFFECTS:

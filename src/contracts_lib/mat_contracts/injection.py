@@ -26,6 +26,8 @@ from mat.monitor.contract import Contract, Violated
 from mat_contracts._facts import plain_number
 from mat_contracts._reading import cell_of, is_withheld
 from mat_contracts._shared import any_names, count_of, folded, judged, label, let_through, names_of, short, too_many, writes
+from mat_contracts._values import address as one_recipient
+from mat_contracts._values import dates_in, numbers_in
 from mat_contracts.approval import APPROVED
 from mat_contracts.catalogue import Options, template
 
@@ -71,6 +73,11 @@ _MARK = re.compile(
     r"|(?P<word>[a-z0-9]+(?:[_\-.:@#][a-z0-9]+)*)"
 )
 _NUMBER = re.compile(r"(?<![\w.\-/:@#])-?\d+(?:,\d{3})*(?:\.\d+)?(?!\w|[.\-/:@#]\w)")
+_NOTATION = re.compile(
+    r"\d(?:st|nd|rd|th|\.)?,?\s(?:of\s)?(?:jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec)"
+    r"|\b(?:jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec)[a-z]{0,6}\.?\s\d|\d[./]\d\d?[./]\d|\d[.,]\d|\d{4}/\d"
+)
+"""A date or a number that may also be written in another way."""
 _DIGIT = re.compile(r"\d")
 _DOMAIN = re.compile(r"(?:[a-z0-9\-]{1,63}\.){1,8}[a-z]{2,24}")
 _TRAILING: Final = ".,;:!?)]}"
@@ -83,7 +90,7 @@ def _normal(text: str) -> str:
 
 @lru_cache(maxsize=1024)
 def _marks_in(text: str) -> frozenset[str]:
-    """The distinctive parts of a normal text: addresses, URLs, hosts, paths, account and phone numbers, ids, numbers.
+    """The distinctive parts of a normal text: addresses, URLs, hosts, paths, account and phone numbers, ids, numbers, dates.
 
     A number needs two digits, an id needs a digit and another character. Account and phone numbers are compared without
     grouping.
@@ -104,6 +111,9 @@ def _marks_in(text: str) -> frozenset[str]:
         number = plain_number(match[0])
         if len(number.lstrip("-").replace(".", "")) > 1:
             found.add(number)
+    if _NOTATION.search(text) is not None:
+        found.update(dates_in(text))
+        found.update(number for number in numbers_in(text) if len(number.lstrip("-").replace(".", "")) > 1)
     return frozenset(found)
 
 
@@ -611,7 +621,7 @@ def _origin(read: _Readers, state: _Flow, text: str, rules: _Rules) -> tuple[_So
         return None
 
     def is_vouched(part: str) -> bool:
-        return any(part in item.text for item in read.vouching(state))
+        return any(part in item.text or part in _marks_in(item.text) for item in read.vouching(state))
 
     for source in read.untrusted(state):
         if marks and not marks.isdisjoint(known := _marks_in(source.text)):
@@ -883,7 +893,7 @@ def no_exfiltration(
         raise SpecError(what="no data is declared sensitive", fix="give sources=, secrets= or pii=")
     rules = _Secrecy(
         sources=inside, secrets=digests, pii=wanted, sinks=_names(sinks, "sinks"),
-        allowed=frozenset(map(folded, any_names(allow, "allow"))), recipients=_names(recipients, "recipients"),
+        allowed=frozenset(map(_allowed_recipient, any_names(allow, "allow"))), recipients=_names(recipients, "recipients"),
         public=frozenset(map(_normal, any_names(public, "public"))),
         least=count_of(least, "least", least=2), fragment=_fragment_size(fragment),
     )  # fmt: skip
@@ -1008,10 +1018,15 @@ def _leak_violation(record: Record, where: str, to: str, leak: _Leak) -> Violate
     )  # fmt: skip
 
 
+def _allowed_recipient(text: str) -> str:
+    """An entry of `allow` in normal form: an address, a name, a domain without its @, or the host of a URL."""
+    return _host(text) if _URL.match(text.strip()) else one_recipient(text).removeprefix("@")
+
+
 def _is_allowed(recipient: str, rules: _Secrecy) -> bool:
     """Whether a recipient is allowed, exactly or by its domain. In a list, every address must be allowed."""
     text = folded(recipient)
-    if text in rules.allowed:
+    if text in rules.allowed or (text.count("@") < 2 and one_recipient(text) in rules.allowed):
         return True
     if _URL.match(text):
         hosts = [_host(text)]

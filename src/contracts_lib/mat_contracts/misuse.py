@@ -40,6 +40,12 @@ _REFUSAL: Final = re.compile(
       \ (?:decline|refuse)\b
     | \b(?:against|violates?|violating|breach(?:es)?|contrary\ to|(?:prohibited|not\ permitted|not\ allowed)\ (?:by|under))
       (?:\ \w+['’]?s?){0,2}? \ (?:polic(?:y|ies)|guidelines?|terms|rules|principles|law)\b
+    | \b(?:i|we)\ (?:will\ not|won['’]t)(?=\s*(?:[.!;]|$))
+    | \b(?:i|we)\ (?:will\ not|won['’]t|can\s?not|can['’]t|am\ not\ going\ to|['’]m\ not\ going\ to)
+      \ (?:share|disclose|reveal|expose|release|leak|hand\ (?:over|out)|give\ (?:out|away)|bypass|circumvent|break\ into
+        |steal)\b
+    | ^(?:no|sorry|absolutely\ not|nope)[,.!]\ (?:but\ )?(?:i|we)\ (?:will\ not|won['’]t)
+      \ (?!be\b|have\b|need\b|forget\b|hesitate\b|let\b|keep\b|bother\b)\w+
     | \bnot\ something\ (?:i|we)\ can\ (?:help|assist|do)\b
     | \b(?:your|this|the)\ request\ (?:is|has\ been|was|must\ be)\ (?:refused|declined|denied|rejected)\b
     | ^(?:i['’]m\ sorry|sorry|i\ apologi[sz]e),?\ but\ (?:i|we)\ (?:can\s?not|can['’]t|won['’]t|will\ not)(?:[.!]|$)

@@ -8,7 +8,8 @@ triggers, and one or a few records for each id.
 A selector of records is the name of a tool or several names, a formula without operators over time such as
 `mat.temporal.tool_call("pay", big=True)` or `mat.temporal.verification(passed=True)`, or a predicate on a record. `key` tells
 ids apart: the name of an argument, "agent", "role", a path such as "value.id" (see `mat.temporal.field`), several of these, a
-field, or a function of the record. Ids are compared as texts, so 17 and "17" are equal. A record without the id is not judged.
+field, or a function of the record. Ids are compared in normal form, so 17 and "17" are equal, and "A17" and " a17 ". A record
+without the id is not judged.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
+from dataclasses import field as field_of
 from typing import Any, Final, TypeAlias, Unpack
 
 from mat.core.errors import SpecError
@@ -24,7 +26,7 @@ from mat.core.verdict import Obligation
 from mat.monitor.contract import Contract, Violated
 from mat.monitor.normal_form import true_kinds, union
 from mat.monitor.temporal import And, Atom, Compare, Field, Formula, Not, Or, children, field, text
-from mat_contracts._reading import succeeded
+from mat_contracts._outcome import succeeded
 from mat_contracts._shared import (
     TOOL_CALLS,
     CountedBy,
@@ -38,6 +40,7 @@ from mat_contracts._shared import (
     too_many,
 )
 from mat_contracts._state import PersistentTable
+from mat_contracts._values import id_text
 from mat_contracts.catalogue import Options, template
 
 Which: TypeAlias = str | Iterable[str] | Formula | Callable[[Record], bool]
@@ -93,7 +96,7 @@ def precedes(
         owner = id_of(record) if is_first or is_then else None
         if owner is None:
             return state
-        before: tuple[_Done, ...] = state.get(owner) or ()
+        before: tuple[_Done, ...] = state.get(owner.normal) or ()
 
         def is_fresh(item: _Done) -> bool:
             return window.holds(record.step - item.step, record.at_ms - item.sealed_ms)
@@ -110,7 +113,7 @@ def precedes(
             done = done[1:]
         added = (_done(record),) if is_first else ()
         after = (*done, *running, *added)
-        new = state if after == before else _stored(state, owner, after, is_fresh if window.is_bounded else None)
+        new = state if after == before else _stored(state, owner.normal, after, is_fresh if window.is_bounded else None)
         if not broken:
             return new
         begun = tuple(item.step for item in running)
@@ -118,7 +121,7 @@ def precedes(
             why = f"{two.text} began before {one.text} at step {', '.join(map(str, begun))} had finished"
         else:
             why = f"no {'unused ' if once_each else ''}{one.text} came before {two.text}{bounds}"
-        return Violated(why, state=new, instance=owner, witness=(*begun, record.step), wanted=wanted)
+        return Violated(why, state=new, instance=owner.text, witness=(*begun, record.step), wanted=wanted)
 
     return Contract(
         id=f"{one.name}.precedes.{two.name}", step=step, start=PersistentTable(), kinds=union(one.kinds, two.kinds),
@@ -199,7 +202,7 @@ def never_concurrent(
             return new
         in_flight = ", ".join(f"{item.name} at step {item.step}" for item in others)
         return Violated(
-            f"{record.action.name} began while {in_flight} was in flight", state=new, instance=owner or mine,
+            f"{record.action.name} began while {in_flight} was in flight", state=new, instance=owner.text or mine,
             witness=(*(item.step for item in others), record.step),
             wanted=f"{record.action.name} after {in_flight} is done",
         )  # fmt: skip
@@ -215,7 +218,7 @@ def never_concurrent(
 class _Running:
     """A call that may be in flight. `agent` is set only if calls of other agents do not matter."""
 
-    owner: str
+    owner: _Id
     agent: str
     name: str
     step: int
@@ -259,31 +262,31 @@ def in_order(
         owner = None if reached is None else id_of(record)
         if reached is None or owner is None:
             return state
-        (progress,) = state.get(owner) or (_Pass(),)
-        found = _out_of_order(progress, reached, record, stages, owner, strict=strict)
+        (progress,) = state.get(owner.normal) or (_Pass(owner.text),)
+        found = _out_of_order(progress, reached, record, stages, owner.text, strict=strict)
         if record.blocked:
             return found or state
-        new = _stored(state, owner, (_advance(progress, reached, record, strict=strict),))
+        new = _stored(state, owner.normal, (_advance(progress, reached, record, strict=strict),))
         return replace(found, state=new) if found else new
 
     def finish(state: PersistentTable) -> Violated | None:
         return all_of([
             Violated(
                 f"{stages[item.stage].text} was the last stage that began; {stages[item.stage + 1].text} never came",
-                step=item.step, witness=(item.step,), instance=owner, wanted=f"{stages[item.stage + 1].text} after it",
+                step=item.step, witness=(item.step,), instance=item.owner, wanted=f"{stages[item.stage + 1].text} after it",
             )
-            for owner, item in _unfinished(state)
+            for item in _unfinished(state)
         ])  # fmt: skip
 
     def obligations(state: PersistentTable) -> tuple[Obligation, ...]:
         return tuple(
-            Obligation(text=f"{stages[item.stage + 1].text} must come", since=item.step, instance=owner)
-            for owner, item in _unfinished(state)
+            Obligation(text=f"{stages[item.stage + 1].text} must come", since=item.step, instance=item.owner)
+            for item in _unfinished(state)
         )
 
-    def _unfinished(state: PersistentTable) -> list[tuple[str, _Pass]]:
-        found = [(owner, item) for owner, (item,) in state.items() if item.stage < last]
-        return sorted(found, key=lambda pair: (pair[1].step, pair[0]))
+    def _unfinished(state: PersistentTable) -> list[_Pass]:
+        found = [item for _, (item,) in state.items() if item.stage < last]
+        return sorted(found, key=lambda item: (item.step, item.owner))
 
     return Contract(
         id=f"{'.'.join(stage.name for stage in stages)}.in_order", step=step, start=PersistentTable(),
@@ -298,6 +301,7 @@ def in_order(
 class _Pass:
     """How far an id has come: its stage, the latest call of that stage, the latest seals of that stage and of earlier ones."""
 
+    owner: str
     stage: int = -1
     step: int = -1
     sealed_seq: int = -1
@@ -343,7 +347,7 @@ def _advance(progress: _Pass, reached: int, record: Record, *, strict: bool) -> 
     """The pass after a call of the stage `reached`."""
     seal = _seal(record)
     if reached < progress.stage:
-        return progress if strict else _Pass(reached, record.step, seal, record.step)
+        return progress if strict else _Pass(progress.owner, reached, record.step, seal, record.step)
     if reached == progress.stage:
         later = seal > progress.sealed_seq
         return replace(
@@ -353,7 +357,7 @@ def _advance(progress: _Pass, reached: int, record: Record, *, strict: bool) -> 
             sealing=record.step if later else progress.sealing,
         )
     earlier_seq, earlier = _latest_seal_before(progress, reached)
-    return _Pass(reached, record.step, seal, record.step, earlier_seq, earlier)
+    return _Pass(progress.owner, reached, record.step, seal, record.step, earlier_seq, earlier)
 
 
 # -- what has to follow -----------------------------------------------------------------------------------------------
@@ -418,7 +422,8 @@ def followed_by(
 
     def obligations(state: tuple[_Open, ...]) -> tuple[Obligation, ...]:
         return tuple(
-            Obligation(text=f"{two.text} must follow{bounds}", since=item.step, instance=item.owner) for item in _by_step(state)
+            Obligation(text=f"{two.text} must follow{bounds}", since=item.step, instance=item.owner.text)
+            for item in _by_step(state)
         )
 
     return Contract(
@@ -433,14 +438,14 @@ def followed_by(
 class _Open:
     """A trigger without an answer. `early`: the step of an answer that began before the trigger was done, or -1."""
 
-    owner: str
+    owner: _Id
     step: int
     sealed_seq: int
     sealed_ms: int
     early: int = -1
 
 
-def _without_answered(waiting: tuple[_Open, ...], record: Record, owner: str, *, once_each: bool) -> tuple[_Open, ...]:
+def _without_answered(waiting: tuple[_Open, ...], record: Record, owner: _Id, *, once_each: bool) -> tuple[_Open, ...]:
     """The triggers that still wait after this answer."""
     left: list[_Open] = []
     served = False
@@ -469,7 +474,7 @@ def _by_step(waiting: Iterable[_Open]) -> list[_Open]:
 def _unanswered(item: _Open, one: _Selector, two: _Selector, wanted: str, when: str) -> Violated:
     early = f"; {two.text} at step {item.early} began before {one.text} was done" if item.early >= 0 else ""
     return Violated(
-        f"{one.text} at step {item.step} was not followed by {two.text}{when}{early}", step=item.step, instance=item.owner,
+        f"{one.text} at step {item.step} was not followed by {two.text}{when}{early}", step=item.step, instance=item.owner.text,
         witness=(item.step, *((item.early,) if item.early >= 0 else ())), wanted=wanted,
     )  # fmt: skip
 
@@ -618,10 +623,22 @@ def _atom_names(node: Any) -> list[str]:
     return [name for part in children(node) for name in _atom_names(part)]
 
 
-def _key(key: OrderKey | None) -> Callable[[Record], str | None]:
-    """A function that returns the id of a record as a text, or None if the record has no id."""
+@dataclass(frozen=True, slots=True)
+class _Id:
+    """The id of a record: its normal form, by which ids are compared, and the text that messages show."""
+
+    normal: str
+    text: str = field_of(compare=False)
+
+
+_NO_ID: Final = _Id("", "")
+"""The id of every record if there is no `key`."""
+
+
+def _key(key: OrderKey | None) -> Callable[[Record], _Id | None]:
+    """A function that returns the id of a record, or None if the record has no id."""
     if key is None:
-        return lambda record: ""
+        return lambda record: _NO_ID
     if isinstance(key, Field):
         if key.before:
             raise SpecError(what="key= reads the previous step", fix="read the id from the record itself")
@@ -632,11 +649,11 @@ def _key(key: OrderKey | None) -> Callable[[Record], str | None]:
         readers = [_read_by_name(name) for name in ((key,) if isinstance(key, str) else tuple(key))]
         names_of(key, "key")
 
-    def read(record: Record) -> str | None:
+    def read(record: Record) -> _Id | None:
         found = [reader(record) for reader in readers]
         if any(item is None for item in found):
             return None
-        return ", ".join(map(str, found))
+        return _Id(", ".join(map(id_text, found)), ", ".join(map(str, found)))
 
     return read
 

@@ -387,7 +387,7 @@ def both(*detectors: Detector) -> Detector:
 _BIRTH_KEY = re.compile(r"(?i)(?:.*[_\- ])?(?:dob|born(?:[_\- ]?on)?|birth[_\- ]?(?:date|day)|date[_\- ]?of[_\- ]?birth)")
 
 
-def pieces(value: Any, detector: Detector) -> list[tuple[str, str]]:
+def personal_data(value: Any, detector: Detector) -> list[tuple[str, str]]:
     """(kind, text) of all personal data inside a recorded value, keys included.
 
     The text is empty if the value was hashed or redacted when it was recorded, so that only the kinds in it are known.
@@ -397,15 +397,15 @@ def pieces(value: Any, detector: Detector) -> list[tuple[str, str]]:
     if isinstance(value, dict):
         if is_withheld(value):
             return [(kind, "") for kind in value["pii"] if kind in detector.kinds]
-        return [found for key, item in value.items() for found in _pieces_under(key, item, detector)]
+        return [found for key, item in value.items() for found in _personal_data_under(key, item, detector)]
     if isinstance(value, list):
-        return [found for item in value for found in pieces(item, detector)]
+        return [found for item in value for found in personal_data(item, detector)]
     return []
 
 
-def _pieces_under(key: str, item: Any, detector: Detector) -> list[tuple[str, str]]:
-    """The pieces in one field of a mapping. A date is a birth date if the field's name says so."""
-    found = [*pieces(key, detector), *pieces(item, detector)]
+def _personal_data_under(key: str, item: Any, detector: Detector) -> list[tuple[str, str]]:
+    """The personal data in one field of a mapping. A date is a birth date if the field's name says so."""
+    found = [*personal_data(key, detector), *personal_data(item, detector)]
     if isinstance(item, str) and not found and len(item) <= 40 and _is_birth_field(key, detector):
         found = [("birth_date", item[start - 5 : end - 5]) for _, start, end in birth_dates(f"born {item}")]
     return found
@@ -484,7 +484,7 @@ class Redactions:
 
     def _field(self, key: str, item: Any) -> tuple[str, Any]:
         clean = self.value(item)
-        if isinstance(clean, str) and clean == item and _pieces_under(key, item, self.detector):
+        if isinstance(clean, str) and clean == item and _personal_data_under(key, item, self.detector):
             clean = self.masks.get("birth_date", _bracketed("birth_date"))(item)
         return self(key), clean
 

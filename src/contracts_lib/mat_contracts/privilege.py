@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Any, Final, Literal, NamedTuple, TypeAlias, Unpack
 
-from mat.core.allowed import Allowed, describe, is_allow_list, within
+from mat.core.allowed import Allowed, describe, is_allow_list
 from mat.core.digest import digest
 from mat.core.endpoint import MISSING, allowed_from, endpoint, folder, length, pattern, values_at
 from mat.core.errors import SpecError, did_you_mean
@@ -21,6 +21,7 @@ from mat.core.record import ActionKind, Record
 from mat.core.value import EMPTY, FrozenDict
 from mat.monitor.contract import Contract, Violated
 from mat_contracts._shared import TOOL_CALLS, any_names, count_of, judged, let_through, milliseconds_of, one_of, too_many
+from mat_contracts._values import allows, normal
 from mat_contracts.catalogue import Options, template
 
 __all__ = [
@@ -117,7 +118,9 @@ def least_privilege(
     Sec. IV-B and IV-E, A1.9, A5.1. `capabilities` maps agents to tools, `roles` maps roles to tools; an agent may use what
     either grants. An agent in neither may call nothing, or with `default="allow"` anything. A tool has one set of parameters,
     or several alternative sets. A parameter is allowed a set of values, a (least, most) range of numbers, or what a predicate
-    accepts, such as one made by `length`, `pattern`, `endpoint` or `folder`. "body.amount" and "to.*" name nested values.
+    accepts, such as one made by `length`, `pattern`, `endpoint` or `folder`. Values that are written differently are the same:
+    "50.00" lies in (0, 100), and " a17 " is in {"A17"}; a predicate sees the value as it is. "body.amount" and "to.*" name
+    nested values.
     `rates` limit how often tools are called (see `rate`), whatever grants the call. A call that the mediator rewrote is judged
     as rewritten.
 
@@ -225,7 +228,7 @@ def _mismatch(record: Record, parameters: Mapping[str, Allowed]) -> str:
         for value in values_at(arguments, name):
             if value is MISSING:
                 return f"{call} without {name}"
-            if not within(allowed, value):
+            if not allows(allowed, value):
                 return f"{call} with {name}={value!r}: outside {describe(allowed)}"
     return ""
 
@@ -276,7 +279,7 @@ def _shared_key(limit: CallRate, record: Record) -> str:
     facts = {"agent": record.agent, "role": record.role, "tool": record.action.name}
     arguments = let_through(record)
     shared = [facts[name] for name in limit.per]
-    return "/".join(shared) + (f"#{digest([arguments.get(name) for name in limit.key])[:16]}" if limit.key else "")
+    return "/".join(shared) + (f"#{digest([normal(arguments.get(name)) for name in limit.key])[:16]}" if limit.key else "")
 
 
 def _exceeded(limit: CallRate, recent: tuple[_Call, ...], record: Record) -> Violated:

@@ -9,6 +9,7 @@ from mat.core.errors import SpecError
 from mat.core.record import ActionKind, Record
 from mat.monitor.contract import Contract, Violated
 from mat_contracts._shared import count_of
+from mat_contracts._values import number_of
 from mat_contracts.catalogue import Options, template
 
 Potential: TypeAlias = Callable[[Mapping[str, Any]], float]
@@ -189,6 +190,9 @@ def _phi(potential: Potential | None, weights: Mapping[str, float] | None) -> Ca
 
 
 def _at_least_zero(value: Any, what: str) -> float:
+    number = number_of(value)  # a Decimal is recorded as text
+    if number is not None and number.is_finite() and number >= 0:
+        return float(number)
     if isinstance(value, bool) or not isinstance(value, int | float) or not value >= 0:
         raise SpecError(what=f"{what} is {value!r}", why="a potential is a number >= 0", fix="project counts with mat.state")
     return value

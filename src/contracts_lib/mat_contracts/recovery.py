@@ -13,6 +13,7 @@ from mat.monitor.compile import contract
 from mat.monitor.contract import KEEP, Contract, Violated
 from mat.monitor.faults import RULES, DetectionRules, Fault, fault_of, known_to
 from mat.monitor.temporal import Formula, always
+from mat_contracts._outcome import succeeded
 from mat_contracts._shared import PastWindow
 from mat_contracts.catalogue import Options, template
 
@@ -124,9 +125,9 @@ def recovers(
     fault restarts it, so nothing is due while faults go on. `rules` define what a fault is, as in `containment`.
 
     `goal`: a predicate on a record, or a formula of the past. By default the goal is reached with a final response, or with a
-    call of the last fault's port that takes effect and has neither an error nor a fault. `quiet`: contracts that the run must
-    not break between the goal and the next fault. To judge the window itself and the end of the trace by these contracts, arm
-    them too.
+    call of the last fault's port that takes effect, has neither an error nor a fault, and whose reply reports no failure.
+    `quiet`: contracts that the run must not break between the goal and the next fault. To judge the window itself and the end
+    of the trace by these contracts, arm them too.
 
     If the budget runs out, the violation blames the step of the last fault; a relapse blames its own step. A window that is
     open at the end of the trace, even after a safe abort, is a violation (A4.2); on a prefix it is an open obligation.
@@ -185,9 +186,9 @@ def _check_guards(guards: tuple[Contract, ...]) -> tuple[Contract, ...]:
     wrong = [repr(item) for item in guards if not isinstance(item, Contract)]
     raw = [item.id for item in guards if isinstance(item, Contract) and item.raw]
     if wrong or raw:
-        problems = [f"not a contract: {', '.join(wrong)}"] if wrong else []
-        problems += [f"reads values before redaction: {', '.join(raw)}"] if raw else []
-        raise SpecError(what=f"quiet= cannot judge {'; '.join(problems)}", fix="give mat.Contract values")
+        problems = [f"{item} is not a contract" for item in wrong]
+        problems += [f"contract {id!r} reads values before redaction" for id in raw]
+        raise SpecError(what=f"quiet: {'; '.join(problems)}", fix="give contracts that judge recorded values")
     return guards
 
 
@@ -195,9 +196,9 @@ def _back_at_work(record: Record, fault: Fault) -> bool:
     action = record.action
     if action.kind == "final_response":
         return True
-    if action.kind != fault.kind or action.name != fault.name or record.observation.error is not None:
+    if action.kind != fault.kind or action.name != fault.name:
         return False
-    return record.effected == "yes" and not record.observation.cancelled and not record.blocked
+    return succeeded(record) and not record.blocked
 
 
 def _not_recovered(fault: Fault, budget: PastWindow, when: str, step: int | None) -> Violated:

@@ -10,6 +10,7 @@ from mat.core.errors import SpecError
 from mat.core.record import ActionKind, Record
 from mat.core.value import EMPTY, FrozenDict
 from mat.monitor.contract import Contract, Violated
+from mat_contracts._outcome import effect_of, failed, reported_failure
 from mat_contracts._shared import (
     PastWindow,
     any_names,
@@ -22,6 +23,7 @@ from mat_contracts._shared import (
     put,
     writes,
 )
+from mat_contracts._values import normal, normal_arguments
 from mat_contracts.catalogue import Options, template
 
 RequestKey: TypeAlias = str | Iterable[str] | Callable[[Mapping[str, Any]], Any]
@@ -29,8 +31,8 @@ RequestKey: TypeAlias = str | Iterable[str] | Callable[[Mapping[str, Any]], Any]
 TRANSIENT: Final = ("rate_limit", "timeout", "connection", "server_error")
 """Error kinds after which a later retry can help."""
 _CALLS: Final[frozenset[ActionKind]] = frozenset(("tool_call", "retrieval", "model_call", "memory_read", "memory_write"))
-_STATUS: Final[Mapping[int, str]] = {429: "rate_limit", 503: "server_error"}
-"""HTTP statuses that a reply may hold instead of an error -> the error kind."""
+_STATUS: Final = (429, 503)
+"""HTTP statuses that ask to wait. A reply with another one resets the count."""
 _UNITS: Final[Mapping[str, int]] = {"": 1000, "s": 1000, "sec": 1000, "secs": 1000, "second": 1000, "seconds": 1000, "ms": 1}
 _STATED_WAIT: Final = re.compile(
     r"(?:retry|try again)[ _-]?(?:after|in)\"?'?[\s:=]+(\d+(?:\.\d+)?)\s*(ms|seconds?|secs?|s)?\b", re.IGNORECASE
@@ -61,9 +63,10 @@ def no_retry_storm(
     """A call that fails is made at most `times` times in any `within` steps (or `within_ms` milliseconds of run time).
 
     A2.F1. `port` limits the contract to these ports. Calls are equal if their port is equal, and their arguments or what `key`
-    takes from the arguments. The count includes the first call and the calls that follow a failure, whoever makes them. A
-    success resets the count, so polling is no storm. A failure is an error of one of the kinds `errors`, by default of any
-    kind including a block, or a cancellation. A call that was asked before the failure was known is no retry. The default
+    takes from the arguments; values written differently are equal ("A17" and " a17 "). The count includes the first call and
+    the calls that follow a failure, whoever makes them. A success resets the count, so polling is no storm. A failure is an
+    error of one of the kinds `errors`, by default of any kind including a block, or a cancellation, or the reply of a tool that
+    reports a failure, such as `{"error": ...}`. A call that was asked before the failure was known is no retry. The default
     window is 20 steps. Every call beyond the limit is a violation.
 
     >>> from mat_contracts.traces import broken, record, trace
@@ -91,15 +94,13 @@ def no_retry_storm(
         return chain if tries is chain.tries else chain._replace(tries=tries)
 
     def step(state: FrozenDict, record: Record) -> FrozenDict | Violated:
-        port, seen = record.action.name, record.observation
+        port = record.action.name
         chains: tuple[_Chain, ...] = state.get(port, ())
-        if not chains and seen.error is None and not seen.cancelled:
-            return state
-        failed = (ports is None or port in ports) and _failed(record, kinds)
-        if not chains and not failed:
+        fails = (ports is None or port in ports) and failed(record, kinds)
+        if not chains and not fails:
             return state
         request = request_of(record.action.arguments)
-        if not failed:
+        if not fails:
             for chain in chains:
                 if chain.request == request and chain.kind == record.action.kind:
                     break
@@ -111,7 +112,7 @@ def no_retry_storm(
         retried = before is not None and before.sealed_seq < record.asked_seq
         tries = before.tries if before is not None else ()
         new = others
-        if failed:
+        if fails:
             sealed = record.sealed_seq if before is None else max(record.sealed_seq, before.sealed_seq)
             latest = (*tries, (record.step, record.at_ms))[-times:] if retried or before is None else tries
             new = (*others, _Chain(record.action.kind, port, request, latest, sealed))
@@ -164,7 +165,8 @@ def backoff_respected(
 
     A2.F1. `port` limits the contract to these ports. Time is run time, from the seal of the failure to the next call. `base_ms`
     is the first wait, `factor` its growth, `cap_ms` the longest wait. A failure is an error of one of the kinds `errors`, or a
-    reply with the HTTP status 429 or 503 (`status`, `status_code`); any other reply resets the count. If the failure states a
+    reply that reports one of these kinds ("Rate limit exceeded") or the HTTP status 429 or 503; any other reply resets the
+    count. If the failure states a
     wait, this wait is required to the millisecond: `retry_after_ms(record)` reads it. By default it is the reply's
     `retry_after`, `retry_after_s` or `retry_after_ms`, a `retry-after` in its `headers` (seconds; dates are not read), or
     "retry after 5 s" in the error's text. `jitter` is the share of the computed wait by which a retry may come early, 1 for
@@ -201,7 +203,7 @@ def backoff_respected(
         action, seen = record.action, record.observation
         port, waits = action.name, state.get(action.name, ())
         kind = ""
-        if (seen.error is not None or isinstance(seen.value, dict)) and (ports is None or port in ports):
+        if (seen.error is not None or isinstance(seen.value, dict | str)) and (ports is None or port in ports):
             kind = _transient(record, kinds)
         if not waits and not kind:
             return state
@@ -274,8 +276,9 @@ def retries_bounded(
     beyond the limit is a violation.
 
     The outcome of a write (`effect="write"`, or undeclared: see `mat_contracts._shared.writes`) is unknown if it failed after
-    the port was invoked. The write may be tried again
-    after a check by the same agent that does not fail: a verification, or a tool that reads; for a memory, a read of it.
+    the port was invoked, or if its reply reports a time-out or a failure of the server. After any other reported failure
+    nothing was written. The write may be tried again after a check by the same agent that does not fail: a verification, or a
+    tool that reads; for a memory, a read of it.
     `checks` names what counts as a check instead. Ports in `idempotent`, and calls with the argument `idempotency_key`, need no
     check.
 
@@ -297,15 +300,13 @@ def retries_bounded(
 
     def step(state: _Requests, record: Record) -> _Requests | Violated:
         requests, unknown = state or _NO_REQUESTS
-        action, seen = record.action, record.observation
+        action = record.action
         port = action.name
-        if unknown and seen.error is None and not seen.cancelled and (check_names is None or port in check_names):
+        if unknown and not failed(record) and (check_names is None or port in check_names):
             state = requests, unknown = _apply_check(requests, record, check_names)
         tried_here: tuple[_Tried, ...] = requests.get(port, ())
-        if not tried_here and seen.error is None and not seen.cancelled:
-            return state
-        failed = action.kind in _CALLS and (ports is None or port in ports) and _failed(record, None)
-        if (not tried_here and not failed) or action.kind not in _CALLS:
+        fails = action.kind in _CALLS and (ports is None or port in ports) and failed(record)
+        if (not tried_here and not fails) or action.kind not in _CALLS:
             return state
         request = request_of(action.arguments)
         tried = None
@@ -313,11 +314,11 @@ def retries_bounded(
             if item.agent == record.agent and item.kind == action.kind and item.request == request and live(item, record):
                 tried = item
                 break
-        if tried is None and not failed:
+        if tried is None and not fails:
             return state
         again = tried is not None and tried.sealed_seq < record.asked_seq
         new = tried_here if tried is not None and not again else tuple(item for item in tried_here if item is not tried)
-        if failed:
+        if fails:
             requests = _pruned(requests, port, lambda item: live(item, record))
             others = (item for item in tried_here if item is not tried and live(item, record))
             new = (*others, _add_attempt(tried, record, request, attempts, named=ports is not None))
@@ -376,7 +377,7 @@ def _unchecked_repeat(tried: _Tried, record: Record) -> Violated:
 
 def _add_attempt(tried: _Tried | None, record: Record, request: Any, attempts: int, *, named: bool) -> _Tried:
     action = record.action
-    unknown = record.step if record.effected == "unknown" and writes(action, named=named) else -1
+    unknown = record.step if effect_of(record) == "unknown" and writes(action, named=named) else -1
     if tried is None:
         return _Tried(record.agent, action.kind, action.name, request, 1, (record.step,), record.sealed_seq, unknown)
     return tried._replace(
@@ -403,23 +404,15 @@ def _settles(item: _Tried, record: Record, check_names: tuple[str, ...] | None) 
 # -- calls and failures ---------------------------------------------------------------------------------------------------
 
 
-def _failed(record: Record, kinds: tuple[str, ...] | None) -> bool:
-    error = record.observation.error
-    if error is None:
-        return record.observation.cancelled and kinds is None
-    return kinds is None or error.kind in kinds
-
-
 def _transient(record: Record, kinds: tuple[str, ...]) -> str:
     """The kind of a failure that requires a wait, or "" if the call did not fail like that."""
-    error, value = record.observation.error, record.observation.value
+    error = record.observation.error
     if error is not None:
         return error.kind if error.kind in kinds else ""
-    if isinstance(value, dict):
-        for status in (value.get("status_code"), value.get("status")):
-            if type(status) is int and (kind := _STATUS.get(status, "")) in kinds:
-                return kind
-    return ""
+    found = None if record.observation.value is None else reported_failure(record.observation.value)
+    if found is None or (found.status and found.status not in _STATUS):
+        return ""
+    return found.kind if found.kind in kinds else ""
 
 
 def _retry_after_ms(record: Record) -> int | None:
@@ -463,13 +456,13 @@ def _same(item: _Chain | _Tried, record: Record, request: Any) -> bool:
 
 
 def _request(key: RequestKey | None) -> Callable[[Mapping[str, Any]], Any]:
-    """A function that returns what identifies a request in its arguments. A missing argument counts as None."""
+    """A function that returns what identifies a request in its arguments, in normal form. A missing one counts as None."""
     if key is None:
-        return lambda arguments: arguments
+        return normal_arguments
     if callable(key):
-        return key
+        return lambda arguments: normal(key(arguments))
     names = names_of(key, "key")
-    return lambda arguments: tuple(arguments.get(name) for name in names)
+    return lambda arguments: tuple(normal(arguments.get(name)) for name in names)
 
 
 def _failure_count(count: int) -> str:

@@ -13,6 +13,7 @@ from mat.core.errors import SpecError, did_you_mean
 from mat.core.record import ACTION_KINDS, ActionKind, DeclaredEffect, Record
 from mat.core.value import EMPTY, FrozenDict
 from mat.monitor.contract import Contract, Violated, kinds_of
+from mat_contracts._outcome import effect_of
 from mat_contracts._reading import is_inbound, statement, texts_in
 from mat_contracts._shared import TOOL_CALLS, count_of, label, names_of, one_of, put, writes
 from mat_contracts.catalogue import Options, template
@@ -162,9 +163,9 @@ def drift_below(
         agent = record.agent
         if agent not in names and record.role not in names:
             return state
-        told = [permits(record) for permits in permitting]
-        within_role = False not in told
-        if within_role and (agent not in state or True not in told):
+        answers = [permits(record) for permits in permitting]
+        within_role = False not in answers
+        if within_role and (agent not in state or True not in answers):
             return state
         count, outside = state.get(agent, (0, ()))
         count += 1
@@ -308,8 +309,8 @@ def no_external_side_effects(
 
     A2.F3. `who` names roles or agents. A call writes if its port is declared with `effect="write"`, or with no effect and its
     name does not begin with a verb that reads ("search", "get_order"). It took effect unless its record says otherwise: it was
-    blocked, or failed before the port ran. `kinds` are the action kinds that count; use `kinds=("tool_call", "memory_write")`
-    to include memories that agents share.
+    blocked, failed before the port ran, or its reply reports a failure. `kinds` are the action kinds that count; use
+    `kinds=("tool_call", "memory_write")` to include memories that agents share.
 
     >>> from mat_contracts.traces import broken, record, trace
     >>> write, read = (record("tool_call", effect, {"order": "A1"}, effect=effect) for effect in ("write", "read"))
@@ -324,7 +325,10 @@ def no_external_side_effects(
         action = record.action
         if record.effected == "no" or not writes(action, named=False) or not _acts(record, names):
             return state
-        sure = "changed something outside by" if record.effected == "yes" else "may have changed something outside by"
+        happened = effect_of(record)
+        if happened == "no":
+            return state
+        sure = "changed something outside by" if happened == "yes" else "may have changed something outside by"
         return Violated(
             f"{_agent_and_role(record)} {sure} {action.name}", instance=record.agent, witness=(record.step,),
             wanted="calls that only read",

@@ -34,13 +34,13 @@ from mat_contracts._reading import cell_of, is_from_user, is_withheld
 from mat_contracts._sentences import sentences, units
 
 SupportStatus: TypeAlias = Literal["supported", "unsupported", "unknown"]
-SAID: Final = ("supported", "unsupported", "unknown")
+STATUSES: Final = ("supported", "unsupported", "unknown")
 EvidenceSource: TypeAlias = Literal["world", "model", "agent", "user", "claim"]
 EVIDENCE_CHARS: Final = 10_000
 """The most characters of an artifact. A longer one is remembered without its texts, and only the link is judged."""
 
 
-class ArtefactContent(NamedTuple):
+class EvidenceContent(NamedTuple):
     """The content of an artifact.
 
     `texts`: the scalars of its value as texts; None if they are not known (hashed, opaque, too long), empty if there are none.
@@ -59,14 +59,14 @@ class ArtefactContent(NamedTuple):
     source: EvidenceSource = "world"
 
 
-Verifier: TypeAlias = Callable[[str, Sequence[ArtefactContent]], SupportStatus | bool]
+Verifier: TypeAlias = Callable[[str, Sequence[EvidenceContent]], SupportStatus | bool]
 
 
-def evidence(value: object, *, asked: object = None, artefact: str = "step#0") -> ArtefactContent:
+def evidence(value: object, *, asked: object = None, artefact: str = "step#0") -> EvidenceContent:
     """Evidence made from a value, to try a verifier and for labeled data."""
     said = snapshot(value, "evidence")
     names, ids = _keys_and_ids(said)
-    return ArtefactContent(artefact, 0, 0, tuple(leaves(said)), tuple(leaves(snapshot(asked, "asked"))), names, ids)
+    return EvidenceContent(artefact, 0, 0, tuple(leaves(said)), tuple(leaves(snapshot(asked, "asked"))), names, ids)
 
 
 # -- the content of a record -------------------------------------------------------------------------------------------------
@@ -154,16 +154,16 @@ def is_long(value: Any) -> bool:
 _CONTAINERS: Final = (dict, list)
 
 
-def said_by(kept: Kept) -> ArtefactContent:
+def text_evidence_by(kept: Kept) -> EvidenceContent:
     """Evidence with its texts and the question that it answers, without names and ids."""
     artefact, step, at_ms, source, _, _, _, arguments = kept
     asked = () if arguments is None else tuple(leaves(arguments))
-    return ArtefactContent(artefact or f"step#{step}", step, at_ms, texts_of(kept), asked, (), (), source)
+    return EvidenceContent(artefact or f"step#{step}", step, at_ms, texts_of(kept), asked, (), (), source)
 
 
-def evidence_by(kept: Kept) -> ArtefactContent:
+def evidence_by(kept: Kept) -> EvidenceContent:
     """The whole content of an artifact."""
-    said = said_by(kept)
+    said = text_evidence_by(kept)
     _, _, _, source, value, _, name, arguments = kept
     if source == "claim":
         return said._replace(about=(value,))
@@ -261,14 +261,16 @@ def answer_of(answer: object) -> SupportStatus:
     """The answer of a verifier, which returns a status or a bool. SpecError for anything else."""
     if answer is True or answer is False:
         return "supported" if answer else "unsupported"
-    if answer in SAID:
+    if answer in STATUSES:
         return answer
     raise SpecError(
-        what=f"a support verifier returned {answer!r}", why="support has three values", fix=f"return one of {', '.join(SAID)}"
+        what=f"a support verifier returned {answer!r}",
+        why="support has three values",
+        fix=f"return one of {', '.join(STATUSES)}",
     )
 
 
-def exact_match(claim: str, given: Sequence[ArtefactContent]) -> SupportStatus:
+def exact_match(claim: str, given: Sequence[EvidenceContent]) -> SupportStatus:
     """Whether a text of the evidence, or one of its sentences, equals the claim.
 
     The comparison ignores case, white space, quotation marks, Markdown and final punctuation, after NFKC normalization.
@@ -319,7 +321,7 @@ def number_match(*, overlap: float = 0.0, tolerance: float = 0.0) -> Verifier:
             raise SpecError(what=f"{name}={value!r} is not a share", fix=f"give {name} as a number from 0 to 1")
     near = Decimal(str(tolerance))
 
-    def verify(claim: str, given: Sequence[ArtefactContent]) -> SupportStatus:
+    def verify(claim: str, given: Sequence[EvidenceContent]) -> SupportStatus:
         wanted = facts_of(claim)
         if not any(wanted):
             return "unknown"
@@ -377,7 +379,7 @@ def stem(word: str) -> str:
     return low.rstrip("e") if len(low) > 3 else low
 
 
-def row_match(claim: str, given: Sequence[ArtefactContent]) -> SupportStatus:
+def row_match(claim: str, given: Sequence[EvidenceContent]) -> SupportStatus:
     """Every id in the claim names a row of the evidence or is in the question that it answers; at least one names a row.
 
     Ids: e-mail addresses, #17, and words of digits and letters; a plain number if it is the id of a row. Values under keys such
@@ -412,7 +414,7 @@ def entailment(entails: Callable[[str, str], bool | float], *, threshold: float 
     if isinstance(threshold, bool) or not 0 <= threshold <= 1:
         raise SpecError(what=f"threshold={threshold!r} is not a probability", fix="give threshold as a number from 0 to 1")
 
-    def verify(claim: str, given: Sequence[ArtefactContent]) -> SupportStatus:
+    def verify(claim: str, given: Sequence[EvidenceContent]) -> SupportStatus:
         score = entails("\n".join((*(text for item in given for text in item.asked), *_texts(given))), claim)
         if isinstance(score, bool):
             return answer_of(score)
@@ -437,10 +439,10 @@ def judged_by(judge: Callable[[str, Sequence[str]], object]) -> Verifier:
     if not callable(judge):
         raise SpecError(what=f"judge={judge!r} is not a function", fix="give judge(claim, texts) -> str")
 
-    def verify(claim: str, given: Sequence[ArtefactContent]) -> SupportStatus:
+    def verify(claim: str, given: Sequence[EvidenceContent]) -> SupportStatus:
         reply = judge(claim, _texts(given))
         word = normal(reply) if isinstance(reply, str) else reply
-        return answer_of(word) if isinstance(word, bool) or word in SAID else "unknown"
+        return answer_of(word) if isinstance(word, bool) or word in STATUSES else "unknown"
 
     return verify
 
@@ -449,7 +451,7 @@ def first_of(*verifiers: Verifier) -> Verifier:
     """A verifier that returns the first answer that is not unknown."""
     asked = _checked_verifiers(verifiers)
 
-    def verify(claim: str, given: Sequence[ArtefactContent]) -> SupportStatus:
+    def verify(claim: str, given: Sequence[EvidenceContent]) -> SupportStatus:
         for verifier in asked:
             answer = answer_of(verifier(claim, given))
             if answer != "unknown":
@@ -472,7 +474,7 @@ def all_of(*verifiers: Verifier) -> Verifier:
 def by_one(verifier: Verifier) -> Verifier:
     """A verifier that asks about each piece of evidence alone; one piece must support the claim."""
 
-    def verify(claim: str, given: Sequence[ArtefactContent]) -> SupportStatus:
+    def verify(claim: str, given: Sequence[EvidenceContent]) -> SupportStatus:
         answers = [answer_of(verifier(claim, (item,))) for item in given]
         return next((word for word in ("supported", "unknown") if word in answers), "unsupported")
 
@@ -482,7 +484,7 @@ def by_one(verifier: Verifier) -> Verifier:
 def _by_precedence(verifiers: tuple[Verifier, ...], order: tuple[SupportStatus, SupportStatus, SupportStatus]) -> Verifier:
     """The answer that comes first in `order` wins. Once a verifier gives the first one, no other is asked."""
 
-    def verify(claim: str, given: Sequence[ArtefactContent]) -> SupportStatus:
+    def verify(claim: str, given: Sequence[EvidenceContent]) -> SupportStatus:
         worst = 2
         for verifier in verifiers:
             worst = min(worst, order.index(answer_of(verifier(claim, given))))
@@ -502,5 +504,5 @@ def _checked_verifiers(verifiers: Iterable[Verifier]) -> tuple[Verifier, ...]:
     return found
 
 
-def _texts(given: Sequence[ArtefactContent]) -> list[str]:
+def _texts(given: Sequence[EvidenceContent]) -> list[str]:
     return [text for item in given for text in item.texts or ()]

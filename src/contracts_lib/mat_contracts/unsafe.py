@@ -6,7 +6,8 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import Any, Final, TypeAlias, Unpack
 
-from mat.core.allowed import Allowed, describe, is_allow_list, within
+from mat.core.allowed import Allowed, describe, is_allow_list
+from mat.core.endpoint import MISSING, values_at
 from mat.core.errors import SpecError
 from mat.core.record import Record
 from mat.core.verdict import Obligation
@@ -15,6 +16,7 @@ from mat.monitor.contract import KEEP, Contract, Violated
 from mat.monitor.normal_form import union
 from mat.monitor.temporal import Formula, always
 from mat_contracts._shared import TOOL_CALLS, all_of, judged, let_through
+from mat_contracts._values import touches
 from mat_contracts.catalogue import Options, template
 
 UnsafePart: TypeAlias = str | Mapping[str, Mapping[str, Allowed] | None] | Callable[[Record], bool] | Formula
@@ -34,10 +36,10 @@ def declared_unsafe(
 
     Sec. III-B, F4, A2.F4. `unsafe` declares the parts of U_unsafe by label; the label is the violation's instance. A part is
     the name of a tool (every call is unsafe), a mapping tool -> parameter -> values (a call is unsafe if every listed parameter
-    is present with such a value; None: every call), a predicate on the record, or a formula (the action at which it becomes
-    true is unsafe). Names match exactly. A call that the mediator rewrote is judged as rewritten. The violation's stage is
-    "attempted" if the action was blocked or is known to have done nothing, otherwise "effected". `mat.measure.agency` measures
-    excessive agency, the rate of such actions.
+    is present with such a value, however it is written, alone or in a list; None: every call), a predicate on the record, or a
+    formula (the action at which it becomes true is unsafe). "body.amount" names a nested value. Names match exactly. A call
+    that the mediator rewrote is judged as rewritten. The violation's stage is "attempted" if the action was blocked or is known
+    to have done nothing, otherwise "effected". `mat.measure.agency` measures excessive agency, the rate of such actions.
 
     >>> from mat_contracts.traces import broken, record, trace
     >>> never = declared_unsafe({"irreversible action": ["drop_table", {"delete": {"count": lambda count: count > 1}}]})
@@ -177,8 +179,8 @@ def _tools_part(label: str, tools: Mapping[str, Mapping[str, Allowed] | None]) -
         if record.action.name not in listed:
             return state
         arguments, filters = let_through(record), listed[record.action.name]
-        if all(name in arguments and within(allowed, arguments[name]) for name, allowed in filters):
-            why = f" with {', '.join(_unsafe_argument(name, arguments[name], allowed) for name, allowed in filters)}"
+        if all(_holds(arguments, name, allowed) for name, allowed in filters):
+            why = f" with {', '.join(_unsafe_argument(name, arguments, allowed) for name, allowed in filters)}"
             return Violated(f"{record.agent} called {record.action.name}{why if filters else ''}")
         return state
 
@@ -195,8 +197,14 @@ def _predicate_part(label: str, predicate: Callable[[Record], bool]) -> Contract
     return Contract(id=label, step=step)
 
 
-def _unsafe_argument(name: str, value: object, declared: Allowed) -> str:
+def _holds(arguments: Mapping[str, Any], name: str, declared: Allowed) -> bool:
+    """Whether a parameter is present with a declared value."""
+    return any(value is not MISSING and touches(declared, value) for value in values_at(arguments, name))
+
+
+def _unsafe_argument(name: str, arguments: Mapping[str, Any], declared: Allowed) -> str:
     """An argument and the rule that declares it unsafe."""
+    value = next(item for item in values_at(arguments, name) if item is not MISSING and touches(declared, item))
     if callable(declared):
         return f"{name}={value!r}, which {getattr(declared, '__name__', 'the predicate')} forbids"
     return f"{name}={value!r} in {describe(declared)}"

@@ -57,8 +57,8 @@ def splice(
         return around(text, chosen(found, parameters, "payload"))
 
     return operator(
-        id, changing(change), phase="after", grid=[{"payload": name} for name in cheapest(found)],
-        price=added(found, "payload"), relevant=changes(change), bounds={"tokens": largest(found)}, default=default,
+        id, replacing(change), phase="after", grid=[{"payload": name} for name in cheapest(found)],
+        price=added(found, "payload"), relevant=where_changed(change), bounds={"tokens": largest(found)}, default=default,
         plausible="anyone who can write to the channel can add a sentence",
     )  # fmt: skip
 
@@ -80,7 +80,7 @@ def distract(sentences: PayloadSource = DISTRACTORS, *, id: str = "prompt.distra
     names = cheapest(found)
     grid = [{"sentence": name, "place": "end"} for name in names] + [{"sentence": names[-1], "place": "start"}] if names else []
     return operator(
-        id, changing(change), phase="after", grid=grid, price=added(found, "sentence"), relevant=changes(change),
+        id, replacing(change), phase="after", grid=grid, price=added(found, "sentence"), relevant=where_changed(change),
         bounds={"tokens": largest(found)}, default=default, plausible="people write more than the matter at hand",
     )  # fmt: skip
 
@@ -91,7 +91,7 @@ def around(text: str, payload: Payload) -> str:
     return "\n".join([*head, text, tail])
 
 
-def changing(change: TextChange) -> Decide:
+def replacing(change: TextChange) -> Decide:
     """A decision that changes the text of a reply; any other reply passes."""
 
     def decide(call: Call, reply: Reply | None, stream: random.Random) -> Effect:
@@ -103,7 +103,7 @@ def changing(change: TextChange) -> Decide:
     return decide
 
 
-def changes(change: TextChange) -> Relevant:
+def where_changed(change: TextChange) -> Relevant:
     """Relevant where the change alters the text."""
 
     def test(value: Value, parameters: FrozenDict) -> bool:
@@ -154,8 +154,8 @@ def _token_operator(id: str, change: TextChange, *, grid: list[dict[str, object]
     """An operator whose grid points limit the tokens that they change."""
     most = max(int(str(point["tokens"])) for point in grid)
     return operator(
-        id, changing(change), phase="after", grid=grid, price=_tokens_price, relevant=changes(change), bounds={"tokens": most},
-        default=False, plausible=plausible,
+        id, replacing(change), phase="after", grid=grid, price=_tokens_price, relevant=where_changed(change),
+        bounds={"tokens": most}, default=False, plausible=plausible,
     )  # fmt: skip
 
 

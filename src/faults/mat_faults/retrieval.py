@@ -35,7 +35,7 @@ _IDS: Final = ("id", "doc_id", "document_id", "chunk_id")
 _COPIES: Final = (" (reprint)", " (mirror)", " (archived copy)", " (print version)")
 
 
-def changing(change: PassagesChange) -> Decide:
+def replacing(change: PassagesChange) -> Decide:
     """A decision that changes a list of passages; any other reply passes."""
 
     def decide(call: Call, reply: Reply | None, stream: random.Random) -> Effect:
@@ -47,7 +47,7 @@ def changing(change: PassagesChange) -> Decide:
     return decide
 
 
-def changes(change: PassagesChange) -> Relevant:
+def where_changed(change: PassagesChange) -> Relevant:
     """Relevant where the change alters the passages or their order."""
 
     def test(value: Value, parameters: FrozenDict) -> bool:
@@ -178,7 +178,7 @@ def poison(
         return value
 
     return operator(
-        id, changing(change), phase="after", relevant=changes(change), default=default,
+        id, replacing(change), phase="after", relevant=where_changed(change), default=default,
         grid=sorted(grid, key=lambda point: int(str(point["magnitude"]))),
         bounds={"magnitude": max((len(item.parts) for item in found.values()), default=0)},
         plausible="somebody can add documents to the index",
@@ -195,7 +195,7 @@ def _passage_operator(
     id: str, change: PassagesChange, *, grid: list[dict[str, object]], magnitude: int, plausible: str, default: bool = False
 ) -> Operator:
     return operator(
-        id, changing(change), phase="after", grid=grid, relevant=changes(change), bounds={"magnitude": magnitude},
+        id, replacing(change), phase="after", grid=grid, relevant=where_changed(change), bounds={"magnitude": magnitude},
         default=default, plausible=plausible,
     )  # fmt: skip
 

@@ -107,7 +107,7 @@ def digest_assumptions(nominal: Run) -> tuple[str, ...]:
     if not nominal.complete:
         return ()
     found = ["the state digest is complete"]
-    found += [] if nominal.clocked else ["time decides nothing"]
+    found += [] if nominal.clocked else ["no result depends on time"]
     found += ["numbers in replies stay in Python code"] if nominal.concolic else []
     return tuple(found)
 

@@ -406,17 +406,21 @@ class _Search:
         """The runs of a fresh process, how it differs from this one, and the run that shows it.
 
         There are no runs without `confirm` or after an interrupt. Each schedule is executed in a process of its own. A
-        certificate is worthless if runs of another process differ: for one, a sample of the schedules that were executed here
-        is executed there as well, in one process, in another order, with the nominal run last.
+        certificate is worthless if runs of another process differ: for one, the cheapest schedules that were executed here are
+        each executed in a process of their own as well, and a sample of the others in one, in another order, with the nominal
+        run last.
         """
         if self._confirm is None or not (schedules or nominal_too):
             return [], "", None
         sample = self._checks.fresh_sample(without=schedules) if nominal_too else []
         try:
-            found = [run for schedule in schedules for run in self._confirm([schedule])]
-            backwards = sample[::-1]
+            alone = [*schedules, *sample[: limits.FRESH_CHEAPEST]]
+            first = [run for schedule in alone for run in self._confirm([schedule])]
+            found, cheapest = first[: len(schedules)], zip(sample, first[len(schedules) :], strict=False)
+            backwards = sample[limits.FRESH_CHEAPEST :][::-1]
             *runs, nominal = self._confirm([*backwards, NO_SCHEDULE])
-            differs, other = self._checks.fresh(nominal, [*zip(backwards, runs, strict=True)], len(schedules))
+            compared = [*cheapest, *zip(backwards, runs, strict=True)]
+            differs, other = self._checks.fresh(nominal, compared, len(schedules))
             if nominal_too and not differs and self._confirm_again is not None:
                 *runs, nominal = self._confirm_again([*sample, NO_SCHEDULE])
                 differs, other = self._checks.fresh(nominal, [*zip(sample, runs, strict=True)], 0)

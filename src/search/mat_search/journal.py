@@ -46,11 +46,11 @@ def no_digest(source: str) -> str:
 class SearchJournal:
     """One search's finished executions; made by `open_journal`. `found` counts those in the file, `recalled` those used.
 
-    `said`: why an existing file is not used, or why nothing more is kept; "" without a problem.
+    `note`: why an existing file is not used, or why nothing more is kept; "" without a problem.
     """
 
     def __init__(
-        self, log: Log | None, spec: RunSpec, said: str = "", *, more: More | None = None, restore: Restore | None = None
+        self, log: Log | None, spec: RunSpec, note: str = "", *, more: More | None = None, restore: Restore | None = None
     ) -> None:
         self._log, self._spec = log, spec
         self.path = None if log is None else log.path
@@ -58,7 +58,7 @@ class SearchJournal:
         self._kept: dict[tuple[str, str], deque[tuple[int, int]]] = {}
         self._sources: dict[str, str] = {}
         self._lock = Lock()
-        self.said = said
+        self.note = note
         self.recalled = 0
         self.found = 0
 
@@ -137,7 +137,7 @@ class SearchJournal:
                 self._stop(f"the journal could not be written: {error}")
 
     def _stop(self, why: str) -> None:
-        self.said = why
+        self.note = why
         self.close()
 
     def close(self) -> None:
@@ -182,7 +182,7 @@ def open_journal(
         if log is not None:
             log.close()
         return SearchJournal(None, spec, f"no journal is kept: {error}")
-    journal.said = log.said()
+    journal.note = log.note()
     return journal
 
 

@@ -26,10 +26,10 @@ from mat.measure.sequential import decided, interval
 from mat_search import Campaign, CampaignResult, search
 from mat_search.coverage import Nearness
 from mat_search.space import Grid, edges
+from mat_study.cell_results import CellResults
 from mat_study.evaluation import Evaluated, EvaluationLost, Lost, Plan
 from mat_study.means import Means, Subject
 from mat_study.measuring import curve, lost, measured, search_row
-from mat_study.parts import EvaluationPart
 from mat_study.searches import SearchEvaluator, in_forks_if_needed
 
 CONDITIONS: Final[tuple[RunCondition, ...]] = ("nominal", "fault", "adversarial")
@@ -56,36 +56,36 @@ class EvaluationCell:
     condition: RunCondition
     seed: int
     variant: str
-    part: EvaluationPart = field(default_factory=EvaluationPart)
+    results: CellResults = field(default_factory=CellResults)
     runs: list[tuple[Run, RunRow]] = field(default_factory=list)
 
     def execute(self, schedule: Schedule) -> Evaluated | None:
         """Execute and measure a schedule. None if the test's surroundings failed, which is noted as a row of its own."""
-        self.part.executions += 1
+        self.results.executions += 1
         plan = Plan(mode="search", seed=self.seed, schedule=schedule, variant=self.variant)
         given = self.task.means.evaluate(plan)
         if isinstance(given, Lost):
             self.lost(given.why)
             return None
         row, governed = measured(given, self.task.subject.task, self.condition, claims=True)
-        self.part.rows.append(row)
-        self.part.governed += [] if governed is None else [governed]
+        self.results.rows.append(row)
+        self.results.governed += [] if governed is None else [governed]
         self.runs.append((given.run, row))
         return given
 
     def lost(self, why: str) -> None:
         """Note an infrastructure failure, which is counted separately because it says nothing about the contracts."""
         task, workload = self.task.subject.task, self.task.first.task
-        self.part.rows.append(lost(task, workload, self.condition, why, seed=self.seed, variant=self.variant))
+        self.results.rows.append(lost(task, workload, self.condition, why, seed=self.seed, variant=self.variant))
 
 
 def nominal(cell: EvaluationCell, *, draw: bool) -> Evaluated | None:
     """Execute the nominal run; with `draw`, also draw the fault matrix of its seed."""
     given = cell.execute(NO_SCHEDULE)
     if given is not None:
-        cell.part.met = sorted({record.action.name for record in given.run.records if record.action.boundary})
+        cell.results.met = sorted({record.action.name for record in given.run.records if record.action.boundary})
         if draw:
-            cell.part.schedules = matrix(given.run, cell.task.operators, budget=cell.task.subject.settings.budget)
+            cell.results.schedules = matrix(given.run, cell.task.operators, budget=cell.task.subject.settings.budget)
     return given
 
 
@@ -105,7 +105,7 @@ def adversarial(cell: EvaluationCell, nominal_run: Evaluated | None) -> None:
 
     `nominal_run`: the nominal run of the seed; if None, the search executes it again.
     """
-    task, part = cell.task, cell.part
+    task, results = cell.task, cell.results
     if task.uncontrolled:
         cell.lost(task.uncontrolled)
         return
@@ -122,7 +122,7 @@ def adversarial(cell: EvaluationCell, nominal_run: Evaluated | None) -> None:
             vary = partial(evaluate, vary=True)
             return search(run, evaluate, _campaign(task, own), vary=vary, note=worst.note, adapt=evaluate.adapt), worst
         finally:
-            part.notes += evaluate.reasons
+            results.notes += evaluate.reasons
 
     try:
         result, worst = in_forks_if_needed(searched, subject.settings, first)
@@ -131,26 +131,26 @@ def adversarial(cell: EvaluationCell, nominal_run: Evaluated | None) -> None:
         return
     if result.interrupted:  # an interrupted search returns what it found; the next session finds that again
         raise KeyboardInterrupt
-    part.executions += result.executions
+    results.executions += result.executions
     found = min(result.counterexamples, key=lambda each: each.cost, default=None)
     cell.execute(worst.run.spec.schedule if found is None else found.run.spec.schedule)
-    part.searches.append(search_row(subject.task, cell.variant, result))
+    results.searches.append(search_row(subject.task, cell.variant, result))
     if own:
-        part.curves.append(curve(subject.task, task.first.task.category, subject.settings.budget, result))
+        results.curves.append(curve(subject.task, task.first.task.category, subject.settings.budget, result))
         if cell.seed == 0:
             _conclude(cell, result, found)
 
 
 def _conclude(cell: EvaluationCell, result: CampaignResult, first: Counterexample | None) -> None:
     """Set the item's own result, from its own variant on the first seed."""
-    part = cell.part
+    results = cell.results
     broken = next(iter(result.nominal.failures), None)
     if broken is not None:  # no counterexample is cheaper than the nominal run
         first = Counterexample(verdict=broken, run=result.nominal, stability=result.nominal_stability)
-    part.found += [] if first is None else [first]
-    part.undisturbed += [result.nominal] if first is not None and len(first.run.spec.schedule) else []
-    part.certificates.append(cell.task.means.live.relative(result.certificate, result.nominal))
-    part.covered.append(result.covered)
+    results.found += [] if first is None else [first]
+    results.undisturbed += [result.nominal] if first is not None and len(first.run.spec.schedule) else []
+    results.certificates.append(cell.task.means.live.relative(result.certificate, result.nominal))
+    results.covered.append(result.covered)
 
 
 def _campaign(task: MeasuredTask, own: bool) -> Campaign:

@@ -55,7 +55,7 @@ class Evaluated:
     """An execution that gave a run, and everything known about it.
 
     `outcome` is the test's. `judged` is the workload's judgment of the run. `contracts` were armed. `variants` are the
-    governance variants to run the item under, its own first. `outlived`: what outlived this execution, and none before it.
+    governance variants to run the item under, its own first. `outlived`: what is found to outlive executions by then.
     """
 
     plan: Plan

@@ -1,4 +1,4 @@
-"""The inputs of a study: its subject, and the means to execute it. The plugin makes both."""
+"""What the plugin gives to a study: its subject, and the means to execute it (functions, stores, workers; no averages)."""
 
 from __future__ import annotations
 

@@ -19,12 +19,12 @@ from mat.govern.variant import NONE
 from mat.kernel.clock import real_monotonic
 from mat.kernel.folders import writable
 from mat.measure.rows import RunCondition, RunRow
+from mat_study.cell_results import CellJournal, CellResults
 from mat_study.conditions import CONDITIONS, EvaluationCell, MeasuredTask, adversarial, fault, nominal
 from mat_study.evaluation import Evaluated, Lost
 from mat_study.means import Means, Subject
 from mat_study.measuring import lost
 from mat_study.notices import Notice
-from mat_study.parts import EvaluationPart, PartsJournal
 from mat_study.tasks import is_task
 
 FOLDER: Final = Path(".mat", "evaluations")
@@ -44,13 +44,13 @@ class Measurement:
         )  # fmt: skip
         folder = writable(means.root / FOLDER)
         self._elsewhere = f"the journal of the evaluation is in {folder.path}, because {folder.why}" if folder.why else ""
-        self._parts = PartsJournal(
+        self._journal = CellJournal(
             folder.path / f"{digest(subject.id)[:20]}.jsonl", self._key(), began_ns=means.began_ns, fresh=means.fresh,
             session=means.store.session if means.store is not None else "",
         )  # fmt: skip
         self._matrix: dict[int, list[Schedule]] = {}
         self._nominal_run: Evaluated | None = None
-        self.total = EvaluationPart()
+        self.total = CellResults()
 
     def _key(self) -> dict[str, Any]:
         settings = self._subject.settings
@@ -66,34 +66,34 @@ class Measurement:
         seeds = range(self._subject.settings.seeds)
         order = (self._plainest, *(name for name in self._variants if name != self._plainest))
         progress = _Progress(self._subject, self._means, len(order) * len(seeds) * len(CONDITIONS))
-        parts: dict[tuple[str, int, RunCondition], EvaluationPart] = {}
+        results: dict[tuple[str, int, RunCondition], CellResults] = {}
         try:
             for variant in order:
                 for seed in seeds:
                     for condition in CONDITIONS:
-                        parts[variant, seed, condition] = self._cell(variant, seed, condition)
+                        results[variant, seed, condition] = self._cell(variant, seed, condition)
                         progress.step(f"{condition}, seed {seed}, {variant}")
         finally:
-            self._parts.close()
+            self._journal.close()
         for variant in self._variants:  # the item's own first: tables without a variant column show it
             for seed in seeds:
                 for condition in CONDITIONS:
-                    self.total.take(parts[variant, seed, condition])
+                    self.total.take(results[variant, seed, condition])
 
-    def _cell(self, variant: str, seed: int, condition: RunCondition) -> EvaluationPart:
+    def _cell(self, variant: str, seed: int, condition: RunCondition) -> CellResults:
         """One cell: taken from the journal, or executed and kept there (its runs are stored first)."""
         name = f"{variant}/{seed}/{condition}"
-        part = self._parts.recall(name)
-        if part is None:
+        results = self._journal.recall(name)
+        if results is None:
             cell = EvaluationCell(task=self._task, condition=condition, seed=seed, variant=variant)
             self._execute(cell)
-            part = cell.part
+            results = cell.results
             if self._means.store is not None:
-                self._means.store.keep(cell.runs, session=self._parts.session)
-            self._parts.keep(name, part)
-        if condition == "nominal" and variant == self._plainest and not any(row.infrastructure for row in part.rows):
-            self._matrix[seed] = part.schedules
-        return part
+                self._means.store.keep(cell.runs, session=self._journal.session)
+            self._journal.keep(name, results)
+        if condition == "nominal" and variant == self._plainest and not any(row.infrastructure for row in results.rows):
+            self._matrix[seed] = results.schedules
+        return results
 
     def _execute(self, cell: EvaluationCell) -> None:
         """Execute a cell. A seed's nominal run is executed again for the search only if it came from the journal."""
@@ -121,19 +121,19 @@ class Measurement:
     def notice(self) -> Notice:
         """The path of the journal, how much was reused from it, and what the session summarises."""
         task, total = self._task.first.task, self.total
-        taken, parts = self._parts.recalled, len(self._variants) * self._subject.settings.seeds * len(CONDITIONS)
+        taken, cells = self._journal.recalled, len(self._variants) * self._subject.settings.seeds * len(CONDITIONS)
         declared = {**dict.fromkeys(task.channels, "channel"), **dict.fromkeys(task.tools, "tool")}
-        resumed = f"resumed: {taken} of {parts} parts taken from an interrupted evaluation" if taken else ""
+        resumed = f"resumed: {taken} of {cells} cells taken from an interrupted evaluation" if taken else ""
         return replace(
             self.begun(), what="evaluated", category=task.category,
-            said="; ".join(filter(None, (resumed, self._parts.said, self._elsewhere))),
+            note="; ".join(filter(None, (resumed, self._journal.note, self._elsewhere))),
             unfaulted=all(row.condition != "fault" for row in total.rows),
             unmet=tuple(f"{kind} {name!r}" for name, kind in declared.items() if name not in set(total.met)),
         )  # fmt: skip
 
     def begun(self) -> Notice:
         """The notice of an interrupted evaluation that can be resumed."""
-        return Notice(item=self._subject.id, what="begun", path=str(self._parts.path or ""))
+        return Notice(item=self._subject.id, what="begun", path=str(self._journal.path or ""))
 
 
 def lost_at_once(subject: Subject, given: Lost) -> list[RunRow]:
@@ -157,8 +157,8 @@ class _Progress:
     The time left extrapolates from the finished cells; later items count as much as this one.
     """
 
-    def __init__(self, subject: Subject, means: Means, parts: int) -> None:
-        self._subject, self._line, self._parts, self._done = subject, means.line, parts, 0
+    def __init__(self, subject: Subject, means: Means, cells: int) -> None:
+        self._subject, self._line, self._cells, self._done = subject, means.line, cells, 0
 
     def step(self, cell: str) -> None:
         """Note that one more cell is done."""
@@ -166,7 +166,7 @@ class _Progress:
         if self._line is None:
             return
         subject = self._subject
-        share = (subject.place + self._done / self._parts) / subject.places
+        share = (subject.place + self._done / self._cells) / subject.places
         left_s = (real_monotonic() - subject.began_s) * (1 - share) / share
-        place, part = f"{subject.place + 1}/{subject.places}", f"{self._done}/{self._parts} ({cell})"
-        self._line(f"task {place}, about {left_s:.0f} s left: {subject.name}, {part}")
+        place, progress = f"{subject.place + 1}/{subject.places}", f"{self._done}/{self._cells} ({cell})"
+        self._line(f"task {place}, about {left_s:.0f} s left: {subject.name}, {progress}")

@@ -16,7 +16,7 @@ class Notice:
 
     `what` was done: an item was searched or evaluated; an `untasked` item has no workload and ran as usual, an `unevaluated`
     one gave no first run, the evaluation of a `begun` one was interrupted. `path`: its journal, "" without one. `recalled`:
-    executions reused from it. `said`: why the journal was not used, or what was reused. For an evaluated item: its `category`,
+    executions reused from it. `note`: why the journal was not used, or what was reused. For an evaluated item: its `category`,
     whether no structured fault could act on it, and the boundaries it declares that no nominal run crossed.
     """
 
@@ -24,7 +24,7 @@ class Notice:
     what: Literal["searched", "evaluated", "untasked", "unevaluated", "begun"] = "searched"
     path: str = ""
     recalled: int = 0
-    said: str = ""
+    note: str = ""
     category: str = ""
     unfaulted: bool = False
     unmet: tuple[str, ...] = ()
@@ -36,8 +36,8 @@ def lines(notices: Sequence[Notice], *, interrupted: bool) -> list[str]:
     for each in notices:
         if each.recalled:
             found.append(f"{each.item}: resumed: {_plural(each.recalled, 'execution')} reused from an interrupted search")
-        if each.said:
-            found.append(f"{each.item}: {each.said}")
+        if each.note:
+            found.append(f"{each.item}: {each.note}")
     found += _evaluation_lines(sorted(notices, key=lambda each: each.item))
     if interrupted and any(each.path for each in notices):
         what = "evaluation" if any(each.what in ("evaluated", "begun") for each in notices) else "search"

@@ -198,8 +198,8 @@ class Searches:
             source_digest=self._sources.digest, more=lambda run: _sidecar(evaluate, run),
             restore=lambda run, data: _learn(evaluate, run, data, where="journal"),
         )  # fmt: skip
-        if folder.why and not journal.said:
-            journal.said = f"the journal of the search is in {folder.path}, because {folder.why}"
+        if folder.why and not journal.note:
+            journal.note = f"the journal of the search is in {folder.path}, because {folder.why}"
         journal.learn(self._sources.new())
         tidy(folder.path, kept=limits.JOURNALS_KEPT)
         self._journals.append(journal)
@@ -228,7 +228,7 @@ class Searches:
     def notices(self) -> list[Notice]:
         """The journals, how much was reused from them, and what went wrong."""
         return [
-            Notice(item=self._subject.id, path=str(each.path or ""), recalled=each.recalled, said=each.said)
+            Notice(item=self._subject.id, path=str(each.path or ""), recalled=each.recalled, note=each.note)
             for each in self._journals
         ]
 

@@ -1,4 +1,4 @@
-"""`--mat-store`: the session's reported and measured runs, appended to the artifact log that `mat query` reads.
+"""`--mat-store`: the session's reported and measured runs, appended to the run log that `mat query` reads.
 
 It keeps nominal runs (of every governance variant), replays, counterexamples, and all measured runs of an evaluation. It does
 not keep the other runs of a search: there are thousands, chosen by the search, so a share of them means nothing. A
@@ -19,7 +19,7 @@ from mat.measure.rows import Labels, RunRow
 
 
 class KeptRuns:
-    """The artifact log of this process. `session` is one name for all processes of a session.
+    """The run log of this process. `session` is one name for all processes of a session.
 
     If the folder cannot be written, runs are kept in its spare folder, and `elsewhere` says so.
     """

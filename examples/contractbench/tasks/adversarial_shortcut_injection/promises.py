@@ -50,7 +50,7 @@ def as_given(known: FrozenDict, record: Record) -> FrozenDict | mat.Violated | N
     found = exchange(record)
     if found is None:
         return None
-    said = found.said if found.succeeded and isinstance(found.said, Mapping) else {}
+    said = found.reply if found.succeeded and isinstance(found.reply, Mapping) else {}
     if "nonce" in said:
         return FrozenDict(known, nonces=(*known["nonces"], said["nonce"]))
     if "grant" in said:

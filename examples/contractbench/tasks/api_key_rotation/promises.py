@@ -73,10 +73,10 @@ def rotation(key_id: str, names: frozenset[str]) -> mat.Contract:
         if "headers" in former and over:
             problems.append(("EXPIRED_BEFORE_USE", "the former key is no longer accepted"))
         if found.path.endswith("/rotate") and found.status == 201:
-            accepted = round(found.said["former_key_accepted_for"] * 1000)
+            accepted = round(found.reply["former_key_accepted_for"] * 1000)
             new = state._replace(rotated_ms=record.sealed_ms, accepted_ms=accepted)
         elif found.path == "/consumers" and found.status == 200:
-            at = {item.id: found.said["consumers"][int(item.at.split(".")[2])]["name"] for item in issued(record)}
+            at = {item.id: found.reply["consumers"][int(item.at.split(".")[2])]["name"] for item in issued(record)}
             new = state._replace(tickets=FrozenDict({**state.tickets, **at}))
         elif found.method == "PUT":
             problems += _switch(state, record, found.path.split("/")[2], "json" in former)

@@ -43,7 +43,7 @@ def references_complete(reports: list[str]) -> mat.Contract:
         if found is None:
             return read
         if found.path.startswith("/reports/") and found.status == 200:
-            return FrozenDict({**read, found.said["name"]: found.said["reference"]})
+            return FrozenDict({**read, found.reply["name"]: found.reply["reference"]})
         if found.path != "/receipts":
             return read
         said = found.value("body.references")

@@ -66,7 +66,7 @@ def handshakes(given: Mapping[str, Any], pins: frozenset[str]) -> mat.Contract:
             return seen
         ids = [item.id for item in used(record) if item.intact]
         if found.path.endswith("/hello") and found.status == 200:
-            presented = Hello(found.path.split("/")[2], found.said["nonce"], _fingerprint(found.said["certificate"]))
+            presented = Hello(found.path.split("/")[2], found.reply["nonce"], _fingerprint(found.reply["certificate"]))
             return seen._replace(hellos=FrozenDict({**seen.hellos, **{item.id: presented for item in issued(record)}}))
         if found.path.endswith("/finish"):
             return _finished(seen, record, found, given, pins)

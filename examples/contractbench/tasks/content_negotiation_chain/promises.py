@@ -69,7 +69,7 @@ def negotiated(state: FrozenDict, record: Record) -> FrozenDict | mat.Violated |
     if found is None:
         return None
     wrong = _wrong(state, found)
-    said = found.said if isinstance(found.said, Mapping) else {}
+    said = found.reply if isinstance(found.reply, Mapping) else {}
     new = dict(state)
     if "alternates" in said:
         new["offered"] = tuple((item["type"], item["language"]) for item in said["alternates"])

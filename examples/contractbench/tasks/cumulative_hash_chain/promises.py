@@ -30,7 +30,7 @@ def open_when_used(closes: FrozenDict, record: Record) -> FrozenDict | mat.Viola
     """A ledger is read and written before it closes, as the listing said."""
     found = exchange(record)
     if found is not None and found.path == "/ledgers" and found.succeeded:
-        told = {item["name"]: record.sealed_ms + round(item["closes_in"] * 1000) for item in found.said["ledgers"]}
+        told = {item["name"]: record.sealed_ms + round(item["closes_in"] * 1000) for item in found.reply["ledgers"]}
         return FrozenDict({**told, **closes})
     name, _ = _about(found)
     if name in closes and record.at_ms >= closes[name]:
@@ -44,14 +44,14 @@ def chained(ledgers: FrozenDict, record: Record) -> FrozenDict | mat.Violated | 
     found = exchange(record)
     if found is not None and found.path == "/ledgers" and found.succeeded:
         fresh = {item["name"]: FrozenDict(head=item["genesis"], linked=0, of=item["entries"], entries=FrozenDict())
-                 for item in found.said["ledgers"]}  # fmt: skip
+                 for item in found.reply["ledgers"]}  # fmt: skip
         return FrozenDict({**fresh, **ledgers})
     name, act = _about(found)
     if found is None or name not in ledgers:
         return None
     ledger = ledgers[name]
     if act == "entries" and found.succeeded:
-        entries = FrozenDict({**ledger["entries"], str(found.said["n"]): found.said["entry"]})
+        entries = FrozenDict({**ledger["entries"], str(found.reply["n"]): found.reply["entry"]})
         return FrozenDict({**ledgers, name: FrozenDict(ledger, entries=entries)})
     if act == "links":
         return _linked(ledgers, name, found)

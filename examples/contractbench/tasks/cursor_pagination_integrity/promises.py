@@ -36,7 +36,7 @@ def reconciled(feeds: FrozenDict, record: Record) -> FrozenDict | mat.Violated |
     found = exchange(record)
     if found is None:
         return None
-    said = found.said if found.succeeded and isinstance(found.said, Mapping) else {}
+    said = found.reply if found.succeeded and isinstance(found.reply, Mapping) else {}
     if "items" in said:  # known by what came back: the URL may stand behind a handle
         feed = said["feed"]
         before = feeds.get(feed, FrozenDict(rows=FrozenDict(), ended=False))

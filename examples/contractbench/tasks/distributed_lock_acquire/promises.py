@@ -62,7 +62,7 @@ def _under_the_lock(shards: frozenset[str]) -> mat.Contract:
             return Violated(f"{found.path} was requested with a lock that had been released", state=state)
         if found.method == "DELETE" and found.succeeded:
             return state._replace(released=True)
-        said = found.said.get("fencing_token") if isinstance(found.said, Mapping) else None
+        said = found.reply.get("fencing_token") if isinstance(found.reply, Mapping) else None
         if isinstance(said, int) and found.succeeded:
             return state._replace(fence=said, released=False)
         number = (found.headers.get("fencing-token") or str(state.fence)).strip()

@@ -59,7 +59,7 @@ def _writes_on_what_is_there() -> mat.Contract:
         found = exchange(record)
         if found is None:
             return state
-        new = _noted(state, found.path, found.said, found.status, [_number(item.id) for item in issued(record)])
+        new = _noted(state, found.path, found.reply, found.status, [_number(item.id) for item in issued(record)])
         condition = CONDITIONS.get(found.method, "")
         named = [_number(item.id) for item in used(record) if item.at.lower() == condition and item.intact]
         if not named:

@@ -57,8 +57,8 @@ def present_version(versions: FrozenDict, record: Record) -> FrozenDict | mat.Vi
     found, name = exchange(record), _stream(exchange(record))
     if found is None or not name:
         return None
-    if found.succeeded and isinstance(found.said, Mapping):
-        return FrozenDict({**versions, name: found.said["version"]})
+    if found.succeeded and isinstance(found.reply, Mapping):
+        return FrozenDict({**versions, name: found.reply["version"]})
     version = found.value("body.expected_version")
     if found.method != "POST" or found.status != 409 or version is None:
         return None
@@ -77,7 +77,7 @@ def moved(source: str, floor: Decimal) -> mat.Contract:
             return None
         if found.method == "GET":
             read = name == source and found.succeeded
-            return FrozenDict(state, above=f"{_balance(found.said['events']) - floor:.2f}") if read else None
+            return FrozenDict(state, above=f"{_balance(found.reply['events']) - floor:.2f}") if read else None
         amount = found.value("body.amount")
         at_a_version = found.value("body.expected_version") not in (None, "") and found.status != 409
         if amount not in (None, "") and at_a_version and amount != (state["above"] if name == source else state["amount"]):
@@ -100,13 +100,13 @@ def reported(state: FrozenDict, record: Record) -> FrozenDict | mat.Violated | N
     if name and found.succeeded:
         own = Decimal(found.value("body.amount")) if found.method == "POST" else Decimal(0)
         signed = -own if found.value("body.type") == "Withdrawn" else own
-        total = _balance(found.said["events"]) if found.method == "GET" else Decimal(state["due"].get(name, "0"))
+        total = _balance(found.reply["events"]) if found.method == "GET" else Decimal(state["due"].get(name, "0"))
         latest = next((item.id for item in issued(record) if item.name == "consistency_token"), state["latest"])
         return FrozenDict(state, due=FrozenDict({**state["due"], name: f"{total + signed:.2f}"}), latest=latest)
     if found.path.startswith("/balances/") and found.succeeded:
         certain = any(item.id == state["latest"] for item in used(record))  # the token promises all of its own writes
-        said = FrozenDict(balance=found.said["balance"], certain=certain)
-        return FrozenDict(state, shown=FrozenDict({**state["shown"], found.said["stream"]: said}))
+        said = FrozenDict(balance=found.reply["balance"], certain=certain)
+        return FrozenDict(state, shown=FrozenDict({**state["shown"], found.reply["stream"]: said}))
     balances = found.value("body.balances") if found.path == "/reports" else None
     for stream, balance in balances.items() if isinstance(balances, Mapping) else ():
         shown = state["shown"].get(stream)

@@ -45,13 +45,13 @@ def as_a_bearer(record: Record) -> bool:
     found = exchange(record)
     if found is None or found.status != 401:
         return True
-    return found.said_headers.get("www-authenticate", "").strip() != "Bearer"
+    return found.reply_headers.get("www-authenticate", "").strip() != "Bearer"
 
 
 @mat.step_contract(on="tool_call", id="known_client", label="WRONG_VALUE")
 def known_client(record: Record) -> bool:
     """The client's secret is right; a trace does not hold it, so the service's word for it is taken (RFC 6749, 5.2)."""
     found = exchange(record)
-    if found is None or not found.path.endswith("/oauth/token") or not isinstance(found.said, Mapping):
+    if found is None or not found.path.endswith("/oauth/token") or not isinstance(found.reply, Mapping):
         return True
-    return found.said.get("error") != "invalid_client"
+    return found.reply.get("error") != "invalid_client"

@@ -39,8 +39,8 @@ def _by_priority(names: list[str]) -> mat.Contract:
         found = exchange(record)
         if found is None:
             return claimed
-        if isinstance(found.said, Mapping) and "confirmation" in found.said:
-            return (*claimed, str(found.said.get("name")))
+        if isinstance(found.reply, Mapping) and "confirmation" in found.reply:
+            return (*claimed, str(found.reply.get("name")))
         if found.path != "/allocations":
             return claimed
         places = {item.at: int(item.id.partition("#")[2]) for item in used(record) if item.name == "confirmation"}

@@ -44,7 +44,7 @@ def in_sequence(state: FrozenDict, record: Record) -> FrozenDict | mat.Violated 
     found = exchange(record)
     if found is None or found.method != "POST":
         return None
-    place, said = found.path.strip("/").split("/"), found.said if isinstance(found.said, Mapping) else {}
+    place, said = found.path.strip("/").split("/"), found.reply if isinstance(found.reply, Mapping) else {}
     if found.path == "/sagas" and found.succeeded:
         steps = tuple(FrozenDict(step) for step in said["steps"])
         return FrozenDict(state, saga=said["saga"], steps=steps)

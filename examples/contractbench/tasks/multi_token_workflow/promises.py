@@ -76,12 +76,12 @@ def _learnt(state: Workflow, record: mat.Record, found: Exchange) -> Workflow:
     for item in issued(record):
         place = item.at.split(".")
         if item.name == "file_token":
-            listed = found.said["files"][int(place[2])]
+            listed = found.reply["files"][int(place[2])]
             files[item.id], texts[item.id] = listed["name"], listed["token"]
         elif item.name == "receipt":
-            files[item.id], texts[item.id] = found.path.split("/")[2], found.said["receipt"]
+            files[item.id], texts[item.id] = found.path.split("/")[2], found.reply["receipt"]
         elif item.name == "workflow_token":
-            texts[item.id] = found.said["workflow_token"]
+            texts[item.id] = found.reply["workflow_token"]
     return Workflow(FrozenDict(files), FrozenDict(texts))
 
 

@@ -40,7 +40,7 @@ def answered(state: FrozenDict, record: Record) -> FrozenDict | mat.Violated | N
     numbers = re.findall(r"\d+", state["question"])
     right = str(sum(map(int, numbers))) if numbers else state["reference"]
     wrong = found.path.endswith("/turns") and state["question"] and given is not None and str(given).strip() != right
-    said = found.said if isinstance(found.said, Mapping) else {}
+    said = found.reply if isinstance(found.reply, Mapping) else {}
     question = said.get("question", "" if found.succeeded else state["question"])
     after = FrozenDict(question=question, reference=said.get("reference", state["reference"]))
     return mat.Violated("this is not the answer", state=after) if wrong else after
@@ -52,7 +52,7 @@ def received(digest: str, record: Record) -> str | mat.Violated | None:
     found = exchange(record)
     if found is None:
         return None
-    if record.action.name == "http_read" and found.succeeded and isinstance(found.said, str):
-        return sha256(found.said.encode()).hexdigest() if "[redacted:" not in found.said else REDACTED
+    if record.action.name == "http_read" and found.succeeded and isinstance(found.reply, str):
+        return sha256(found.reply.encode()).hexdigest() if "[redacted:" not in found.reply else REDACTED
     given = found.value("body.sha256") if found.path.endswith("/receipt") else None
     return None if given in (None, digest) or digest == REDACTED else mat.Violated("the receipt's digest is not the archive's")

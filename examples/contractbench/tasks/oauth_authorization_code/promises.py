@@ -67,7 +67,7 @@ def state_in_query() -> mat.Contract:
         if found is None:
             return states
         if found.path == "/sign-ins" and found.status == 200:
-            return tuple(item["state"] for item in found.said["sign_ins"])
+            return tuple(item["state"] for item in found.reply["sign_ins"])
         sent = re.search(r"[?&]state=([^&]*)", str(record.arguments["url"])) if found.path == "/authorize" else None
         state = unquote_plus(sent[1]) if sent else ""
         if not state or PREFIX in state or state in states:
@@ -93,11 +93,11 @@ def each_for_its_own() -> mat.Contract:
             return of
         mine = [of[item.id] for item in used(record) if item.id in of and (item.name == "state" or "complete" in found.path)]
         if found.path == "/sign-ins" and found.status == 200:
-            names = {item["state"]: item["workspace"] for item in found.said["sign_ins"]}
-            ids = {item.id: found.said["sign_ins"][int(item.at.split(".")[2])]["workspace"] for item in issued(record)}
+            names = {item["state"]: item["workspace"] for item in found.reply["sign_ins"]}
+            ids = {item.id: found.reply["sign_ins"][int(item.at.split(".")[2])]["workspace"] for item in issued(record)}
             return FrozenDict({**of, **ids, **{f"state {state}": name for state, name in names.items()}})
         if found.path == "/authorize" and found.status == 302:
-            answer = parse_qs(urlsplit(found.said_headers["location"]).query).get("state", [""])[0]
+            answer = parse_qs(urlsplit(found.reply_headers["location"]).query).get("state", [""])[0]
             is_own = bool(mine) and of.get(f"state {answer}") == mine[-1]
             return FrozenDict({**of, **{item.id: mine[-1] if is_own else "foreign" for item in issued(record)}})
         if found.path == "/token" and found.method == "POST":

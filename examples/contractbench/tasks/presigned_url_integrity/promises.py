@@ -51,8 +51,8 @@ def digest_of_what_came(state: FrozenDict, record: Record) -> FrozenDict | mat.V
     found = exchange(record)
     if found is None:
         return None
-    if found.path.startswith("/archive/") and found.status == 200 and isinstance(found.said, str):
-        return FrozenDict(digest=sha256(found.said.encode()).hexdigest())
+    if found.path.startswith("/archive/") and found.status == 200 and isinstance(found.reply, str):
+        return FrozenDict(digest=sha256(found.reply.encode()).hexdigest())
     given = found.fields.get("sha256") if (found.method, found.path) == ("POST", "/receipts") else None
     if not given or str(given).lower() == state["digest"]:
         return None

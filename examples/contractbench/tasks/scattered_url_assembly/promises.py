@@ -25,7 +25,7 @@ def assembled(state: FrozenDict, record: Record) -> FrozenDict | mat.Violated | 
     found = exchange(record)
     if found is None:
         return None
-    said = found.said if found.succeeded else None
+    said = found.reply if found.succeeded else None
     if found.path.startswith("/assets/") and isinstance(said, Mapping):
         positions = {str(part["name"]): int(part["position"]) for part in said["parts"]}
         return FrozenDict(state, positions=FrozenDict(positions))

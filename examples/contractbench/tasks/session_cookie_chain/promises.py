@@ -77,8 +77,8 @@ def chain_kept() -> mat.Contract:
             return chain
         at, new, problems = STEPS.index(step), chain, []
         if found.succeeded:
-            sets = tuple(re.findall(r"^(\w+)=([^;]+)", found.said_headers.get("set-cookie", "")))
-            new = Chain(1 if at == 0 else max(chain.done, at + 1), found.said.get("total", chain.total), (*chain.set, *sets))
+            sets = tuple(re.findall(r"^(\w+)=([^;]+)", found.reply_headers.get("set-cookie", "")))
+            new = Chain(1 if at == 0 else max(chain.done, at + 1), found.reply.get("total", chain.total), (*chain.set, *sets))
         cookies = dict(re.findall(r"(\w+)=([^;]*)", found.headers.get("cookie", "")))
         for name in {"login": (), "order": ("session", "checkout")}.get(step, ("session",)):
             problems += _cookie(name, cookies.get(name, ""), [text for known, text in chain.set if known == name])

@@ -43,11 +43,11 @@ def contracts(given: Mapping[str, Any]) -> list[mat.Contract]:
         if found is None:
             return None
         if found.path == "/nonce":
-            return _with(state, "nonces", found.said, "nonce")
+            return _with(state, "nonces", found.reply, "nonce")
         if not re.match(r"/(orders|stock)/", found.path):
             return None
         label, said = _wrong(_sent(found, record, state), record, given, targets)
-        new = _with(state, "releases", found.said, "release")
+        new = _with(state, "releases", found.reply, "release")
         return mat.Violated(said, state=new, label=label) if label else new
 
     return [well_signed]

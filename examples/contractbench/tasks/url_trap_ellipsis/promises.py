@@ -43,8 +43,8 @@ def links_followed(page: FrozenDict, record: Record) -> FrozenDict | mat.Violate
     found = exchange(record)
     if found is None:
         return None
-    if found.path == "/mail/latest" and isinstance(found.said, str):
-        pairs = re.findall(r'<a href="([^"]+)">([^<]*)</a>', found.said)
+    if found.path == "/mail/latest" and isinstance(found.reply, str):
+        pairs = re.findall(r'<a href="([^"]+)">([^<]*)</a>', found.reply)
         return FrozenDict(
             links=tuple(html.unescape(link) for link, _ in pairs), shown=tuple(html.unescape(text) for _, text in pairs)
         )

@@ -51,9 +51,9 @@ def _after(state: FrozenDict, found: Exchange, record: Record, *, id: str) -> Fr
     """What is known once a reply is there: what was read of a delivery, until when it pauses, whether it is settled."""
     read, settled = state["read"], state["settled"]
     known = read.get(id, FrozenDict(signed="", stamp="", at=-1, until=0))
-    if found.method == "GET" and isinstance(found.said, Mapping) and "payload" in found.said:
-        stamp = dict(re.findall(r"(\w+)=([^,\s]*)", found.said["signature"])).get("t", "")
-        new = FrozenDict({**known, "signed": f"{stamp}.{found.said['payload']}", "stamp": stamp, "at": record.sealed_ms})
+    if found.method == "GET" and isinstance(found.reply, Mapping) and "payload" in found.reply:
+        stamp = dict(re.findall(r"(\w+)=([^,\s]*)", found.reply["signature"])).get("t", "")
+        new = FrozenDict({**known, "signed": f"{stamp}.{found.reply['payload']}", "stamp": stamp, "at": record.sealed_ms})
         return FrozenDict(read=FrozenDict({**read, id: new}), settled=settled)
     wait = stated_wait_ms(record) if found.status == 503 else None
     if wait is not None:

@@ -7,7 +7,7 @@ Each violation has a failure label of `LABELS`. `primary_label` returns the labe
 (True, 4, 13, True)
 """
 
-from mat_contracts.observation.artefacts import (
+from mat_contracts.observation.artifacts import (
     DAMAGE,
     bytes_preserved,
     compliant,

@@ -2,7 +2,7 @@
 
 >>> from mat_contracts.observation.calls import CALLS, On, SelectedCalls
 >>> on: On = "POST /orders/{id}"
->>> SelectedCalls(on).said, "message" in CALLS
+>>> SelectedCalls(on).text, "message" in CALLS
 ('POST /orders/{id}', False)
 """
 
@@ -34,7 +34,7 @@ _ROUTE: Final = re.compile(r"(?:(?P<method>[A-Z]+)\s+)?(?P<host>[a-z][a-z0-9+.\-
 class Exchange:
     """An HTTP request and its reply, as far as a record shows them.
 
-    fields: the fields of the body, if it is JSON or a form. status: 0 if there was no answer. said: the body of the reply.
+    fields: the fields of the body, if it is JSON or a form. status: 0 if there was no answer. reply: the body of the reply.
     captured: what the route's `{names}` matched. Header names are in lower case.
 
     >>> from mat_contracts.observation import exchange
@@ -52,8 +52,8 @@ class Exchange:
     fields: Mapping[str, Any]
     body: Any
     status: int
-    said: Any
-    said_headers: Mapping[str, str]
+    reply: Any
+    reply_headers: Mapping[str, str]
     captured: Mapping[str, str]
 
     @property
@@ -98,7 +98,7 @@ def exchange(record: Record, captured: Mapping[str, str] | None = None) -> Excha
         method=str(arguments.get("method", "GET")).upper(), url=url, path=split.path or "/",
         query=dict(parse_qsl(split.query, keep_blank_values=True)), headers=_headers(arguments.get("headers")),
         fields=_fields(body), body=body, status=status_of(record),
-        said=_reply_body(value), said_headers=_headers(value.get("headers") if isinstance(value, Mapping) else None),
+        reply=_reply_body(value), reply_headers=_headers(value.get("headers") if isinstance(value, Mapping) else None),
         captured=captured or {},
     )  # fmt: skip
 
@@ -166,14 +166,14 @@ class SelectedCalls:
     {'id': '7'}
     """
 
-    __slots__ = ("_any", "_ports", "_routes", "said")
+    __slots__ = ("_any", "_ports", "_routes", "text")
 
     def __init__(self, on: On) -> None:
         names = () if on is None else names_of(on, "on")
         self._any = on is None
         self._ports = frozenset(name for name in names if "/" not in name)
         self._routes = [_route(name) for name in names if "/" in name]
-        self.said = ", ".join(names) or "a call"
+        self.text = ", ".join(names) or "a call"
 
     def __call__(self, record: Record) -> Mapping[str, str] | None:
         """The captured names of a selected record; None if the record is not selected."""

@@ -21,7 +21,7 @@ from mat.monitor.contract import Contract, Violated
 from mat_contracts._shared import all_of, count_of, milliseconds_of, names_of, one_of, short
 from mat_contracts._shared import label as joined
 from mat_contracts.catalogue import Options, template
-from mat_contracts.observation.artefacts import checked_label
+from mat_contracts.observation.artifacts import checked_label
 from mat_contracts.observation.calls import Exchange, On, SelectedCalls, status_of
 from mat_contracts.observation.labels import OTHER
 
@@ -264,10 +264,10 @@ def no_shortcut(forbidden: On, *, label: str = "SHORTCUT_TAKEN", **options: Unpa
     def step(state: None, record: Record) -> Violated | None:
         if selected(record) is None:
             return state
-        return Violated(f"{selected.said} is a shortcut around the canonical path", label=label)
+        return Violated(f"{selected.text} is a shortcut around the canonical path", label=label)
 
     label = checked_label(label)
-    return _contract("no_shortcut", selected, step, None, label, text=f"never {selected.said}")
+    return _contract("no_shortcut", selected, step, None, label, text=f"never {selected.text}")
 
 
 @template
@@ -308,10 +308,10 @@ def compensated(
             if do(record) is not None:
                 if not _succeeded(record):
                     return state._replace(failed=True)
-                return state._replace(done=(*state.done, _Done(do.said, undo.said, _key(do, record, key), record.step)))
+                return state._replace(done=(*state.done, _Done(do.text, undo.text, _key(do, record, key), record.step)))
             if undo(record) is not None and _succeeded(record):
                 of = _key(undo, record, key)
-                left = [item for item in state.done if item.undo != undo.said or (of and item.key and item.key != of)]
+                left = [item for item in state.done if item.undo != undo.text or (of and item.key and item.key != of)]
                 return state._replace(done=tuple(left))
         return state
 
@@ -357,7 +357,7 @@ def _key(selected: SelectedCalls, record: Record, key: str) -> str:
     found = selected.exchange(record)
     value = record.observation.value
     places: list[Any] = [captured]
-    places += [value] if found is None else [found.said, found.fields, found.query]
+    places += [value] if found is None else [found.reply, found.fields, found.query]
     places.append(record.arguments)
     for where in places:
         if isinstance(where, Mapping) and where.get(key) is not None:
@@ -574,5 +574,5 @@ def _contract(
     family: str, selected: SelectedCalls, step: Callable[[Any, Record], Any], start: Any, label: str, *, text: str
 ) -> Contract:
     return Contract(
-        id=f"observation.{family}({selected.said})", step=step, start=start, text=text, label=label or OTHER,
+        id=f"observation.{family}({selected.text})", step=step, start=start, text=text, label=label or OTHER,
     )  # fmt: skip

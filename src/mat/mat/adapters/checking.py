@@ -93,7 +93,7 @@ def _module(name: str) -> ModuleType:
         here = sorted(item.name for item in pkgutil.iter_modules([str(Path.cwd())]))
         close = did_you_mean(name, [*here, "mat_contracts"])
         raise SpecError(
-            what=f"no module is called {error.name!r}{close}",
+            what=f"no module named {error.name!r}{close}",
             why=f"it is neither installed nor in {Path.cwd()}",
             fix="run from the folder that contains it, or give its full dotted name",
         ) from None
@@ -121,7 +121,7 @@ def _as_contracts(value: Any, name: str, *, call: bool) -> tuple[Contract, ...]:
     if isinstance(value, list | tuple):
         wrong = [item for item in value if not isinstance(item, Contract)]
         if wrong or not value:
-            what = f"{name} contains something that is not a contract: {_type_text(wrong[0])}" if wrong else f"{name} is empty"
+            what = f"{name} contains {_type_text(wrong[0])}, which is not a contract" if wrong else f"{name} is empty"
             raise SpecError(what=what, fix="list contracts made by templates or decorators such as mat.contract")
         return tuple(value)
     if type(value).__name__ == "FixtureFunctionDefinition":
@@ -163,7 +163,7 @@ def _call(function: Any, name: str) -> Any:
 
 
 def _type_text(value: object) -> str:
-    return "None" if value is None else f"something of type {type(value).__name__}"
+    return "None" if value is None else f"a value of type {type(value).__name__}"
 
 
 # -- traces -----------------------------------------------------------------------------------------------------------
@@ -191,7 +191,7 @@ def check_format(name: str | None) -> None:
     known = dict.fromkeys((_REPLAY, _MAT, *(item.name for item in formats())))
     if name not in known:
         raise SpecError(
-            what=f"no format is called {name!r}{did_you_mean(name, known)}",
+            what=f"unknown format: {name!r}{did_you_mean(name, known)}",
             fix=f"use one of {', '.join(known)}, or module:name for a format of your own",
         )
 

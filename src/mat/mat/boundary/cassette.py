@@ -162,7 +162,7 @@ class Cassette:
     def _read(self, log: Log, *, ours: bool) -> None:
         for line in log.lines():
             where = f"{log.path} at byte {line.offset}"
-            found = decode(_Recorded, load_json(line.content, where=where), where=where)
+            found = decode(_Recorded, load_json(line.content, where=where), where=where, name="recorded call")
             self._replies.setdefault(found.key, found.reply)
             self.spent += ours
         if log.gap is not None and not log.gap.torn:
@@ -195,7 +195,7 @@ def _rewrite(path: Path, item: str) -> None:
             )
         entries = [load_json(line, where=f"{path}:{number}") for number, line in enumerate(lines, 2)]
         for number, entry in enumerate(entries, 2):
-            decode(_Recorded, entry, where=f"{path}:{number}")
+            decode(_Recorded, entry, where=f"{path}:{number}", name="recorded call")
         new = path.with_name(f"{path.name}.new")
         new.unlink(missing_ok=True)
         log = create(new, kind=_KIND, key={"item": item})

@@ -172,7 +172,7 @@ class Catalog:
 
             close = get_close_matches(id, self._operators, n=1)
             raise SpecError(
-                what=f"no operator is called {id!r}" + (f"; did you mean {close[0]!r}?" if close else ""),
+                what=f"unknown operator: {id!r}" + (f"; did you mean {close[0]!r}?" if close else ""),
                 why="a schedule names an operator that is not registered in this process",
                 fix=f"register it with the pytest_mat_operators hook, or use one of: {', '.join(sorted(self._operators))}",
             )

@@ -147,7 +147,7 @@ def _ask_approver(session: Session, pending: Pending) -> Generator[Command, Any,
         pending.abandon()
         session.seal_error(asked, error)
         raise
-    session.seal(asked, settled.said)
+    session.seal(asked, settled.observation)
     return settled.decision
 
 

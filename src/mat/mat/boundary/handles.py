@@ -31,7 +31,7 @@ class UnknownHandle(LookupError):  # noqa: N818
     >>> store["@HANDLE:url_2"]
     Traceback (most recent call last):
         ...
-    mat.boundary.handles.UnknownHandle: no handle is called @HANDLE:url_2; did you mean '@HANDLE:url_1'?
+    mat.boundary.handles.UnknownHandle: unknown handle: @HANDLE:url_2; did you mean '@HANDLE:url_1'?
 
     Source: D5.
     """
@@ -74,8 +74,8 @@ class Handles:
         name, texts = handle.removeprefix(PREFIX), self._texts()
         if name not in texts:
             stored = [PREFIX + item for item in sorted(texts)]
-            known = f"; there are {', '.join(stored)}" if stored else "; none is stored"
-            raise UnknownHandle(f"no handle is called {PREFIX}{name}{did_you_mean(PREFIX + name, stored) or known}")
+            known = f"; choose from {', '.join(stored)}" if stored else "; none is stored"
+            raise UnknownHandle(f"unknown handle: {PREFIX}{name}{did_you_mean(PREFIX + name, stored) or known}")
         return texts[name]
 
     def __contains__(self, handle: str) -> bool:

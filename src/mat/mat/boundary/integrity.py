@@ -193,14 +193,14 @@ class ObservationContract:
     `sha256()` by default. `valid(at_ms)`: whether a moment lies in [issued, expires). `intact(submitted)`: whether the
     predicate holds. `satisfied(submitted, at_ms)`: both. `expires_ms`: None if it never expires.
 
-    >>> url = mat.artifact.ObservationContract(artefact="https://files.example.org/a", issued_ms=500, ttl_ms=1000)
+    >>> url = mat.artifact.ObservationContract(artifact="https://files.example.org/a", issued_ms=500, ttl_ms=1000)
     >>> url.satisfied("https://files.example.org/a", 1499), url.valid(1500), url.intact("https://files.example.org/b")
     (True, False, False)
 
     Source: D1 (definitions 2.1, 2.2).
     """
 
-    artefact: str
+    artifact: str
     issued_ms: int = 0
     ttl_ms: int | None = None
     integrity: Integrity = BYTE_BY_BYTE
@@ -214,7 +214,7 @@ class ObservationContract:
         return at_ms >= self.issued_ms and (self.expires_ms is None or at_ms < self.expires_ms)
 
     def intact(self, submitted: str) -> bool:
-        return self.integrity.keeps(self.artefact, submitted)
+        return self.integrity.keeps(self.artifact, submitted)
 
     def satisfied(self, submitted: str, at_ms: int) -> bool:
         """Whether a submission is valid and intact (definition 2.2)."""

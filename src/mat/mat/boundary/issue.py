@@ -36,12 +36,12 @@ class Issue:
                 continue
             texts = [text] if self.pattern is None else [_group(match) for match in self.pattern.finditer(text)]
             for written in texts:
-                artefact = written if self.read is None else self.read(written)
-                yield path, artefact, self._ttl(artefact, reply, around)
+                artifact = written if self.read is None else self.read(written)
+                yield path, artifact, self._ttl(artifact, reply, around)
 
-    def _ttl(self, artefact: str, reply: Any, around: Any) -> int | None:
+    def _ttl(self, artifact: str, reply: Any, around: Any) -> int | None:
         if callable(self.ttl_ms):
-            return self.ttl_ms(artefact, reply)
+            return self.ttl_ms(artifact, reply)
         if not self.expires_in:
             return self.ttl_ms
         for where in (around, reply):

@@ -31,9 +31,9 @@ class Pending:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settled:
-    """The result of an approver's answer. `said` is the observation of the approval record; `decision` may be Pending again."""
+    """The result of an approver's answer. `observation` is that of the approval record; `decision` may be Pending again."""
 
-    said: FrozenDict
+    observation: FrozenDict
     decision: MediationOutcome
 
 

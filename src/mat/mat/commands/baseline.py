@@ -24,7 +24,7 @@ REPLAY: Final = re.compile(r"[\[-]replay-[0-9a-f]+\]$")
 REPORT: Final = "write one with pytest --mat-seeds 100 --mat-report FILE.json"
 
 
-def baseline_report(ref: str, *, file: str, folder: Path | None = None) -> tuple[Reported, str]:
+def read_baseline(ref: str, *, file: str, folder: Path | None = None) -> tuple[Reported, str]:
     """The report that `ref` names, and a name to show: a report file, or the one committed at `file` in a git revision.
 
     MatError if there is neither, or if the report does not have the outcome of each run.

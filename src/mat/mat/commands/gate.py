@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from mat.commands.baseline import FILE, baseline_of, baseline_report
+from mat.commands.baseline import FILE, baseline_of, read_baseline
 from mat.commands.gate_settings import GateSettings, given_by, settings_of
 from mat.commands.shared import PASS, VIOLATION, Add, print_json, width, write_text
 from mat.core.errors import MatError
@@ -74,7 +74,7 @@ def gate(options: argparse.Namespace) -> int:
     from mat.report.terminal import blocks_in_text
 
     settings = settings_of(given_by(options), folder=Path())
-    reported, name = baseline_report(options.baseline, file=settings.file)
+    reported, name = read_baseline(options.baseline, file=settings.file)
     found = _run_rounds(reported, settings, options.rest)
     summarise(found, name, options.summary)
     if options.json:

@@ -4,7 +4,7 @@
     for line in log.lines():          # what an earlier process appended, up to the first line that is torn or damaged
         line.data()
     log.append('{"kind":"explore"}')  # once this returns, a kill -9 does not lose it
-    log.said()                        # why existing content is not used; "" if all of it is
+    log.note()                        # why existing content is not used; "" if all of it is
 
 Every line is a JSON array of a checksum, its number and the content; line 0 is the header:
 
@@ -167,6 +167,11 @@ class Header:
     end: int
 
     @property
+    def name(self) -> str:
+        """The kind, as messages call it: headers of run logs have another word."""
+        return "run" if self.kind == "artefact" else self.kind
+
+    @property
     def mark(self) -> Mark:
         """The place behind the header."""
         return Mark(number=1, offset=self.end, last=(0, self.checksum.decode()))
@@ -283,7 +288,7 @@ class Log:
         self._mark: Mark | LogLine = mark
         self.gap: Gap | None = None
         self._descriptor, self._size_limit = descriptor, size_limit
-        self._said = ""
+        self._note = ""
         self._read, self._damaged = False, False
         self._lock = Lock()
 
@@ -359,18 +364,18 @@ class Log:
     def _check_size(self, size: int, total: int) -> None:
         if size > limits.FILE_BYTES:
             raise LimitReached(
-                what=f"an entry of {size} bytes is too large for the {self.header.kind} log",
+                what=f"an entry of {size} bytes is too large for the {self.header.name} log",
                 why=f"readers accept lines of at most {limits.FILE_BYTES} bytes",
                 fix="record smaller values, or lower the horizon", where=str(self.path),
             )  # fmt: skip
         if self._size_limit is not None and total > self._size_limit:
             raise LimitReached(
-                what=f"the {self.header.kind} log has reached its limit of {self._size_limit} bytes",
+                what=f"the {self.header.name} log has reached its limit of {self._size_limit} bytes",
                 why="files have a size limit", where=str(self.path),
             )  # fmt: skip
 
     def set_aside(self, why: str) -> None:
-        """Begin a new log: rename the existing file to `*.aside.*`; `said` reports why.
+        """Begin a new log: rename the existing file to `*.aside.*`; `note` reports why.
 
         OSError where that cannot be done, BlockingIOError where another process has begun the new file; the log is closed then.
         """
@@ -385,16 +390,16 @@ class Log:
             self.close()
             raise
         self._mark, self.gap, self._damaged = self.header.mark, None, False
-        self._said = f"an interrupted {self.header.kind} was set aside: {why}"
+        self._note = f"an interrupted {self.header.kind} was set aside: {why}"
 
-    def said(self) -> str:
+    def note(self) -> str:
         """What a user should know about the existing file; "" if all of it is used, except for a torn last line."""
         if self.gap is not None and not self.gap.torn:
             return (
                 f"an interrupted {self.header.kind} is damaged at byte {self.gap.offset}: everything before it is used; "
                 f"the damaged file is copied to {_aside(self.path).name} before more is written"
             )
-        return self._said
+        return self._note
 
     def close(self) -> None:
         """Let go of the file; it stays."""
@@ -407,7 +412,7 @@ def claim(path: Path, *, kind: str, key: Mapping[str, Any], size_limit: int | No
     """The log at `path`, which this process alone has until it is closed or the process ends (not those that it forks).
 
     None if another process has it. A log with another key, of another version, or that does not begin like a log is renamed
-    to `*.aside.*`; `said` tells why. OSError where no file can be made.
+    to `*.aside.*`; `note` reports why. OSError where no file can be made.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     try:
@@ -509,7 +514,7 @@ def _opened(descriptor: int, kind: str, key: Mapping[str, Any]) -> Header:
         os.ftruncate(descriptor, 0)
         return _begun(descriptor, kind, key)
     if header.kind != kind:
-        raise Unusable(f"it is a {header.kind} log", problem="key")
+        raise Unusable(f"it is a {header.name} log", problem="key")
     wanted = json.loads(json.dumps(key))
     differing = sorted(name for name in {*header.key, *wanted} if header.key.get(name, _NONE) != wanted.get(name, _NONE))
     if differing:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import re
 from collections.abc import Hashable, Iterator
 from functools import lru_cache
 from typing import Any, Final, TypeVar, cast
@@ -47,22 +48,39 @@ def encode(value: Any) -> Any:
     return plain(value)
 
 
-def decode(kind: type[T], data: object, *, where: str = "") -> T:
-    """A frozen dataclass from JSON data; CodecError lists every problem found, with its path."""
+def decode(kind: type[T], data: object, *, where: str = "", name: str = "") -> T:
+    """A frozen dataclass from JSON data; CodecError lists every problem found, with its path.
+
+    `name`: what the error calls the data; by default the words of the class's name.
+    """
     from pydantic import ValidationError
 
     try:
         return cast(T, _adapter(cast(Hashable, kind)).validate_python(data))
     except ValidationError as error:
         problems = "; ".join(
-            f"{'.'.join(str(part) for part in item['loc']) or 'value'}: {item['msg']}" for item in error.errors()[:10]
+            f"{'.'.join(str(part) for part in item['loc']) or 'value'}: {_problem(item)}" for item in error.errors()[:10]
         )
         raise CodecError(
-            what=f"not a {kind.__name__}: {problems}",
+            what=f"not {_with_article(name or _words(kind.__name__))}: {problems}",
             why="the data does not have the fields and types of the format",
             fix="restore the file from version control, or record it again",
             where=where,
         ) from None
+
+
+def _problem(item: Any) -> str:
+    """What pydantic says, without the names of our classes."""
+    return "Input should be an object" if item["type"] == "dataclass_type" else str(item["msg"])
+
+
+def _words(class_name: str) -> str:
+    """`RunSpec` -> "run spec"."""
+    return re.sub(r"(?<=[a-z])(?=[A-Z])", " ", class_name).strip("_").lower()
+
+
+def _with_article(noun: str) -> str:
+    return f"{'an' if noun[0] in 'aeiou' else 'a'} {noun}"
 
 
 @lru_cache(maxsize=64)

@@ -29,7 +29,7 @@ _GRAM: Final = 4
 _TOKEN_HEADER: Final = re.compile(r"eyJ[\w-]+\.(?=[\w-]+\.)", re.ASCII)
 """The first part of a JSON Web Token (RFC 7515, 7.1): it names the algorithm, as in every token of its issuer."""
 _ALIKE: Final = 0.6
-"""The share of an artifact's four-character pieces that a text must contain to count as a damaged copy of it."""
+"""The share of an artifact's four-character substrings that a text must contain to count as a damaged copy of it."""
 _CHANGES: Final = 3
 """In a random text, at least one in this many characters is of another kind than the one before it."""
 _PROBED: Final = 8
@@ -202,8 +202,8 @@ class TextReading:
 
     @cached_property
     def held(self) -> frozenset[str]:
-        """The four-character pieces of all views and decoded words."""
-        return pieces(_BETWEEN.join(dict.fromkeys((self.joined, self.normal, *self.coded, self.text))))
+        """The four-character substrings of all views and decoded words."""
+        return grams(_BETWEEN.join(dict.fromkeys((self.joined, self.normal, *self.coded, self.text))))
 
 
 _ALPHABET: Final = str.maketrans("-_", "+/")
@@ -226,7 +226,7 @@ class Wanted:
     def __init__(self, text: str) -> None:
         self.text = text
         own = distinctive(text)
-        grams = _grams(own)
+        substrings = _grams(own)
         code = _code_pieces(own)
         if len(code) < _GRAM:
             code = _code_pieces(text)
@@ -234,7 +234,7 @@ class Wanted:
         """Whether it mixes digits and letters, as keys and signatures do, instead of words and numbers that are common."""
         self.own_size = len(own)
         """The length of its distinctive part."""
-        self.pieces = _sampled(code if self.coded else grams)
+        self.pieces = _sampled(code if self.coded else substrings)
         """Its distinctive pieces."""
         base = len(text) - len(own)
         self.head = text[: max(SHORTEST, min(base + _GRAM, (len(text) + 1) // 2))]
@@ -381,10 +381,10 @@ def damage(artifact: str, text: str, *, sure: bool = False) -> Damage | None:
 
     sure: the text is where this artifact belongs, so a weak resemblance is enough.
     """
-    return lesion(Wanted(artifact), TextReading(text), sure=sure)
+    return damage_in(Wanted(artifact), TextReading(text), sure=sure)
 
 
-def lesion(wanted: Wanted, reading: TextReading, *, sure: bool = False) -> Damage | None:
+def damage_in(wanted: Wanted, reading: TextReading, *, sure: bool = False) -> Damage | None:
     """Like `damage`, for a Wanted and a TextReading."""
     artifact = wanted.text
     if not reading.text or not artifact:
@@ -439,7 +439,7 @@ def _resembles(wanted: Wanted, reading: TextReading) -> bool:
     ends = (own[:SHORTEST], own[-SHORTEST:])
     if wanted.own_size > SHORTEST and any(end in reading.joined for end in ends):
         return True
-    return share(pieces(own), reading.held) >= _ALIKE / 2
+    return share(grams(own), reading.held) >= _ALIKE / 2
 
 
 def _has_blanks_inside(artifact: str, view: str) -> bool:
@@ -627,12 +627,12 @@ def distinctive(artifact: str) -> str:
 
 
 def likeness(artifact: str, text: str) -> float:
-    """The share of an artifact's four-character pieces that a text contains, between 0 and 1, ignoring case."""
-    return share(pieces(distinctive(artifact)), pieces(text))
+    """The share of an artifact's four-character substrings that a text contains, between 0 and 1, ignoring case."""
+    return share(grams(distinctive(artifact)), grams(text))
 
 
-def pieces(text: str) -> frozenset[str]:
-    """The four-character pieces of a text, in lower case; a shorter text is its only piece."""
+def grams(text: str) -> frozenset[str]:
+    """The four-character substrings of a text, in lower case; a shorter text is its only one."""
     return frozenset(_grams(text))
 
 

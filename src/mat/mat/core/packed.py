@@ -175,7 +175,7 @@ def _unpacked(hint: Any, it: str, names: dict[str, Any]) -> str:
 
 
 def _refuse(name: str, value: object) -> Any:
-    raise ValueError(f"{name} cannot be of type {type(value).__name__}")
+    raise ValueError(f"{name.removeprefix('its_')} cannot be of type {type(value).__name__}")
 
 
 def _items(data: object) -> list[Any]:

@@ -68,13 +68,12 @@ def taped(source: Path | str) -> Tape:
     """The recorded replies of a run's ports, from its replay file or from JSON text. Unknown calls are refused."""
     if isinstance(source, Path):
         return Tape(read(source).counterexample.run.tape, live=0)
-    return Tape(
-        decode(_Entries, {"tape": load_json(source, where="the embedded tape")}, where="the embedded tape").tape, live=0
-    )
+    where = "the embedded tape"
+    return Tape(decode(_Embedded, {"tape": load_json(source, where=where)}, where=where, name="tape").tape, live=0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Entries:
+class _Embedded:
     tape: tuple[TapeEntry, ...]
 
 

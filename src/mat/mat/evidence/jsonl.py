@@ -222,7 +222,7 @@ def _records(trace: LoggedTrace, ahead: _Ahead) -> Iterator[Record]:
             ahead.put_back(line)
             return
         if isinstance(data, dict) and "end" in data:
-            end = decode(_End, data, where=where).end
+            end = decode(_End, data, where=where, name="end line").end
             if end != count:
                 raise _wrong(f"the end line of trace {trace.id!r} counts {end} records, but the trace has {count}", where)
             trace.finished = True
@@ -246,7 +246,7 @@ def _open_trace(where: str, data: Any) -> LoggedTrace:
             fix="upgrade pytest-mat" if version > FORMAT else "record it again",
             where=where,
         )
-    header = decode(_Header, data, where=where)
+    header = decode(_Header, data, where=where, name="header line")
     return LoggedTrace(header.trace, header.labels, where)
 
 

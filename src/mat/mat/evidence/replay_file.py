@@ -272,12 +272,12 @@ def unpack(text: str, *, where: str) -> Replay:
     try:
         data = load_json(text, where=where)
         _check_version(data, where)
-        file = decode(_File, data, where=where)
+        file = decode(_File, data, where=where, name="replay file")
     except ReplayError:
         raise
     except MatError as error:
         raise ReplayError(
-            what=printable(error.what.replace("not a _File", "not a replay file")), why=error.why, where=where,
+            what=printable(error.what), why=error.why, where=where,
             fix=error.fix or "restore the file from version control, or delete it and search again",
         ) from None  # fmt: skip
     problems = list(_part_problems(file))
@@ -313,7 +313,7 @@ def _check_version(data: Any, where: str) -> None:
         age = "a newer" if version > FORMAT else "an older"
         raise ReplayError(
             what=f"replay file of format {version}; this pytest-mat reads format {FORMAT}",
-            why=f"{age} version wrote it, in which a run draws other random numbers and ids",
+            why=f"{age} version wrote it, and its runs draw other random numbers and ids",
             fix="upgrade pytest-mat" if version > FORMAT else "delete it and run `pytest --mat-stress`, which writes it anew",
             where=where,
         )

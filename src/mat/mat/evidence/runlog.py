@@ -1,4 +1,4 @@
-"""The artifact log: finished runs, appended by many processes at once and read by one to make the store.
+"""The run log: finished runs, appended by many processes at once and read by one to make the store.
 
     log = RunLog(".mat/store", session="nightly-17")
     log.append(Entry(item="test_shop.py::test_refund", condition="nominal", run=run))
@@ -150,7 +150,7 @@ class RunLog:
                 self._current_log().append(text)
             except OSError as error:
                 raise CodecError(
-                    what=f"cannot write the artifact log: {error.strerror or error}", fix="check the folder and the disk",
+                    what=f"cannot write the run log: {error.strerror or error}", fix="check the folder and the disk",
                     where=str(self.folder),
                 ) from error  # fmt: skip
 
@@ -180,7 +180,7 @@ class RunLog:
         for number in count():  # the system reuses process numbers
             with suppress(FileExistsError):
                 return create(self.folder / f"{stem}-{os.getpid()}-{number}{SUFFIX}", kind=_KIND, key=key)
-        raise AssertionError("numbers do not end")
+        raise AssertionError("unreachable: count() is infinite")
 
 
 # -- reading ----------------------------------------------------------------------------------------------------------
@@ -193,7 +193,7 @@ def shards(folder: str | Path) -> tuple[Path, ...]:
         return (folder,)
     if not folder.is_dir():
         raise SpecError(
-            what=f"there is no artifact log {folder}", why="a log is a folder of *.mat.log files, or one of them",
+            what=f"there is no run log {folder}", why="a log is a folder of *.mat.log files, or one of them",
             fix="record runs first, or name the folder they were recorded in", where=str(folder),
         )  # fmt: skip
     return tuple(sorted(path for path in folder.iterdir() if path.name.endswith(SUFFIX) and path.is_file()))
@@ -314,7 +314,7 @@ def _entry(line: LogLine, written: _Layout) -> RunEntry | None:
         data = line.data()
         packed = data.pop("run")
         run = unpack(packed if written == layout() else _convert(packed, written), _PLAIN)
-        entry = decode(_EntryFields, data)
+        entry = decode(_EntryFields, data, name="run entry")
     except (CodecError, ValueError, TypeError, KeyError, AttributeError, RecursionError):
         return None
     return RunEntry(run=run, **{name: getattr(entry, name) for name in _ENTRY_FIELDS})

@@ -162,7 +162,7 @@ def outcome_of(answer: Any, approver: str) -> tuple[ApprovalStatus, str, str]:
         return "rejected", answer.by or approver, answer.reason
     if isinstance(answer, Expired):
         return "expired", approver, answer.reason
-    return "rejected", approver, "" if answer is False else f"the answer was {type(answer).__name__}, which is not a yes"
+    return "rejected", approver, "" if answer is False else f"the approver returned {type(answer).__name__}, not True"
 
 
 def approval_observation(status: ApprovalStatus, by: str, reason: str) -> FrozenDict:

@@ -44,9 +44,9 @@ def rate(most: int, window_ms: int | None = None) -> RateLimit:
     """A rate limit. A proposed action counts, unless it is blocked; a failed call counts."""
     problems = []
     if not isinstance(most, int) or isinstance(most, bool) or most < 0:
-        problems.append(f"most={most!r} is not a count")
+        problems.append(f"most={most!r} is not an integer >= 0")
     if window_ms is not None and (not isinstance(window_ms, int) or isinstance(window_ms, bool) or window_ms < 1):
-        problems.append(f"window_ms={window_ms!r} is not a duration")
+        problems.append(f"window_ms={window_ms!r} is not an integer >= 1")
     if problems:
         raise SpecError(what="; ".join(problems), fix="write rate(3, window_ms=60_000), or rate(3) for the whole run")
     return RateLimit(most=most, window_ms=window_ms)
@@ -133,7 +133,7 @@ def capability(tool: str, /, *rates: RateLimit, **parameters: Allowed) -> Capabi
             problems.append(f"capability sets do not limit {prefix}; use one of {', '.join(KINDS)}")
         elif did_you_mean(prefix, KINDS):
             problems.append(
-                f"no kind is called {prefix!r}{did_you_mean(prefix, KINDS)}; a tool of that name is written 'service:{tool}'"
+                f"unknown kind: {prefix!r}{did_you_mean(prefix, KINDS)}; a tool of that name is written 'service:{tool}'"
             )
     if kinds is not None and not name:
         problems.append(f"{tool!r} has no name after its kind")

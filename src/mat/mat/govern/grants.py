@@ -392,7 +392,7 @@ def grant_of(arguments: Mapping[str, Any]) -> tuple[Capability, int | None, int 
     for name in ("calls", "within_ms"):
         value = arguments.get(name)
         if value is not None and (not isinstance(value, int) or isinstance(value, bool) or value < 1):
-            raise SpecError(what=f"{name}={value!r} is not a count", fix="give an integer >= 1, or leave it out")
+            raise SpecError(what=f"{name}={value!r} is not an integer >= 1", fix="correct it, or leave it out")
         limits.append(value)
     allowed = {name: allowed_from(data, f"grant of {tool}, {name}") for name, data in parameters.items()}
     return capability(tool, **allowed), limits[0], limits[1]

@@ -505,11 +505,11 @@ class Mediator:
             if status == "approved":
                 self._answers[artifact] = (now_ms(), case.claim)
                 observation = approval_observation(status, by, reason)
-                return Settled(said=observation, decision=self._ask_next(case, rest, rule, artifact, why))
+                return Settled(observation=observation, decision=self._ask_next(case, rest, rule, artifact, why))
             self._return_authority(case)
             refused = _REFUSED[status].format(what=what)
             blocked = case.block(rule, _join_reasons(why, f"{refused}: {reason}" if reason else refused), artifact)
-            return Settled(said=approval_observation(status, by, reason), decision=blocked)
+            return Settled(observation=approval_observation(status, by, reason), decision=blocked)
 
         return Pending(
             port=approval_port(what),
@@ -572,7 +572,7 @@ class Mediator:
                 "rewrite", rule, _join_reasons(decision.reason, f"turned into a request: {what} needs approval"), artifact
             )
             return Settled(
-                said=approval_observation("pending", "", ""),
+                observation=approval_observation("pending", "", ""),
                 decision=StandIn(mediation=mediation, call=lambda arguments: dict(reply)),
             )
 
@@ -674,7 +674,7 @@ def _rewrite(record: Record, decision: Rewrite, name: str) -> tuple[Record, str]
     known = ", ".join(record.action.arguments) or "none"
     return (
         rewritten,
-        f"rule {name} set {', '.join(unknown)}, which {record.action.name} does not take; its parameters are {known}",
+        f"rule {name} set {', '.join(unknown)}, but the parameters of {record.action.name} are {known}",
     )
 
 

@@ -69,7 +69,7 @@ def redact(
     unknown = [kind for kind in wanted if kind not in (*_PII, "secret")]
     if unknown:
         raise SpecError(
-            what=f"no kind of data is called {unknown[0]!r}{did_you_mean(unknown[0], (*_PII, 'secret'))}",
+            what=f"unknown kind of data: {unknown[0]!r}{did_you_mean(unknown[0], (*_PII, 'secret'))}",
             fix=f"choose from {', '.join((*_PII, 'secret'))}",
         )
 

@@ -331,12 +331,14 @@ class Trust:
         if self.clock not in ("steps", "ms"):
             problems.append(f"clock={self.clock!r} is neither steps nor ms")
         unknown = sorted(set(self.weights) - set(EVENTS))
-        problems += [f"no event is called {name!r}{did_you_mean(name, EVENTS)}" for name in unknown]
+        problems += [f"unknown event: {name!r}{did_you_mean(name, EVENTS)}" for name in unknown]
         for table, values in (("start", self.start), ("weight", self.weights)):
             problems += [f"{table} of {name} {problem}" for name, share in values.items() if (problem := _not_a_share(share))]
         problems += [f"{level!r} is not a Level" for level in self.levels if not isinstance(level, Level)]
         if problems:
-            raise SpecError(what=f"trust: {'; '.join(problems)}", fix=f"events are {', '.join(EVENTS)}; shares are 0 to 1")
+            raise SpecError(
+                what=f"trust: {'; '.join(problems)}", fix=f"events are {', '.join(EVENTS)}; shares lie between 0 and 1"
+            )
         object.__setattr__(self, "prior", _fraction(self.prior))
         object.__setattr__(self, "start", _as_fractions(self.start))
         object.__setattr__(self, "weights", _as_fractions(self.weights))

@@ -109,7 +109,7 @@ class Policy:
         known = {**_KNOWN, **{variant.name: variant for variant in self.declared}}
         if wanted not in known:
             raise SpecError(
-                what=f"no governance variant is called {wanted!r}{did_you_mean(wanted, known)}",
+                what=f"unknown governance variant: {wanted!r}{did_you_mean(wanted, known)}",
                 fix=f"the variants are {', '.join(known)}",
             )
         return self._governance_of(known[wanted])
@@ -199,7 +199,7 @@ def select(given: GovernanceInput, *, marker: str = "", asked: Iterable[str] = (
     unknown = [name for name in (*wanted, *((marker,) if marker else ())) if name not in known]
     if unknown:
         raise SpecError(
-            what="; ".join(f"no governance variant is called {name!r}{did_you_mean(name, known)}" for name in unknown),
+            what="; ".join(f"unknown governance variant: {name!r}{did_you_mean(name, known)}" for name in unknown),
             fix=f"the variants are {', '.join(known)}; --mat-governance all compares them",
         )
     if len(asked) == 1 and asked[0] != ALL:

@@ -15,7 +15,7 @@ from mat.boundary.issue import Consume, Issue, applies, places
 from mat.boundary.port import Port
 from mat.core import limits
 from mat.core.artifact import ABSENT, FOREIGN, Issued, Lacking, Used, as_facts
-from mat.core.damage import SHORTEST, Damage, TextReading, Wanted, holds, lesion
+from mat.core.damage import SHORTEST, Damage, TextReading, Wanted, damage_in, holds
 from mat.core.value import FrozenDict
 
 _TAGS: Final = re.compile(r"\s*(?:\*|(?:W/)?\"[^\"]*\"(?:\s*,\s*(?:W/)?\"[^\"]*\")*)\s*")
@@ -220,7 +220,7 @@ def _match_in_place(named: list[Live], reading: TextReading) -> tuple[Live, Dama
             return live, ""
     if len(text) > limits.ARTIFACT_CHARS:
         reading = TextReading(text[: limits.ARTIFACT_CHARS], header=reading.header, address=reading.address)
-    found = [(live, lesion(live.wanted, reading, sure=True)) for live in named]
+    found = [(live, damage_in(live.wanted, reading, sure=True)) for live in named]
     return _best_match([(live, live.wanted, what) for live, what in found if what is not None], reading)
 
 
@@ -241,7 +241,7 @@ def _damaged_match(lives: list[Live], reading: TextReading, seen: list[str]) -> 
             continue
         if len(live.text) > limits.ARTIFACT_CHARS or any(item in live.text for item in seen):
             wanted = Wanted(_without(live.text, seen)[: limits.ARTIFACT_CHARS])
-        what = lesion(wanted, reading) if wanted.perhaps(reading) else None
+        what = damage_in(wanted, reading) if wanted.perhaps(reading) else None
         if what is not None:
             found.append((live, wanted, what))
     return _best_match(found, reading)

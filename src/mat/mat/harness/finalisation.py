@@ -60,6 +60,6 @@ def tape_entries(records: Sequence[Record], ports: Sequence[Port]) -> tuple[Tape
 def tape_entry(port: Port, site: str, asked: FrozenDict, heard: Observation) -> TapeEntry:
     """One reply or error of a port, in recorded form."""
     error: ErrorFact | None = heard.error
-    told = None if error is None else (error.type, error.message, error.kind)
+    failure = None if error is None else (error.type, error.message, error.kind)
     retry_after_ms = None if error is None else error.retry_after_ms
-    return _new_entry(site, digest(asked), port.tape, heard.value, told, heard.opaque, retry_after_ms)
+    return _new_entry(site, digest(asked), port.tape, heard.value, failure, heard.opaque, retry_after_ms)

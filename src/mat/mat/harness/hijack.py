@@ -469,7 +469,7 @@ def _attempt(
         raise SpecError(
             what=f"the call of {tool!r} was never made: {type(failure).__name__}: {failure}",
             why="it failed before it reached the boundary",
-            fix="give the arguments that the tool takes",
+            fix="give the arguments of the tool",
         ) from failure
     if record is None:
         raise SpecError(

@@ -47,7 +47,16 @@ class Metering:
     """
 
     __slots__ = (
-        "_check_horizon", "_contracts", "_lock", "_metered", "_redactor", "_standing", "_time", "_write", "active", "ledger",
+        "_check_horizon",
+        "_contracts",
+        "_lock",
+        "_metered",
+        "_redactor",
+        "_time",
+        "_works",
+        "_write",
+        "active",
+        "ledger",
         "search",
     )  # fmt: skip
 
@@ -64,7 +73,7 @@ class Metering:
         self._contracts, self._time, self._lock, self._redactor = contracts, time, lock, redactor
         self._write, self._check_horizon = write, check_horizon
         self.search: SearchState | None = None
-        self._standing: dict[str, Work] = {}
+        self._works: dict[str, Work] = {}
         self._metered: dict[int, Work] = {}
         self.active = bool(contracts)
         self.ledger: Ledger | None = None
@@ -92,18 +101,18 @@ class Metering:
             finally:
                 self.write_entries()
 
-    def standing(self, agent: str) -> Work | None:
+    def work_of(self, agent: str) -> Work | None:
         """The contract that governance gives to an agent, activated on first use; None if there is none."""
         name = agent if agent in self._contracts else "*"
         if name not in self._contracts:
             return None
         with self._lock:
-            work = self._standing.get(name)
+            work = self._works.get(name)
             if work is None:
-                above = self.standing("*") if name != "*" else None
+                above = self.work_of("*") if name != "*" else None
                 whom = name if name != "*" else HARNESS
                 work = Work(self._contracts[name], agent=whom, parents=() if above is None else (above,))
-                self._standing[name] = work
+                self._works[name] = work
                 work.activate()
         return work
 
@@ -111,7 +120,7 @@ class Metering:
         """Activate the contracts of a step before it is asked, so that their records precede it in the trace."""
         if self._contracts and port.kind in PER_PORT:
             with suppress(BudgetSpent):
-                self.standing(acting.get()[0])
+                self.work_of(acting.get()[0])
 
     def reserve(self, opened: OpenStep) -> Blocked | None:
         """Reserve what a call may consume, after mediation and before faults; the error to raise if the budget is too small."""
@@ -120,7 +129,7 @@ class Metering:
             return None
         work = working.get()
         if work is None or work.keeper is not self:
-            work = self.standing(opened.agent)
+            work = self.work_of(opened.agent)
         ledger = self.ledger
         if work is None or ledger is None:
             return None
@@ -159,14 +168,14 @@ class Metering:
 
     def write_entries(self) -> None:
         """Record the ledger's new entries. They are facts about the run and no agent's steps, so the horizon ignores them."""
-        for entry in () if self.ledger is None else self.ledger.told():
+        for entry in () if self.ledger is None else self.ledger.take_notices():
             facts = self._redactor.mapping(snapshot_arguments(entry.facts, f"contract {entry.event}"))
             self._write("contract", entry.event, entry.agent, facts)
 
     def close(self) -> None:
         """End the run: contracts that require no output are fulfilled."""
         if self.ledger is not None:
-            for work in reversed(self._standing.values()):
+            for work in reversed(self._works.values()):
                 self.ledger.expire(work.node, self.elapsed_ms)
                 if work.live and not work.asks_for_output:
                     self.ledger.end(work.node, "fulfilled")

@@ -56,7 +56,7 @@ def patch(target: str, *, kind: str = "tool", name: str = "", **options: Any) ->
     >>> patch.undo()
     """
     if kind not in _KINDS:
-        raise SpecError(what=f"mat.patch: no kind is called {kind!r}", fix=f"use one of {', '.join(_KINDS)}")
+        raise SpecError(what=f"mat.patch: unknown kind: {kind!r}", fix=f"use one of {', '.join(_KINDS)}")
     owner, attribute = _resolve(target)
     own = attribute in getattr(owner, "__dict__", {attribute: None})
     original = inspect.getattr_static(owner, attribute)

@@ -213,8 +213,9 @@ class Isolation:
     def __init__(
         self, roots: Iterable[str], *, shown: Callable[[str], str] = str, kept_folder: str = "", recorded: bool = False
     ) -> None:
+        roots = tuple(roots)
         self._ownership = Ownership(roots)
-        self._writes = WriteWatch(shown=shown, kept_folder=kept_folder)
+        self._writes = WriteWatch(shown=shown, kept_folder=kept_folder, roots=roots)
         self._imports = ImportWatch(self._ownership.owns, self._importing)
         self._state: ProcessState | None = None
         self._executing = False

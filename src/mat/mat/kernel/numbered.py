@@ -112,7 +112,7 @@ def numbered(kind: type, next_number: Callable[[], int | None]) -> type:
 
 
 def hashed_by_address() -> Iterator[tuple[Any, str]]:
-    """(module, name) of classes written in Python of which libraries keep sets, as far as they are loaded."""
+    """(module, name) of the loaded classes, written in Python, that libraries keep in sets."""
     yield asyncio.tasks, "_GatheringFuture"
     yield concurrent.futures._base, "Future"
     if "anyio" in sys.modules:

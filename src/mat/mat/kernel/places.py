@@ -10,6 +10,7 @@ import logging
 import os
 import signal
 import socket
+import stat
 import sys
 import threading
 import time
@@ -45,6 +46,7 @@ def places() -> Iterator[tuple[str, Node]]:
     yield "the decimal context", ValueNode(_decimal, _set_decimal)
     yield "logging", LoggingNode()
     yield "a thread", ThreadsNode()
+    yield "a pipe", PipesNode()
     if threading.current_thread() is threading.main_thread():
         yield "a signal handler", ValueNode(_handlers, _set_handlers)
 
@@ -130,6 +132,59 @@ class ThreadsNode:
 
     def put_back(self) -> None:
         """Impossible."""
+
+
+class PipesNode:
+    """How much waits in the pipes of which this process has both ends. Forks share them."""
+
+    __slots__ = ("_ends", "_kept", "remedy")
+
+    def __init__(self) -> None:
+        self.remedy: Remedy = "none"
+        self._ends = _own_pipes()
+        self.keep()
+
+    def _now(self) -> tuple[int, ...]:
+        return tuple([_waiting(end) for end in self._ends])
+
+    def keep(self) -> None:
+        self._kept = self._now()
+
+    def same(self) -> bool:
+        return not self._ends or self._now() == self._kept
+
+    def changes(self) -> tuple[Change, ...]:
+        pairs = zip(self._kept, self._now(), strict=True)
+        return tuple(Change("", f"{before} bytes", f"{after} bytes") for before, after in pairs if before != after)
+
+    def put_back(self) -> None:
+        """Impossible: what was read is gone, and the order of what waits is not known."""
+
+
+def _own_pipes() -> tuple[int, ...]:
+    """A descriptor of each pipe that has both ends here; none where the system does not list descriptors."""
+    found: dict[int, list[int]] = {}
+    try:
+        names = os.listdir("/proc/self/fd")
+    except OSError:
+        return ()
+    for name in names:
+        with suppress(OSError):
+            status = os.fstat(int(name))
+            if stat.S_ISFIFO(status.st_mode):
+                found.setdefault(status.st_ino, []).append(int(name))
+    return tuple(min(ends) for _, ends in sorted(found.items()) if len(ends) > 1)
+
+
+def _waiting(end: int) -> int:
+    """Bytes that wait in a pipe; -1 if it is closed."""
+    import fcntl
+    import termios
+
+    try:
+        return int.from_bytes(fcntl.ioctl(end, termios.FIONREAD, b"\0" * 4), sys.byteorder)
+    except OSError:
+        return -1
 
 
 class EnvironmentNode:

@@ -50,8 +50,8 @@ def progress(ident: int, native: int) -> tuple[int, int, int, bool] | None:
         return None
     used, starved = 0, False
     try:
-        with open(f"/proc/self/task/{native}/stat", "rb") as told:
-            fields = told.read().rpartition(b")")[2].split()
+        with open(f"/proc/self/task/{native}/stat", "rb") as stat:
+            fields = stat.read().rpartition(b")")[2].split()
         used, starved = int(fields[11]) + int(fields[12]), fields[0] in (b"R", b"D")
     except (OSError, IndexError, ValueError):
         pass

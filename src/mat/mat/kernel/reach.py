@@ -18,6 +18,7 @@ import types
 import weakref
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
+from contextvars import Context, ContextVar
 from typing import Any, Final
 
 from mat.core import limits
@@ -34,6 +35,7 @@ from mat.kernel.nodes import (
     Node,
     SetNode,
     SlotsNode,
+    ValueNode,
     WatchNode,
     attributes_of,
     cell_value,
@@ -175,7 +177,11 @@ class Reached:
         elif kind is types.CellType:
             self._add_node(CellNode(held), at)
             self._push(cell_value(held), at)
+        elif kind is ContextVar:
+            self._push_all(_default(held), at)
         elif issubclass(kind, _TRANSPARENT):
+            if issubclass(kind, BaseException):
+                self._add_node(ValueNode(lambda: held.args, lambda args: setattr(held, "args", args)), at)
             self._push_all(_inside(held), at)
         else:
             package = package_of(kind)
@@ -346,12 +352,20 @@ _TRANSPARENT: Final = (
     types.MethodType, types.MappingProxyType, types.BuiltinMethodType, _METHOD_WRAPPER, functools.singledispatchmethod,
     BaseException,
 )  # fmt: skip
-"""Types of which only what they hold matters."""
+"""Types that matter only for what they hold."""
 _STATEFUL: Final = (
     type(threading.Lock()), type(threading.RLock()), threading.local, weakref.WeakValueDictionary, weakref.WeakKeyDictionary,
     asyncio.Queue, asyncio.Lock, asyncio.Event, asyncio.Semaphore, asyncio.Condition,
 )  # fmt: skip
 """Types of these packages that hold a program's state all the same."""
+
+
+def _default(held: ContextVar[Any]) -> Iterable[object]:
+    """The default of a context variable, which is what it has where nobody has set it."""
+    try:
+        return (Context().run(held.get),)
+    except LookupError:
+        return ()
 
 
 def _inside(held: Any) -> Iterable[object]:

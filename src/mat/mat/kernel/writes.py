@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any, Final
 
@@ -26,10 +26,12 @@ _hooked = False
 class WriteWatch:
     """Collects the names of what is written while `watching`. `shown` makes a name from a path.
 
-    `kept_folder`: where pytest keeps temporary folders; what it does there with folders is no run's.
+    `kept_folder`: where pytest keeps temporary folders; what it does there with folders is no run's. `roots`: the user's
+    folders; a project that itself is below the folder for temporary files is none.
     """
 
-    def __init__(self, *, shown: Callable[[str], str] = str, kept_folder: str = "") -> None:
+    def __init__(self, *, shown: Callable[[str], str] = str, kept_folder: str = "", roots: Iterable[str] = ()) -> None:
+        self._roots = tuple({os.path.join(os.path.realpath(each), "") for each in roots if each})
         self._shown, self._kept_folder = shown, os.path.join(os.path.realpath(kept_folder), "") if kept_folder else ""
         self._temporary = tuple(
             {os.path.join(os.path.realpath(each), "") for each in (tempfile.gettempdir(), kept_folder) if each}
@@ -69,13 +71,19 @@ class WriteWatch:
         if place and not self._is_own(place) and not os.path.isdir(place):  # that is where `tempfile` opens a file without name
             self.names.setdefault(self._shown(place))
 
-    def moved(self, source: Any, target: Any, *others: Any) -> None:
-        for path in (source, target):
-            self.arranged(path)
+    def moved(self, source: Any, target: Any, source_folder: Any = -1, target_folder: Any = -1) -> None:
+        self.arranged(source, source_folder)
+        self.arranged(target, target_folder)
 
-    def arranged(self, path: Any, *others: Any) -> None:
-        """A file or folder was made, moved or removed, without looking into it."""
-        place = _absolute(path)
+    def linked(self, source: Any, target: Any, folder: Any = -1, *others: Any) -> None:
+        self.arranged(target, folder)
+
+    def changed(self, path: Any, mode: Any, folder: Any = -1) -> None:
+        self.arranged(path, folder)
+
+    def arranged(self, path: Any, folder: Any = -1) -> None:
+        """A file or folder was made, moved or removed, without looking into it. `folder`: the descriptor it is named in."""
+        place = _absolute(path, folder)
         if place and not self._is_pytests(place):
             self.wrote(place)
 
@@ -86,9 +94,9 @@ class WriteWatch:
         parts = place[len(self._kept_folder) :].split(os.sep)
         return len(parts) <= _PYTESTS_LEVELS or parts[0].startswith("garbage-")
 
-    def made_folder(self, path: Any, *others: Any) -> None:
-        place = _absolute(path)
-        if place.startswith(self._temporary):
+    def made_folder(self, path: Any, mode: Any = 0, folder: Any = -1) -> None:
+        place = _absolute(path, folder)
+        if self._is_temporary(place):
             if not os.path.lexists(place):
                 self._own.add(place)
         elif place and not os.path.isdir(place) and not self._is_own(place):
@@ -116,6 +124,11 @@ class WriteWatch:
         if isinstance(executable, str | bytes | os.PathLike):
             self.names.setdefault(f"process {os.path.basename(os.fsdecode(executable))}")
 
+    def _is_temporary(self, place: str) -> bool:
+        """Whether a path is below a folder for temporary files, and not in a project that is there, too."""
+        nearest = max((len(each) for each in self._temporary if place.startswith(each)), default=0)
+        return nearest > max((len(each) for each in self._roots if place.startswith(each)), default=0)
+
     # -- what is a run's own ----------------------------------------------------------------------------------------
 
     def _is_own(self, place: str) -> bool:
@@ -141,11 +154,17 @@ def unwatched() -> Iterator[None]:
         _watch = outer
 
 
-def _absolute(path: Any) -> str:
-    """A path without symbolic links; "" for descriptors."""
+def _absolute(path: Any, folder: Any = -1) -> str:
+    """A path without symbolic links; "" for descriptors. `folder`: the descriptor of the folder in which a path is named."""
     if not isinstance(path, str | bytes | os.PathLike):
         return ""
-    return os.path.realpath(os.fsdecode(path))
+    text = os.fsdecode(path)
+    if isinstance(folder, int) and folder >= 0 and not os.path.isabs(text):
+        try:
+            text = os.path.join(os.readlink(f"/proc/self/fd/{folder}"), text)
+        except OSError:  # elsewhere nobody knows where it is
+            return ""
+    return os.path.realpath(text)
 
 
 def _stamp(place: str) -> tuple[object, ...]:
@@ -168,9 +187,9 @@ _EVENTS: Final[dict[str, Callable[..., None]]] = {
     "os.rmdir": WriteWatch.arranged,
     "os.rename": WriteWatch.moved,
     "os.link": WriteWatch.moved,
-    "os.symlink": WriteWatch.moved,
+    "os.symlink": WriteWatch.linked,
     "os.truncate": WriteWatch.wrote,
-    "os.chmod": WriteWatch.arranged,
+    "os.chmod": WriteWatch.changed,
     "tempfile.mkdtemp": WriteWatch.made_temporary,
     "tempfile.mkstemp": WriteWatch.made_temporary,
     "sqlite3.connect": WriteWatch.connected,

@@ -33,7 +33,7 @@ from mat.kernel.entropy import stream_seed
 from mat.measure import analytic, guard
 from mat.measure.estimate import Estimate, check_confidence
 from mat.measure.guard import LEAST, IntervalEnds
-from mat.measure.interval import CONFIDENCE, t_reach, wilson
+from mat.measure.interval import CONFIDENCE, t_quantile, wilson
 
 if TYPE_CHECKING:
     import numpy
@@ -45,7 +45,7 @@ LARGE: Final = 1_000
 """The number of runs above which the default method does not resample."""
 FEW: Final = LEAST
 """The number of shares below which a mean is not resampled: resamples of a few values vary too little."""
-ALIKE: Final = "all alike"
+ALIKE: Final = "all equal"
 GUARDED: Final = ", guarded"
 TOO_FEW: Final = f", no interval below {LEAST}"
 _CELLS: Final = 2_000_000
@@ -120,9 +120,9 @@ def _estimate(
 def share_of(values: Iterable[Fraction | float], *, confidence: float = CONFIDENCE) -> Estimate:
     """The mean of values in [0, 1], such as a share in each run, with its interval.
 
-    Wilson's interval if all values are 0 or 1, a proportion. For fewer than `FEW` values, or if all are equal, Wilson's for a
-    coin, rounded outwards: of all distributions on [0, 1] with a given mean a coin varies most, so that interval is too wide
-    rather than too narrow. Otherwise the guarded percentile bootstrap, clipped to the interval of a coin. SpecError for a
+    Wilson's interval if all values are 0 or 1, a proportion. For fewer than `FEW` values, or if all are equal, Wilson's as if
+    each value were 0 or 1, rounded outwards: of all values in [0, 1] with a given mean these vary most, so that interval is
+    too wide rather than too narrow. Otherwise the guarded percentile bootstrap, clipped to that interval. SpecError for a
     value outside [0, 1].
     """
     shares = sorted(Fraction(value) for value in values)  # the order of runs does not change the interval
@@ -135,26 +135,26 @@ def share_of(values: Iterable[Fraction | float], *, confidence: float = CONFIDEN
     if all(share.denominator == 1 for share in shares):
         return wilson(int(total), n, confidence)
     low, high = wilson(math.floor(total), n, confidence).low, wilson(math.ceil(total), n, confidence).high
-    method = "wilson, as of a coin"
-    coin = Estimate(value=float(total / n), low=low, high=high, n=n, confidence=confidence, method=method)
+    method = "wilson, as if binary"
+    binary = Estimate(value=float(total / n), low=low, high=high, n=n, confidence=confidence, method=method)
     if n < FEW or shares[0] == shares[-1]:
-        return coin
+        return binary
     found = mean_of(map(float, shares), confidence=confidence)
-    return within(coin, (found.low, found.high), found.method)
+    return clipped(binary, (found.low, found.high), found.method)
 
 
-def within(coin: Estimate, ends: tuple[float | None, float | None], method: str) -> Estimate:
-    """The mean of shares with the given ends, clipped to those of a coin."""
-    (low, high), (least, most) = ends, (coin.low, coin.high)
+def clipped(binary: Estimate, ends: tuple[float | None, float | None], method: str) -> Estimate:
+    """The mean of shares with the given ends, no further out than those of `binary`, the estimate as if all were 0 or 1."""
+    (low, high), (least, most) = ends, (binary.low, binary.high)
     return replace(
-        coin, low=least if low is None or least is None else max(low, least),
+        binary, low=least if low is None or least is None else max(low, least),
         high=most if high is None or most is None else min(high, most), method=method,
     )  # fmt: skip
 
 
 def expanded(n: int, confidence: float) -> float:
     """The level at which percentiles of resampled means of n units span a t interval."""
-    return 2 * NormalDist().cdf(math.sqrt(n / (n - 1)) * t_reach(n - 1, confidence)) - 1
+    return 2 * NormalDist().cdf(math.sqrt(n / (n - 1)) * t_quantile(n - 1, confidence)) - 1
 
 
 # -- units ------------------------------------------------------------------------------------------------------------

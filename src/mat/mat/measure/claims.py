@@ -40,7 +40,7 @@ class CheckedClaim(Protocol):
     @property
     def final(self) -> bool: ...
     @property
-    def said(self) -> ClaimStatus: ...
+    def status(self) -> ClaimStatus: ...
 
 
 Assess: TypeAlias = Callable[[Sequence[Record]], Iterable[CheckedClaim]]
@@ -127,7 +127,7 @@ def count_claims(
         unsupported=sum(_is_counted(claim, unknown) for claim in final),
         recorded=len(recorded),
         propagated=sum(_is_counted(claim, unknown) and _is_used_later(claim, records, used_in) for claim in recorded),
-        unknown=sum(claim.said == "unknown" for claim in claims),
+        unknown=sum(claim.status == "unknown" for claim in claims),
     )
 
 
@@ -167,7 +167,7 @@ def _strings_in(value: Any) -> Iterator[str]:
 
 
 def _is_counted(claim: CheckedClaim, unknown: str) -> bool:
-    return claim.said == "unsupported" or (claim.said == "unknown" and unknown == "unsupported")
+    return claim.status == "unsupported" or (claim.status == "unknown" and unknown == "unsupported")
 
 
 def _rate(
@@ -181,7 +181,7 @@ def _rate(
         found = judged(run.records if isinstance(run, Run) else run)
         hits = sum(hit for hit, _ in found)
         total, claims, counted = total + 1, claims + len(found), counted + hits
-        unknown += sum(claim.said == "unknown" for _, claim in found)
+        unknown += sum(claim.status == "unknown" for _, claim in found)
         if found:
             shares.append(Fraction(hits, len(found)))
     return ClaimRate(

@@ -10,7 +10,7 @@ from typing import Final, Literal, TypeAlias
 
 from mat.core.record import MediationDecision
 from mat.measure.estimate import Estimate
-from mat.measure.interval import CONFIDENCE, t_reach, wilson
+from mat.measure.interval import CONFIDENCE, t_quantile, wilson
 from mat.measure.rows import FaultRow, RunRow, counted
 
 Grouping: TypeAlias = Literal["operator", "boundary", "kind"]
@@ -137,7 +137,7 @@ def clustered(clusters: Iterable[tuple[int, int]], confidence: float = CONFIDENC
 def _few_factor(clusters: int, confidence: float) -> float:
     """The factor by which few clusters reduce the effective size, because their variance is itself estimated."""
     z = NormalDist().inv_cdf((1 + confidence) / 2)
-    return (z / t_reach(clusters - 1, confidence)) ** 2 if clusters > 1 else 0.0
+    return (z / t_quantile(clusters - 1, confidence)) ** 2 if clusters > 1 else 0.0
 
 
 def _effective(counted: Sequence[tuple[int, int]]) -> float:

@@ -127,8 +127,8 @@ def plan(
 ) -> GatePlan:
     """Select both suites from what a session collected: `tests`, and `replays` by node id.
 
-    `smoke` tests for each category, those with the fewest steps of the passing ones; None takes every test of which the
-    baseline has a nominal run, passing or not. `seeds` limits the seeds of each test. `there` returns whether an
+    `smoke` tests for each category, those with the fewest steps of the passing ones; None takes every test with a nominal
+    run in the baseline, passing or not. `seeds` limits the seeds of each test. `there` returns whether an
     item that was not collected may still exist, because this session did not look for it.
     """
     found = frozenset(tests)

@@ -24,7 +24,7 @@ Eighteen successes of eighteen do not exclude failures; Wilson's interval bounds
 
 Sources: T. DiCiccio, B. Efron, Biometrika 79 (1992), for the form; W. Cochran, Sampling Techniques (1977), 2.15, for how many
 runs skewed numbers take. The two constants were chosen by simulation and hold for the kinds of numbers in
-benchmarks/coverage.py. No interval can allow for a tail of which the runs show nothing (R. Bahadur, L. Savage,
+benchmarks/coverage.py. No interval can allow for a tail that the runs do not show (R. Bahadur, L. Savage,
 Ann. Math. Statist. 27 (1956)).
 """
 
@@ -33,7 +33,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
-from mat.measure.interval import CONFIDENCE, t_reach
+from mat.measure.interval import CONFIDENCE, t_quantile
 
 if TYPE_CHECKING:
     import numpy
@@ -60,7 +60,7 @@ class IntervalEnds(NamedTuple):
 
 def reach(n: int, confidence: float = CONFIDENCE) -> float:
     """How many plug-in standard errors a t interval of n units reaches; infinite for fewer than two."""
-    return math.sqrt(n / (n - 1)) * t_reach(n - 1, confidence) if n > 1 else math.inf
+    return math.sqrt(n / (n - 1)) * t_quantile(n - 1, confidence) if n > 1 else math.inf
 
 
 def mean_ends(n: Any, mean: Array, squares: Array, cubes: Array, reach: Any) -> IntervalEnds:

@@ -65,7 +65,7 @@ def exact(estimate: Estimate) -> Estimate:
 
 
 @lru_cache(maxsize=256)
-def t_reach(degrees: int, confidence: float = CONFIDENCE) -> float:
+def t_quantile(degrees: int, confidence: float = CONFIDENCE) -> float:
     """How many standard errors a two-sided t interval reaches, with a whole number of degrees of freedom.
 
     It uses the finite series of the distribution (M. Abramowitz, I. Stegun, 26.7.3 and 26.7.4), inverted by bisection, and the

@@ -16,9 +16,10 @@ Intervals are over items, because runs of one item are dependent:
 - if every item's value is 0 or 1: Wilson's.
 - means of other values: the percentile bootstrap over items (scipy), at the level that makes up for its narrowness with few
   items: its quantiles are taken at Phi(-sqrt(n / (n - 1)) t) (T. Hesterberg, The American Statistician 69 (2015), the expanded
-  percentile interval). It is at least as wide as `mat.measure.guard` requires, and at most as wide as that of a coin.
-- means of fewer than `FEW` items, or of equal values: Wilson's for a coin, rounded outwards. Of all distributions on [0, 1]
-  with a given mean, a coin varies most, so this interval is too wide rather than too narrow.
+  percentile interval). It is at least as wide as `mat.measure.guard` requires, and at most as wide as
+  Wilson's as if each value were 0 or 1.
+- means of fewer than `FEW` items, or of equal values: Wilson's as if each value were 0 or 1, rounded outwards. Of all values in
+  [0, 1] with a given mean these vary most, so this interval is too wide rather than too narrow.
 Each interval holds for its point, not for the whole curve at once.
 """
 
@@ -34,7 +35,7 @@ from mat.core.campaign import Certificate
 from mat.core.curve import Chain, Lived, frontier
 from mat.core.errors import SpecError
 from mat.kernel.entropy import stream_seed
-from mat.measure.bootstrap import FEW, GUARDED, expanded, outwards, within
+from mat.measure.bootstrap import FEW, GUARDED, clipped, expanded, outwards
 from mat.measure.estimate import Estimate
 from mat.measure.guard import of_values
 from mat.measure.interval import CONFIDENCE, wilson
@@ -292,10 +293,10 @@ def _varies(column: _Values) -> bool:
 
 
 def _wilson(column: _Values, confidence: float) -> Estimate:
-    """Wilson's interval for values of 0 and 1; for other values that of a coin, rounded outwards."""
+    """Wilson's interval for values of 0 and 1; for other values as if each were 0 or 1, rounded outwards."""
     n, total = len(column), sum(column, Fraction(0))
     low, high = wilson(math.floor(total), n, confidence), wilson(math.ceil(total), n, confidence)
-    method = "wilson over items" if _is_binary(column) else "wilson over items, as of a coin"
+    method = "wilson over items" if _is_binary(column) else "wilson over items, as if binary"
     return Estimate(value=float(total / n), low=low.low, high=high.high, n=n, confidence=confidence, method=method)
 
 
@@ -315,9 +316,9 @@ def _resampled(columns: Sequence[_Values], confidence: float) -> dict[_Values, E
     ).confidence_interval  # fmt: skip
     found = {}
     for column, low, high in zip(columns, interval.low, interval.high, strict=True):
-        coin = _wilson(column, confidence)
-        assert coin.value is not None
+        binary = _wilson(column, confidence)
+        assert binary.value is not None
         least = of_values(numpy.array([float(one) for one in column]), confidence)
-        ends = outwards((float(low), float(high)), least, coin.value)
-        found[column] = within(coin, ends, "percentile bootstrap over items, expanded" + GUARDED)
+        ends = outwards((float(low), float(high)), least, binary.value)
+        found[column] = clipped(binary, ends, "percentile bootstrap over items, expanded" + GUARDED)
     return found

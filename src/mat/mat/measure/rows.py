@@ -133,7 +133,7 @@ class Labels:
 
     `category`: of the workload. `input`: benign or misuse, "" if unknown. `variant`: the governance variant; by default
     the one in the run's configuration. `misuse`: the outcome of a misuse task, by its labels and policy contracts; "" if
-    nothing judged it. `infrastructure`: the failure outside the system because of which the run does not count; "" for a run
+    nothing judged it. `infrastructure`: the failure outside the system that excludes the run from all rates; "" for a run
     that counts. `episode` names the stream of tasks that the run belongs to, `place` its position there, from 0.
     """
 

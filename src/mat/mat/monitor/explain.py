@@ -40,9 +40,9 @@ _NUMBER: Final = re.compile(r"[-+]?\d[\d_]*(\.\d*)?([eE][-+]?\d+)?")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Explained:
-    """The texts of one goal. `said`: violated; `unmet`: open at the end; `waiting`: open on a prefix; `wanted`: satisfied."""
+    """The texts of a goal. `message`: broken; `unmet`: open at the end; `waiting`: open on a prefix; `wanted`: satisfied."""
 
-    said: str
+    message: str
     unmet: str
     waiting: str
     wanted: str
@@ -54,7 +54,7 @@ class Explained:
         witness, wanted = self.shown(step, start, seen)
         instance = id_text(key)
         since = step if start < 0 else start
-        return Violated(self.said, repair=self.repair, witness=witness, instance=instance, since=since, wanted=wanted)
+        return Violated(self.message, repair=self.repair, witness=witness, instance=instance, since=since, wanted=wanted)
 
     def shown(self, step: int, start: int, seen: tuple[int, ...]) -> tuple[tuple[int, ...], str]:
         """(witness, wanted): the step of an open obligation comes first."""
@@ -93,7 +93,7 @@ def explained(goal: Goal, message: str, repair: str) -> Explained:
     """The texts of a goal; `message` replaces the generated sentence."""
     body = goal.body.parts[1] if goal.when == "first" else goal.body
     return Explained(
-        said=message or _violation_text(body),
+        message=message or _violation_text(body),
         unmet=message
         or (f"at the end {text(body)} does not hold" if goal.when == "last" else f"{_violation_text(body)}, and the run ended"),
         waiting=message or _wanted_text(body) or text(body),

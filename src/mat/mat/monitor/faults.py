@@ -181,10 +181,10 @@ def _name_problems(rules: DetectionRules) -> Iterable[str]:
             yield f"{name}={given!r} are not names"
             return
     for wrong in sorted(set(rules.boundaries) - set(get_args(Boundary))):
-        yield f"no boundary is called {wrong!r}{did_you_mean(wrong, get_args(Boundary))}"
+        yield f"unknown boundary: {wrong!r}{did_you_mean(wrong, get_args(Boundary))}"
     known = (*DETECTIONS, *MITIGATIONS)
     for wrong in sorted(set(rules.without) - set(known)):
-        yield f"no rule is called {wrong!r}{did_you_mean(wrong, known)}"
+        yield f"unknown rule: {wrong!r}{did_you_mean(wrong, known)}"
     for port, others in rules.alternates.items():
         if isinstance(others, str) or not others or not all(isinstance(other, str) and other for other in others):
             yield f"alternates[{port!r}]={others!r} names no ports"

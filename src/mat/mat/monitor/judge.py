@@ -56,10 +56,10 @@ class Judge:
         self._joint = JointMonitor([self.contracts[index] for index in armed], self, states)
         self.fold = self._joint.fold
         self._goals = [
-            (contract, spoken)
+            (contract, explained)
             for contract in self._joint.contracts
             if contract.formula is not None
-            for spoken in contract.formula.texts
+            for explained in contract.formula.texts
         ]
         """The contract and the texts of each goal of the joint formulas."""
         self._formula_ids = tuple(self.contracts[armed[position]].id for position in self._joint.places)
@@ -85,15 +85,15 @@ class Judge:
     def formula_violated(
         self, goal: int, record: Record, found: list[Violation] | None, key: Any, start: int, seen: tuple[int, ...]
     ) -> list[Violation]:
-        contract, spoken = self._goals[goal]
+        contract, explained = self._goals[goal]
         step, mediation = record.step, record.mediation
         since = step if start < 0 else start
-        witness, wanted = spoken.shown(step, start, seen)
+        witness, wanted = explained.shown(step, start, seen)
         blocked = mediation is not None and mediation.decision == "block"
         stage = "attempted" if blocked or (record.effected == "no" and record.action.effect == "write") else "effected"
         violation = _new_violation(
-            contract.id, contract.severity, stage, step, record.agent, record.role, spoken.said, contract.weight,
-            spoken.repair or contract.repair, (min(witness) if since == step else min(since, *witness), step), witness,
+            contract.id, contract.severity, stage, step, record.agent, record.role, explained.message, contract.weight,
+            explained.repair or contract.repair, (min(witness) if since == step else min(since, *witness), step), witness,
             id_text(key), wanted, contract.label,
         )  # fmt: skip
         return [violation] if found is None else [*found, violation]

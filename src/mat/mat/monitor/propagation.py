@@ -235,10 +235,10 @@ _SHOWN: Final = 8
 
 def way(hops: Sequence[Hop]) -> str:
     """Hops in words, with who acted and what carried the fault; the middle of a long path is left out."""
-    told = [_hop_text(hop) for hop in hops]
-    if len(told) > _SHOWN:
-        told[_SHOWN // 2 : -_SHOWN // 2] = [f"{len(told) - _SHOWN} more"]
-    return " -> ".join(told)
+    texts = [_hop_text(hop) for hop in hops]
+    if len(texts) > _SHOWN:
+        texts[_SHOWN // 2 : -_SHOWN // 2] = [f"{len(texts) - _SHOWN} more"]
+    return " -> ".join(texts)
 
 
 def _hop_text(hop: Hop) -> str:

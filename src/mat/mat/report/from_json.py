@@ -181,7 +181,7 @@ def restored(data: Any, *, where: str, folders: Sequence[Path] = ()) -> Restored
     data = _checked_report(data, where=where)
     tables = data["tables"]
     shaped = data | {"tables": _with_metric_lists(tables), "curves": _curves_data(data.get("curves", ()))}
-    file = decode(_File, shaped, where=where)
+    file = decode(_File, shaped, where=where, name="report")
     if any(len(row.cells) != len(each.columns) for each in file.heat_maps for row in each.rows):
         raise _damaged_report(where, "a heat map has a row with more or fewer cells than columns")
     if any([point.budget for point in curve.points] != list(range(len(curve.points) or 1)) for curve in file.curves):

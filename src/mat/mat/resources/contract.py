@@ -186,7 +186,7 @@ class ResourceContract:
             if type(value) is not int or not 0 <= value <= 100:
                 yield f"{name} {value!r} is not a whole percentage"
         if self.depth is not None and (type(self.depth) is not int or self.depth < 0):
-            yield f"depth={self.depth!r} is not a count"
+            yield f"depth={self.depth!r} is not an integer >= 0"
         for port in self.prices:
             if port not in ("tool", "model", "retriever") and (
                 problem := resource_problem(port) or ("" if ":" in port else "?")

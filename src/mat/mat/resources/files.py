@@ -178,7 +178,7 @@ class _File:
             if base not in self._top:
                 known = ", ".join(self._top)
                 self._reader.problem(
-                    (*place, "extends"), f"no contract is called {base!r}{did_you_mean(base, self._top)}; there are {known}"
+                    (*place, "extends"), f"unknown contract: {base!r}{did_you_mean(base, self._top)}; choose from {known}"
                 )
                 return None
             there = ("contracts", base)
@@ -290,7 +290,7 @@ class _File:
         if empty:
             self._reader.problem(
                 place.where("allocation"),
-                f"{resource}: nothing is left for {', '.join(empty)}; `divides` names the resources to divide",
+                f"{resource}: no budget is left for {', '.join(empty)}; `divides` names the resources to divide",
             )
         return parts
 

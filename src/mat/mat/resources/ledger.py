@@ -162,7 +162,7 @@ class Ledger:
         self._names: dict[str, int] = {}
         self.nodes: dict[str, ContractNode] = {}
         self.holds: dict[str, HeldAmounts] = {}
-        self.news: list[LedgerNotice] = []
+        self.notices: list[LedgerNotice] = []
 
     # -- contracts ------------------------------------------------------------------------------------------------------
 
@@ -390,15 +390,15 @@ class Ledger:
     def hold(self, key: str, node: ContractNode, needs: Amounts) -> None:
         """Like `reserve`, for a reservation without a call: the entry becomes a notice."""
         facts = self.reserve(key, node, needs)
-        self.news.append(LedgerNotice(node.agent, "reserved", {**facts, "key": key}))
+        self.notices.append(LedgerNotice(node.agent, "reserved", {**facts, "key": key}))
 
     def settled(self, key: str, actual: Amounts | None) -> None:
         """Like `settle`, for a reservation without a call: the entry becomes a notice."""
         hold = self.holds.get(key)
         if hold is not None:
-            place = len(self.news)
+            place = len(self.notices)
             facts = self.settle(key, actual)
-            self.news.insert(place, LedgerNotice(hold.node.agent, "settled", {**facts, "key": key}))
+            self.notices.insert(place, LedgerNotice(hold.node.agent, "settled", {**facts, "key": key}))
 
     def spend(self, node: ContractNode, amounts: Amounts, what: str = "") -> tuple[str, str]:
         """Charge what was consumed outside of calls. Returns (resource, why) and charges nothing if it does not fit."""
@@ -570,7 +570,7 @@ class Ledger:
         for key, hold in list(self.holds.items()):
             node = hold.node
             facts = self.settle(key, None)
-            self.news.append(LedgerNotice(node.agent, "settled", {**facts, "lost": True, "key": key}))
+            self.notices.append(LedgerNotice(node.agent, "settled", {**facts, "lost": True, "key": key}))
 
     # -- entries --------------------------------------------------------------------------------------------------------
 
@@ -580,12 +580,12 @@ class Ledger:
         return facts
 
     def _notify(self, node: ContractNode, event: str, **facts: Any) -> None:
-        self.news.append(LedgerNotice(node.agent, event, self._entry(node, **facts)))
+        self.notices.append(LedgerNotice(node.agent, event, self._entry(node, **facts)))
 
-    def told(self) -> list[LedgerNotice]:
+    def take_notices(self) -> list[LedgerNotice]:
         """The notices since the last call."""
-        news, self.news = self.news, []
-        return news
+        notices, self.notices = self.notices, []
+        return notices
 
     def state(self) -> tuple[object, ...]:
         """Everything that decides what may be spent, as a value with a canonical form; empty if there is no contract."""

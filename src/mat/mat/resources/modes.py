@@ -1,4 +1,4 @@
-"""Contract modes, and how an agent uses its budget: explore, write concisely, stop (Sec. 5.2 and 8.4).
+"""Modes of resource contracts: how an agent uses its budget (explore, write concisely, stop). Source: Sec. 5.2, 8.4.
 
 A mode is a time limit, a reasoning effort and a rule, as data, for how an agent spends what is left (satisficing, after Simon).
 The two versions of the paper agree on the efforts and differ in the time-outs: 30, 60 and 90 seconds in the full version, 8, 10
@@ -80,7 +80,7 @@ class ContractMode:
         if problems:
             raise SpecError(
                 what=f"mode {self.name!r}: {'; '.join(problems)}", why="an agent that has less must not do more",
-                fix="give bands by rising `below`, each with at most the effort and freedom of the one before",
+                fix="order the bands by `below`, lowest first, and let effort and freedom never rise from one to the next",
             )  # fmt: skip
 
     def _problems(self) -> Iterator[str]:
@@ -120,7 +120,7 @@ def plan(status: ContractStatus, mode: ContractMode, *, prompt_tokens: int = 0) 
     band = next((item for item in mode.bands if used * 100 < item.below * whole), mode.bands[-1])
     room = _room(status, prompt_tokens)
     most = None if room is None else -(-room * band.share // 100)
-    why = _stop_reason(status) or ("no token is left to write with" if most == 0 else "")
+    why = _stop_reason(status) or ("no tokens are left for an answer" if most == 0 else "")
     return CallPlan(
         effort=min(mode.effort, band.effort, key=EFFORTS.index),
         max_tokens=most,
@@ -216,10 +216,10 @@ def mode(name: str, *, version: str = "full") -> ContractMode:
     """A preset by name: `urgent`, `economical` or `balanced`, in the `full` version of the paper or in the `first`."""
     problems = []
     if version not in MODES:
-        problems.append(f"no version is called {version!r}{did_you_mean(str(version), MODES)}")
+        problems.append(f"unknown version: {version!r}{did_you_mean(str(version), MODES)}")
     known = MODES["full"]
     if name not in known:
-        problems.append(f"no mode is called {name!r}{did_you_mean(str(name), known)}")
+        problems.append(f"unknown mode: {name!r}{did_you_mean(str(name), known)}")
     if problems:
         raise SpecError(
             what="; ".join(problems), why="a mode is a preset or a ContractMode of your own",

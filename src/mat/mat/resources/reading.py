@@ -59,7 +59,7 @@ def text_of(path: Path, kind: str) -> str:
     except UnicodeDecodeError as error:
         raise SpecError(f"the {kind} {path.name} is not UTF-8: {error.reason}", where=str(path)) from error
     if path.suffix not in (".yaml", ".yml", ".json"):
-        raise SpecError(f"{path.name} is not a {kind} file", fix="name it .yaml, .yml or .json", where=str(path))
+        raise SpecError(f"the {kind} {path.name} is neither YAML nor JSON", fix="name it .yaml, .yml or .json", where=str(path))
     return text
 
 
@@ -243,7 +243,7 @@ class OneOf(_Vocabulary):
         (kind,) = data
         if kind not in self._kinds:
             known = ", ".join(self._kinds)
-            raise wrong(f"no {self._what} is called {kind!r}{did_you_mean(str(kind), self._kinds)}; there are {known}")
+            raise wrong(f"unknown {self._what}: {kind!r}{did_you_mean(str(kind), self._kinds)}; choose from {known}")
         return read(data)[kind]
 
 
@@ -276,7 +276,7 @@ def named(name: str, known: Mapping[str, _T], *, what: str, argument: str) -> tu
     """(name, function) for a function that the caller of `load` passes in."""
     if name not in known:
         fix = f"load({argument}=) has {', '.join(sorted(known))}" if known else f"pass it with load({argument}=)"
-        raise wrong(f"no {what} is called {name!r}{did_you_mean(name, known)}; {fix}")
+        raise wrong(f"unknown {what}: {name!r}{did_you_mean(name, known)}; {fix}")
     return (name, known[name])
 
 
@@ -522,14 +522,15 @@ def words(item: Any) -> str:
             return str(item["msg"])
         case "unknown":
             name = str(item["loc"][-1])
-            return f"no key is called {name!r}{did_you_mean(name, item['ctx']['known'])}"
+            return f"unknown key: {name!r}{did_you_mean(name, item['ctx']['known'])}"
         case "missing":
             return "it is missing"
         case "literal_error":
             expected = str(item["ctx"]["expected"]).replace(" or ", ", ").replace("'", "")
             choices = [choice.strip() for choice in expected.split(",")]
             meant = did_you_mean(str(item["input"]), choices)
-            return f"{item['input']!r} is not one of {', '.join(filter(None, choices))}{meant}"
+            one_of = "one of " if len(choices) > 1 else ""
+            return f"{item['input']!r} is not {one_of}{', '.join(filter(None, choices))}{meant}"
     text = item["msg"].replace("valid dictionary", "mapping").replace("valid list", "list").replace("valid tuple", "list")
     return f"{text[0].lower()}{text[1:]}, not {kind_of(item['input'])}"
 

@@ -140,13 +140,13 @@ def _misfits(requirement: Requirement, contract: ResourceContract) -> Iterator[s
             yield f"its budget of {resource} is {shown(resource, has[resource])}, but the task needs {shown(resource, needed)}"
     time, needed_ms = contract.duration_ms, requirement.duration_ms
     if time is not None and needed_ms is not None and time < needed_ms:
-        yield f"it has {shown('seconds', time)} s, {shown('seconds', needed_ms)} are needed"
+        yield f"it has {shown('seconds', time)} s, but the task needs {shown('seconds', needed_ms)} s"
     names = [item.name for item in contract.criteria]
     for criterion in requirement.criteria:
         if criterion not in names:
             yield f"it is not accepted by {criterion}{did_you_mean(criterion, names)}"
     if contract.output.least_quality < requirement.least_quality:
-        yield f"it is held to a quality of {contract.output.least_quality:g}, {requirement.least_quality:g} is needed"
+        yield f"it requires a quality of {contract.output.least_quality:g}, but the task needs {requirement.least_quality:g}"
 
 
 def _payment_problems(contract: ResourceContract, within: Work) -> Iterator[str]:
@@ -168,9 +168,9 @@ def _merits(requirement: Requirement, contract: ResourceContract) -> Iterator[st
     for port in requirement.ports:
         skill = contract.skill(port)
         if skill is not None:
-            yield f"it has {port}, which works in {float(100 * _success(skill)):g} % of cases"
+            yield f"it has {port}, which succeeds in {float(100 * _success(skill)):g} % of cases"
         else:
-            yield f"it may call anything, so {port} too"
+            yield f"it may call any port, {port} included"
     has = contract.units
     for resource, needed in requirement.units.items():
         if resource in has:
@@ -227,7 +227,7 @@ class Routing:
         agents: Mapping[str, str] = FrozenDict(),
     ) -> None:
         """Draft every branch. `branches`: name -> contract; `agents`: name -> agent, by default the branch's name."""
-        unknown = [f"no branch is called {name!r}{did_you_mean(name, branches)}" for name in agents if name not in branches]
+        unknown = [f"unknown branch: {name!r}{did_you_mean(name, branches)}" for name in agents if name not in branches]
         if unknown or not branches:
             raise SpecError(
                 what=f"{work.id} routes: {'; '.join(unknown) or 'there is no branch'}",
@@ -264,7 +264,7 @@ class Routing:
         """Hand the task to one branch. The others end and return their budgets. A second choice raises SpecError."""
         if name not in self.branches:
             raise SpecError(
-                what=f"{self.work.id} routes: no branch is called {name!r}{did_you_mean(name, self.branches)}",
+                what=f"{self.work.id} routes: unknown branch: {name!r}{did_you_mean(name, self.branches)}",
                 why="a task goes to one of the reserved branches", fix=f"choose {', '.join(self.branches)}",
             )  # fmt: skip
         if self._chosen:

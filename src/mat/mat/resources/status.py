@@ -1,4 +1,7 @@
-"""The status of a contract: what it has consumed, its utilization, and a line for models (Monitor(C, t), Sec. 5.2)."""
+"""The status of a resource contract: what it has consumed, its utilization, and a line for models.
+
+Source: Monitor(C, t), Sec. 5.2.
+"""
 
 from __future__ import annotations
 
@@ -35,12 +38,12 @@ class ContractStatus:
     warnings: tuple[str, ...] = ()
 
     @property
-    def utilisation(self) -> dict[str, float]:
+    def utilization_by_resource(self) -> dict[str, float]:
         """u = c / b by resource; 1 for a budget of 0."""
         return {name: self.consumed[name] / budget if budget else 1.0 for name, budget in self.budgets.items()}
 
     @property
-    def time_utilisation(self) -> float:
+    def time_utilization(self) -> float:
         """(t - t_start) / tau, 0 without a limit."""
         if self.duration_ms is None:
             return 0.0
@@ -49,7 +52,7 @@ class ContractStatus:
     @property
     def utilization(self) -> float:
         """The utilization of the most constrained resource: max((t - t_start) / tau, max c_i / b_i)."""
-        return max((self.time_utilisation, *self.utilisation.values()), default=0.0)
+        return max((self.time_utilization, *self.utilization_by_resource.values()), default=0.0)
 
     @property
     def controllable(self) -> int | None:

@@ -132,7 +132,7 @@ def condition(text: str) -> StatusCondition:
     if quantity not in known:
         of = "" if resource is None else " of a resource"
         raise SpecError(
-            what=f"{text!r}: no quantity{of} is called {quantity!r}{did_you_mean(quantity, known)}",
+            what=f"{text!r}: unknown quantity{of}: {quantity!r}{did_you_mean(quantity, known)}",
             why="expressions in files are not evaluated", fix=f"use one of {', '.join(known)}",
         )  # fmt: skip
     if resource is not None and (problem := resource_problem(resource)):
@@ -181,7 +181,7 @@ def schema_of(given: Any) -> Schema:
 def _schema_of(given: Any, at: Where, problems: list[tuple[Where, str]]) -> Schema:
     if isinstance(given, str):
         if given not in TYPES:
-            problems.append((at, f"no type is called {given!r}{did_you_mean(given, TYPES)}; there are {', '.join(TYPES)}"))
+            problems.append((at, f"unknown type: {given!r}{did_you_mean(given, TYPES)}; choose from {', '.join(TYPES)}"))
         return TYPES.get(given)
     if isinstance(given, list) and len(given) == 1:
         inner: Any = _schema_of(given[0], (*at, 0), problems)

@@ -187,7 +187,7 @@ def _mode(*, context: FileContext, name: str, version: Literal["full", "first"] 
         return None
     known = {**MODES[version], **context.modes}
     if name not in known:
-        raise wrong(f"no mode is called {name!r}{did_you_mean(name, known)}; there are {', '.join(known)}")
+        raise wrong(f"unknown mode: {name!r}{did_you_mean(name, known)}; choose from {', '.join(known)}")
     return known[name]
 
 

@@ -47,7 +47,7 @@ class Accounting(Protocol):
         """Call `act` with exclusive access to the ledger, and record its entries. `step`: the horizon counts the act."""
         ...
 
-    def standing(self, agent: str) -> Work | None:
+    def work_of(self, agent: str) -> Work | None:
         """The contract that governance puts an agent under."""
         ...
 
@@ -64,7 +64,7 @@ class _OutsideRuns:
     def elapsed_ms(self) -> int:
         return int((time.monotonic() - self._start) * 1000)
 
-    def standing(self, agent: str) -> Work | None:
+    def work_of(self, agent: str) -> Work | None:
         return None
 
     def account(self, act: Callable[[Ledger], T], *, step: bool = False) -> T:
@@ -72,7 +72,7 @@ class _OutsideRuns:
             try:
                 return act(self.ledger)
             finally:
-                self.ledger.told()
+                self.ledger.take_notices()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -572,7 +572,7 @@ def current() -> Work | None:
     if session is None:
         return work
     keeper = cast(Accounting, session.metering)
-    return work if work is not None and work.keeper is keeper else keeper.standing(acting.get()[0])
+    return work if work is not None and work.keeper is keeper else keeper.work_of(acting.get()[0])
 
 
 _TOKENS: Final = ("input_tokens", "reasoning_tokens", "output_tokens", "tokens")

@@ -422,7 +422,7 @@ class RecordMaker:
         has no recorded form.
         """
         if kind not in ACTION_KINDS:
-            raise SpecError(what=f"no action is called {kind!r}", fix=f"use one of {', '.join(ACTION_KINDS)}")
+            raise SpecError(what=f"unknown action kind: {kind!r}", fix=f"use one of {', '.join(ACTION_KINDS)}")
         who = self._agent if agent is None else agent
         crosses = _BOUNDARIES.get(kind, "") if boundary is None else boundary
         failed = error is not None or cancelled

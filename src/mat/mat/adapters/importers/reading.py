@@ -69,7 +69,7 @@ def _format(name: str | None, known: Sequence[Format], position: str, row: Mappi
             return item
     listed = "; ".join(f"{item.name} ({item.text})" for item in known)
     if name is not None:
-        raise SpecError(what=f"no format is called {name!r}", fix=f"known formats: {listed}")
+        raise SpecError(what=f"unknown format: {name!r}", fix=f"known formats: {listed}")
     raise MatError(
         f"{position} does not have a known format",
         why=f"its fields are {', '.join(sorted(row)[:12]) or 'none'}",

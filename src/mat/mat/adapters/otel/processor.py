@@ -145,9 +145,7 @@ class MatSpanProcessor(SpanProcessor):
         Judge(self._contracts, online=False)  # raises for invalid contracts before any span exists
         limits = {"max_traces": max_traces, "max_spans": max_spans, "idle_s": idle_s, "keep_results": keep_results}
         if wrong := [f"{name}={value!r}" for name, value in limits.items() if type(value) is not int or value < 1]:
-            raise SpecError(
-                what=f"{', '.join(wrong)}: not 1 or more", why="these are limits", fix="leave them out, or raise them"
-            )
+            raise SpecError(what="; ".join(f"{each} is not an integer >= 1" for each in wrong), fix="leave it out, or raise it")
         self._on_violation, self._on_result, self._effects = on_violation, on_result, effects
         self._max_traces, self._max_spans, self._idle_ns = max_traces, max_spans, idle_s * 1_000_000_000
         self._traces: OrderedDict[int, _Trace] = OrderedDict()

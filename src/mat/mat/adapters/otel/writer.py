@@ -130,7 +130,7 @@ def export(
     if callable(getattr(target, "get_tracer", None)):
         return _send_through(target, run, began_ns)
     raise SpecError(
-        what=f"a run cannot be exported to something of type {type(target).__name__}",
+        what=f"a run cannot be exported to a value of type {type(target).__name__}",
         fix="give a SpanExporter, such as InMemorySpanExporter(), or a TracerProvider",
     )
 

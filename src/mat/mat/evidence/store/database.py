@@ -1,4 +1,4 @@
-"""The store: runs, steps, violations, perturbations, mediations and usage in DuckDB, made from artifact logs.
+"""The store: runs, steps, violations, perturbations, mediations and usage in DuckDB, made from run logs.
 
     with Store(".mat/store/store.duckdb") as store:
         store.merge(".mat/store")                             # adds the runs that are only in the log

@@ -30,7 +30,7 @@ def write_files(connection: Any, folder: Path, *, machine: str, file_format: Fil
     import duckdb
 
     if file_format not in get_args(FileFormat):
-        raise SpecError(what=f"no file format is called {file_format!r}", fix=f"use one of {', '.join(get_args(FileFormat))}")
+        raise SpecError(what=f"unknown file format: {file_format!r}", fix=f"use one of {', '.join(get_args(FileFormat))}")
     name = _UNSAFE.sub("-", machine or platform.node()) or "machine"
     options = f"FORMAT parquet, KV_METADATA {{mat_schema: '{VERSION}'}}" if file_format == "parquet" else "FORMAT csv, HEADER"
     written = []

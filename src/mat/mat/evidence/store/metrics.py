@@ -115,7 +115,7 @@ def _check(by: Sequence[str], condition: str | None) -> None:
     texts = [name for name, kind in RUNS.items() if kind == "VARCHAR"]
     wrong = [f"runs cannot be grouped by {name!r}{did_you_mean(name, texts)}" for name in by if name not in texts]
     if condition is not None and condition not in get_args(RunCondition):
-        wrong.append(f"no condition is called {condition!r}{did_you_mean(condition, get_args(RunCondition))}")
+        wrong.append(f"unknown condition: {condition!r}{did_you_mean(condition, get_args(RunCondition))}")
     if wrong:
         raise SpecError(what="; ".join(wrong), fix=f"group by {', '.join(texts)}")
 
@@ -387,8 +387,8 @@ def _share(sums: PowerSums, confidence: float) -> list[Estimate]:
     low = numpy.where(whole | few, below, numpy.fmax(below, found.low))
     high = numpy.where(whole | few, above, numpy.fmin(above, found.high))
     methods = [
-        "wilson" if plain else "wilson, as of a coin" if coin else analytic.METHOD + GUARDED
-        for plain, coin in zip(whole.tolist(), few.tolist(), strict=True)
+        "wilson" if plain else "wilson, as if binary" if binary else analytic.METHOD + GUARDED
+        for plain, binary in zip(whole.tolist(), few.tolist(), strict=True)
     ]
     return _as_estimates(Bounds(found.value, low, high), n, confidence, methods)
 

@@ -22,7 +22,7 @@ from mat_contracts.catalogue import Options, template
 from mat_contracts.observation.calls import On, SelectedCalls
 from mat_contracts.observation.labels import FAILURES, OTHER, SEVERITY
 
-ArtefactNames: TypeAlias = str | Iterable[str]
+ArtifactNames: TypeAlias = str | Iterable[str]
 Form: TypeAlias = Literal["asked", "reached"]
 """Which form of a use is judged: as the agent asked, or as it reached the port after governance and faults."""
 DAMAGE: Final[Mapping[str, str]] = {
@@ -45,7 +45,7 @@ _BECAME: Final = {
 
 @template
 def used_while_valid(
-    artefact: ArtefactNames = "*",
+    artifact: ArtifactNames = "*",
     *,
     on: On = None,
     form: Form = "asked",
@@ -54,7 +54,7 @@ def used_while_valid(
 ) -> Contract:
     """An artifact is used in [issued, issued + ttl), and not after a newer one has superseded it (seed 003, definition 2.3).
 
-    artefact: names of artifacts; `*` and `?` are wildcards. on: the calls (ports or routes) whose uses count. form: judge the
+    artifact: names of artifacts; `*` and `?` are wildcards. on: the calls (ports or routes) whose uses count. form: judge the
     use as "asked" by the agent, or as it "reached" the port. label: the failure label. The time of a use is the time at which
     the call was asked. A damaged artifact can be late as well.
 
@@ -67,13 +67,13 @@ def used_while_valid(
     """
     late = partial(_lateness, label=checked_label(label))
     return _use_contract(
-        "used_while_valid", artefact, on, form, late, "use the artifact before it expires, or request a new one"
+        "used_while_valid", artifact, on, form, late, "use the artifact before it expires, or request a new one"
     )
 
 
 @template
 def bytes_preserved(
-    artefact: ArtefactNames = "*",
+    artifact: ArtifactNames = "*",
     *,
     on: On = None,
     form: Form = "asked",
@@ -82,7 +82,7 @@ def bytes_preserved(
 ) -> Contract:
     """An artifact is passed on so that its integrity predicate holds: by default, exactly as it was issued.
 
-    Inside a URL, a header or JSON it may be encoded as the format demands. artefact and on are as in `used_while_valid`.
+    Inside a URL, a header or JSON it may be encoded as the format demands. artifact and on are as in `used_while_valid`.
     labels: damage (truncated, wrapped, reencoded, reordered, other) -> label, to replace those in `DAMAGE`. form="reached"
     judges the artifact as it reached the port. If that is violated and form="asked" is not, the path
     changed the artifact, not the agent.
@@ -96,12 +96,12 @@ def bytes_preserved(
     [(1, 'SIGNATURE_MISMATCH')]
     """
     damaged = partial(_damage, labels=_labels(labels))
-    return _use_contract("bytes_preserved", artefact, on, form, damaged, "pass the artifact on unchanged, or by a handle")
+    return _use_contract("bytes_preserved", artifact, on, form, damaged, "pass the artifact on unchanged, or by a handle")
 
 
 @template
 def compliant(
-    artefact: ArtefactNames = "*",
+    artifact: ArtifactNames = "*",
     *,
     on: On = None,
     form: Form = "asked",
@@ -125,14 +125,14 @@ def compliant(
     def both(item: Used, record: Record) -> tuple[str, str] | None:
         return _lateness(item, record, label="EXPIRED_BEFORE_USE") or _damage(item, record, labels=chosen)
 
-    return _use_contract("compliant", artefact, on, form, both, "pass the artifact on in time and unchanged", lacks=True)
+    return _use_contract("compliant", artifact, on, form, both, "pass the artifact on in time and unchanged", lacks=True)
 
 
 @template
-def present(artefact: ArtefactNames = "*", *, on: On = None, **options: Unpack[Options]) -> Contract:
+def present(artifact: ArtifactNames = "*", *, on: On = None, **options: Unpack[Options]) -> Contract:
     """An artifact is present wherever a port declares that it consumes one.
 
-    If the place is empty, the label is MISSING_TOKEN; if it holds something else, WRONG_VALUE. artefact and on are as in
+    If the place is empty, the label is MISSING_TOKEN; if it holds something else, WRONG_VALUE. artifact and on are as in
     `used_while_valid`.
 
     >>> from mat_contracts.traces import record, trace, violations
@@ -143,12 +143,12 @@ def present(artefact: ArtefactNames = "*", *, on: On = None, **options: Unpack[O
     >>> [(item.step, item.label) for item in violations(present("token"), trace(bare))]
     [(0, 'MISSING_TOKEN')]
     """
-    return _use_contract("present", artefact, on, "asked", lambda item, record: None, "put the artifact there", lacks=True)
+    return _use_contract("present", artifact, on, "asked", lambda item, record: None, "put the artifact there", lacks=True)
 
 
 @template
 def version_fresh(
-    artefact: ArtefactNames = "*",
+    artifact: ArtifactNames = "*",
     *,
     on: On = None,
     label: str = "VERSION_CONFLICT",
@@ -171,12 +171,12 @@ def version_fresh(
     def old(item: Used, record: Record) -> tuple[str, str] | None:
         return (label, f"{item.id} was used after a newer one was issued") if item.superseded else None
 
-    return _use_contract("version_fresh", artefact, on, "asked", old, "read again before you write")
+    return _use_contract("version_fresh", artifact, on, "asked", old, "read again before you write")
 
 
 @template
 def no_stale_write(
-    artefact: ArtefactNames = "*",
+    artifact: ArtifactNames = "*",
     *,
     on: On = None,
     label: str = "VERSION_CONFLICT",
@@ -184,7 +184,7 @@ def no_stale_write(
 ) -> Contract:
     """A write names the version that it changes, and this version is the latest known one (If-Match, RFC 9110, 13.1.1).
 
-    artefact: the entity tags or versions that reads issue. on: the calls whose uses count. label: the failure label. Writes are
+    artifact: the entity tags or versions that reads issue. on: the calls whose uses count. label: the failure label. Writes are
     calls of a port with effect="write", or undeclared ones whose name does not begin with a verb that reads. A write without a
     version gets the label MISSING_CONSTRAINT if its port declares that it consumes one.
 
@@ -209,7 +209,7 @@ def no_stale_write(
         return None
 
     return _use_contract(
-        "no_stale_write", artefact, on, "asked", stale, "read again, and write with the version that was read",
+        "no_stale_write", artifact, on, "asked", stale, "read again, and write with the version that was read",
         lacks=True, absent="MISSING_CONSTRAINT", foreign=label, where=is_write,
     )  # fmt: skip
 
@@ -234,7 +234,7 @@ UseJudgement: TypeAlias = Callable[[Used, Record], tuple[str, str] | None]
 
 def _use_contract(
     family: str,
-    artefact: ArtefactNames,
+    artifact: ArtifactNames,
     on: On,
     form: Form,
     judge: UseJudgement,
@@ -246,7 +246,7 @@ def _use_contract(
     where: Callable[[Record], bool] | None = None,
 ) -> Contract:
     """A step contract on the uses of artifacts. Each broken use at a step is one violation, the most severe first."""
-    names, selected = names_of(artefact, "artefact"), SelectedCalls(on)
+    names, selected = names_of(artifact, "artifact"), SelectedCalls(on)
     one_of(form, "form", ("asked", "reached"))
     uses = used if form == "asked" else reached
 

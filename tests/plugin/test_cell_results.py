@@ -10,14 +10,14 @@ from typing import Any
 import pytest
 
 from mat.core.checkpoint import claim
-from mat_study.parts import EvaluationPart, PartsJournal
+from mat_study.cell_results import CellJournal, CellResults
 from mat_study.sources import installed_digest
 
-PART = EvaluationPart(met=["pay"], notes=["a note"], executions=3)
+PART = CellResults(met=["pay"], notes=["a note"], executions=3)
 
 
-def parts(path: Path, **more: Any) -> PartsJournal:
-    return PartsJournal(path, {"item": "here"}, began_ns=0, **more)
+def parts(path: Path, **more: Any) -> CellJournal:
+    return CellJournal(path, {"item": "here"}, began_ns=0, **more)
 
 
 def written(path: Path) -> None:
@@ -46,7 +46,7 @@ def test_a_part_is_given_back_under_the_session_that_kept_it(path: Path) -> None
     written(path)
     journal = parts(path, session="tuesday")
     assert (journal.recall("none/0/nominal"), journal.recall("none/1/nominal")) == (PART, None)
-    assert (journal.session, journal.recalled, journal.said) == ("monday", 1, "")
+    assert (journal.session, journal.recalled, journal.note) == ("monday", 1, "")
     journal.close()
 
 
@@ -55,7 +55,7 @@ def test_a_source_that_changed_begins_anew_with_the_session_of_today(path: Path)
     forged(path, json.dumps({"part": "none/0/nominal", "session": "monday", "sources": {"/gone.py": "e3b0"}, "gave": {}}))
     journal = parts(path, session="tuesday")
     assert (journal.recall("none/0/nominal"), journal.session) == (None, "tuesday")
-    assert journal.said == "an interrupted evaluation was set aside: /gone.py changed since"
+    assert journal.note == "an interrupted evaluation was set aside: /gone.py changed since"
     journal.close()
 
 
@@ -64,7 +64,7 @@ def test_an_entry_of_another_shape_sets_the_journal_aside(path: Path, content: s
     written(path)
     forged(path, content)
     journal = parts(path)
-    assert journal.said == "an interrupted evaluation was set aside: line 1 was written by another version"
+    assert journal.note == "an interrupted evaluation was set aside: line 1 was written by another version"
     journal.keep("none/0/nominal", PART)
     journal.close()
     again = parts(path)
@@ -77,7 +77,7 @@ def test_a_part_of_another_shape_is_executed_again(path: Path, gave: str) -> Non
     written(path)
     forged(path, f'{{"part":"none/0/nominal","session":"","sources":{{}},"gave":{gave}}}')
     journal = parts(path)
-    assert (journal.recall("none/0/nominal"), journal.recalled, journal.said) == (None, 0, "")
+    assert (journal.recall("none/0/nominal"), journal.recalled, journal.note) == (None, 0, "")
     journal.close()
 
 
@@ -85,7 +85,7 @@ def test_an_entry_that_is_not_json_means_no_journal(path: Path) -> None:
     written(path)
     forged(path, "{")
     journal = parts(path)
-    assert journal.said.startswith("no journal is kept: line 1 of a log is not JSON")
+    assert journal.note.startswith("no journal is kept: line 1 of a log is not JSON")
     assert (journal.recall("none/0/nominal"), journal.path) == (None, None)
     journal.keep("none/0/nominal", PART)
 
@@ -97,7 +97,7 @@ def test_a_folder_or_a_pipe_in_the_place_of_the_file_means_no_journal(path: Path
     make(path)
     journal = parts(path, fresh=fresh)
     kept = fresh and make is os.mkfifo  # removed, as any file
-    assert journal.said.startswith("no journal is kept: ") != kept
+    assert journal.note.startswith("no journal is kept: ") != kept
     journal.keep("none/0/nominal", PART)
     journal.close()
 

@@ -25,7 +25,7 @@ _JOURNALS_KEPT: Final = 10_000
 
 
 @dataclass(slots=True, kw_only=True)
-class EvaluationPart:
+class CellResults:
     """The results of one cell: a condition, a seed and a variant.
 
     In a nominal cell, `schedules` are the fault matrix of its seed, if this cell draws it, and `met` the names of the
@@ -46,7 +46,7 @@ class EvaluationPart:
     notes: list[str] = field(default_factory=list)
     executions: int = 0
 
-    def take(self, other: EvaluationPart) -> None:
+    def take(self, other: CellResults) -> None:
         """Add the results of another cell."""
         for kind in KINDS:
             getattr(self, kind).extend(getattr(other, kind))
@@ -61,10 +61,10 @@ KINDS: Final[dict[str, type[Any]]] = {
 """The fields of a cell that are lists."""
 
 
-class PartsJournal:
+class CellJournal:
     """The journal of one item's evaluation: a checkpoint log with an entry for each finished cell.
 
-    It is valid as long as its key and all loaded sources are unchanged; otherwise it starts anew, and `said` gives the reason.
+    It is valid as long as its key and all loaded sources are unchanged; otherwise it starts anew, and `note` gives the reason.
     `session` is the name of its first session, under which runs are stored (`--mat-store`). `path` is None if no journal can
     be kept.
     """
@@ -106,34 +106,34 @@ class PartsJournal:
             self.session, self._recorded = session, found
 
     @property
-    def said(self) -> str:
+    def note(self) -> str:
         """Why the previous journal is not used, or why nothing is kept; "" without a problem."""
-        return self._problem or ("" if self._log is None else self._log.said())
+        return self._problem or ("" if self._log is None else self._log.note())
 
-    def recall(self, name: str) -> EvaluationPart | None:
+    def recall(self, name: str) -> CellResults | None:
         """A finished cell; None if it has to be executed."""
         gave = self._recorded.get(name)
         if gave is None:
             return None
         try:
             kept = {kind: [decode(of, each, where=str(self.path)) for each in gave[kind]] for kind, of in KINDS.items()}
-            part = EvaluationPart(**kept, executions=decode(int, gave["executions"]))
+            results = CellResults(**kept, executions=decode(int, gave["executions"]))
         except (CodecError, KeyError, TypeError):  # written by other code under the same version of the distribution
             return None
         self.recalled += 1
-        return part
+        return results
 
-    def keep(self, name: str, part: EvaluationPart) -> None:
+    def keep(self, name: str, results: CellResults) -> None:
         """Keep a cell, which then survives the end of the process."""
         if self._log is None:
             return
-        gave: dict[str, Any] = {kind: [encode(each) for each in getattr(part, kind)] for kind in KINDS}
-        gave["executions"] = part.executions
+        gave: dict[str, Any] = {kind: [encode(each) for each in getattr(results, kind)] for kind in KINDS}
+        gave["executions"] = results.executions
         entry = {"part": name, "session": self.session, "sources": self._sources.new(), "gave": gave}
         try:
             self._log.append(json.dumps(entry))
         except (OSError, LimitReached) as error:
-            self._stop_keeping(f"a part could not be kept: {error}")
+            self._stop_keeping(f"the results of a cell could not be kept: {error}")
 
     def _stop_keeping(self, why: str) -> None:
         """Continue without a journal, because of `why`."""
@@ -144,6 +144,6 @@ class PartsJournal:
     def close(self) -> None:
         """Close the file without removing it."""
         if self._log is not None:
-            self._problem = self.said
+            self._problem = self.note
             self._log.close()
             self._log = None
