@@ -38,7 +38,7 @@ def test_a_counterexample_fails_the_test_and_leaves_a_file_that_a_second_search_
     assert data["spec"]["task"] == ID
 
     lines = session.failures[ID].splitlines()
-    assert lines[0] == "no_double: o1 was refunded twice"
+    assert lines[0] == "no_double: o1 was refunded twice (shop.py:22)"
     assert "Schedule, cost 4:" in lines
     assert any("service.unconfirmed at main/service:refund#1, cost 4, step 1" in line for line in lines)
     assert any(line.startswith("  No cheaper counterexample exists on this grid: ") for line in lines)
