@@ -17,7 +17,7 @@ from mat.boundary.port import declared_ports
 from mat.boundary.tape import Tape
 from mat.core.errors import MatError, RunStopped, SpecError
 from mat.core.record import Record
-from mat.core.run import Run
+from mat.core.run import Run, same_violation
 from mat.core.spec import RunSpec
 from mat.core.verdict import Violation
 from mat.govern.mediator import Governance
@@ -36,6 +36,7 @@ from mat_study.replay import judge
 from mat_study.settings import ItemSettings
 from mat_study.tasks import TASK, Judged, JudgeFailed, is_task, judged, refuse_gaps, with_success, with_task, workload_of
 from pytest_mat.arming import contracts_in, values_of
+from pytest_mat.debugging import Breakpoint, fail, without_our_frames
 from pytest_mat.options import settings_of, width_of
 from pytest_mat.replays import source_of, task_of
 from pytest_mat.session import session_of
@@ -100,6 +101,12 @@ class Execution:
     judged: Judged = field(default_factory=Judged)
     why: str = ""
     refused: bool = False
+    stop: Breakpoint | None = None
+
+    @property
+    def inspected(self) -> bool:
+        """Whether a debugger has stopped at the violation."""
+        return self.stop is not None and self.stop.stopped
 
     @classmethod
     def of(cls, plan: Plan, settings: ItemSettings, live: LiveCalls, *, task: Workload) -> Execution:
@@ -179,6 +186,8 @@ def call(item: pytest.Item) -> Generator[None, None, None]:
         error: BaseException | None = None
         made.__enter__()
         execution.handle._run = made
+        if item.config.getoption("usepdb", False):
+            _stop_at_violation(execution, made)
         try:
             yield
         except BaseException as caught:
@@ -229,6 +238,28 @@ def _raised_at(item: pytest.Item, error: BaseException | None) -> str:
             found = f"{Path(code.co_filename).name}:{trace.tb_lineno}"
         trace = trace.tb_next
     return found
+
+
+def _stop_at_violation(execution: Execution, made: run) -> None:
+    """With --pdb: open a prompt in the agent's code where it breaks the contract that makes the item fail."""
+    plan, expect = execution.plan, execution.settings.expect
+    recorded = plan.look
+    if plan.replay is not None and (plan.mode == "strict" or plan.replay.expected):
+        recorded = plan.replay.counterexample.verdict
+    if recorded is None and plan.mode not in REPORTED:
+        return
+
+    def wanted(record: Record, found: tuple[Violation, ...]) -> str:
+        if recorded is None:
+            first = next((each for each in found if each.severity == "hard" and each.contract not in expect), None)
+        else:
+            again = (each for each in found if same_violation(each, recorded))
+            first = next(again, recorded if record.step == recorded.step else None)
+        return "" if first is None else f"{first.contract}: {first.message}"
+
+    assert made.recorder is not None
+    execution.stop = Breakpoint(wanted)
+    made.recorder.trace.sinks.append(execution.stop)
 
 
 def _make_run(item: pytest.Item, execution: Execution, stack: ExitStack) -> run:
@@ -402,25 +433,26 @@ def _outcome(item: pytest.Item, execution: Execution, result: Run, error: BaseEx
     if mode not in REPORTED:
         return
     if mode in ("regression", "strict"):
-        _judge_replay(item, execution.plan, result, expect)
+        _judge_replay(item, execution, result, expect)
         return
     unexpected = [each for each in result.failures if each.contract not in expect]
     if error is not None and not isinstance(error, RunStopped):
         if unexpected:
             item.add_report_section("call", "mat", _violation_text(item, result, unexpected))
         if not stored:
-            raise error
+            raise without_our_frames(error)
         return
     if unexpected:
-        pytest.fail(_violation_text(item, result, unexpected), pytrace=False)
+        fail(_violation_text(item, result, unexpected), inspected=execution.inspected)
     if isinstance(error, RunStopped) and not result.failures:
         pytest.fail(_nontermination_text(result), pytrace=False)
     if error is None and result.success is False and result.term:
         pytest.fail("the task did not succeed: the oracle of its workload says no", pytrace=False)
 
 
-def _judge_replay(item: pytest.Item, plan: Plan, result: Run, expect: frozenset[str]) -> None:
+def _judge_replay(item: pytest.Item, execution: Execution, result: Run, expect: frozenset[str]) -> None:
     """Judge a replay item; raises the failure that its report shows."""
+    plan = execution.plan
     replay = plan.replay
     assert replay is not None
     found = judge(plan, result, expect=expect)
@@ -429,19 +461,22 @@ def _judge_replay(item: pytest.Item, plan: Plan, result: Run, expect: frozenset[
     if found.reproduced:
         from mat.report.terminal import failure_section
 
+        recorded = replay.counterexample
+        shown = replace(recorded, run=replace(recorded.run, places=result.places))
         text = failure_section(
-            replay.counterexample, replay.certificate, replay_path=source_of(item), item=replay.item,
-            width=width_of(item.config),
-        )  # fmt: skip
+            shown, replay.certificate, replay_path=source_of(item), item=replay.item, width=width_of(item.config)
+        )
         if not found.fails:
             item.add_report_section("call", "mat", text)
     elif found.violations:
         steps = _violation_text(item, result, found.violations)
-        text = f"{found.message}\n\n{steps}Replay: pytest --mat-replay {source_of(item)}\n"
+        from mat.report.words import replay_command
+
+        text = f"{found.message}\n\n{steps}Replay: {replay_command(source_of(item))}\n"
     else:
         text = found.message
     if found.fails:
-        pytest.fail(text, pytrace=False)
+        fail(text, inspected=execution.inspected)
 
 
 def _violation_text(item: pytest.Item, result: Run, violations: Iterable[Violation]) -> str:

@@ -16,9 +16,10 @@ from mat.core.errors import MatError
 from mat.core.operator import OperatorSpec
 from mat.evidence import replay_file
 from mat.kernel.clock import real_monotonic
+from mat_study.evaluation import Plan
 from mat_study.item import Asked, ItemStudy, study
 from mat_study.means import Means, Subject, WriteLine
-from mat_study.replay import plan_of
+from mat_study.replay import moved_text, plan_of
 from mat_study.searches import HASH_SEEDS
 from mat_study.settings import ItemSettings
 from mat_study.store import ItemRuns
@@ -66,6 +67,7 @@ def _run(item: pytest.Item, nextitem: pytest.Item | None) -> tuple[Reports, bool
         with _restored_xfail(item), running.collector:
             try:
                 found = study(running.subject(), running.means(), running.asked())
+                running.inspect(found)
             finally:
                 running.evaluate.finish()
     except MatError as error:
@@ -147,6 +149,16 @@ class _Running:
             self._session.fresh.begin(HASH_SEEDS)
         self.evaluate.settle(lambda: self.collector.enter_context(rare_collections()))
 
+    def inspect(self, found: ItemStudy) -> None:
+        """With --pdb: execute the first counterexample that makes the item fail again, with a prompt at its violating step."""
+        if not self._item.config.getoption("usepdb", False) or found.failure is None or found.result is None:
+            return
+        for each in found.result.counterexamples:
+            if each.verdict.contract in found.failure.extra:
+                spec = each.run.spec
+                self.evaluate.here(Plan(mode="search", seed=spec.seed, schedule=spec.schedule, look=each.verdict))
+                return
+
     # -- reports ----------------------------------------------------------------------------------------------------
 
     def reports_of(self, found: ItemStudy) -> Reports:
@@ -165,6 +177,9 @@ class _Running:
             call.mat_notices = [encode(notice) for notice in found.notices]
         for warning in filter(None, (found.unjudged, found.vacuous)):
             item.warn(pytest.PytestWarning(warning))
+        moved = moved_text(found.reported.plan)
+        if moved:
+            item.warn(pytest.PytestWarning(f"the replay was {moved}; `pytest --mat-stress` writes it anew"))
         if result is not None:
             annotate(item, reports, result)
             call.mat = encode(found.report)
@@ -207,6 +222,7 @@ def _failure_text(failure: Failure, result: ItemResult, *, item: str, width: int
         for found, path in zip(result.counterexamples, result.replays, strict=True)
         if found.verdict.contract in failure.extra
     ]
+    parts += failure.remarks
     return "\n\n".join(parts)
 
 

@@ -334,7 +334,7 @@ def check_options(config: pytest.Config) -> None:
         except MatError as error:
             raise pytest.UsageError(f"--mat-report {name}: {error}") from None
     kept = config.getoption("mat_store")
-    if kept is not None:
+    if kept is not None and ".mat" not in Path(kept).parts:  # without `.mat`, runs are stored in the temporary folder
         folder = Path(config.invocation_params.dir, kept)
         existing = folder if folder.exists() else next(parent for parent in folder.parents if parent.exists())
         if not can_hold_files(existing):
@@ -351,8 +351,9 @@ def check_options(config: pytest.Config) -> None:
         raise pytest.UsageError(f"--mat-replay {name}: {error}") from None
     config.option.mat_replay = str(path.resolve())
     if not config.invocation_params.args or not _names_a_test(config):
-        owner = path.resolve().parent.parent / Path(replay.item.partition("::")[0]).name
-        config.args[:] = [str(owner)]
+        module = replay.item.partition("::")[0]
+        beside = path.resolve().parent.parent / Path(module).name
+        config.args[:] = [str(beside if beside.exists() else config.rootpath / module)]
 
 
 def _names_a_test(config: pytest.Config) -> bool:

@@ -17,7 +17,7 @@ def test_a_violation_fails_the_item_with_a_section_to_act_on(shop: Any) -> None:
     assert session.statuses == {"test_shop.py::test_refund": "violated"}
     lines = session.failures["test_shop.py::test_refund"].splitlines()
     assert lines[:2] == [
-        "no_double: o1 was refunded twice",
+        "no_double: o1 was refunded twice (test_shop.py:12)",
         "  hard contract, effected at step 2 by main, in test_shop.py::test_refund",
     ]
     assert any("tool_call refund" in line and "VIOLATES no_double" in line for line in lines)

@@ -26,7 +26,9 @@ def flat(text: str) -> str:
 
 
 def test_a_failure_starts_with_the_contract_and_what_it_says(shop_tests: Any, found: Counterexample) -> None:
-    assert section(found, shop_tests.proven).splitlines()[0] == "refund.once: refunded twice"
+    text = section(found, shop_tests.proven)
+    assert text.splitlines()[0] == f"refund.once: refunded twice ({found.run.places[3]})"
+    assert found.run.places[3].startswith("tests/report/conftest.py:")
 
 
 def test_a_failure_tells_all_a_person_can_act_on(shop_tests: Any, found: Counterexample) -> None:
@@ -212,7 +214,7 @@ def test_a_violation_without_a_search_shows_each_contract_once_with_its_steps(sh
     noisy = mat.step_contract(on="tool_call", id="noisy")(lambda record: False)
     run = shop_tests.run(schedule=[shop_tests.lost], contracts=[noisy, shop_tests.contract])
     text = violation_section(run, list(run.failures))
-    assert text.splitlines()[0] == "noisy: noisy does not hold"
+    assert text.splitlines()[0].startswith("noisy: noisy does not hold (tests/report/conftest.py:")
     assert text.count("noisy: noisy does not hold") == 1
     assert "2 more violations of this contract" in flat(text)
     assert "refund.once: refunded twice" in text

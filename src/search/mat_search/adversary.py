@@ -46,6 +46,7 @@ from mat.core.run import Run
 from mat.core.site import Site, ordered_port, parse_site, site_text
 from mat.core.spec import NO_SCHEDULE, Perturbation, Schedule
 from mat.kernel.entropy import stream_seed
+from mat_search.campaign import Layer
 from mat_search.space import ROOT, Edge, Grid, GridKey, free
 from mat_search.strategy import EdgeOutcome, SearchPlan, Skips
 
@@ -460,6 +461,10 @@ class AdversarySearch:
     @property
     def bound(self) -> int:
         return 0
+
+    @property
+    def layer(self) -> Layer | None:
+        return None
 
 
 def _grid_keys(run: Run, states: Sequence[str]) -> Iterable[GridKey]:

@@ -23,6 +23,7 @@ from typing import Final, TypeAlias
 from mat.core.adversary import Choose
 from mat.core.run import Run
 from mat.core.spec import Schedule
+from mat_search.campaign import Layer
 from mat_search.coverage import Coverage, Nearness, met_error
 from mat_search.exhaust import Exhaustive, SeenEdges
 from mat_search.space import ROOT, Edge, Grid, GridKey, edges
@@ -75,6 +76,10 @@ class Anytime:
     def bound(self) -> int:
         """The bound of the second phase; -1 before it began."""
         return self._exact.bound
+
+    @property
+    def layer(self) -> Layer | None:
+        return self._exact.layer
 
 
 class Greedy:

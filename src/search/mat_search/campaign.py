@@ -21,6 +21,8 @@ Confirm: TypeAlias = Callable[[Sequence[Schedule]], Sequence[Run | None]]
 """Execute schedules in a fresh process; None for a schedule without a run."""
 Progress: TypeAlias = Callable[[int, int | None, int], None]
 """(executions, cheapest cost found or None, bound proven so far)."""
+EndExploring: TypeAlias = Callable[[int], str]
+"""How many more executions the checks will take -> why exploring ends now, to leave time for them; "" to go on."""
 ShareInterval: TypeAlias = Callable[[int, int], FrozenDict]
 """(failures, runs) -> {value, low, high, n, confidence, method}, valid at any number of looks."""
 DecideShare: TypeAlias = Callable[[int, int], str]
@@ -73,6 +75,18 @@ class Campaign:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Layer:
+    """A layer that is not complete: `done` of the `known` schedules of this cost were executed or skipped.
+
+    More of them may become known as others are executed.
+    """
+
+    cost: int
+    done: int
+    known: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CampaignResult:
     """`counterexamples`: one per failure signature, severest first, then cheapest; the stability of a flaky one shows that.
 
@@ -80,8 +94,10 @@ class CampaignResult:
     the fresh process included. `searched`: executions that the strategy asked for, `shrinking` that shrinking took;
     `executions`: all, checks included, of which `recalled` were taken from a journal. `first`: executions until the first hit.
     `lives` are the executed schedules that decide the worst case at every budget, `chains` random ones that grew, `covered`
-    the coverage of all. `interrupted`: a KeyboardInterrupt ended a part of the search, and the caller should end the session
-    after it has reported the findings.
+    the coverage of all. `complete`: the cost up to which nothing is left to execute, whether or not the checks held; -1 for
+    strategies that prove nothing, and before the undisturbed run. `layer`: the next one, None if it is beyond the budget.
+    `limited`: a limit ended the search or its checks. `interrupted`: a KeyboardInterrupt ended a part of the search, and the
+    caller should end the session after it has reported the findings.
 
     >>> from mat_search import Campaign, search
     >>> def evaluate(spec):
@@ -104,6 +120,9 @@ class CampaignResult:
     first: int | None = None
     recalled: int = 0
     findings: tuple[Finding, ...] = ()
+    complete: int = -1
+    layer: Layer | None = None
+    limited: bool = False
     interrupted: bool = False
     lives: tuple[Lived, ...] = ()
     chains: tuple[Chain, ...] = ()

@@ -139,6 +139,14 @@ class Checks:
             before=frozenset(item.contract for item in found if item.step < edge.step),
         )
 
+    def due(self, skipped: int) -> int:
+        """About how many executions the checks at the end will take, if this many edges are skipped."""
+        executed, least, percent = len(self._executed), limits.SKIP_SAMPLE_LEAST, limits.SKIP_SAMPLE_PERCENT
+        sampled = min(skipped, max(least, min(skipped * percent // 100, executed)))
+        if self.nominal.complete:
+            sampled += min(skipped, limits.VOUCHED_SAMPLE_LEAST + limits.AUDITS)
+        return sampled + min(executed, 2 * least + executed * percent // 100) + 1
+
     # -- at the end -------------------------------------------------------------------------------------------------
 
     def verify(self, skipped: Skips, claim: SearchClaim) -> None:

@@ -29,7 +29,7 @@ from mat.kernel.entropy import Entropy
 from mat_search.adversary import AdversarySearch
 from mat_search.anytime import Anytime
 from mat_search.beam import Beam
-from mat_search.campaign import Campaign, CampaignResult, Confirm, Progress, SearchStopped
+from mat_search.campaign import Campaign, CampaignResult, Confirm, EndExploring, Progress, SearchStopped
 from mat_search.checks import Checks, SearchClaim, WithdrawnError, words
 from mat_search.coverage import CoverageTally
 from mat_search.covering import digest_assumptions
@@ -68,6 +68,7 @@ def search(
     executor: Executor | None = None,
     journal: RunJournal | None = None,
     note: Callable[[Run], None] | None = None,
+    enough: EndExploring | None = None,
 ) -> CampaignResult:
     """Find, for each failure signature, a cheapest schedule within the budget that shows it, with a certificate.
 
@@ -76,8 +77,9 @@ def search(
     process only, and a proof is not compared with other processes. `vary` executes what the strategy asks for and reports
     equivalence classes of perturbations in `Run.alike`; without it, `evaluate` executes. `adapt` executes an adversary's runs.
     `executor` executes probable next schedules in advance; the result does not depend on it. `journal` keeps finished
-    executions. `note` is called with every execution, once, in order, whoever made it. KeyboardInterrupt propagates as long as
-    nothing was found; later it ends the current phase, and the findings are kept.
+    executions. `note` is called with every execution, once, in order, whoever made it. `enough` may end exploring early, so
+    that time is left for the checks. KeyboardInterrupt propagates as long as nothing was found; later it ends the current
+    phase, and the findings are kept.
 
     >>> import mat_faults
     >>> from contextlib import suppress
@@ -104,7 +106,7 @@ def search(
     try:
         if campaign.strategy == "statistical":
             return replace(sample(nominal, executions, campaign, progress), covered=lives.covered)
-        result = _Search(nominal, executions, campaign, (confirm, confirm_again), progress).run()
+        result = _Search(nominal, executions, campaign, (confirm, confirm_again), progress, enough).run()
         return lives.completed(result, executions)
     finally:
         executions.close()
@@ -173,8 +175,10 @@ class _Search:
         campaign: Campaign,
         confirm: tuple[Confirm | None, Confirm | None],
         progress: Progress | None,
+        enough: EndExploring | None,
     ) -> None:
         entropy = Entropy.of(nominal.spec)
+        self._enough = enough
         self._campaign, self._executions = campaign, executions
         (self._confirm, self._confirm_again), self._progress = confirm, progress
         self._plan = _plan(campaign, entropy)
@@ -184,7 +188,7 @@ class _Search:
         self._checked: set[str] = set()
         self._searched = self._shrinking = 0
         self._first: int | None = None
-        self._interrupted = False
+        self._interrupted = self._limited = False
         self._unfinished = ""
         self._unfaithful = ""
 
@@ -212,6 +216,9 @@ class _Search:
             first=self._first,
             recalled=self._executions.recalled,
             findings=(*self._checks.nominal.findings, *self._executions.findings),
+            complete=self._strategy.bound if self._strategy.proves else -1,
+            layer=self._strategy.layer,
+            limited=self._limited,
             interrupted=self._interrupted,
         )
 
@@ -224,9 +231,10 @@ class _Search:
             try:
                 self._explore()
             except SearchStopped as stopped:
-                reason = str(stopped)
+                reason, self._limited = str(stopped), True
             self._checks.verify(self._strategy.skipped, self._claim())
         except SearchStopped as stopped:
+            self._limited = True
             return f"{reason or stopped}; the checks that a proof needs could not run", False
         except WithdrawnError as withdrawn:
             if withdrawn.run is not None:
@@ -250,6 +258,8 @@ class _Search:
                 limit = self._campaign.max_runs
                 counted = "1 execution does" if limit == 1 else f"{limit} executions do"
                 raise SearchStopped(f"{counted} not cover the budget of {self._campaign.budget}")
+            if begun:
+                self._end_in_time()
             if executions.lookahead:
                 executions.begin([edge.schedule, *(item.schedule for item in strategy.ahead(executions.lookahead))])
             run = self._execute(edge)
@@ -264,6 +274,14 @@ class _Search:
                 self._note_hits(edge, hits)
             if self._progress is not None:
                 self._progress(executions.count, self._hits.cost, max(0, strategy.bound))
+
+    def _end_in_time(self) -> None:
+        """Raise SearchStopped if no time is left but for the checks, and for shrinking what was found."""
+        if self._enough is not None:
+            found = len(self._hits) * limits.SHRINK_RESERVE
+            why = self._enough(self._checks.due(len(self._strategy.skipped)) + found)
+            if why:
+                raise SearchStopped(why)
 
     def _execute(self, edge: Edge) -> Run:
         """The run of an edge; a run that is known already does not count again."""

@@ -32,12 +32,15 @@ a sample of the executed edges and executes a sample of the skipped ones.
 from __future__ import annotations
 
 import heapq
+from collections import Counter
 from collections.abc import Iterable, Sequence, Set
 from itertools import islice
 from typing import Final, TypeAlias
 
+from mat.core import limits
 from mat.core.adversary import Choose
 from mat.core.run import Alike, Run
+from mat_search.campaign import Layer
 from mat_search.space import ROOT, Edge, Grid, GridKey, Offers, undisturbed
 from mat_search.strategy import EdgeOutcome, SearchPlan, Skips, Why
 
@@ -154,6 +157,7 @@ class Exhaustive:
         self._queue: list[tuple[int, int, int, Edge | Offers]] = [(0, 0, 0, ROOT)]
         self._sequence = 0
         self._open: Edge | None = None
+        self._done: Counter[int] = Counter()
         self._seen = SeenEdges()
         self.skipped = Skips()
         self._skipped_by_state: list[Edge] = []
@@ -176,6 +180,7 @@ class Exhaustive:
 
     def tell(self, edge: Edge, outcome: EdgeOutcome) -> None:
         self._open = None
+        self._done[edge.cost] += 1
         run = outcome.run
         last, before = edge.cost + self._grid.least > self._budget, len(self._seen.history_readers)
         self._seen.add(edge, run, self._grid, last=last)
@@ -199,6 +204,7 @@ class Exhaustive:
         if entry is None:
             return False
         self.skipped.add(edge, *entry[:2])
+        self._done[edge.cost] += 1
         if vouched and edge.cost + self._grid.least <= self._budget:
             self._skipped_by_state.append(edge)
         return True
@@ -230,6 +236,7 @@ class Exhaustive:
         self._skipped_by_state = [edge for edge in self._skipped_by_state if id(edge) not in numbers]
         self.skipped.edges = [item for item in self.skipped.edges if id(item[0]) not in numbers]
         for edge in again:
+            self._done[edge.cost] -= 1
             self._push(edge.cost, edge.size, edge)
 
     def _push(self, cost: int, size: int, item: Edge | Offers) -> None:
@@ -259,3 +266,15 @@ class Exhaustive:
         if self._open is not None:
             left.append(self._open.cost)
         return min(left) - 1 if left else self._budget
+
+    @property
+    def layer(self) -> Layer | None:
+        cost = self.bound + 1
+        if cost > self._budget or not (self._queue or self._open):
+            return None
+        waiting = [item for priority, _, _, item in self._queue if priority == cost]
+        offers = [item for item in waiting if isinstance(item, Offers)]
+        counted = [sum(1 for _ in item.at(cost - item.cost)) for item in offers[: limits.LAYER_OFFERS]]
+        offered = sum(counted) * len(offers) // max(1, len(counted))
+        left = len(waiting) - len(offers) + offered + (self._open is not None and self._open.cost == cost)
+        return Layer(cost=cost, done=self._done[cost], known=self._done[cost] + left)

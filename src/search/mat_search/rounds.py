@@ -8,6 +8,7 @@ from typing import TypeAlias
 
 from mat.core.adversary import Choose
 from mat.core.spec import Schedule
+from mat_search.campaign import Layer
 from mat_search.coverage import Coverage, Nearness
 from mat_search.space import ROOT, Edge, GridKey
 from mat_search.strategy import EdgeOutcome, SearchPlan, Skips
@@ -54,6 +55,10 @@ class Rounds(ABC):
         return self._queue[:count]
 
     def policy(self, edge: Edge) -> Choose | None:
+        return None
+
+    @property
+    def layer(self) -> Layer | None:
         return None
 
     @abstractmethod

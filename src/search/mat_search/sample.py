@@ -17,6 +17,7 @@ from mat.core import limits
 from mat.core.adversary import Choose
 from mat.core.run import Run
 from mat.core.spec import NO_SCHEDULE, Schedule
+from mat_search.campaign import Layer
 from mat_search.curve import Offered, drawn_from, offered_by
 from mat_search.space import ROOT, Edge, GridKey, free
 from mat_search.strategy import EdgeOutcome, SearchPlan, Skips
@@ -37,6 +38,10 @@ class RandomSearch:
         self._started = False
         self.seen: set[GridKey] = set()
         self.skipped = Skips()
+
+    @property
+    def layer(self) -> Layer | None:
+        return None
 
     def ask(self, most: int | None = None) -> Edge | None:
         """The next schedule; None after a hit, and after many draws in a row gave only known schedules."""

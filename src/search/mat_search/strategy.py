@@ -11,6 +11,7 @@ from typing import Literal, Protocol, TypeAlias
 from mat.core.adversary import Choose
 from mat.core.operator import OperatorSpec
 from mat.core.run import Run
+from mat_search.campaign import Layer
 from mat_search.covering import Covering
 from mat_search.space import Edge, Grid, GridKey
 
@@ -79,6 +80,10 @@ class Strategy(Protocol):
     @property
     def bound(self) -> int:
         """The cost up to which nothing is left to execute; -1 before the empty schedule was executed, 0 without a proof."""
+
+    @property
+    def layer(self) -> Layer | None:
+        """How far it came above `bound`; None if nothing is left there, or without a proof."""
 
 
 @dataclass(frozen=True, kw_only=True)

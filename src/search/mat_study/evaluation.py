@@ -10,6 +10,8 @@ from mat.boundary.tape import Tape
 from mat.core.adversary import Choose
 from mat.core.run import Finding, Run
 from mat.core.spec import NO_SCHEDULE, Schedule
+from mat.core.verdict import Violation
+from mat.evidence.moving import MovedSite
 from mat.evidence.replay_file import Replay
 from mat.govern.variant import NONE
 from mat.kernel.isolation import OutlivedState
@@ -32,7 +34,8 @@ class Plan:
     """What an evaluator executes. `variant`: the governance variant, "" for the item's own. `tape` answers external ports.
 
     `vary`: numbers in perturbed replies may be concolic values. `adversary` chooses perturbations during the run. `replay`:
-    the counterexample that is run again.
+    the counterexample that is run again. `moves`: how its schedule differs from the recorded one, because the calls that it
+    disturbs have other sites now; None if nobody has looked for them. `look`: the violation that a person inspects (--pdb).
     """
 
     mode: ExecutionMode = "nominal"
@@ -41,8 +44,10 @@ class Plan:
     variant: str = ""
     tape: Tape | None = None
     replay: Replay | None = None
+    moves: tuple[MovedSite, ...] | None = None
     vary: bool = False
     adversary: Choose | None = None
+    look: Violation | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

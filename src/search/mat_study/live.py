@@ -8,6 +8,7 @@ executed again: only a run served entirely from the cassette is repeatable, what
 from __future__ import annotations
 
 import re
+import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from hashlib import sha256
@@ -20,6 +21,7 @@ from mat.core.campaign import Certificate
 from mat.core.errors import MatError
 from mat.core.run import Run
 from mat.core.site import parse_site
+from mat.kernel.folders import writable
 
 T = TypeVar("T")
 
@@ -44,10 +46,22 @@ class LiveCalls:
         if given is not None or self._most is None:
             return given
         if self._cassette is None:
-            self._cassette = Cassette(path_of(self._root, self._task), item=self._task, live=self._most)
+            self._cassette = Cassette(self._cassette_path(), item=self._task, live=self._most)
             for note in self._cassette.notes:
                 self._warn(note)
         return Tape(cassette=self._cassette, seed=seed)
+
+    def _cassette_path(self) -> Path:
+        """The path of the cassette. Where its folder cannot be written, a copy in the spare folder, unless that is newer."""
+        folder = writable(self._root / FOLDER)
+        if not folder.why:
+            return path_of(self._root, self._task)
+        path = name_of(self._task)
+        kept, copy = self._root / FOLDER / path, folder.path / path
+        if kept.is_file() and (not copy.exists() or copy.stat().st_mtime_ns < kept.stat().st_mtime_ns):
+            shutil.copy2(kept, copy)
+        self._warn(f"recorded replies are in {copy}, because {folder.why}")
+        return copy
 
     @property
     def recorded(self) -> bool:
@@ -93,14 +107,22 @@ class LiveCalls:
 
 def path_of(root: Path, task: str) -> Path:
     """The path of a test's cassette (a readable name and a digest); moves it there from the folder of earlier versions."""
-    name = _UNSAFE.sub("_", task.rpartition("::")[2])[:_NAME_CHARS].strip("._-") or "cassette"
-    digest = sha256(task.encode()).hexdigest()[:12]
-    path = root / FOLDER / f"{name}-{digest}.jsonl"
-    before = next((root / _OLD_FOLDER).glob(f"*-{digest}.jsonl"), None)
+    path = root / FOLDER / name_of(task)
+    before = next((root / _OLD_FOLDER).glob(f"*-{_digest(task)}.jsonl"), None)
     if before is not None and not path.exists():
         path.parent.mkdir(parents=True, exist_ok=True)
         before.replace(path)
     return path
+
+
+def name_of(task: str) -> str:
+    """The file name of a test's cassette."""
+    name = _UNSAFE.sub("_", task.rpartition("::")[2])[:_NAME_CHARS].strip("._-") or "cassette"
+    return f"{name}-{_digest(task)}.jsonl"
+
+
+def _digest(task: str) -> str:
+    return sha256(task.encode()).hexdigest()[:12]
 
 
 def unanswered(error: MatError | None) -> str:

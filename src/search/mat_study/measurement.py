@@ -17,6 +17,7 @@ from mat.core.operator import grid_digest
 from mat.core.spec import Schedule
 from mat.govern.variant import NONE
 from mat.kernel.clock import real_monotonic
+from mat.kernel.folders import writable
 from mat.measure.rows import RunCondition, RunRow
 from mat_study.cell_results import CellJournal, CellResults
 from mat_study.conditions import CONDITIONS, EvaluationCell, MeasuredTask, adversarial, fault, nominal
@@ -41,8 +42,10 @@ class Measurement:
             subject=subject, means=means, first=first, operators=means.operators(),
             uncontrolled=f"its runs are not controlled ({outside[0].code})" if outside else "",
         )  # fmt: skip
+        folder = writable(means.root / FOLDER)
+        self._elsewhere = f"the journal of the evaluation is in {folder.path}, because {folder.why}" if folder.why else ""
         self._journal = CellJournal(
-            means.root / FOLDER / f"{digest(subject.id)[:20]}.jsonl", self._key(), began_ns=means.began_ns, fresh=means.fresh,
+            folder.path / f"{digest(subject.id)[:20]}.jsonl", self._key(), began_ns=means.began_ns, fresh=means.fresh,
             session=means.store.session if means.store is not None else "",
         )  # fmt: skip
         self._matrix: dict[int, list[Schedule]] = {}
@@ -123,7 +126,7 @@ class Measurement:
         resumed = f"resumed: {taken} of {cells} cells taken from an interrupted evaluation" if taken else ""
         return replace(
             self.begun(), what="evaluated", category=task.category,
-            note="; ".join(filter(None, (resumed, self._journal.note))),
+            note="; ".join(filter(None, (resumed, self._journal.note, self._elsewhere))),
             unfaulted=all(row.condition != "fault" for row in total.rows),
             unmet=tuple(f"{kind} {name!r}" for name, kind in declared.items() if name not in set(total.met)),
         )  # fmt: skip

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from mat.boundary.tape import Tape
 from mat.core.campaign import ItemResult, ItemStatus
 from mat.core.errors import ReplayDivergence
-from mat.core.run import Run
+from mat.core.run import Run, same_violation
+from mat.core.spec import Schedule
 from mat.core.verdict import Violation
+from mat.evidence.moving import in_place, relocate
 from mat.evidence.replay import compare, regression_outcome
 from mat.evidence.replay_file import Replay
 from mat_study.evaluation import Evaluated, Lost, Plan
@@ -41,9 +43,11 @@ class ReplayJudgement:
 
 
 def judge(plan: Plan, run: Run, *, expect: frozenset[str]) -> ReplayJudgement:
-    """Judge a replay's run."""
+    """Judge a replay's run. A run in which a site was not reached, or by another call, is not judged: see `replay`."""
     recorded = plan.replay
     assert recorded is not None
+    if _is_out_of_place(plan, run):
+        return ReplayJudgement()
     if plan.mode == "strict":
         divergence = compare(recorded.counterexample.run, run)
         return ReplayJudgement(
@@ -52,17 +56,36 @@ def judge(plan: Plan, run: Run, *, expect: frozenset[str]) -> ReplayJudgement:
     outcome = regression_outcome(recorded, run)
     if not outcome.ok:
         violations = outcome.violations if outcome.status == "violated" else ()
-        return ReplayJudgement(fails=True, message=outcome.reason, violations=violations)
+        return ReplayJudgement(fails=True, message=_with_moves(plan, outcome.reason), violations=violations)
     first = next((each for each in run.failures if recorded.expected and each.contract not in expect), None)
     if first is None:
         return ReplayJudgement()
     message = f"violates {first.contract}, which expect= does not name, at step {first.step}: {first.message}"
-    return ReplayJudgement(fails=True, message=message)
+    return ReplayJudgement(fails=True, message=_with_moves(plan, message))
+
+
+def _is_out_of_place(plan: Plan, run: Run) -> bool:
+    """Whether the calls that a regression replay disturbs must be looked for: it disturbed others, and shows nothing yet."""
+    if plan.mode != "regression" or plan.moves is not None or plan.replay is None:
+        return False
+    recorded = plan.replay.counterexample
+    shows = any(same_violation(recorded.verdict, found) for found in run.violations) or bool(run.failures)
+    return not shows and not in_place(recorded.run, run)
+
+
+def _with_moves(plan: Plan, text: str) -> str:
+    return "; ".join(filter(None, (text, moved_text(plan))))
 
 
 def replay(subject: Subject, means: Means, gathered: Gathered, plan: Plan) -> tuple[Evaluated | Lost, ItemResult]:
-    """Execute a replay; returns the execution, whose outcome is the item's, and the item's result."""
+    """Execute a replay; returns the execution, whose outcome is the item's, and the item's result.
+
+    If a regression replay disturbs other calls than recorded, these are looked for, and it is executed once more.
+    """
     given = means.evaluate(plan)
+    if isinstance(given, Evaluated) and _is_out_of_place(plan, given.run):
+        plan = _at_present_places(means, plan, given.run)
+        given = means.evaluate(plan)
     if isinstance(given, Evaluated):
         gathered.note(given, "replay")
     if given.outcome == "passed":
@@ -72,10 +95,34 @@ def replay(subject: Subject, means: Means, gathered: Gathered, plan: Plan) -> tu
     return given, ItemResult(id=subject.id, status=_failure_status(plan, given), executions=1)
 
 
+def _at_present_places(means: Means, plan: Plan, run: Run) -> Plan:
+    """The plan with the recorded schedule at its present places."""
+    recorded = plan.replay
+    assert recorded is not None
+
+    def execute(schedule: Schedule) -> Run | None:
+        tape = _tape(recorded, plan)
+        given = means.evaluate(Plan(mode="search", seed=plan.seed, schedule=schedule, tape=tape))
+        return given.run if isinstance(given, Evaluated) else None
+
+    found = relocate(recorded.counterexample.run, run, execute)
+    return replace(plan, schedule=found.schedule, moves=found.moves, tape=_tape(recorded, plan))
+
+
+def _tape(recorded: Replay, plan: Plan) -> Tape:
+    """The recorded tape from its beginning, with as many live calls as the plan's."""
+    return Tape(recorded.counterexample.run.tape, live=None if plan.tape is None else plan.tape.live)
+
+
+def moved_text(plan: Plan) -> str:
+    """How the sites of a replay were moved, for people; "" if they were not."""
+    return "; ".join(map(str, plan.moves or ()))
+
+
 def _success_text(plan: Plan) -> str:
-    """The message of a strict replay that matched its recording; "" for a regression replay that passes."""
+    """What to say of a replay that passes: that a strict one matched its recording, or how its sites were moved."""
     if plan.mode != "strict" or plan.replay is None:
-        return ""
+        return moved_text(plan)
     found = plan.replay.counterexample
     return f"reproduced step by step: {found.verdict.contract} at step {found.verdict.step}, cost {found.cost}"
 

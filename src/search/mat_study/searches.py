@@ -21,6 +21,7 @@ from mat.core.run import Run
 from mat.core.spec import NO_SCHEDULE, RunSpec, Schedule
 from mat.kernel.clock import real_monotonic
 from mat.kernel.entropy import KEYED
+from mat.kernel.folders import writable
 from mat.kernel.isolation import OutlivedState
 from mat_search import Campaign, CampaignResult, SearchStopped, search
 from mat_search.journal import SearchJournal, open_journal
@@ -33,6 +34,8 @@ from mat_study.tasks import Judged
 
 T = TypeVar("T", covariant=True)
 FOLDER: Final = Path(".mat", "campaigns")
+_MARGIN: Final = 1.5
+"""How many times the usual duration of an execution is set aside for each one that checks need."""
 Note = Callable[[Evaluated], None]
 Stopped = Callable[[Lost, bool], str]
 """(the lost execution, whether it was under faults) -> why the search ends with its results so far; "" to abandon it."""
@@ -60,6 +63,7 @@ class SearchEvaluator:
         self._judgments: dict[str, Judged] = {}
         self._latest = first.judged
         self._forked = forked
+        self._executions, self._spent_s = 0, 0.0
         self.outlived = {each.name: each for each in first.outlived}
         self.lost: Lost | None = None
         self.reasons: list[str] = []
@@ -67,9 +71,9 @@ class SearchEvaluator:
     def __call__(self, spec: RunSpec, *, vary: bool = False, adversary: Choose | None = None) -> Run:
         disturbed = bool(len(spec.schedule)) or adversary is not None
         if self._deadline is not None and disturbed and real_monotonic() > self._deadline:
-            raise self._stop(f"--mat-timeout: the limit of {self._timeout_s} s is reached")
+            raise self._stop(self._out_of_time)
         try:
-            return self.execute(spec.seed, spec.schedule, vary=vary, adversary=adversary)
+            return self._timed(partial(self.execute, spec.seed, spec.schedule, vary=vary, adversary=adversary))
         except EvaluationLost as ended:
             why = self._stop_reason(ended.lost, disturbed)
             if not ended.lost.unanswered:
@@ -77,6 +81,29 @@ class SearchEvaluator:
             if not why:
                 raise
             raise self._stop(why) from ended
+
+    @property
+    def _out_of_time(self) -> str:
+        return f"--mat-timeout: the limit of {self._timeout_s} s is reached"
+
+    def _timed(self, execute: Callable[[], Run]) -> Run:
+        began_s = real_monotonic()
+        run = execute()
+        self._executions += 1
+        self._spent_s += real_monotonic() - began_s
+        return run
+
+    def enough(self, due: int) -> str:
+        """Why exploring ends now, so that `due` more executions fit into the time; "" if there is more time than that."""
+        if self._deadline is None:
+            return ""
+        left_s = self._deadline - real_monotonic()
+        needed_s = _MARGIN * due * self._spent_s / max(1, self._executions)
+        if left_s > needed_s:
+            return ""
+        if self._out_of_time not in self.reasons:
+            self.reasons.append(self._out_of_time)
+        return self._out_of_time
 
     def execute(self, seed: int, schedule: Schedule, *, vary: bool = False, adversary: Choose | None = None) -> Run:
         """One execution without a deadline; EvaluationLost if it gives no run."""
@@ -153,7 +180,7 @@ class Searches:
                 confirm=journal.confirming(means.confirm(nominal.variant, HASH_SEEDS[0]), "fresh"),
                 confirm_again=journal.confirming(means.confirm(nominal.variant, HASH_SEEDS[1]), "fresh again"),
                 progress=_progress(means.line, self._subject.name), vary=vary, adapt=evaluate.adapt, executor=executor,
-                journal=journal, note=lambda run: note(evaluate.taken(run)),
+                journal=journal, note=lambda run: note(evaluate.taken(run)), enough=evaluate.enough,
             )  # fmt: skip
         return result, evaluate
 
@@ -162,8 +189,8 @@ class Searches:
         return evaluate.taken(self._journals[-1].once(kind, schedule, partial(evaluate.execute, seed, schedule)))
 
     def _journal(self, nominal: Evaluated, campaign: Campaign, evaluate: SearchEvaluator, *, forked: bool) -> SearchJournal:
-        subject, folder = self._subject, self._means.root / FOLDER
-        path = folder / f"{digest([subject.id, nominal.variant])[:20]}.jsonl"
+        subject, folder = self._subject, writable(self._means.root / FOLDER)
+        path = folder.path / f"{digest([subject.id, nominal.variant])[:20]}.jsonl"
         if self._means.fresh:
             path.unlink(missing_ok=True)
         journal = open_journal(
@@ -171,8 +198,10 @@ class Searches:
             source_digest=self._sources.digest, more=lambda run: _sidecar(evaluate, run),
             restore=lambda run, data: _learn(evaluate, run, data, where="journal"),
         )  # fmt: skip
+        if folder.why and not journal.note:
+            journal.note = f"the journal of the search is in {folder.path}, because {folder.why}"
         journal.learn(self._sources.new())
-        tidy(folder, kept=limits.JOURNALS_KEPT)
+        tidy(folder.path, kept=limits.JOURNALS_KEPT)
         self._journals.append(journal)
         return journal
 

@@ -11,23 +11,36 @@ from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
-from mat.core.errors import MatError
+from mat.core.errors import CodecError, MatError
 from mat.core.run import Run
 from mat.evidence.runlog import RunEntry, RunLog
+from mat.kernel.folders import spare
 from mat.measure.rows import Labels, RunRow
 
 
 class KeptRuns:
-    """The run log of this process. `session` is one name for all processes of a session."""
+    """The run log of this process. `session` is one name for all processes of a session.
+
+    If the folder cannot be written, runs are kept in its spare folder, and `elsewhere` says so.
+    """
 
     def __init__(self, folder: Path, session: str) -> None:
-        self.session = session
+        self.session, self._folder = session, folder
+        self.elsewhere = ""
         self._log = RunLog(folder, session=session)
         self._ignored = folder.parent / ".gitignore" if folder.parent.name == ".mat" else None
 
     def append(self, entry: RunEntry) -> None:
         """Append an entry; MatError if it cannot be written."""
-        self._log.append(entry)
+        try:
+            self._log.append(entry)
+        except CodecError as error:
+            if self._log.path is not None or self.elsewhere or not isinstance(error.__cause__, OSError):
+                raise
+            folder = spare(self._folder)
+            self.elsewhere = f"runs are stored in {folder}, because {self._folder} cannot be used: {error.what}"
+            self._log, self._ignored = RunLog(folder, session=self.session), None
+            self._log.append(entry)
         if self._ignored is not None and not self._ignored.exists() and self._ignored.parent.is_dir():
             self._ignored.write_text("# made by pytest-mat\n*\n", encoding="utf-8")
 
@@ -39,6 +52,7 @@ class ItemRuns:
         self._log, self._warn = log, warn
         self.session = log.session
         self.count = 0
+        self._told = False
 
     def keep(self, runs: Sequence[tuple[Run, RunRow]], *, session: str = "") -> None:
         """Append runs with their rows. A run that cannot be written is a warning: the tests continue."""
@@ -46,7 +60,10 @@ class ItemRuns:
             try:
                 self._log.append(_entry(run, row, session=session or self.session))
                 self.count += 1
-            except MatError as error:
+                if self._log.elsewhere and not self._told:
+                    self._told = True
+                    self._warn(self._log.elsewhere)
+            except (MatError, OSError) as error:
                 self._warn(f"a run was not stored: {error}")
 
 

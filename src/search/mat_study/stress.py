@@ -9,11 +9,12 @@ from functools import partial
 from typing import Final
 
 from mat.core.campaign import Certificate, Counterexample, ItemResult, ItemStatus, Stability
-from mat.core.errors import MatError
+from mat.core.errors import MatError, ReplayError
 from mat.core.run import Run, same_violation
 from mat.core.spec import Schedule
 from mat.core.verdict import Violation
 from mat.evidence import replay_file
+from mat.kernel.folders import spare
 from mat.kernel.isolation import OutlivedState
 from mat_search import CampaignResult
 from mat_search.declarations import savings
@@ -21,6 +22,7 @@ from mat_study.evaluation import Evaluated, EvaluationLost, Lost
 from mat_study.means import Means, Subject
 from mat_study.measuring import Gathered, curve, measured, search_row
 from mat_study.nominal import why_vacuous
+from mat_study.progress import how_far
 from mat_study.searches import HASH_SEEDS, Searches, SearchEvaluator, campaign_of
 from mat_study.settings import ItemSettings
 
@@ -30,12 +32,13 @@ class Failure:
     """Why an item fails.
 
     `extra`: contracts that are broken and were not expected to be. `missing`: contracts that were expected to be broken
-    (`expect=`) and are not. `message`: any other reason.
+    (`expect=`) and are not. `message`: any other reason. `remarks`: what else the report of the failure says.
     """
 
     extra: frozenset[str] = frozenset()
     missing: frozenset[str] = frozenset()
     message: str = ""
+    remarks: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -151,16 +154,21 @@ def _conclude(
         reason = f"no operator of the grid can change anything here within the budget of {settings.budget}"
     if found and not reason and proven is False and certificate.proven and settings.stop != "budget":
         reason = f"stop={settings.stop}: schedules that cost more than {certificate.bound} were not searched"
-    replays = tuple(_save(subject, means, each, certificate) for each in found)
+    reason = "; ".join(filter(None, (reason, how_far(result, certificate, settings))))
+    saved = [_save(subject, means, each, certificate) for each in found]
+    remarks = tuple(dict.fromkeys(each.remark for each in saved if each.remark))
+    reason = "; ".join(filter(None, (reason, *remarks)))
     outcome = ItemResult(
         id=subject.id, status=status, counterexamples=tuple(found), certificate=certificate, executions=result.executions,
-        reason=reason, findings=(*result.findings, *gathered.uncaught), replays=replays, category=gathered.category,
+        reason=reason, findings=(*result.findings, *gathered.uncaught), replays=tuple(each.path for each in saved),
+        category=gathered.category,
         covered=result.covered,
     )  # fmt: skip
     disturbed = [each.run for each in found if len(each.run.spec.schedule)]
     gathered.show(*([result.nominal] if disturbed else []))
     gathered.keep([(run, measured(evaluate.taken(run), subject.task, "adversarial")[0]) for run in disturbed])
-    failure = Failure(extra=extra, missing=missing) if status in ("counterexample", "missed") else None
+    failing = status in ("counterexample", "missed")
+    failure = Failure(extra=extra, missing=missing, remarks=remarks) if failing else None
     if status == "flaky":
         failure = Failure(message=_flaky_text(flaky, certificate))
     return Stressed(result=outcome, failure=failure, interrupted=result.interrupted)
@@ -208,15 +216,41 @@ def _flaky_text(flaky: Sequence[Counterexample], certificate: Certificate) -> st
     return "\n".join(lines) + f"\n{why}{fix}"
 
 
-def _save(subject: Subject, means: Means, found: Counterexample, certificate: Certificate) -> str:
-    """Write the replay file of a counterexample; returns its path as a user types it."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Saved:
+    """Where the replay file of a counterexample is, as a user types it. `remark`: why it is not next to the test."""
+
+    path: str
+    remark: str = ""
+
+
+def _save(subject: Subject, means: Means, found: Counterexample, certificate: Certificate) -> _Saved:
+    """Write the replay file of a counterexample: next to the test or, if that cannot be done, in the temporary folder."""
     replay = replay_file.Replay(
         item=subject.task, counterexample=found, certificate=certificate.below(found.cost),
         expected=found.verdict.contract in subject.settings.expect,
     )  # fmt: skip
-    path = means.replays / replay_file.name_of(replay)
-    replay_file.write(path, replay)
-    return means.typed(path)
+    name = replay_file.name_of(replay)
+    path = means.replays / name
+    try:
+        replay_file.write(path, replay)
+    except ReplayError as error:
+        if not isinstance(error.__cause__, OSError):
+            raise
+        return _save_elsewhere(means, replay, name, error)
+    return _Saved(path=means.typed(path))
+
+
+def _save_elsewhere(means: Means, replay: replay_file.Replay, name: str, why: ReplayError) -> _Saved:
+    try:
+        path = spare(means.replays) / name
+        replay_file.write(path, replay)
+    except (OSError, MatError) as error:
+        there = error.what if isinstance(error, MatError) else str(error)
+        remark = f"the replay file could not be written: {why.what}; nor in the temporary folder: {there}"
+        return _Saved(path=means.typed(means.replays / name), remark=remark)
+    remark = f"the replay file is in {path.parent}, because it could not be written next to the test: {why.what}"
+    return _Saved(path=str(path), remark=f"{remark}; copy it to {means.replays} to keep it")
 
 
 def _nominal_counterexamples(nominal: Run, stability: Stability, settings: ItemSettings) -> list[Counterexample]:

@@ -31,6 +31,9 @@ from mat.core.errors import Blocked, MatError, SpecError
 from mat.core.value import FrozenDict
 from mat.kernel import world as worlds
 
+__tracebackhide__ = True
+"""pytest shows no frames of this module."""
+
 
 class Invoke:
     """Call the port. `changed` overrides parameters by name; `through` passes a stream's chunks on as they come.

@@ -20,6 +20,8 @@ from mat.core.record import ActionKind
 from mat.core.site import Boundary
 from mat.core.value import FrozenDict, snapshot_arguments
 
+__tracebackhide__ = True
+"""pytest shows no frames of this module."""
 F = TypeVar("F", bound=Callable[..., Any])
 
 

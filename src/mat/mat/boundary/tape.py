@@ -16,6 +16,11 @@ from mat.core.run import TapeEntry
 from mat.core.value import snapshot, thaw
 
 
+def _port_of(site: str) -> str:
+    """The site without its agent and its number."""
+    return site.partition("/")[2].partition("#")[0]
+
+
 class Tape:
     """The replies that one run gets instead of live calls: those of a recorded run, then those of a cassette.
 
@@ -40,7 +45,7 @@ class Tape:
         for entry in entries:
             if entry.mode == "external" and not entry.opaque:
                 self._by_site[entry.site, entry.request] = entry
-                self._by_request.setdefault((entry.site.partition("#")[0], entry.request), []).append(entry)
+                self._by_request.setdefault((_port_of(entry.site), entry.request), []).append(entry)
         if cassette is not None:
             cassette.catch_up()
 
@@ -61,10 +66,10 @@ class Tape:
         return None if entry is None else _as_reply(port, entry)
 
     def _moved_reply(self, site: str, request: str) -> TapeEntry | None:
-        for entry in self._by_request.get((site.partition("#")[0], request), ()):
-            if entry.site not in self._used:
-                return entry
-        return None
+        """The reply to the same request at another call: the agent's own if there is one, else another agent's."""
+        waiting = [each for each in self._by_request.get((_port_of(site), request), ()) if each.site not in self._used]
+        calls = f"{site.partition('#')[0]}#"
+        return next((each for each in waiting if each.site.startswith(calls)), waiting[0] if waiting else None)
 
     def _count_miss(self, site: str) -> None:
         self.misses.append(site)

@@ -21,7 +21,7 @@ def replay(options: argparse.Namespace) -> int:
             what=f"{' and '.join(asked)} without --as-test", why="these options say how to write the test", fix="add --as-test"
         )
     replay_of(options.file)  # reports problems of the file before pytest starts
-    command = [sys.executable, "-m", "pytest", "--mat-replay", str(options.file), *options.rest]
+    command = [sys.executable, "-m", "pytest", f"--mat-replay={options.file}", *options.rest]
     done = subprocess.run(command, check=False, stdout=sys.stderr if options.json else None)
     code = done.returncode if done.returncode in (PASS, VIOLATION) else USAGE
     if options.json:

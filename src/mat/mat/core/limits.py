@@ -57,6 +57,10 @@ FRESH_SAMPLE: Final = 8
 VOUCHED_SAMPLE_LEAST: Final = 32
 """How many edges, of those skipped because the user vouches that states are equal, are executed at least, if the search itself
 has executed as many."""
+LAYER_OFFERS: Final = 500
+"""Runs whose next perturbations are counted, to say how far a search came in its last layer; others count like the average."""
+SHRINK_RESERVE: Final = 20
+"""Executions for which a search with a time limit sets time aside to shrink each counterexample."""
 AUDITS: Final = 8
 """How many of these edges are extended at random, to check whether the claim also holds for longer schedules."""
 SHRINK_LEAST: Final = 200

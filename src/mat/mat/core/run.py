@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from hashlib import sha256
 from operator import itemgetter
 from typing import Any, Final, Literal, TypeAlias
@@ -11,7 +11,7 @@ from mat.core.adversary import Seen
 from mat.core.digest import canonical, chain
 from mat.core.record import Record, facts, history, view
 from mat.core.spec import Perturbation, RunSpec
-from mat.core.value import EMPTY, EXACT_FIELDS, FrozenDict, Value
+from mat.core.value import EMPTY, EXACT_FIELDS, SPARSE, FrozenDict, Value
 from mat.core.verdict import UNJUDGED, ContractOutcome, Outcome, Stage, Verdict, Violation, merge
 
 Termination: TypeAlias = Literal["completed", "aborted", "failed", "implicit", "exception", "horizon", "deadlock"]
@@ -102,6 +102,8 @@ class Run:
       "horizon" or "deadlock". `term`: whether it ended by itself.
     - `elapsed_ms`: run time. `unreached`: perturbations of the schedule whose call never came. `findings`: notes for people.
     - `margins`: contract -> thousandths by which it was kept (0 or less: broken), if the contract defines a margin.
+    - `places`: for each step, the line of the agent's code that made the call (`travel/assistant.py:51`). A label: no part of
+      `head`, of equality and of replay files.
     - `head`: the hash chain of all facts, the same for every execution of one specification. `view`: that of what agents and
       the world got, without fault labels and the schedule.
 
@@ -141,6 +143,7 @@ class Run:
     seen: tuple[Seen, ...] = ()
     errors: tuple[PortErrors, ...] = ()
     uncaught: Uncaught | None = None
+    places: tuple[str, ...] = field(default=(), compare=False, metadata=SPARSE)
 
     @property
     def id(self) -> str:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from sys import _getframe
 from threading import get_ident
 from typing import Any
 
@@ -52,6 +53,7 @@ from mat.harness.search_state import SearchState
 from mat.harness.sites import Sites, SiteSlot
 from mat.harness.taping import TapeLayer
 from mat.harness.trace import Trace
+from mat.kernel.callers import CallPlace, agent_place, place_texts
 from mat.kernel.threads import real_rlock
 from mat.kernel.world import World
 from mat.monitor.judge import EPISODE, HARNESS, Judge, verdicts
@@ -66,7 +68,8 @@ class Recorder:
 
     __slots__ = (
         "__weakref__", "_artifacts", "_episodes", "_errors", "_findings", "_form", "_given", "_latest", "_lock", "_origins",
-        "_outer", "_provenance", "_records", "_redactor", "_search", "_seq", "_sites", "_state", "_thread", "_time", "_world",
+        "_outer", "_places", "_provenance", "_records", "_redactor", "_search", "_seq", "_sites", "_state", "_thread", "_time",
+        "_world",
         "approver", "closed", "faults", "mediation", "metering", "spec", "tape", "termination", "trace",
     )  # fmt: skip
 
@@ -101,6 +104,7 @@ class Recorder:
         self._state = EMPTY
         self._seq = 0
         self._findings: list[Finding] = []
+        self._places: list[CallPlace | None] = []
         self.trace = trace = Trace(judge, form)
         self._records = trace.records
         self._provenance = Provenance(trace, form)
@@ -176,6 +180,7 @@ class Recorder:
             opened.invoked, opened.faults, opened.taped, opened.error_kind = 0, (), False, ""
             self._seq += 1
             self._records.append(opened)
+            self._places.append(agent_place(_getframe(1)))
             self.trace.ports.append(port)
             if self._search is not None:
                 self._search.read()
@@ -327,6 +332,7 @@ class Recorder:
             len(self._records), at_ms, at_ms, self._seq, self._seq + 1, agent, "", self._state, site,
             new_action(kind, name, arguments, "none", "low", ""), NOTHING, "yes", None, (), None, None, 0, (), False, EMPTY,
         ))  # fmt: skip
+        self._places.append(None)
         self.trace.ports.append(port)
         self._seq += 2
         if self._search is not None:
@@ -449,6 +455,7 @@ class Recorder:
             unreached=() if faults is None else faults.unreached(),
             findings=tuple(self._findings) + opaque_replies(records), restricted=restricted(self.trace.ports),
             elapsed_ms=elapsed_ms, seen=seen, errors=port_errors(self.trace.ports, self._errors), uncaught=uncaught,
+            places=self._place_texts(),
             states=() if search is None else tuple(search.states),
             contended=() if search is None else tuple(search.contended),
             margins=EMPTY if search is None else margins(self.trace.judge.contracts, records),
@@ -458,6 +465,10 @@ class Recorder:
                 termination=ended, elapsed_ms=elapsed_ms, horizon_ms=self.spec.horizon_ms
             ),
         )  # fmt: skip
+
+    def _place_texts(self) -> tuple[str, ...]:
+        texts = place_texts(self._places)
+        return tuple([self._redactor.text(text) for text in texts]) if self._redactor.knows_secrets else texts
 
 
 def _as_digest(given: Callable[[], object] | StateDigest | None) -> StateDigest | None:

@@ -1,4 +1,4 @@
-"""Which code draws: the drawing place of a call of `random`, `uuid`, `secrets` and the like.
+"""Which code calls: the drawing place of a call of `random`, `uuid`, `secrets` and the like, and the agent's line of a step.
 
 A place names the function that draws and the libraries through which it draws, never a file or a line: what moves to another
 file draws the same. The user's project is one library without a name. Draws of one place do not shift those of another, so
@@ -7,8 +7,11 @@ a library that draws once in a process, at its first use, changes no other draw.
 
 from __future__ import annotations
 
+import os
+from collections.abc import Iterable
+from functools import lru_cache
 from types import CodeType, FrameType
-from typing import Final
+from typing import Final, TypeAlias
 
 from mat.kernel import names
 
@@ -50,6 +53,59 @@ def place_of(frame: FrameType | None) -> str:
             last = owner
         frame = frame.f_back
     return f"{libraries}{functions}" if libraries else ":"
+
+
+CallPlace: TypeAlias = tuple[str, int]
+"""The file of a frame and the line that it is at."""
+
+
+def _working_folder() -> str:
+    try:
+        return os.getcwd()
+    except OSError:  # it was removed
+        return os.sep
+
+
+_BEGUN_IN: Final = _working_folder()
+
+
+def agent_place(frame: FrameType | None) -> CallPlace | None:
+    """Where the agent is: the innermost line of the project that called, through whatever libraries; None without one."""
+    while frame is not None:
+        module = frame.f_globals.get("__name__")
+        owner = _OWNERS.get(module) if type(module) is str else None
+        if owner is None:
+            owner = _owner_of(frame, module)
+        if owner == _PROJECT:
+            name = frame.f_code.co_filename
+            if not name.startswith("<"):
+                return name, frame.f_lineno
+        frame = frame.f_back
+    return None
+
+
+def agent_frame(frame: FrameType | None) -> FrameType | None:
+    """The frame of `agent_place`."""
+    place = agent_place(frame)
+    while frame is not None and (frame.f_code.co_filename, frame.f_lineno) != place:
+        frame = frame.f_back
+    return frame
+
+
+def place_texts(places: Iterable[CallPlace | None]) -> tuple[str, ...]:
+    """Places as `file:line`, each file relative to the working folder or else with the name of its folder; "" for None."""
+    folder = _working_folder()
+    return tuple(["" if place is None else _place_text(place, folder) for place in places])
+
+
+@lru_cache(maxsize=10_000)
+def _place_text(place: CallPlace, folder: str) -> str:
+    path, line = place
+    for above in (folder, _BEGUN_IN):
+        if path.startswith(above + os.sep):
+            return f"{path[len(above) + 1 :]}:{line}"
+    above, name = os.path.split(path)
+    return f"{os.path.basename(above)}/{name}:{line}"
 
 
 def libraries_of(place: str) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import shlex
 from collections.abc import Iterable, Sequence
 from typing import Final
 
@@ -82,7 +81,7 @@ def _counterexamples(document: Document) -> list[str]:
         lines.append(f"  - {escape(words.certificate_in_words(replay.certificate, found.cost))}")
         lines.append(f"  - {escape(words.stability_in_words(found.stability))}")
         file = next(files.get(replay.item, iter(())), "")
-        lines += [f"  - Replay: {_code(f'pytest --mat-replay {shlex.quote(file)}')}"] if file else []
+        lines += [f"  - Replay: {_code(words.replay_command(file))}"] if file else []
     return ["\n".join(lines) + "\n"]
 
 

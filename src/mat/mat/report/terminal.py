@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import shlex
 import textwrap
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -152,7 +151,7 @@ def _counterexamples(document: Document, width: int | None, *, replays: bool = F
         lines = [f"{flaky}cost {found.cost}: {'; '.join(causes)}", words.certificate_in_words(replay.certificate, found.cost)]
         lines.append(words.stability_in_words(found.stability))
         file = next(files.get(replay.item, iter(())), "") if replays else ""
-        lines += [f"Replay: pytest --mat-replay {shlex.quote(words.clean(file))}"] if file else []
+        lines += [f"Replay: {words.replay_command(file)}"] if file else []
         wrapped = (
             words.wrap(words.clean(line), indent="  ", hanging="    ", width=width or words.WIDTH)
             for line in [headline, *lines]
@@ -331,7 +330,7 @@ def failure_section(
     run, verdict = counterexample.run, counterexample.verdict
     steps = region(run.records, verdict)
     parts = [
-        fill(f"{words.clean(verdict.contract)}: {words.clean(verdict.message)}", hanging="  "),
+        fill(_headline(run, verdict), hanging="  "),
         fill(_violation_place(verdict, item), indent="  "),
         "",
         *_schedule_lines(counterexample, fill),
@@ -344,7 +343,7 @@ def failure_section(
         *_other_violations(run, verdict, fill, mentioned=_mentioned_violations(run, verdict)),
         *(fill(f"Not controlled: {words.clean(finding.message)}", hanging="  ") for finding in run.uncontrolled),
         *_repair_lines(verdict, fill),
-        f"Replay: pytest --mat-replay {shlex.quote(words.clean(replay_path))}",
+        f"Replay: {words.replay_command(replay_path)}",
     ]
     return "\n".join(parts) + "\n"
 
@@ -360,7 +359,7 @@ def violation_section(run: Run, violations: Sequence[Violation], *, width: int |
         steps = region(run.records, verdict)
         again = sum(found.contract == verdict.contract for found in violations) - 1
         parts += [
-            fill(f"{words.clean(verdict.contract)}: {words.clean(verdict.message)}", hanging="  "),
+            fill(_headline(run, verdict), hanging="  "),
             fill(
                 _violation_place(verdict, run.spec.task)
                 + (f"; {words.plural(again, 'more violation')} of this contract" if again else ""),
@@ -382,6 +381,12 @@ def _repair_lines(verdict: Violation, fill: _Fill) -> list[str]:
     """The contract's label, what would have satisfied it, and how to repair the violation."""
     lines = (("Label", verdict.label), ("Wanted", verdict.wanted), ("Repair", verdict.repair))
     return [fill(f"{name}: {words.clean(text)}", hanging="  ") for name, text in lines if text]
+
+
+def _headline(run: Run, verdict: Violation) -> str:
+    """The contract, what is wrong, and the line of the agent's code that made the call, if it is known."""
+    place = run.places[verdict.step] if 0 <= verdict.step < len(run.places) else ""
+    return words.clean(f"{verdict.contract}: {verdict.message}" + (f" ({place})" if place else ""))
 
 
 def _violation_place(verdict: Violation, item: str) -> str:

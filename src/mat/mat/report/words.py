@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import shlex
 import textwrap
 from collections.abc import Callable
 from functools import partial
+from pathlib import PurePath
 from typing import Final, cast
 
 from mat.core.campaign import Certificate, Stability
@@ -201,6 +203,12 @@ def seconds(ms: int) -> str:
 def plural(count: int, noun: str) -> str:
     """A count with its noun, in the plural unless the count is 1."""
     return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+
+
+def replay_command(file: str) -> str:
+    """The command that runs a replay file again. Only with "=" does pytest not look for its root folder near the file."""
+    elsewhere = PurePath(file).is_absolute()
+    return f"pytest --mat-replay{'=' if elsewhere else ' '}{shlex.quote(clean(file))}"
 
 
 def in_order_of_steps(run: Run) -> list[Perturbation]:

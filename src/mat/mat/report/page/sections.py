@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -108,7 +107,7 @@ class PageParts:
         files = {line.id: iter(line.replays) for line in self.document.items}
         for number, replay in enumerate(self.document.counterexamples):
             file = next(files.get(replay.item, iter(())), "")
-            command = f"pytest --mat-replay {shlex.quote(words.clean(file))}" if file else ""
+            command = words.replay_command(file) if file else ""
             yield story_of(number, replay, command=command)
 
     # -- a comparison, and a suite ------------------------------------------------------------------------------------
