@@ -1,4 +1,4 @@
-"""Whether the two agree on a pair, up to what is a decision: one open step may stand for others that no later step tells apart."""
+"""Whether the two agree on a pair, up to a decision: one open step may stand for others like it."""
 
 from __future__ import annotations
 
@@ -9,9 +9,13 @@ from tests.truth.formulas.language import FUTURE, Contract, Next, Pair, every
 
 
 def difference(pair: Pair) -> str:
-    """What the two say differently, or "" where they agree."""
+    """What the two say differently of the trace, and of its first half while the run goes on; "" where they agree."""
+    first = pair.facts[: len(pair.facts) // 2]
+    standings = product.standing(product.contract(pair.contract), first), meaning.standing(pair.contract, first)
+    if standings[0] != standings[1]:
+        return f"after {len(first)} steps {standings[0]}, expected {standings[1]}"
     expected = meaning.judged(pair.contract, pair.facts)
-    found = product.judged(pair.contract, pair.facts)
+    found = product.judged(product.contract(pair.contract), pair.facts)
     unjudged = tuple(item.step for item in found if item.unjudged)
     if unjudged != expected.unjudged[:1]:
         return f"not judged at {unjudged}, expected {expected.unjudged[:1]}"
@@ -26,20 +30,14 @@ def difference(pair: Pair) -> str:
 
 def _take(wanted: list[meaning.Broken], left: Counter[tuple[int, str]]) -> list[meaning.Broken]:
     """Take the wanted ones from what is left; those that are not there."""
-    missing, taken = [], list[meaning.Broken]()
+    missing = []
     for item in wanted:
         place = next(((item.step, label) for label in sorted(item.labels) if left[item.step, label]), None)
         if place is not None:
             left[place] -= 1
-            taken.append(item)
-        elif not any(_joined(item, other) for other in taken):
+        else:
             missing.append(item)
     return missing
-
-
-def _joined(one: meaning.Broken, other: meaning.Broken) -> bool:
-    """Parts of the past that are joined by & are one requirement, if all are judged at the end."""
-    return one.at_end and other.at_end and one.step == other.step and one.labels == other.labels
 
 
 def _stood_for(item: meaning.Broken, expected: meaning.Judged, contract: Contract) -> bool:

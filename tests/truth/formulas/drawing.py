@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from random import Random
 
 from tests.truth.formulas.language import (
@@ -39,15 +40,19 @@ IDS: tuple[Plain, ...] = ("x", "y", 1, "1", True, 1.0, 2, None)
 AMOUNTS: tuple[Plain, ...] = (1, 2, 3, 2.0, 5, None)
 MIXED: tuple[Plain, ...] = (*AMOUNTS, "2", "x")
 VARIABLE = Variable()
+TRACES = 4
+"""For each contract."""
 
 
-def pair(draw: Random) -> Pair:
-    """One pair. About a tenth of the traces have values of mixed types where orders are asked."""
-    return Pair(contract(draw), trace(draw, mixed=draw.random() < 0.1))
+def pairs(draw: Random) -> Iterator[Pair]:
+    """One contract with some traces. About a tenth of them have values of mixed types where orders are asked."""
+    drawn = contract(draw)
+    for _ in range(TRACES):
+        yield Pair(drawn, trace(draw, mixed=draw.random() < 0.1))
 
 
 def trace(draw: Random, *, mixed: bool) -> tuple[Fact, ...]:
-    size = draw.choice((0, 1, 2, 3, 4, 5, 6, 8, 10, 12, 14, 20))
+    size = draw.choice((0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 12, 14))
     stands_still, at_ms, facts = draw.random() < 0.3, draw.choice((0, 3)), []
     pool, names = draw.choice((IDS, IDS[:2], IDS[:2])), draw.choice((NAMES, NAMES[:2]))
     for _ in range(size):
@@ -202,4 +207,7 @@ def _atom(draw: Random, *, variable: bool) -> Phi:
             constant = draw.choice(("timeout", "block", "main", "a", 1, None))
             return Compares(Read(paths), draw.choice(("==", "!=")), (constant, "main") if len(paths) == 2 else constant)
         case _:
-            return Says(draw.choice(("is_main", "is_even", "amount_is_text")), draw.choice(((), ("tool_call",), ("message", "tool_call"))))
+            function = draw.choice(("is_main", "is_even", "amount_is_text"))
+            return Says(
+                "fails_late" if draw.random() < 0.1 else function, draw.choice(((), ("tool_call",), ("message", "tool_call")))
+            )

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass, field, fields
-from typing import Literal, TypeAlias
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Literal, TypeAlias, TypeVar
 
-Plain: TypeAlias = str | int | float | bool | None | tuple["Plain", ...]
+Plain: TypeAlias = str | int | float | bool | tuple["Plain", ...] | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -171,43 +171,66 @@ class Contract:
 @dataclass(frozen=True, slots=True)
 class Pair:
     contract: Contract
-    facts: tuple[Fact, ...] = field(default=())
+    facts: tuple[Fact, ...]
 
 
-def children(phi: Phi) -> tuple[Phi, ...]:
-    if isinstance(phi, All | Any):
-        return phi.parts
-    return tuple(getattr(phi, item.name) for item in fields(phi) if item.name in ("inner", "left", "right") and not is_atom(phi))
+Answer = TypeVar("Answer")
+
+
+def remembered(function: Callable[[Phi], Answer]) -> Callable[[Phi], Answer]:
+    """A function of a formula, by identity: the same few are asked for at every step."""
+    known: dict[int, tuple[Phi, Answer]] = {}  # with the formula, so that its id is not given to another
+
+    def ask(phi: Phi) -> Answer:
+        found = known.get(id(phi))
+        if found is None:
+            if len(known) > 20_000:
+                known.clear()
+            found = known[id(phi)] = (phi, function(phi))
+        return found[1]
+
+    return ask
 
 
 def is_atom(phi: Phi) -> bool:
     return isinstance(phi, Acts | Compares | Among | Says)
 
 
+def children(phi: Phi) -> tuple[Phi, ...]:
+    match phi:
+        case All() | Any():
+            return phi.parts
+        case Implies() | Since() | Until():
+            return (phi.left, phi.right)
+        case Not() | Past() | Previous() | AtMost() | Eventually() | Next():
+            return (phi.inner,)
+        case _:
+            return ()
+
+
 def every(phi: Phi) -> Iterator[Phi]:
-    yield phi
-    for child in children(phi):
-        yield from every(child)
+    """The formula and all formulas inside it."""
+    waiting = [phi]
+    while waiting:
+        part = waiting.pop()
+        yield part
+        waiting += children(part)
 
 
+@remembered
 def has_variable(phi: Phi) -> bool:
-    return any(
-        (isinstance(item, Acts) and any(isinstance(value, Variable) for _, value in item.arguments))
-        or (isinstance(item, Compares) and isinstance(item.right, Variable))
-        for item in every(phi)
-    )
+    if isinstance(phi, Acts):
+        return any(isinstance(value, Variable) for _, value in phi.arguments)
+    return (isinstance(phi, Compares) and isinstance(phi.right, Variable)) or any(map(has_variable, children(phi)))
 
 
+@remembered
 def looks_ahead(phi: Phi) -> bool:
-    return any(isinstance(item, FUTURE) for item in every(phi))
+    return isinstance(phi, FUTURE) or any(map(looks_ahead, children(phi)))
 
 
+@remembered
 def looks_back(phi: Phi) -> bool:
-    return any(
-        isinstance(item, PAST) or (isinstance(item, Compares) and _reads_before(item)) or (isinstance(item, Among) and item.left.before)
-        for item in every(phi)
-    )
-
-
-def _reads_before(atom: Compares) -> bool:
-    return atom.left.before or (isinstance(atom.right, Read) and atom.right.before)
+    if isinstance(phi, Compares):
+        return phi.left.before or (isinstance(phi.right, Read) and phi.right.before)
+    return isinstance(phi, PAST) or (isinstance(phi, Among) and phi.left.before) or any(map(looks_back, children(phi)))

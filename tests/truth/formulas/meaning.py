@@ -42,19 +42,29 @@ from tests.truth.formulas.language import (
     is_atom,
     looks_ahead,
     looks_back,
+    remembered,
 )
 
 Known: TypeAlias = bool | None
+
+
+class UnjudgedError(Exception):
+    """The formula has no answer at this step."""
+
+
+def _fails_late(fact: Fact) -> bool:
+    if fact.at_ms >= 9:
+        raise UnjudgedError
+    return True
+
+
 FUNCTIONS: Final[dict[str, Callable[[Fact], bool]]] = {
     "is_main": lambda fact: fact.agent == "main",
     "is_even": lambda fact: fact.at_ms % 2 == 0,
+    "fails_late": _fails_late,
     "amount_is_text": lambda fact: isinstance(dict(fact.arguments).get("amount"), str),
 }
 _SIGNS: Final = {"<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge}
-
-
-class Unjudged(Exception):
-    """The formula has no answer at this step."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,11 +90,11 @@ class Judged:
 
 def judged(contract: Contract, facts: Sequence[Fact], *, finished: bool = True) -> Judged:
     """All that is broken; on a prefix (not finished), all that is certainly broken already."""
-    answered, unjudged = [], []
-    for step in range(len(facts)):
-        (answered if _has_answers(contract, facts, step, answered) else unjudged).append(step)
-    found: list[Broken] = []
+    answered, unjudged = list[int](), list[int]()
     parts = parts_of(contract)
+    for step in range(len(facts)):
+        (answered if _has_answers(contract, parts, facts, step, answered) else unjudged).append(step)
+    found: list[Broken] = []
     for view in _views(contract, facts, tuple(answered)):
         for number, part in enumerate(parts):
             found.extend(_broken(part, number, view, finished=finished))
@@ -92,21 +102,41 @@ def judged(contract: Contract, facts: Sequence[Fact], *, finished: bool = True) 
 
 
 def parts_of(contract: Contract) -> list[Part]:
-    """What is judged separately."""
-    return [single for part in contract.parts for single in _split(part)]
+    """What is judged separately: parts joined by &, unless all are about the past, which are one requirement at the end."""
+    first, *rest = contract.parts
+    operands = [first] if first.always else [Part(phi, always=False) for phi in _operands(first.phi)]
+    operands += rest
+    if any(part.always or looks_ahead(part.phi) for part in operands):
+        return [one for part in operands for one in _split(part)]
+    return [Part(All(tuple(part.phi for part in operands)), always=False)]
+
+
+def _operands(phi: Phi) -> list[Phi]:
+    """(a & b) & c is a & b & c."""
+    return [*_operands(phi.parts[0]), *phi.parts[1:]] if isinstance(phi, All) else [phi]
 
 
 def _split(part: Part) -> list[Part]:
-    """Parts joined by &, each alone. Under `always`, at_most(n, a) is judged where a holds."""
+    """Under `always`, at_most(n, a) is judged where a holds."""
     if part.always:
         return [Part(_counting(part.phi), always=True)]
-    return [one for phi in part.phi.parts for one in _split(Part(phi, always=False))] if isinstance(part.phi, All) else [part]
+    if isinstance(part.phi, All) and looks_ahead(part.phi):
+        return [one for phi in _operands(part.phi) for one in _split(Part(phi, always=False))]
+    return [part]
 
 
 def _counting(phi: Phi) -> Phi:
     if isinstance(phi, AtMost):
         return Any((Not(phi.inner), phi))
     return All(tuple(map(_counting, phi.parts))) if isinstance(phi, All) else phi
+
+
+def standing(contract: Contract, facts: Sequence[Fact]) -> str:
+    """What is known of a run that goes on: false for certain, or what it would be if it ended now."""
+    certain = judged(contract, facts, finished=False)
+    if certain.unjudged or any(not item.at_end for item in certain.broken):
+        return "false"
+    return "presumably_false" if judged(contract, facts).broken else "presumably_true"
 
 
 # -- slices -----------------------------------------------------------------------------------------------------------------
@@ -140,12 +170,14 @@ class View:
 class Sliced:
     view: View
     labels: frozenset[str]
+    judged: tuple[int, ...]
+    """The steps of the whole trace that have an answer: windows close at them."""
 
 
 def _views(contract: Contract, facts: Sequence[Fact], whole: tuple[int, ...]) -> list[Sliced]:
     trace, last = tuple(facts), len(facts) - 1
     if contract.key is None:
-        return [Sliced(View(trace, whole, whole, None, last, True), frozenset(("",)))]
+        return [Sliced(View(trace, whole, whole, None, last, True), frozenset(("",)), whole)]
     slices: dict[Plain, list[int]] = {}  # equal ids are one id, as == says: 1, 1.0 and True
     labels: dict[Plain, set[str]] = {}
     for step in whole:
@@ -157,7 +189,7 @@ def _views(contract: Contract, facts: Sequence[Fact], whole: tuple[int, ...]) ->
     for identity, steps in slices.items():
         bound = isinstance(contract.key, Variable)
         view = View(trace, whole if bound else tuple(steps), tuple(steps), identity if bound else None, last, True)
-        made.append(Sliced(view, frozenset(labels[identity])))
+        made.append(Sliced(view, frozenset(labels[identity]), whole))
     return made
 
 
@@ -221,13 +253,16 @@ def _value_of(phi: Phi, step: int, view: View) -> Known:
         case Compares():
             try:
                 return _compares(phi, step, view)
-            except Unjudged:
+            except UnjudgedError:
                 return False  # what is asked first decides, whatever this would be
         case Among():
             found = _read_at(phi.left, step, view)
             return any(found == member for member in phi.members)
         case Says():
-            return (not phi.kinds or facts[step].kind in phi.kinds) and FUNCTIONS[phi.function](facts[step])
+            try:
+                return _says(phi, facts[step])
+            except UnjudgedError:
+                return False
         case Not():
             return _not(_holds(phi.inner, step, view))
         case All():
@@ -305,6 +340,10 @@ def _may_come(window: Window, step: int, view: View) -> bool:
     return (window.high is None or view.horizon + 1 - step <= window.high) and (window.high_ms is None or now <= window.high_ms)
 
 
+def _says(phi: Says, fact: Fact) -> bool:
+    return (not phi.kinds or fact.kind in phi.kinds) and FUNCTIONS[phi.function](fact)
+
+
 def _compares(phi: Compares, step: int, view: View) -> bool:
     left = _read_at(phi.left, step, view)
     if isinstance(phi.right, Variable) or phi.sign in ("==", "!="):
@@ -317,7 +356,7 @@ def _compares(phi: Compares, step: int, view: View) -> bool:
     try:
         return bool(_SIGNS[phi.sign](left, right))
     except TypeError:
-        raise Unjudged from None
+        raise UnjudgedError from None
 
 
 def _equals(found: Plain, wanted: Variable | Plain, view: View) -> bool:
@@ -367,7 +406,7 @@ def _or(values: object) -> Known:
 # -- verdicts ----------------------------------------------------------------------------------------------------------------
 
 
-def _has_answers(contract: Contract, facts: Sequence[Fact], step: int, answered: Sequence[int]) -> bool:
+def _has_answers(contract: Contract, parts: Sequence[Part], facts: Sequence[Fact], step: int, answered: Sequence[int]) -> bool:
     """Whether each order that is needed at this step has an answer."""
     whole = (*answered, step)
     steps: tuple[int, ...] = whole
@@ -379,30 +418,31 @@ def _has_answers(contract: Contract, facts: Sequence[Fact], step: int, answered:
     atoms = [item for part in contract.parts for item in every(part.phi) if is_atom(item) and has_variable(item)]
     concerned = not isinstance(contract.key, Variable) or any(_by_kind(atom, fact) is not False for atom in atoms)
     try:
-        for part in contract.parts:
-            for root, remembered in _roots(part.phi):
-                if (in_slice or _about_record(root)) and (concerned or remembered):
+        for part in parts:
+            for root, seen in _roots(part.phi):
+                if (in_slice or _about_record(root)) and (concerned or seen):
                     _answer(root, step, view)
-    except Unjudged:
+    except UnjudgedError:
         return False
     return True
 
 
-def _roots(phi: Phi, remembered: bool = False) -> list[tuple[Phi, bool]]:
+@remembered
+def _roots(phi: Phi) -> list[tuple[Phi, bool]]:
     """The largest parts about the record alone, which are asked together, and each comparison with the step before.
 
     With each, whether it is inside an operator without the variable, which sees the whole trace.
     """
     if _about_record(phi) or is_atom(phi):
-        return [(phi, remembered or looks_back(phi))]
-    remembered = remembered or (isinstance(phi, PAST) and not has_variable(phi))
-    if isinstance(phi, All | Any):
-        alone = tuple(part for part in phi.parts if _about_record(part))
-        joined = [(type(phi)(alone), remembered)] if alone else []
-        return [*joined, *(root for part in phi.parts if part not in alone for root in _roots(part, remembered))]
-    return [root for child in children(phi) for root in _roots(child, remembered)]
+        return [(phi, looks_back(phi))]
+    whole = isinstance(phi, PAST) and not has_variable(phi)
+    alone = tuple(part for part in children(phi) if _about_record(part)) if isinstance(phi, All | Any) else ()
+    joined: list[tuple[Phi, bool]] = [(type(phi)(alone), False)] if alone else []  # type: ignore[call-arg, arg-type, list-item]
+    inner = [found for part in children(phi) if part not in alone for found in _roots(part)]
+    return [(root, seen or whole) for root, seen in [*joined, *inner]]
 
 
+@remembered
 def _about_record(phi: Phi) -> bool:
     return not looks_ahead(phi) and not looks_back(phi) and not has_variable(phi)
 
@@ -424,6 +464,8 @@ def _answer(phi: Phi, step: int, view: View) -> bool:
             return not decisive
         case Compares():
             return not has_variable(phi) and _compares(phi, step, view)
+        case Says():
+            return _says(phi, fact)
         case _:
             return not has_variable(phi) and bool(_holds(phi, step, view))
 
@@ -446,8 +488,11 @@ def _same_connective(phi: Phi, disjunction: bool, *, negated: bool) -> list[Phi]
     return [Not(phi) if negated else phi]
 
 
+@remembered
 def _never_fails(phi: Phi) -> bool:
-    return not any(isinstance(item, Says) or (isinstance(item, Compares) and item.sign not in ("==", "!=")) for item in every(phi))
+    return not any(
+        isinstance(item, Says) or (isinstance(item, Compares) and item.sign not in ("==", "!=")) for item in every(phi)
+    )
 
 
 def _by_kind(phi: Phi, fact: Fact) -> Known:
@@ -472,19 +517,19 @@ def _by_kind(phi: Phi, fact: Fact) -> Known:
 def _broken(part: Part, number: int, sliced: Sliced, *, finished: bool) -> list[Broken]:
     view, found = sliced.view, []
     if not part.always and not view.steps:
-        if _holds_of_nothing(part.phi):
+        if not finished or _holds_of_nothing(part.phi):
             return []
         return [Broken(part=number, asked=0, step=0, open=True, at_end=not looks_ahead(part.phi), labels=sliced.labels)]
     for asked in _asked(part, view):
         if _holds(part.phi, asked, view):
             continue
-        certain = [at for at in range(asked, len(view.facts)) if _holds(part.phi, asked, _prefix(view, at)) is False]
+        certain = [at for at in sliced.judged if at >= asked and _holds(part.phi, asked, _prefix(view, at)) is False]
         if certain or finished:
             step = certain[0] if certain else asked
             at_end = not part.always and not looks_ahead(part.phi)
-            found.append(
-                Broken(part=number, asked=asked, step=step, open=not certain, at_end=at_end, labels=sliced.labels)
-            )
+            if at_end and not view.is_slice:
+                step = len(view.facts) - 1  # the end of the trace, even if its last step could not be judged
+            found.append(Broken(part=number, asked=asked, step=step, open=not certain, at_end=at_end, labels=sliced.labels))
     return found
 
 

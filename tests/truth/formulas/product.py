@@ -5,12 +5,9 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Final
 
-import mat
-from mat import temporal
-from mat.core.record import Action, ErrorFact, Mediation, Observation, Record
-from mat.core.value import snapshot, snapshot_arguments
 from tests.truth.formulas.language import (
     Acts,
     All,
@@ -37,9 +34,23 @@ from tests.truth.formulas.language import (
     Window,
 )
 
+import mat
+from mat import temporal
+from mat.core.record import Action, ErrorFact, Mediation, Observation, Record
+from mat.core.value import snapshot, snapshot_arguments
+from mat.monitor.judge import Judge
+
+
+def _fails_late(record: Record) -> bool:
+    if record.at_ms >= 9:
+        raise KeyError("late")
+    return True
+
+
 FUNCTIONS: Final[Mapping[str, Callable[[Record], bool]]] = {
     "is_main": lambda record: record.agent == "main",
     "is_even": lambda record: record.at_ms % 2 == 0,
+    "fails_late": _fails_late,
     "amount_is_text": lambda record: isinstance(record.action.arguments.get("amount"), str),
 }
 _SIGNS: Final = {
@@ -63,6 +74,7 @@ def records(facts: Sequence[Fact]) -> tuple[Record, ...]:
     return tuple(_record(fact, step) for step, fact in enumerate(facts))
 
 
+@lru_cache(maxsize=8)
 def contract(drawn: Contract) -> mat.Contract:
     return mat.contract("drawn", formula(drawn))
 
@@ -78,9 +90,19 @@ def formula(drawn: Contract) -> temporal.Formula:  # type: ignore[name-defined]
     return temporal.for_each(variable if isinstance(drawn.key, Variable) else drawn.key, whole)
 
 
-def judged(drawn: Contract, facts: Sequence[Fact]) -> tuple[Found, ...]:
-    _, (outcome,) = mat.judge(records(facts), [contract(drawn)])
+def judged(made: mat.Contract, facts: Sequence[Fact]) -> tuple[Found, ...]:
+    _, (outcome,) = mat.judge(records(facts), [made])
     return tuple(Found(item.step, item.instance, item.label == "unjudged") for item in outcome.violations)
+
+
+def standing(made: mat.Contract, facts: Sequence[Fact]) -> str:
+    """What it says online of a run that goes on."""
+    judge = Judge([made])
+    seen = records(facts)
+    for record in seen:
+        judge.fold(record)
+    (outcome,) = judge.standing(seen[-1] if seen else None)
+    return outcome.standing
 
 
 def _part(part: Part, variable: object) -> temporal.Formula:  # type: ignore[name-defined]

@@ -95,14 +95,14 @@ class Body:
 
     def value(self, node: FormulaNode, positive: bool = True) -> str:
         """An expression for the value at this step, or its negation; valid once the lines emitted so far have run."""
-        if self._is_record_only(node) and not self._on_whole_trace(node):
+        if self._is_record_only(node):
             return self.function.ask(node, positive)
         shared = self.function.joint.uses[id(node)] > 1
         if isinstance(node, Not | And | Or) and not shared and not self._on_whole_trace(node):
             if isinstance(node, Not):
                 return self.value(node.part, not positive)
             join = conjunction if isinstance(node, And) is positive else disjunction
-            asked = [part for part in node.parts if self._is_record_only(part) and not self._on_whole_trace(part)]
+            asked = [part for part in node.parts if self._is_record_only(part)]
             rest = [self.value(part, positive) for part in node.parts if part not in asked]
             return join([self.function.ask_all(asked, join, positive), *rest] if asked else rest)
         if id(node) not in self._values:
@@ -151,22 +151,38 @@ class Body:
         raise AssertionError(node)
 
     def _emit_compare(self, item: Compare) -> str:
-        """A comparison with a field of the previous step."""
+        """A comparison with a field of the previous step. An order can raise, so it is read in the first half."""
+        function, order = self.function, item.operator not in ("==", "!=")
         sides, updates = [], []
         for place, side in (("left", item.left), ("right", item.right)):
             if not isinstance(side, Field):
-                sides.append(self.function.joint.constant(side))
+                sides.append(function.joint.constant(side))
                 continue
-            now = self.function.field(replace(side, before=False))
+            now = function.field(replace(side, before=False))
             if side.before:
                 (slot,) = self.scope.own(item, place, None)
                 updates.append(self.set(slot, now))
-                sides.append(slot)
+                sides.append(self._stored(slot) if order and self.scope.local else slot)
             else:
                 sides.append(now)
-        value = self.named(self.function.compared(sides[0], item.operator, sides[1]))
+        value = function.order(item, sides[0], sides[1])
+        if not order:
+            value = self.named(value)
+        elif value != FALSE:
+            key = self.layout.of_goal.key
+            concerned = [f"{function.field(key)} is not None"] if self.scope.local and isinstance(key, Field) else []
+            value = function.asked(conjunction([*concerned, value]), "p")
         self._lines += updates
         return value
+
+    def _stored(self, slot: str) -> str:
+        """The value of a slot of the record's id, read in the first half. Only a key, not a variable, needs it."""
+        goal = self.layout.of_goal
+        assert isinstance(goal.key, Field)
+        (table,) = self.function.joint.scope.own(goal, "table", None)
+        place = [known.name for known in self.scope.slots].index(slot)
+        row = self.function.asked(f"{table}.get({self.function.field(goal.key)})", "q")
+        return self.function.asked(f"None if {row} is None else {row}[{place}]", "q")
 
     def _emit_once_since(self, node: Once | Since, left: str, right: str, window: Window) -> str:
         slots = self.layout.slots(node)

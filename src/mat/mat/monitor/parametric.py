@@ -114,7 +114,7 @@ class SliceEmitter:
         if self.goal.when != "every" or self.goal.ahead or not plain_parts:
             return TRUE
         unless = [part for part in alternatives(body) if is_present(part)]
-        broken = conjunction([self.function.ask(part, False) for part in unless])
+        broken = self.function.ask_all(unless, conjunction, False) if unless else TRUE
         return self.function.asked(disjunction([broken, *[self.function.ask(part) for part in parts]]), "p")
 
     def _match(self, node: Atom | Compare) -> tuple[str, str]:
