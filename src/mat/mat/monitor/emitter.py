@@ -6,8 +6,8 @@ from dataclasses import replace
 
 from mat.core.record import ActionKind
 from mat.monitor.expressions import FALSE, TRUE, block, conjunction, disjunction, guarded, negated
-from mat.monitor.layout import FAR, JointGoals, Layout, Scope, delayed, planned
-from mat.monitor.normal_form import alternatives, chain, is_present, pattern
+from mat.monitor.layout import FAR, JointGoals, Layout, Scope, delayed
+from mat.monitor.normal_form import chain, is_present, pattern
 from mat.monitor.reads import RecordReads, plain
 from mat.monitor.temporal import (
     And,
@@ -27,7 +27,6 @@ from mat.monitor.temporal import (
     Until,
     Variable,
     Window,
-    looks_ahead,
     mentions,
 )
 
@@ -365,10 +364,9 @@ class GoalEmitter:
     def _emit_engine(self) -> list[str]:
         """Emit a goal with several or nested future operators: see `obligations`."""
         body, goal = self.body, self.goal
-        plan, leaves = planned(goal)
+        plan, leaves = self.layout.planned()
         (engine,) = body.scope.own(goal, "engine", None, plan=plan)
-        past = [part for part in alternatives(goal.body) if not looks_ahead(part)]
-        opens = conjunction([body.value(part, False) for part in past])
+        opens = conjunction([body.value(leaves[index], False) for index in plan.guard])
         truth = "".join(f"bool({body.value(leaf)}), " for leaf in leaves)
         before = body.take()
         step, at = self.function.need("step"), self.function.need("at")

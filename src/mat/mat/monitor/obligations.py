@@ -59,6 +59,18 @@ class ObligationPlan:
     root: Tree
     nodes: tuple[Ahead, ...]
 
+    @property
+    def guard(self) -> tuple[int, ...]:
+        """The leaves each of which alone makes the root true."""
+        waiting, found = [self.root], list[int]()
+        while waiting:
+            tree = waiting.pop()
+            if tree[0] == "leaf":
+                found.append(tree[1])
+            elif tree[0] == "or":
+                waiting += tree[1:]
+        return tuple(sorted(found))
+
     def concerns_all(self, truth: tuple[bool, ...]) -> bool:
         """Whether a step with these leaves says anything to begun nodes that are judged on the whole trace."""
         return any(

@@ -7,7 +7,7 @@ from typing import Any
 
 from mat.monitor.emitter import Body, GoalEmitter, RecordCode, first_of
 from mat.monitor.expressions import FALSE, TRUE, block, conjunction, disjunction, indented, negated, used
-from mat.monitor.layout import FAR, Layout, planned
+from mat.monitor.layout import FAR, Layout
 from mat.monitor.normal_form import alternatives, compares_of, is_present, pattern
 from mat.monitor.reads import plain
 from mat.monitor.temporal import (
@@ -236,7 +236,7 @@ class SliceEmitter:
         """Like `_report_due`, for nested future operators."""
         report = GoalEmitter(self.function, self.layout, Body(self.function, self.part.scope), "late").report("start")
         step, at = self.function.need("step"), self.function.need("at")
-        leaves = planned(self.goal)[1]
+        leaves = self.layout.planned()[1]
         outside = [leaf if self.layout.scope_of(leaf) is self.joint.scope else None for leaf in leaves]
         truth = "".join(
             "False, " if leaf is None else f"bool({self.function.on_trace(self.layout, leaf)}), " for leaf in outside
