@@ -14,6 +14,7 @@ from typing import Any, Final, TypeAlias
 
 from mat.core.errors import SpecError, did_you_mean
 from mat.core.record import ACTION_KINDS, ActionKind, Record
+from mat.core.value import snapshot
 from mat.monitor.contract import kinds_of
 from mat.monitor.written import refuse_deferred
 
@@ -84,9 +85,10 @@ class Field:
 
     __hash__ = object.__hash__
 
-    def among(self, values: Iterable[Hashable]) -> Formula:
+    def among(self, values: Iterable[object]) -> Formula:
         """A formula: the value is one of these."""
-        return Compare(left=self, operator="in", right=frozenset(values))
+        members = frozenset(snapshot(value) if isinstance(value, dict | list) else value for value in values)
+        return Compare(left=self, operator="in", right=members)
 
 
 @dataclass(frozen=True, slots=True)
