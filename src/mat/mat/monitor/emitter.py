@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from mat.core.record import ActionKind
-from mat.monitor.expressions import FALSE, TRUE, block, conjunction, disjunction, guarded, negated
+from mat.monitor.expressions import FALSE, TRUE, block, conjunction, disjunction, guarded, is_deep, negated
 from mat.monitor.layout import FAR, JointGoals, Layout, Scope, delayed
 from mat.monitor.normal_form import chain, is_present, pattern
 from mat.monitor.reads import RecordReads, plain
@@ -103,7 +103,8 @@ class Body:
             join = conjunction if isinstance(node, And) is positive else disjunction
             asked = [part for part in node.parts if self._is_record_only(part)]
             rest = [self.value(part, positive) for part in node.parts if part not in asked]
-            return join([self.function.ask_all(asked, join, positive), *rest] if asked else rest)
+            expression = join([self.function.ask_all(asked, join, positive), *rest] if asked else rest)
+            return self.named(expression) if is_deep(expression) else expression
         if id(node) not in self._values:
             expression = self._value(node)
             if shared and not self.scope.local and expression not in (TRUE, FALSE) and not expression.isidentifier():

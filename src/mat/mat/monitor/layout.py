@@ -29,6 +29,7 @@ from mat.monitor.temporal import (
     Window,
     children,
     contains,
+    depth,
     looks_ahead,
     mentions,
     subformulas,
@@ -366,4 +367,4 @@ def planned(goal: Goal) -> tuple[ObligationPlan, tuple[FormulaNode, ...]]:
         nodes.append(ahead)
         return ("node", len(nodes) - 1)
 
-    return ObligationPlan(tree(goal.body), tuple(nodes)), tuple(leaves)
+    return ObligationPlan(tree(goal.body), tuple(nodes), depth(goal.body)), tuple(leaves)

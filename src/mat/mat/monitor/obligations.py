@@ -17,6 +17,7 @@ from typing import Any, Final, Literal, TypeAlias
 
 from mat.core import limits
 from mat.core.errors import SpecError
+from mat.monitor.deep import SHALLOW, room_for
 from mat.monitor.temporal import Window
 
 Tree: TypeAlias = tuple[Any, ...]
@@ -58,6 +59,8 @@ class ObligationPlan:
 
     root: Tree
     nodes: tuple[Ahead, ...]
+    depth: int = 1
+    """Levels of the formula."""
 
     @property
     def guard(self) -> tuple[int, ...]:
@@ -160,6 +163,12 @@ class Obligations:
 
     def step(self, step: int, at: int, truth: tuple[bool, ...]) -> list[int]:
         """Take one more step; return the steps whose formula is now known to be false."""
+        if self._plan.depth <= SHALLOW:
+            return self._take(step, at, truth)
+        with room_for(self._plan.depth):
+            return self._take(step, at, truth)
+
+    def _take(self, step: int, at: int, truth: tuple[bool, ...]) -> list[int]:
         self._start_step(step, at, truth)
         broken: list[int] = []
         if self.open:
@@ -176,14 +185,19 @@ class Obligations:
         """Take a step outside the slice: windows can close, and nodes that are judged on the whole trace advance."""
         if step == self._step:
             return []
-        self._start_step(step, at, truth)
-        broken: list[int] = []
-        for node, ahead in enumerate(self._plan.nodes):
-            self._advance(node, broken, present=ahead.whole)
-        return self._end_step(broken)
+        with room_for(self._plan.depth):
+            self._start_step(step, at, truth)
+            broken: list[int] = []
+            for node, ahead in enumerate(self._plan.nodes):
+                self._advance(node, broken, present=ahead.whole)
+            return self._end_step(broken)
 
     def close(self) -> list[int]:
         """Finish the trace: open nodes are decided as if nothing more happens. Return the steps whose formula is false then."""
+        with room_for(self._plan.depth):
+            return self._close()
+
+    def _close(self) -> list[int]:
         broken: list[int] = []
         for node in range(len(self._plan.nodes)):
             for items in (self._begun[node], self._waiting[node]):

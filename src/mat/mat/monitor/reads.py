@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final
 
 from mat.core.record import ActionKind
-from mat.monitor.expressions import FALSE, TRUE, conjunction, disjunction, negated, used
+from mat.monitor.deep import remembered
+from mat.monitor.expressions import FALSE, TRUE, conjunction, disjunction, is_deep, negated, used
 from mat.monitor.layout import JointGoals
 from mat.monitor.normal_form import compares_of
 from mat.monitor.temporal import And, Atom, Compare, Field, FormulaNode, Not, Or, Variable, Window, children
@@ -21,9 +23,11 @@ _HEADER: Final = {  # in addition to action and kind
 }
 _KNOWN: Final = ("step", "at", "name", "record.agent", "record.role", "record.site", "record.effected", "record.invoked")
 """Locals that are never None."""
+_SHARED: Final = re.compile(r"\((u\d+) if \1 is not None else \(\1 := ")
 _ORDERS: Final = ("<", "<=", ">", ">=")
 
 
+@remembered
 def safe(node: FormulaNode) -> bool:
     """Whether reading a field runs no user code and cannot raise."""
     if isinstance(node, Atom) and node.test is not None:
@@ -193,8 +197,18 @@ class RecordReads:
             case Not(part=part):
                 return self._present(part, not positive)
             case And(parts=parts) | Or(parts=parts):
-                return self._joined(parts, conjunction if isinstance(node, And) is positive else disjunction, positive)
+                join = conjunction if isinstance(node, And) is positive else disjunction
+                expression = self._joined(parts, join, positive)
+                return self._cut(expression, lazily=not safe(node)) if is_deep(expression) else expression
         raise AssertionError(node)
+
+    def _cut(self, expression: str, *, lazily: bool) -> str:
+        """An expression that is nested deeply under a name; one that can raise as a function, so that it is asked only if needed."""
+        if not lazily:
+            return self.asked(expression, "p")
+        name = self.local("g")
+        self.asking(f"{name} = lambda: {_SHARED.sub(chr(40) * 2, expression)}")  # within, each function is asked for itself
+        return f"{name}()"
 
     def atom(self, atom: Atom) -> str:
         """An atom without parts that bind a variable or read the previous step. A user's function is called once per step."""

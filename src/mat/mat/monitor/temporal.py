@@ -16,6 +16,7 @@ from mat.core.errors import SpecError, did_you_mean
 from mat.core.record import ACTION_KINDS, ActionKind, Record
 from mat.core.value import snapshot
 from mat.monitor.contract import kinds_of
+from mat.monitor.deep import depth_of, remembered, room_for
 from mat.monitor.written import refuse_deferred
 
 Bound: TypeAlias = int | tuple[int, int]
@@ -266,15 +267,23 @@ def children(node: FormulaNode) -> tuple[FormulaNode, ...]:
 
 def subformulas(node: FormulaNode) -> Iterator[FormulaNode]:
     """All formulas inside a formula, inner ones first, and then itself."""
-    for part in children(node):
-        yield from subformulas(part)
-    yield node
+    waiting, found = [node], list[FormulaNode]()
+    while waiting:  # a formula may be nested more deeply than Python calls
+        part = waiting.pop()
+        found.append(part)
+        waiting += children(part)
+    return reversed(found)
+
+
+def depth(node: FormulaNode) -> int:
+    """How deeply operators are nested."""
+    return depth_of(node, children)
 
 
 def contains(node: FormulaNode, kinds: type | UnionType) -> bool:
     """Whether the formula, or one inside it, is of these kinds."""
     waiting = [node]
-    while waiting:  # a formula may be nested more deeply than Python calls
+    while waiting:
         part = waiting.pop()
         if isinstance(part, kinds):
             return True
@@ -282,6 +291,7 @@ def contains(node: FormulaNode, kinds: type | UnionType) -> bool:
     return False
 
 
+@remembered
 def looks_ahead(node: FormulaNode) -> bool:
     """Whether its value can depend on later steps."""
     return contains(node, Eventually | Until | Next)
@@ -463,11 +473,17 @@ def for_each(key: str | Variable | Field | SliceKey, formula: Formula) -> Formul
 
 def mentions(node: FormulaNode, variable: Variable) -> bool:
     """Whether an atom of the formula uses the variable."""
-    if isinstance(node, Compare):
-        return node.right is variable
-    if isinstance(node, Atom):
-        return any(compare.right is variable for compare in node.compares)
-    return any(mentions(part, variable) for part in children(node))
+    return variable in _variables(node)
+
+
+@remembered
+def _variables(node: FormulaNode) -> frozenset[Variable]:
+    found = set[Variable]()
+    for part in subformulas(node):
+        if isinstance(part, Atom | Compare):
+            compares = (part,) if isinstance(part, Compare) else part.compares
+            found.update(compare.right for compare in compares if isinstance(compare.right, Variable))
+    return frozenset(found)
 
 
 def variable(name: str) -> Variable:
@@ -689,7 +705,12 @@ def field_text(given: Field) -> str:
 
 def text(node: Formula) -> str:
     """A formula as a person would write it."""
-    match _node(node):
+    with room_for(depth(_node(node))):
+        return _text(node)
+
+
+def _text(node: Formula) -> str:
+    match node:
         case Atom(text=said):
             return said
         case Compare(left=left, operator=operator, right=right):
@@ -698,35 +719,35 @@ def text(node: Formula) -> str:
         case Started():
             return "after the first step"
         case Or(parts=(Started(), part)):
-            return text(part)
+            return _text(part)
         case Not(part=Once(part=Not(part=part), window=window)):
-            return f"historically({text(part)}{_bounds_text(window)})"
+            return f"historically({_text(part)}{_bounds_text(window)})"
         case Not(part=part):
-            return f"~{text(part)}"
+            return f"~{_text(part)}"
         case And(parts=parts):
-            return "(" + " & ".join(text(part) for part in parts) + ")"
+            return "(" + " & ".join(_text(part) for part in parts) + ")"
         case Or(parts=(Not(part=left), right)):
-            return f"({text(left)} implies {text(right)})"
+            return f"({_text(left)} implies {_text(right)})"
         case Or(parts=parts):
-            return "(" + " | ".join(text(part) for part in parts) + ")"
+            return "(" + " | ".join(_text(part) for part in parts) + ")"
         case Once(part=part, window=window):
-            return f"once({text(part)}{_bounds_text(window)})"
+            return f"once({_text(part)}{_bounds_text(window)})"
         case Since(left=left, right=right, window=window):
-            return f"since({text(left)}, {text(right)}{_bounds_text(window)})"
+            return f"since({_text(left)}, {_text(right)}{_bounds_text(window)})"
         case Previous(part=part):
-            return f"previous({text(part)})"
+            return f"previous({_text(part)})"
         case AtMost(count=count, part=part, window=window):
-            return f"at_most({count}, {text(part)}{_bounds_text(window)})"
+            return f"at_most({count}, {_text(part)}{_bounds_text(window)})"
         case Eventually(part=part, window=window):
-            return f"eventually({text(part)}{_bounds_text(window)})"
+            return f"eventually({_text(part)}{_bounds_text(window)})"
         case Until(left=left, right=right, window=window):
-            return f"until({text(left)}, {text(right)}{_bounds_text(window)})"
+            return f"until({_text(left)}, {_text(right)}{_bounds_text(window)})"
         case Next(part=part):
-            return f"next({text(part)})"
+            return f"next({_text(part)})"
         case Always(part=part):
-            return f"always({text(part)})"
+            return f"always({_text(part)})"
         case ForEach(key=key, part=part):
-            return f"for_each({key.name if isinstance(key, Variable) else field_text(key)}, {text(part)})"
+            return f"for_each({key.name if isinstance(key, Variable) else field_text(key)}, {_text(part)})"
 
 
 def _bounds_text(window: Window) -> str:
