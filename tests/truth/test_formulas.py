@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import functools
+import operator
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
@@ -12,9 +15,11 @@ from tests.truth.formulas.__main__ import differences
 
 import mat
 from mat import MatError
+from mat.core import limits
 from mat.core.record import Mediation, Observation, Record
 from mat.core.value import FrozenDict, snapshot
 from mat.monitor import temporal
+from mat.monitor.judge import Judge
 from mat.temporal import always, field, for_each, once, predicate, previous, tool_call, variable
 from mat_contracts.traces import STEP_MS, broken, record, trace
 
@@ -183,3 +188,106 @@ def _label(key: Any, paid: temporal.Formula, order: object) -> str:
     _, (outcome,) = mat.judge(records, [mat.contract("c", for_each(key, always(~paid)))])
     (found,) = outcome.violations
     return found.instance
+
+
+# -- depth and width ---------------------------------------------------------------------------------------------------------
+
+A, B = tool_call("a"), tool_call("b")
+CHEAP = AMOUNT <= 5  # can have no answer
+NESTS: dict[str, Callable[[Any], Any]] = {
+    "implies": lambda part: A.implies(part),
+    "not": lambda part: ~part,
+    "alternating": lambda part: A & (B | part),
+    "alternating orders": lambda part: A & (CHEAP | part),
+    "alternating past": lambda part: once(A) & (once(B) | part),
+    "alternating future": lambda part: A & (temporal.eventually(B) | part),
+    "previous": previous,
+    "once": lambda part: ~once(part),
+    "historically": temporal.historically,
+    "since": lambda part: temporal.since(A, part),
+    "window": lambda part: once(part, within=5),
+    "at_most": lambda part: temporal.at_most(1, part),
+    "eventually": lambda part: A.implies(temporal.eventually(part)),
+    "until": lambda part: temporal.until(part, A, within=2),
+    "next": temporal.next,
+}
+
+
+def nested(name: str, depth: int, formula: temporal.Formula = B) -> temporal.Formula:
+    for _ in range(depth):
+        formula = NESTS[name](formula)
+    return formula
+
+
+def judge_deeply(name: str, depth: int, form: str) -> None:
+    """Build, compile, explain, judge, digest and close a formula that is nested so deeply."""
+    order = variable("order")
+    formula = always(nested(name, depth))
+    if form == "key":
+        formula = for_each("arguments.order", formula)
+    elif form == "variable":
+        formula = for_each(order, always(tool_call("a", order=order).implies(nested(name, depth))))
+    judge = Judge([mat.contract("deep", formula), mat.contract("again", formula)])
+    calls = trace(*(record("tool_call", tool, {"order": "A17", "amount": 1}) for tool in "aba"))
+    for call in calls:
+        judge.fold(call)
+    assert judge.digest()
+    assert not any(outcome.error for outcome in judge.standing(calls[-1]))
+    assert not any(outcome.error for outcome in judge.finish(calls[-1]))
+    assert all(len(contract.text) > depth for contract in judge.contracts)
+
+
+@pytest.mark.parametrize("name", NESTS)
+def test_a_formula_nested_60_levels_deep_is_judged(name: str) -> None:
+    judge_deeply(name, 60, "whole")
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("form", ["whole", "key", "variable"])
+@pytest.mark.parametrize("name", NESTS)
+def test_a_formula_nested_500_levels_deep_is_judged(name: str, form: str) -> None:
+    before = sys.getrecursionlimit()
+    judge_deeply(name, 500, form)
+    assert sys.getrecursionlimit() == before
+
+
+def deep_reading(name: str, depth: int) -> tuple[list[tuple[int, bool]], list[tuple[int, bool]]]:
+    """The violations of the formula, and of an equal one that is flat, on the same records."""
+    records = [record("tool_call", tool, {"amount": amount}) for tool, amount in zip("abab", (1, 9, 9, "9"), strict=True)]
+    flat = {"implies": ~A | B, "alternating": A & B, "alternating orders": A & CHEAP, "previous": ~A & A, "not": B}[name]
+    return unjudged(always(nested(name, depth)), *records), unjudged(always(flat), *records)
+
+
+@pytest.mark.parametrize("name", ["implies", "not", "alternating orders", "previous"])
+def test_a_formula_means_the_same_however_deeply_it_is_nested(name: str) -> None:
+    deep, flat = deep_reading(name, 120)
+    assert deep == flat
+
+
+def test_a_formula_beyond_the_limit_is_refused_with_its_name() -> None:
+    with pytest.raises(
+        MatError, match=rf"nested {limits.FORMULA_DEPTH + 3:,} levels deep; the limit is {limits.FORMULA_DEPTH:,}"
+    ):
+        mat.contract("deep", always(nested("not", limits.FORMULA_DEPTH + 1)))
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("name", ["not", "previous", "alternating orders", "until", "next"])
+def test_a_formula_of_the_greatest_depth_is_judged(name: str) -> None:
+    levels = {"alternating orders": 2}.get(name, 1)
+    judge_deeply(name, (limits.FORMULA_DEPTH - 10) // levels, "whole")
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("form", ["whole", "key", "variable"])
+@pytest.mark.parametrize("join", [operator.or_, operator.and_])
+@pytest.mark.parametrize("part", [lambda phi: phi, once, temporal.eventually], ids=["present", "past", "future"])
+def test_a_formula_of_3000_parts_is_judged(form: str, join: Callable[[Any, Any], Any], part: Callable[[Any], Any]) -> None:
+    wide, order = functools.reduce(join, [part(tool_call(f"tool{number}")) for number in range(3000)]), variable("order")
+    formula = always(wide)
+    if form == "key":
+        formula = for_each("arguments.order", always(wide))
+    elif form == "variable":
+        formula = for_each(order, always(tool_call(order=order).implies(wide)))
+    _, (outcome,) = mat.judge(trace(record("tool_call", "tool7", {"order": "A17"})), [mat.contract("wide", formula)])
+    assert (outcome.error, len(outcome.violations)) == ("", 0 if join is operator.or_ else 1)

@@ -49,6 +49,36 @@ def remembered(function: Callable[[Node], Answer]) -> Callable[[Node], Answer]:
     return ask
 
 
+def bottom_up(
+    children: Callable[[Any], tuple[Any, ...]],
+) -> Callable[[Callable[[Any, list[Answer]], Answer]], Callable[[Any], Answer]]:
+    """Make a function of (part, the answers for its children) a remembered function of the part, which calls itself nowhere."""
+
+    def decorate(combine: Callable[[Any, list[Answer]], Answer]) -> Callable[[Any], Answer]:
+        known: dict[int, tuple[Any, Answer]] = {}
+
+        def ask(node: Any) -> Answer:
+            if id(node) in known:
+                return known[id(node)][1]
+            if len(known) >= _REMEMBERED:
+                known.clear()
+            waiting = [node]
+            while waiting:
+                part = waiting[-1]
+                inner = children(part)
+                missing = [child for child in inner if id(child) not in known]
+                if missing:
+                    waiting += missing
+                    continue
+                known[id(part)] = (part, combine(part, [known[id(child)][1] for child in inner]))
+                waiting.pop()
+            return known[id(node)][1]
+
+        return ask
+
+    return decorate
+
+
 def depth_of(node: Any, children: Callable[[Any], tuple[Any, ...]]) -> int:
     """How many levels a tree has."""
     deepest, waiting = 1, [(node, 1)]

@@ -96,6 +96,8 @@ class Body:
         """An expression for the value at this step, or its negation; valid once the lines emitted so far have run."""
         if self._is_record_only(node):
             return self.function.ask(node, positive)
+        if (known := self._values.get(id(node))) is not None:
+            return known[0] if positive else negated(known[0])
         shared = self.function.joint.uses[id(node)] > 1
         if isinstance(node, Not | And | Or) and not shared and not self._on_whole_trace(node):
             if isinstance(node, Not):
@@ -104,13 +106,15 @@ class Body:
             asked = [part for part in node.parts if self._is_record_only(part)]
             rest = [self.value(part, positive) for part in node.parts if part not in asked]
             expression = join([self.function.ask_all(asked, join, positive), *rest] if asked else rest)
-            return self.named(expression) if is_deep(expression) else expression
-        if id(node) not in self._values:
-            expression = self._value(node)
-            if shared and not self.scope.local and expression not in (TRUE, FALSE) and not expression.isidentifier():
-                expression = self.named(expression)
-            self._values[id(node)] = (expression, node)  # the node, so that its id is not given to another one
-        expression = self._values[id(node)][0]
+            if not is_deep(expression):
+                return expression
+            name = self.named(expression)
+            self._values[id(node)] = (name if positive else negated(name), node)
+            return name
+        expression = self._value(node)
+        if shared and not self.scope.local and expression not in (TRUE, FALSE) and not expression.isidentifier():
+            expression = self.named(expression)
+        self._values[id(node)] = (expression, node)  # the node, so that its id is not given to another one
         return expression if positive else negated(expression)
 
     def _on_whole_trace(self, node: FormulaNode) -> bool:

@@ -203,7 +203,7 @@ class RecordReads:
         raise AssertionError(node)
 
     def _cut(self, expression: str, *, lazily: bool) -> str:
-        """An expression that is nested deeply under a name; one that can raise as a function, so that it is asked only if needed."""
+        """An expression that is nested deeply under a name; one that can raise as a function, which is asked if needed."""
         if not lazily:
             return self.asked(expression, "p")
         name = self.local("g")

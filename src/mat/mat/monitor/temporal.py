@@ -16,7 +16,7 @@ from mat.core.errors import SpecError, did_you_mean
 from mat.core.record import ACTION_KINDS, ActionKind, Record
 from mat.core.value import snapshot
 from mat.monitor.contract import kinds_of
-from mat.monitor.deep import depth_of, remembered, room_for
+from mat.monitor.deep import bottom_up, depth_of, room_for
 from mat.monitor.written import refuse_deferred
 
 Bound: TypeAlias = int | tuple[int, int]
@@ -280,18 +280,18 @@ def depth(node: FormulaNode) -> int:
     return depth_of(node, children)
 
 
+@bottom_up(children)
+def _types(node: FormulaNode, inner: list[frozenset[type]]) -> frozenset[type]:
+    """The types of the formula and of those inside it."""
+    found = inner[0].union(*inner[1:]) if inner else frozenset[type]()
+    return found if type(node) in found else found | {type(node)}
+
+
 def contains(node: FormulaNode, kinds: type | UnionType) -> bool:
     """Whether the formula, or one inside it, is of these kinds."""
-    waiting = [node]
-    while waiting:
-        part = waiting.pop()
-        if isinstance(part, kinds):
-            return True
-        waiting += children(part)
-    return False
+    return any(issubclass(kind, kinds) for kind in _types(node))
 
 
-@remembered
 def looks_ahead(node: FormulaNode) -> bool:
     """Whether its value can depend on later steps."""
     return contains(node, Eventually | Until | Next)
@@ -476,14 +476,12 @@ def mentions(node: FormulaNode, variable: Variable) -> bool:
     return variable in _variables(node)
 
 
-@remembered
-def _variables(node: FormulaNode) -> frozenset[Variable]:
-    found = set[Variable]()
-    for part in subformulas(node):
-        if isinstance(part, Atom | Compare):
-            compares = (part,) if isinstance(part, Compare) else part.compares
-            found.update(compare.right for compare in compares if isinstance(compare.right, Variable))
-    return frozenset(found)
+@bottom_up(children)
+def _variables(node: FormulaNode, inner: list[frozenset[Variable]]) -> frozenset[Variable]:
+    if isinstance(node, Atom | Compare):
+        compares = (node,) if isinstance(node, Compare) else node.compares
+        return frozenset(compare.right for compare in compares if isinstance(compare.right, Variable))
+    return inner[0].union(*inner[1:]) if inner else frozenset()
 
 
 def variable(name: str) -> Variable:
