@@ -181,9 +181,9 @@ class RecordReads:
     def _joined(self, nodes: Sequence[FormulaNode], join: Callable[[Sequence[str]], str], positive: bool) -> str:
         parts = [part for node in nodes for part in _flat(node, positive, join is disjunction)]
         parts.sort(key=lambda part: not safe(part[0]))
-        return join([self._part(node, sign) for node, sign in parts])
+        return join([self._asked_part(node, sign) for node, sign in parts])
 
-    def _part(self, node: FormulaNode, positive: bool) -> str:
+    def _asked_part(self, node: FormulaNode, positive: bool) -> str:
         if id(node) in self._asked:
             expression = self._asked[id(node)][0]
             return expression if positive else negated(expression)
