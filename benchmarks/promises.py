@@ -17,7 +17,8 @@ from dataclasses import replace
 from time import perf_counter_ns
 
 from mat.core import limits
-from mat.core.record import Record
+from mat.core.record import Action, Record
+from mat.core.value import EMPTY, FrozenDict
 from mat.monitor import temporal as f
 from mat.monitor.compile import contract
 from mat.monitor.judge import Judge
@@ -27,6 +28,7 @@ COUNTS = (10, 1_000, 100_000)
 BLOCK, BLOCKS = 200, 7
 FAR = 10_000_000
 ID = f.variable("order")
+_BASE = record("tool_call", "look")
 
 
 def kinds(order: f.Variable | None) -> dict[str, f.Formula]:
@@ -56,8 +58,8 @@ class Steps:
 
     def call(self, name: str, order: str = "") -> Record:
         self.step += 1
-        made = record("tool_call", name, {"order": order} if order else {})
-        return replace(made, step=self.step, at_ms=self.step, sealed_ms=self.step)
+        action = Action(kind="tool_call", name=name, arguments=FrozenDict(order=order) if order else EMPTY)
+        return replace(_BASE, action=action, step=self.step, at_ms=self.step)
 
 
 def timed(judge: Judge, records: Sequence[Record]) -> float:

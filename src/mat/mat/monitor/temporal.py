@@ -703,11 +703,12 @@ def field_text(given: Field) -> str:
 
 def text(node: Formula) -> str:
     """A formula as a person would write it."""
-    with room_for(depth(_node(node))):
-        return _text(node)
+    known = _node(node)
+    with room_for(depth(known)):
+        return _text(known)
 
 
-def _text(node: Formula) -> str:
+def _text(node: FormulaNode) -> str:
     match node:
         case Atom(text=said):
             return said
