@@ -1,8 +1,8 @@
 """What a step costs while many promises are open: for each kind of promise, with 10, 1,000 and 100,000 of them.
 
 Each promise is opened by a step of its own, with or without an id of its own, and stays open while steps are timed: steps that
-concern none of them (`idle`), and steps that open one and settle it (`pair`, both together). A kind without ids whose open
-steps no later step tells apart keeps one; `open` says how many the state holds. Microseconds a step, medians over blocks.
+concern none of them (`idle`), and a step that opens one with the step that answers it (`pair`; without ids the answer settles
+all that are open). Microseconds, medians over blocks.
 Run: python benchmarks/promises.py [--open 100000]
 """
 
@@ -85,9 +85,8 @@ def measured(formula: f.Formula, count: int, *, ids: bool) -> dict[str, float]:
         if not ids:
             break  # the first answer settles all that are open
     (standing,) = judge.standing(None)
-    held = len(standing.open) if ids else None
     assert not standing.error, standing.error
-    return {"open": count if held is None else held, "idle": statistics.median(idle), "pair": 2 * statistics.median(pairs)}
+    return {"idle": statistics.median(idle), "pair": 2 * statistics.median(pairs)}
 
 
 def main() -> None:
