@@ -16,7 +16,6 @@ from hypothesis import strategies as st
 
 import mat
 from mat.core.digest import canonical
-from mat.core.errors import SpecError
 from mat.core.record import Record
 from mat.monitor.judge import Judge
 from mat.monitor.temporal import Formula
@@ -30,7 +29,6 @@ from mat.temporal import (
     historically,
     once,
     predicate,
-    previous,
     since,
     tool_call,
     verification,
@@ -271,12 +269,3 @@ def test_a_formula_of_many_parts_is_as_deep_as_one_of_two(count: int, joined: Ca
     wide = mat.contract("c", always(~functools.reduce(joined, [~tool_call(name) for name in tools])))
     seen = broken(wide, trace(record("tool_call", tools[-1]), record("tool_call", "other")))
     assert seen == ((0, 1) if joined is operator.or_ else (1,))
-
-
-@pytest.mark.parametrize("nest", [previous, lambda part: ~once(part), lambda part: REFUND.implies(eventually(part))])
-def test_a_formula_that_is_nested_too_deeply_is_refused_with_a_shorter_way_to_say_it(nest: Callable[[Any], Any]) -> None:
-    formula = REFUND
-    for _ in range(600):
-        formula = nest(formula)
-    with pytest.raises(SpecError, match=r"(?s)nested too deeply.*predicate"):
-        Judge([mat.contract("c", always(formula))])

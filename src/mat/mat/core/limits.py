@@ -18,6 +18,8 @@ VALUE_CHARS: Final = 1_000_000
 """Characters of one recorded text; a longer one is kept as its hash and length."""
 FILE_BYTES: Final = 50_000_000
 """The largest replay file, policy or tape, in bytes, that is read."""
+FORMULA_DEPTH: Final = 3_000
+"""Levels of a formula. An operator is one, `implies` two and `historically` three; parts joined by & or | are on one."""
 FILE_DEPTH: Final = 100
 """The deepest nesting of JSON that is read."""
 REPORT_INTEGER: Final = 2**63 - 1

@@ -30,16 +30,18 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from mat.core import limits
 from mat.core.errors import SpecError
 from mat.core.record import Record
 from mat.core.verdict import Obligation, Severity
 from mat.monitor.contract import Contract, ContractPolicy, Margin, OnError, Violated
+from mat.monitor.deep import room_for
 from mat.monitor.explain import id_text
-from mat.monitor.joint import fold_alone, too_deep
+from mat.monitor.joint import fold_alone
 from mat.monitor.layout import CompiledState
 from mat.monitor.normal_form import goals_of, union
 from mat.monitor.program import CompiledFormula, OpenObligation, program_of
-from mat.monitor.temporal import Formula, _node, text
+from mat.monitor.temporal import Formula, _node, depth, text
 
 
 def contract(
@@ -75,12 +77,16 @@ def contract(
     Source: A1.4, A1.9.
     """
     node = _node(formula)
-    try:
+    nested = depth(node)
+    if nested > limits.FORMULA_DEPTH:
+        raise SpecError(
+            what=f"the formula of contract {id!r} is nested {nested:,} levels deep; the limit is {limits.FORMULA_DEPTH:,}",
+            fix='compare one field with many values by field("name").among([...]), or test everything in one predicate(...)',
+        )
+    with room_for(nested):
         goals, said = goals_of(node), text(node)
-        compiled = CompiledFormula(goals, message, repair)
+        compiled = CompiledFormula(goals, message, repair, nested)
         start = program_of((compiled,)).initial
-    except RecursionError:
-        raise too_deep(f"the formula of contract {id!r}") from None
     if policy == "block" and any(goal.ahead for goal in goals):
         raise SpecError(
             what=f"contract {id!r} blocks actions, but refers to later steps: {text(node)}",

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 from mat.core.record import ActionKind
-from mat.monitor.expressions import FALSE, TRUE, block, conjunction, disjunction, guarded, negated
-from mat.monitor.layout import FAR, JointGoals, Layout, Scope, delayed, planned
-from mat.monitor.normal_form import alternatives, chain, is_present, pattern
+from mat.monitor.expressions import FALSE, TRUE, block, conjunction, disjunction, guarded, is_deep, negated
+from mat.monitor.layout import FAR, JointGoals, Layout, Scope, delayed
+from mat.monitor.normal_form import chain, is_present, pattern
 from mat.monitor.reads import RecordReads, plain
 from mat.monitor.temporal import (
     And,
@@ -27,7 +27,6 @@ from mat.monitor.temporal import (
     Until,
     Variable,
     Window,
-    looks_ahead,
     mentions,
 )
 
@@ -95,22 +94,27 @@ class Body:
 
     def value(self, node: FormulaNode, positive: bool = True) -> str:
         """An expression for the value at this step, or its negation; valid once the lines emitted so far have run."""
-        if self._is_record_only(node) and not self._on_whole_trace(node):
+        if self._is_record_only(node):
             return self.function.ask(node, positive)
+        if (known := self._values.get(id(node))) is not None:
+            return known[0] if positive else negated(known[0])
         shared = self.function.joint.uses[id(node)] > 1
         if isinstance(node, Not | And | Or) and not shared and not self._on_whole_trace(node):
             if isinstance(node, Not):
                 return self.value(node.part, not positive)
             join = conjunction if isinstance(node, And) is positive else disjunction
-            asked = [part for part in node.parts if self._is_record_only(part) and not self._on_whole_trace(part)]
+            asked = [part for part in node.parts if self._is_record_only(part)]
             rest = [self.value(part, positive) for part in node.parts if part not in asked]
-            return join([self.function.ask_all(asked, join, positive), *rest] if asked else rest)
-        if id(node) not in self._values:
-            expression = self._value(node)
-            if shared and not self.scope.local and expression not in (TRUE, FALSE) and not expression.isidentifier():
-                expression = self.named(expression)
-            self._values[id(node)] = (expression, node)  # the node, so that its id is not given to another one
-        expression = self._values[id(node)][0]
+            expression = join([self.function.ask_all(asked, join, positive), *rest] if asked else rest)
+            if not is_deep(expression):
+                return expression
+            name = self.named(expression)
+            self._values[id(node)] = (name if positive else negated(name), node)
+            return name
+        expression = self._value(node)
+        if shared and not self.scope.local and expression not in (TRUE, FALSE) and not expression.isidentifier():
+            expression = self.named(expression)
+        self._values[id(node)] = (expression, node)  # the node, so that its id is not given to another one
         return expression if positive else negated(expression)
 
     def _on_whole_trace(self, node: FormulaNode) -> bool:
@@ -151,22 +155,38 @@ class Body:
         raise AssertionError(node)
 
     def _emit_compare(self, item: Compare) -> str:
-        """A comparison with a field of the previous step."""
+        """A comparison with a field of the previous step. An order can raise, so it is read in the first half."""
+        function, order = self.function, item.operator not in ("==", "!=")
         sides, updates = [], []
         for place, side in (("left", item.left), ("right", item.right)):
             if not isinstance(side, Field):
-                sides.append(self.function.joint.constant(side))
+                sides.append(function.joint.constant(side))
                 continue
-            now = self.function.field(replace(side, before=False))
+            now = function.field(replace(side, before=False))
             if side.before:
                 (slot,) = self.scope.own(item, place, None)
                 updates.append(self.set(slot, now))
-                sides.append(slot)
+                sides.append(self._stored(slot) if order and self.scope.local else slot)
             else:
                 sides.append(now)
-        value = self.named(self.function.compared(sides[0], item.operator, sides[1]))
+        value = function.order(item, sides[0], sides[1])
+        if not order:
+            value = self.named(value)
+        elif value != FALSE:
+            key = self.layout.of_goal.key
+            concerned = [f"{function.field(key)} is not None"] if self.scope.local and isinstance(key, Field) else []
+            value = function.asked(conjunction([*concerned, value]), "p")
         self._lines += updates
         return value
+
+    def _stored(self, slot: str) -> str:
+        """The value of a slot of the record's id, read in the first half. Only a key, not a variable, needs it."""
+        goal = self.layout.of_goal
+        assert isinstance(goal.key, Field)
+        (table,) = self.function.joint.scope.own(goal, "table", None)
+        place = [known.name for known in self.scope.slots].index(slot)
+        row = self.function.asked(f"{table}.get({self.function.field(goal.key)})", "q")
+        return self.function.asked(f"None if {row} is None else {row}[{place}]", "q")
 
     def _emit_once_since(self, node: Once | Since, left: str, right: str, window: Window) -> str:
         slots = self.layout.slots(node)
@@ -349,10 +369,9 @@ class GoalEmitter:
     def _emit_engine(self) -> list[str]:
         """Emit a goal with several or nested future operators: see `obligations`."""
         body, goal = self.body, self.goal
-        plan, leaves = planned(goal)
+        plan, leaves = self.layout.planned()
         (engine,) = body.scope.own(goal, "engine", None, plan=plan)
-        past = [part for part in alternatives(goal.body) if not looks_ahead(part)]
-        opens = conjunction([body.value(part, False) for part in past])
+        opens = conjunction([body.value(leaves[index], False) for index in plan.guard])
         truth = "".join(f"bool({body.value(leaf)}), " for leaf in leaves)
         before = body.take()
         step, at = self.function.need("step"), self.function.need("at")

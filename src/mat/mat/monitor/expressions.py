@@ -13,6 +13,7 @@ _OPPOSITE: Final = {"==": "!=", "!=": "==", "<=": ">", ">": "<=", "<": ">=", ">=
 _TURNED: Final = re.compile(r"(?<= )(?:[=!<>]=|[<>]|in)(?= )")
 _LITERAL: Final = re.compile(r"""(['"])(?:\\.|(?!\1).)*\1""")
 _WORD: Final = re.compile(r"\w+")
+_DEEP: Final = 40
 _VALUE: Final = re.compile(r"\s*(v\d+) = ")
 
 
@@ -47,6 +48,17 @@ def _join(parts: Sequence[str], word: str, *, neutral: str, absorbing: str) -> s
     if len(kept) <= 1:
         return kept[0] if kept else neutral
     return word.join(part if part.isidentifier() else f"({part})" for part in kept)
+
+
+def is_deep(expression: str) -> bool:
+    """Whether an expression is nested so deeply that it should be cut: Python compiles two hundred levels of parentheses."""
+    if expression.count("(") < _DEEP:
+        return False
+    level = deepest = 0
+    for character in expression:
+        level += (character == "(") - (character == ")")
+        deepest = max(deepest, level)
+    return deepest >= _DEEP
 
 
 def block(header: str, lines: Sequence[str]) -> list[str]:

@@ -17,6 +17,7 @@ from mat.core.errors import SpecError
 from mat.core.record import Record
 from mat.core.verdict import Verdict
 from mat.monitor.contract import KEEP, Contract, Violated
+from mat.monitor.deep import room_for
 from mat.monitor.layout import CompiledState
 from mat.monitor.program import CompiledFormula, Program, program_of, shape_of
 
@@ -155,7 +156,8 @@ def _code(contracts: Sequence[Contract], formulas: Sequence[CompiledFormula], ob
     if known is None:
         if len(_codes) >= _PROGRAMS:
             _codes.clear()
-        known = _codes[key] = _compile(contracts, Program([goal for item in formulas for goal in item.goals]), objects)
+        with room_for(max((item.depth for item in formulas), default=0)):
+            known = _codes[key] = _compile(contracts, Program([goal for item in formulas for goal in item.goals]), objects)
     return known
 
 

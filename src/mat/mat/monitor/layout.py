@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final, TypeAlias
 
-from mat.monitor.normal_form import Canon, Goal, chain, compares_of, occurrences, pattern
+from mat.monitor.normal_form import Canon, Goal, chain, compares_of, is_present, occurrences, pattern
 from mat.monitor.obligations import Ahead, ObligationPlan, Obligations, Tree
 from mat.monitor.temporal import (
     And,
@@ -29,6 +29,7 @@ from mat.monitor.temporal import (
     Window,
     children,
     contains,
+    depth,
     looks_ahead,
     mentions,
     subformulas,
@@ -130,6 +131,7 @@ class JointGoals:
         )
         self.scope = Scope("s", local=False)
         self.slices: dict[int, Slice] = {}
+        self.plans: dict[int, tuple[ObligationPlan, tuple[FormulaNode, ...]]] = {}
         self.used: list[list[str]] = [[] for _ in goals]
         """Per goal the slots of the trace it needs, in the order of its formula: the same in every program it is part of."""
         self.constants: dict[str, Any] = {"dig": dig, "holds": holds, "matches": matches, "Obligations": Obligations}
@@ -215,7 +217,7 @@ class Layout:
             self._note_used(self.scope, self.chained())
             return
         if found is None:
-            self._note_used(self.scope, self.scope.own(goal, "engine", None, plan=planned(goal)[0]))
+            self._note_used(self.scope, self.scope.own(goal, "engine", None, plan=self.planned()[0]))
             if self.part is not None:
                 self.part.engine = True
                 self._note_lifetime(reaches(goal.body))
@@ -230,6 +232,12 @@ class Layout:
             return
         self.part.due, self.part.pending = operator.window, names[0]
         self._note_lifetime(operator.window)
+
+    def planned(self) -> tuple[ObligationPlan, tuple[FormulaNode, ...]]:
+        """The goal's plan and its leaves: always the same objects."""
+        if self.index not in self.joint.plans:
+            self.joint.plans[self.index] = planned(self.of_goal)
+        return self.joint.plans[self.index]
 
     def chained(self) -> tuple[str, ...]:
         """The queues of open triggers, and of first answers that can still be followed."""
@@ -325,6 +333,9 @@ def planned(goal: Goal) -> tuple[ObligationPlan, tuple[FormulaNode, ...]]:
     leaves: list[FormulaNode] = []
     known: dict[int, Tree] = {}
 
+    def about_id(node: FormulaNode) -> bool:
+        return isinstance(goal.key, Variable) and mentions(node, goal.key)
+
     def whole(node: FormulaNode) -> bool:
         return isinstance(goal.key, Variable) and not mentions(node, goal.key)
 
@@ -340,10 +351,11 @@ def planned(goal: Goal) -> tuple[ObligationPlan, tuple[FormulaNode, ...]]:
                 return ("leaf", len(leaves) - 1)
             case Not(part=part):
                 return ("not", tree(part))
-            case And(parts=parts):
-                return ("and", *[tree(part) for part in parts])
-            case Or(parts=parts):
-                return ("or", *[tree(part) for part in parts])
+            case And(parts=parts) | Or(parts=parts):
+                alone = [part for part in parts if is_present(part) and not about_id(part)]
+                joined = [type(node)(parts=tuple(alone))] if len(alone) > 1 else alone  # asked together: see reads.ask_all
+                rest = [part for part in parts if part not in alone]
+                return ("and" if isinstance(node, And) else "or", *[tree(part) for part in (*joined, *rest)])
             case Eventually(part=part, window=window):
                 ahead = Ahead("until", None, tree(part), window, whole(node))
             case Until(left=left, right=right, window=window):
@@ -355,4 +367,4 @@ def planned(goal: Goal) -> tuple[ObligationPlan, tuple[FormulaNode, ...]]:
         nodes.append(ahead)
         return ("node", len(nodes) - 1)
 
-    return ObligationPlan(tree(goal.body), tuple(nodes)), tuple(leaves)
+    return ObligationPlan(tree(goal.body), tuple(nodes), depth(goal.body)), tuple(leaves)

@@ -13,6 +13,7 @@ from typing import Any, Literal, TypeAlias
 
 from mat.core.errors import SpecError
 from mat.core.record import ActionKind
+from mat.monitor.deep import remembered
 from mat.monitor.temporal import (
     Always,
     And,
@@ -183,6 +184,7 @@ def occurrences(node: FormulaNode) -> Iterator[Once | Since]:
     return (part for part in subformulas(node) if isinstance(part, Once | Since))
 
 
+@remembered
 def is_present(node: Any) -> bool:
     """Whether the value depends only on the record."""
     if isinstance(node, Compare):
@@ -239,6 +241,7 @@ def _state_kinds(node: Any) -> Iterator[Kinds]:
         yield from _state_kinds(part)
 
 
+@remembered
 def true_kinds(node: Any) -> Kinds:
     match node:
         case Atom(kinds=kinds):
@@ -253,6 +256,7 @@ def true_kinds(node: Any) -> Kinds:
             return None
 
 
+@remembered
 def false_kinds(node: Any) -> Kinds:
     match node:
         case Not(part=part):
@@ -294,16 +298,20 @@ def shape(goals: tuple[Goal, ...]) -> tuple[Hashable, tuple[Any, ...]]:
         objects.append(value)
         return ("object",)
 
-    def walk(node: Any) -> Hashable:
+    def part(node: Any) -> Hashable:
         match node:
             case Atom(kinds=kinds, name=name, compares=compares, test=test):
-                return ("atom", kinds, name, tuple(map(walk, compares)), held(test))
+                return ("atom", kinds, name, tuple(map(part, compares)), held(test))
             case Compare(left=left, operator=operator, right=right):
                 return ("compare", held(left), operator, held(right))
-            case AtMost(count=count, window=window, part=part):
-                return ("at_most", count, window, walk(part))
+            case AtMost(count=count, window=window):
+                return ("at_most", count, window)
             case _:
-                return (type(node).__name__, getattr(node, "window", None), tuple(map(walk, children(node))))
+                return (type(node).__name__, getattr(node, "window", None), len(children(node)))
+
+    def walk(node: Any) -> tuple[Hashable, ...]:
+        """Flat, because tuples that are nested deeply cannot be compared."""
+        return tuple(part(inner) for inner in subformulas(node))
 
     key = tuple(
         (goal.when, goal.kinds, held(goal.key), walk(goal.body), None if goal.touches is None else walk(goal.touches))

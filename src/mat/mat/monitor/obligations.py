@@ -17,6 +17,7 @@ from typing import Any, Final, Literal, TypeAlias
 
 from mat.core import limits
 from mat.core.errors import SpecError
+from mat.monitor.deep import SHALLOW, room_for
 from mat.monitor.temporal import Window
 
 Tree: TypeAlias = tuple[Any, ...]
@@ -58,6 +59,20 @@ class ObligationPlan:
 
     root: Tree
     nodes: tuple[Ahead, ...]
+    depth: int = 1
+    """Levels of the formula."""
+
+    @property
+    def guard(self) -> tuple[int, ...]:
+        """The leaves each of which alone makes the root true."""
+        waiting, found = [self.root], list[int]()
+        while waiting:
+            tree = waiting.pop()
+            if tree[0] == "leaf":
+                found.append(tree[1])
+            elif tree[0] == "or":
+                waiting += tree[1:]
+        return tuple(sorted(found))
 
     def concerns_all(self, truth: tuple[bool, ...]) -> bool:
         """Whether a step with these leaves says anything to begun nodes that are judged on the whole trace."""
@@ -84,11 +99,14 @@ class Obligations:
     def __init__(self, plan: ObligationPlan, state: tuple[Any, ...] = ()) -> None:
         self._plan = plan
         roots, begun = state or ((), ((),) * len(plan.nodes))
-        self.open: dict[int, Residual] = dict(roots)
+        self.open: dict[int, Residual] = {start: _unfolded(residual) for start, residual in roots}
         """By step: what the root formula of that step waits for, if it is not settled."""
         self.queued: tuple[float, float] = (inf, inf)
         """The earliest deadlines that `OpenObligations` has in its queues."""
-        self._begun: list[dict[int, Begun]] = [{start: (at, list(seen)) for start, at, seen in node} for node in begun]
+        self._begun: list[dict[int, Begun]] = [
+            {start: (at, [(_unfolded(left), _unfolded(right)) for left, right in seen]) for start, at, seen in node}
+            for node in begun
+        ]
         """For each node and step it was begun at: the time, and what its window has shown so far, (left, right) a step."""
         self._waiting: list[dict[int, Begun]] = [{} for _ in plan.nodes]
         """The same for begun nodes whose window has closed; they wait for nodes inside them."""
@@ -103,11 +121,14 @@ class Obligations:
         self._cache: dict[int, Residual] = {}
         self._truth: tuple[bool, ...] = ()
         self._step, self._at = -1, 0
-        for start, residual in self.open.items():
-            self._refer((-1, start), references(residual))
-        for node, items in enumerate(self._begun):
-            for start, (_, seen) in items.items():
-                self._refer((node, start), references_of(seen))
+        if not self.open:
+            return
+        with room_for(plan.depth):
+            for start, residual in self.open.items():
+                self._refer((-1, start), references(residual))
+            for node, items in enumerate(self._begun):
+                for start, (_, seen) in items.items():
+                    self._refer((node, start), references_of(seen))
 
     def save(self) -> tuple[Any, ...]:
         """The state as a value; () if nothing is open."""
@@ -115,10 +136,13 @@ class Obligations:
             return ()
         both = zip(self._begun, self._waiting, strict=True)
         begun = tuple(
-            tuple((start, at, tuple(seen)) for start, (at, seen) in sorted({**running, **closed}.items()))
+            tuple(
+                (start, at, tuple((_folded(left), _folded(right)) for left, right in seen))
+                for start, (at, seen) in sorted({**running, **closed}.items())
+            )
             for running, closed in both
         )
-        return (tuple(sorted(self.open.items())), begun)
+        return (tuple((start, _folded(self.open[start])) for start in sorted(self.open)), begun)
 
     def deadline(self) -> tuple[float, float]:
         """The step at which the next window closes, and the millisecond after which one does."""
@@ -148,6 +172,12 @@ class Obligations:
 
     def step(self, step: int, at: int, truth: tuple[bool, ...]) -> list[int]:
         """Take one more step; return the steps whose formula is now known to be false."""
+        if self._plan.depth <= SHALLOW:
+            return self._take(step, at, truth)
+        with room_for(self._plan.depth):
+            return self._take(step, at, truth)
+
+    def _take(self, step: int, at: int, truth: tuple[bool, ...]) -> list[int]:
         self._start_step(step, at, truth)
         broken: list[int] = []
         if self.open:
@@ -164,14 +194,19 @@ class Obligations:
         """Take a step outside the slice: windows can close, and nodes that are judged on the whole trace advance."""
         if step == self._step:
             return []
-        self._start_step(step, at, truth)
-        broken: list[int] = []
-        for node, ahead in enumerate(self._plan.nodes):
-            self._advance(node, broken, present=ahead.whole)
-        return self._end_step(broken)
+        with room_for(self._plan.depth):
+            self._start_step(step, at, truth)
+            broken: list[int] = []
+            for node, ahead in enumerate(self._plan.nodes):
+                self._advance(node, broken, present=ahead.whole)
+            return self._end_step(broken)
 
     def close(self) -> list[int]:
         """Finish the trace: open nodes are decided as if nothing more happens. Return the steps whose formula is false then."""
+        with room_for(self._plan.depth):
+            return self._close()
+
+    def _close(self) -> list[int]:
         broken: list[int] = []
         for node in range(len(self._plan.nodes)):
             for items in (self._begun[node], self._waiting[node]):
@@ -490,6 +525,36 @@ class OpenSlices:
         if self._outside and self._plan.concerns_all(truth):
             found |= self._outside
         return sorted(found.items(), key=lambda item: (next(iter(item[1].open)), repr(item[0])))
+
+
+def _folded(residual: Residual) -> Residual:
+    """A residual as a flat tuple, for states: a tuple that is nested deeply can be neither compared nor digested."""
+    if isinstance(residual, bool) or residual[0] == "begun":
+        return residual
+    tokens, waiting = list[Any](), [residual]
+    while waiting:
+        part = waiting.pop()
+        if isinstance(part, bool) or part[0] == "begun":
+            tokens.append(part)
+        else:
+            tokens.append((part[0], len(part) - 1))
+            waiting += part[1:]
+    return ("folded", *tokens)
+
+
+def _unfolded(residual: Residual) -> Residual:
+    if isinstance(residual, bool) or residual[0] == "begun":
+        return residual
+    parts: list[Residual] = []
+    for token in reversed(residual[1:]):
+        if isinstance(token, bool) or token[0] == "begun":
+            parts.append(token)
+        else:
+            name, count = token
+            inner = parts[-count:]
+            del parts[-count:]
+            parts.append((name, *inner))
+    return parts[0]
 
 
 def references(residual: Residual) -> set[Reference]:

@@ -7,7 +7,7 @@ from typing import Any
 
 from mat.monitor.emitter import Body, GoalEmitter, RecordCode, first_of
 from mat.monitor.expressions import FALSE, TRUE, block, conjunction, disjunction, indented, negated, used
-from mat.monitor.layout import FAR, Layout, planned
+from mat.monitor.layout import FAR, Layout
 from mat.monitor.normal_form import alternatives, compares_of, is_present, pattern
 from mat.monitor.reads import plain
 from mat.monitor.temporal import (
@@ -114,7 +114,7 @@ class SliceEmitter:
         if self.goal.when != "every" or self.goal.ahead or not plain_parts:
             return TRUE
         unless = [part for part in alternatives(body) if is_present(part)]
-        broken = conjunction([self.function.ask(part, False) for part in unless])
+        broken = self.function.ask_all(unless, conjunction, False) if unless else TRUE
         return self.function.asked(disjunction([broken, *[self.function.ask(part) for part in parts]]), "p")
 
     def _match(self, node: Atom | Compare) -> tuple[str, str]:
@@ -236,7 +236,7 @@ class SliceEmitter:
         """Like `_report_due`, for nested future operators."""
         report = GoalEmitter(self.function, self.layout, Body(self.function, self.part.scope), "late").report("start")
         step, at = self.function.need("step"), self.function.need("at")
-        leaves = planned(self.goal)[1]
+        leaves = self.layout.planned()[1]
         outside = [leaf if self.layout.scope_of(leaf) is self.joint.scope else None for leaf in leaves]
         truth = "".join(
             "False, " if leaf is None else f"bool({self.function.on_trace(self.layout, leaf)}), " for leaf in outside

@@ -10,6 +10,7 @@ from functools import cached_property
 from typing import Any, Final
 
 from mat.core.record import ActionKind
+from mat.monitor.deep import room_for
 from mat.monitor.emitter import GoalEmitter, RecordCode
 from mat.monitor.explain import Explained, explained
 from mat.monitor.layout import CompiledState, JointGoals, Layout, Slice, StateSlot, of_nothing
@@ -211,8 +212,8 @@ def _deadlines(part: Slice, table: Mapping[Any, tuple[Any, ...]]) -> Any:
 class CompiledFormula:
     """A contract's goals, and how each of them is explained."""
 
-    def __init__(self, goals: tuple[Goal, ...], message: str, repair: str) -> None:
-        self.goals = goals
+    def __init__(self, goals: tuple[Goal, ...], message: str, repair: str, depth: int) -> None:
+        self.goals, self.depth = goals, depth
         self._message, self._repair = message, repair
         self.key, self.objects = shape(goals)
 
@@ -223,7 +224,8 @@ class CompiledFormula:
 
     @cached_property
     def texts(self) -> tuple[Explained, ...]:
-        return tuple(explained(goal, self._message, self._repair) for goal in self.goals)
+        with room_for(self.depth):
+            return tuple(explained(goal, self._message, self._repair) for goal in self.goals)
 
 
 _PROGRAMS: Final = 512
@@ -238,7 +240,8 @@ def program_of(formulas: Sequence[CompiledFormula]) -> Program:
     if known is None:
         if len(_programs) >= _PROGRAMS:
             _programs.clear()
-        known = _programs[key] = (Program([goal for item in formulas for goal in item.goals]), objects)
+        with room_for(max((item.depth for item in formulas), default=0)):
+            known = _programs[key] = (Program([goal for item in formulas for goal in item.goals]), objects)
     program, held_before = known
     return program if held_before == objects else program.holding(held_before, objects)
 

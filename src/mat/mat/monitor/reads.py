@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import re
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final
 
 from mat.core.record import ActionKind
-from mat.monitor.expressions import FALSE, TRUE, conjunction, disjunction, negated, used
+from mat.monitor.deep import remembered
+from mat.monitor.expressions import FALSE, TRUE, conjunction, disjunction, is_deep, negated, used
 from mat.monitor.layout import JointGoals
 from mat.monitor.normal_form import compares_of
 from mat.monitor.temporal import And, Atom, Compare, Field, FormulaNode, Not, Or, Variable, Window, children
@@ -21,8 +23,11 @@ _HEADER: Final = {  # in addition to action and kind
 }
 _KNOWN: Final = ("step", "at", "name", "record.agent", "record.role", "record.site", "record.effected", "record.invoked")
 """Locals that are never None."""
+_SHARED: Final = re.compile(r"\((u\d+) if \1 is not None else \(\1 := ")
+_ORDERS: Final = ("<", "<=", ">", ">=")
 
 
+@remembered
 def safe(node: FormulaNode) -> bool:
     """Whether reading a field runs no user code and cannot raise."""
     if isinstance(node, Atom) and node.test is not None:
@@ -30,9 +35,25 @@ def safe(node: FormulaNode) -> bool:
     for item in compares_of(node) if isinstance(node, Atom | Compare) else ():
         sides = [side for side in (item.left, item.right) if isinstance(side, Field)]
         counted = item.left.paths in ((("step",),), (("at_ms",),)) and type(item.right) is int
-        if not (item.operator in ("==", "!=") or counted) or any(side.function is not None for side in sides):
+        if not (item.operator in ("==", "!=", "in") or counted) or any(side.function is not None for side in sides):
             return False
     return all(safe(part) for part in children(node))
+
+
+def _is_group(field: Field) -> bool:
+    """Whether the field is several values."""
+    return len(field.paths) > 1
+
+
+def _flat(node: FormulaNode, positive: bool, disjunctive: bool) -> Iterator[tuple[FormulaNode, bool]]:
+    """(part, whether it is not negated) of a connective, those of the same connective inside included: ~(a | b) is ~a & ~b."""
+    if isinstance(node, Not):
+        yield from _flat(node.part, not positive, disjunctive)
+    elif isinstance(node, And | Or) and (isinstance(node, Or) is positive) is disjunctive:
+        for part in node.parts:
+            yield from _flat(part, positive, disjunctive)
+    else:
+        yield node, positive
 
 
 def plain(item: Compare) -> bool:
@@ -152,13 +173,21 @@ class RecordReads:
         return self._asked[id(node)][0]
 
     def ask_all(self, nodes: Sequence[FormulaNode], join: Callable[[Sequence[str]], str], positive: bool) -> str:
-        """Several formulas about the record, joined: evaluated in order, and only as far as needed."""
-        if all(safe(node) or self.joint.uses[id(node)] > 1 for node in nodes):
+        """Several formulas about the record, joined: what cannot raise first, then the others in order, as far as needed."""
+        if all(safe(node) for node in nodes):
             return join([self.ask(node, positive) for node in nodes])
-        expression = join(
-            [self.ask(node, positive) if id(node) in self._asked else self._present(node, positive) for node in nodes]
-        )
-        return self.asked(expression, "p")
+        return self.asked(self._joined(nodes, join, positive), "p")
+
+    def _joined(self, nodes: Sequence[FormulaNode], join: Callable[[Sequence[str]], str], positive: bool) -> str:
+        parts = [part for node in nodes for part in _flat(node, positive, join is disjunction)]
+        parts.sort(key=lambda part: not safe(part[0]))
+        return join([self._asked_part(node, sign) for node, sign in parts])
+
+    def _asked_part(self, node: FormulaNode, positive: bool) -> str:
+        if id(node) in self._asked:
+            expression = self._asked[id(node)][0]
+            return expression if positive else negated(expression)
+        return self._present(node, positive)
 
     def _present(self, node: FormulaNode, positive: bool = True) -> str:
         match node:
@@ -169,8 +198,17 @@ class RecordReads:
                 return self._present(part, not positive)
             case And(parts=parts) | Or(parts=parts):
                 join = conjunction if isinstance(node, And) is positive else disjunction
-                return join([self._present(part, positive) for part in parts])
+                expression = self._joined(parts, join, positive)
+                return self._cut(expression, lazily=not safe(node)) if is_deep(expression) else expression
         raise AssertionError(node)
+
+    def _cut(self, expression: str, *, lazily: bool) -> str:
+        """An expression that is nested deeply under a name; one that can raise as a function, which is asked if needed."""
+        if not lazily:
+            return self.asked(expression, "p")
+        name = self.local("g")
+        self.asking(f"{name} = lambda: {_SHARED.sub(chr(40) * 2, expression)}")  # within, each function is asked for itself
+        return f"{name}()"
 
     def atom(self, atom: Atom) -> str:
         """An atom without parts that bind a variable or read the previous step. A user's function is called once per step."""
@@ -215,15 +253,38 @@ class RecordReads:
         if item.operator in ("==", "!=") and (not isinstance(item.right, Field) or item.right.function is None):
             right = self._side(item.right) if isinstance(item.right, Field) else self.joint.constant(item.right)
             return self.compared(self._side(item.left), item.operator, right)
+        if item.operator in _ORDERS and (_is_group(item.left) or not isinstance(item.right, Field)):
+            return self._ordered(item)
         right = self.field(item.right) if isinstance(item.right, Field) else self.joint.constant(item.right)
-        if item.operator == "in" or isinstance(item.right, Field):
-            left = self._side(item.left) if item.operator == "in" else self.field(item.left)
-            return self.compared(left, item.operator, right)
-        left = self._side(item.left)
+        left = self._side(item.left) if item.operator == "in" else self.field(item.left)
+        return self.compared(left, item.operator, right)
+
+    def _ordered(self, item: Compare) -> str:
+        """An order with a constant, or of several values: none holds if one of them is None."""
+        if isinstance(item.right, Field):
+            return self.order(item, self.field(item.left), self.field(item.right))
+        if item.right is None or (isinstance(item.right, tuple) and None in item.right):
+            return FALSE
+        left, right = self._side(item.left), self.joint.constant(item.right)
         if left.isidentifier() or left in _KNOWN:
-            return self.compared(left, item.operator, right)
+            return self.order(item, left, right)
         name = self.local("f")  # read only where it is needed, and named so that it is read once
-        return f"({name} := {left}) is not None and {name} {item.operator} {right}"
+        known = f"None not in ({name} := {left})" if _is_group(item.left) else f"({name} := {left}) is not None"
+        return f"{known} and {name} {item.operator} {right}"
+
+    def order(self, item: Compare, left: str, right: str) -> str:
+        """Two named sides in a comparison; an order with None, or with a None in a group, does not hold."""
+        if item.operator not in _ORDERS:
+            return self.compared(left, item.operator, right)
+        groups = [
+            f"None not in {name}"
+            for side, name in ((item.left, left), (item.right, right))
+            if isinstance(side, Field) and _is_group(side)
+        ]
+        constant = not isinstance(item.right, Field) and (
+            item.right is None or (isinstance(item.right, tuple) and None in item.right)
+        )
+        return FALSE if constant else " and ".join([*groups, self.compared(left, item.operator, right)])
 
     @staticmethod
     def compared(left: str, operator: str, right: str) -> str:

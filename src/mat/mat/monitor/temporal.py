@@ -14,7 +14,9 @@ from typing import Any, Final, TypeAlias
 
 from mat.core.errors import SpecError, did_you_mean
 from mat.core.record import ACTION_KINDS, ActionKind, Record
+from mat.core.value import snapshot
 from mat.monitor.contract import kinds_of
+from mat.monitor.deep import bottom_up, depth_of, room_for
 from mat.monitor.written import refuse_deferred
 
 Bound: TypeAlias = int | tuple[int, int]
@@ -84,9 +86,10 @@ class Field:
 
     __hash__ = object.__hash__
 
-    def among(self, values: Iterable[Hashable]) -> Formula:
+    def among(self, values: Iterable[object]) -> Formula:
         """A formula: the value is one of these."""
-        return Compare(left=self, operator="in", right=frozenset(values))
+        members = frozenset(snapshot(value) if isinstance(value, dict | list) else value for value in values)
+        return Compare(left=self, operator="in", right=members)
 
 
 @dataclass(frozen=True, slots=True)
@@ -264,20 +267,29 @@ def children(node: FormulaNode) -> tuple[FormulaNode, ...]:
 
 def subformulas(node: FormulaNode) -> Iterator[FormulaNode]:
     """All formulas inside a formula, inner ones first, and then itself."""
-    for part in children(node):
-        yield from subformulas(part)
-    yield node
+    waiting, found = [node], list[FormulaNode]()
+    while waiting:  # a formula may be nested more deeply than Python calls
+        part = waiting.pop()
+        found.append(part)
+        waiting += children(part)
+    return reversed(found)
+
+
+def depth(node: FormulaNode) -> int:
+    """How deeply operators are nested."""
+    return depth_of(node, children)
+
+
+@bottom_up(children)
+def _types(node: FormulaNode, inner: list[frozenset[type]]) -> frozenset[type]:
+    """The types of the formula and of those inside it."""
+    found = inner[0].union(*inner[1:]) if inner else frozenset[type]()
+    return found if type(node) in found else found | {type(node)}
 
 
 def contains(node: FormulaNode, kinds: type | UnionType) -> bool:
     """Whether the formula, or one inside it, is of these kinds."""
-    waiting = [node]
-    while waiting:  # a formula may be nested more deeply than Python calls
-        part = waiting.pop()
-        if isinstance(part, kinds):
-            return True
-        waiting += children(part)
-    return False
+    return any(issubclass(kind, kinds) for kind in _types(node))
 
 
 def looks_ahead(node: FormulaNode) -> bool:
@@ -461,11 +473,15 @@ def for_each(key: str | Variable | Field | SliceKey, formula: Formula) -> Formul
 
 def mentions(node: FormulaNode, variable: Variable) -> bool:
     """Whether an atom of the formula uses the variable."""
-    if isinstance(node, Compare):
-        return node.right is variable
-    if isinstance(node, Atom):
-        return any(compare.right is variable for compare in node.compares)
-    return any(mentions(part, variable) for part in children(node))
+    return variable in _variables(node)
+
+
+@bottom_up(children)
+def _variables(node: FormulaNode, inner: list[frozenset[Variable]]) -> frozenset[Variable]:
+    if isinstance(node, Atom | Compare):
+        compares = (node,) if isinstance(node, Compare) else node.compares
+        return frozenset(compare.right for compare in compares if isinstance(compare.right, Variable))
+    return inner[0].union(*inner[1:]) if inner else frozenset()
 
 
 def variable(name: str) -> Variable:
@@ -687,7 +703,13 @@ def field_text(given: Field) -> str:
 
 def text(node: Formula) -> str:
     """A formula as a person would write it."""
-    match _node(node):
+    known = _node(node)
+    with room_for(depth(known)):
+        return _text(known)
+
+
+def _text(node: FormulaNode) -> str:
+    match node:
         case Atom(text=said):
             return said
         case Compare(left=left, operator=operator, right=right):
@@ -696,35 +718,35 @@ def text(node: Formula) -> str:
         case Started():
             return "after the first step"
         case Or(parts=(Started(), part)):
-            return text(part)
+            return _text(part)
         case Not(part=Once(part=Not(part=part), window=window)):
-            return f"historically({text(part)}{_bounds_text(window)})"
+            return f"historically({_text(part)}{_bounds_text(window)})"
         case Not(part=part):
-            return f"~{text(part)}"
+            return f"~{_text(part)}"
         case And(parts=parts):
-            return "(" + " & ".join(text(part) for part in parts) + ")"
+            return "(" + " & ".join(_text(part) for part in parts) + ")"
         case Or(parts=(Not(part=left), right)):
-            return f"({text(left)} implies {text(right)})"
+            return f"({_text(left)} implies {_text(right)})"
         case Or(parts=parts):
-            return "(" + " | ".join(text(part) for part in parts) + ")"
+            return "(" + " | ".join(_text(part) for part in parts) + ")"
         case Once(part=part, window=window):
-            return f"once({text(part)}{_bounds_text(window)})"
+            return f"once({_text(part)}{_bounds_text(window)})"
         case Since(left=left, right=right, window=window):
-            return f"since({text(left)}, {text(right)}{_bounds_text(window)})"
+            return f"since({_text(left)}, {_text(right)}{_bounds_text(window)})"
         case Previous(part=part):
-            return f"previous({text(part)})"
+            return f"previous({_text(part)})"
         case AtMost(count=count, part=part, window=window):
-            return f"at_most({count}, {text(part)}{_bounds_text(window)})"
+            return f"at_most({count}, {_text(part)}{_bounds_text(window)})"
         case Eventually(part=part, window=window):
-            return f"eventually({text(part)}{_bounds_text(window)})"
+            return f"eventually({_text(part)}{_bounds_text(window)})"
         case Until(left=left, right=right, window=window):
-            return f"until({text(left)}, {text(right)}{_bounds_text(window)})"
+            return f"until({_text(left)}, {_text(right)}{_bounds_text(window)})"
         case Next(part=part):
-            return f"next({text(part)})"
+            return f"next({_text(part)})"
         case Always(part=part):
-            return f"always({text(part)})"
+            return f"always({_text(part)})"
         case ForEach(key=key, part=part):
-            return f"for_each({key.name if isinstance(key, Variable) else field_text(key)}, {text(part)})"
+            return f"for_each({key.name if isinstance(key, Variable) else field_text(key)}, {_text(part)})"
 
 
 def _bounds_text(window: Window) -> str:
