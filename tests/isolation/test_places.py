@@ -1,5 +1,6 @@
 """The settings of the process are put back, and what is written outside of a run is named."""
 
+import csv
 import decimal
 import gc
 import json
@@ -60,6 +61,11 @@ SETTINGS: dict[str, tuple[Callable[[], object], Callable[[], object], str]] = {
         lambda: logging.getLogger().addHandler(logging.NullHandler()),
         lambda: [each for each in logging.getLogger().handlers if isinstance(each, logging.NullHandler)],
         "logging.root",
+    ),
+    "csv": (
+        lambda: csv.register_dialect("desk", delimiter=";"),
+        lambda: sorted(csv.list_dialects()),
+        "the csv dialects",
     ),
     "decimal": (lambda: setattr(decimal.getcontext(), "prec", 3), lambda: decimal.getcontext().prec, "the decimal context"),
 }

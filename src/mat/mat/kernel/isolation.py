@@ -11,7 +11,7 @@ import os
 import sys
 import sysconfig
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from contextvars import Context, ContextVar, copy_context
 from dataclasses import dataclass
 from types import ModuleType
@@ -97,7 +97,7 @@ class ProcessState:
         changed = [(index, nodes[index].changes()) for index in self._differing()]
         for index, changes in changed:
             if changes:
-                nodes[index].put_back()
+                _put_back(nodes[index])
         for index, changes in changed:
             node = nodes[index]
             if not changes:
@@ -197,6 +197,12 @@ class ProcessState:
                 if held is variable:
                     return f"{name}.{attribute}"
         return variable.name
+
+
+def _put_back(node: Node) -> None:
+    """Put back what a place held; where an object refuses that, it counts as what cannot be put back."""
+    with suppress(Exception):
+        node.put_back()
 
 
 def _is_users(variable: ContextVar[Any]) -> bool:

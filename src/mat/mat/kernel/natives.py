@@ -7,11 +7,15 @@ compares what such an object refers to and how it shows itself, which is enough 
 from __future__ import annotations
 
 import _abc  # type: ignore[import-not-found]
+import contextvars
 import functools
 import gc
+import hashlib
 import io
 import itertools
+import mmap
 import os
+import pickle
 import queue
 import random
 import sqlite3
@@ -43,6 +47,11 @@ def native_node(held: object) -> Node | None:
             return maker(held)
     if "numpy" in sys.modules and issubclass(kind, sys.modules["numpy"].ndarray):
         return _numpy(held)
+    if "numpy.random" in sys.modules and issubclass(kind, sys.modules["numpy.random"].Generator):
+        return _numpy_generator(held)
+    memory = _foreign_memory(held)
+    if memory is not None:
+        return memory
     if hasattr(kind, "hexdigest") and hasattr(kind, "copy"):
         return ValueNode(held.hexdigest, remedy="fork")  # type: ignore[attr-defined]
     if kind.__module__ in ("builtins", "itertools") and hasattr(kind, "__next__"):
@@ -332,7 +341,47 @@ def _executor(held: Any) -> Node:
     return ValueNode(read, remedy="fork")
 
 
+def _context(held: contextvars.Context) -> Node:
+    """A context that a program keeps. A variable can be set in it again, and not removed."""
+    return ValueNode(lambda: dict(held.items()), remedy="fork")
+
+
+def _mapped(held: mmap.mmap) -> Node | None:
+    """Memory that forks may share, and so do workers that execute side by side."""
+    if held.closed or len(held) > limits.ISOLATED_BYTES:
+        return None
+    return ValueNode(lambda: _CLOSED if held.closed else hashlib.sha256(memoryview(held)).digest(), remedy="none")
+
+
+def _foreign_memory(held: Any) -> Node | None:
+    """The node of an object of ctypes, or of multiprocessing, whose memory all processes share; None for another object."""
+    kind = type(held)
+    if kind.__module__ == "multiprocessing.sharedctypes":
+        memory = held.get_obj()
+        return ValueNode(lambda: bytes(memory), remedy="none")
+    ctypes: Any = sys.modules.get("ctypes")
+    if ctypes is None or not isinstance(held, ctypes.Structure | ctypes.Union | ctypes.Array | ctypes._SimpleCData):
+        return None
+    shared = type(getattr(held, "_wrapper", None)).__module__ == "multiprocessing.heap"
+
+    def write(kept: bytes) -> None:
+        ctypes.memmove(ctypes.addressof(held), kept, len(kept))
+
+    return ValueNode(lambda: bytes(held), None if shared else write, remedy="none" if shared else "restore")
+
+
+def _numpy_generator(held: Any) -> Node:
+    bits = held.bit_generator
+
+    def write(kept: bytes) -> None:
+        bits.state = pickle.loads(kept)
+
+    return ValueNode(lambda: pickle.dumps(bits.state), write)
+
+
 _MAKERS: Final[dict[type, _Maker]] = {
+    contextvars.Context: _context,
+    mmap.mmap: _mapped,
     bytearray: _bytearray,
     array: _array,
     queue.SimpleQueue: _simple_queue,

@@ -45,6 +45,8 @@ def places() -> Iterator[tuple[str, Node]]:
     yield "the socket timeout", ValueNode(socket.getdefaulttimeout, socket.setdefaulttimeout)
     yield "the decimal context", ValueNode(_decimal, _set_decimal)
     yield "logging", LoggingNode()
+    if "csv" in sys.modules:
+        yield "the csv dialects", ValueNode(_dialects, _set_dialects)
     yield "a thread", ThreadsNode()
     yield "a pipe", PipesNode()
     if threading.current_thread() is threading.main_thread():
@@ -109,6 +111,21 @@ def _set_handlers(kept: tuple[Any, ...]) -> None:
 @cache
 def _numbers() -> tuple[int, ...]:
     return tuple(int(getattr(signal, name)) for name in _SIGNALS if hasattr(signal, name))
+
+
+def _dialects() -> dict[str, Any]:
+    import csv
+
+    return {name: csv.get_dialect(name) for name in csv.list_dialects()}
+
+
+def _set_dialects(kept: dict[str, Any]) -> None:
+    import csv
+
+    for name in set(csv.list_dialects()) - set(kept):
+        csv.unregister_dialect(name)
+    for name, dialect in kept.items():
+        csv.register_dialect(name, dialect)
 
 
 class ThreadsNode:

@@ -180,6 +180,11 @@ class Reached:
             self._push(cell_value(held), at)
         elif kind is ContextVar:
             self._push_all(_default(held), at)
+        elif kind is Context:
+            node = native_node(held)
+            assert node is not None
+            self._add_node(node, at)
+            self._push_all(held.values(), at)
         elif issubclass(kind, _TRANSPARENT):
             if issubclass(kind, BaseException):
                 self._add_node(ValueNode(lambda: held.args, lambda args: setattr(held, "args", args)), at)
@@ -320,7 +325,7 @@ class Reached:
 
     def watch(self) -> None:
         """Watch the attributes that the user's code stores, on the library modules and classes that it can name."""
-        if any(_names(function.__code__, "__subclasses__") for function, _ in self._functions):
+        if any(_asks_for(function.__code__, "__subclasses__") for function, _ in self._functions):
             for held, at in self._classes:
                 self._add_node(ValueNode(lambda held=held: frozenset(map(id, type.__subclasses__(held))), remedy="fork"), at)  # type: ignore[misc]
         names = frozenset(self.stored)
@@ -434,10 +439,10 @@ def _given_to_pytest(held: Any) -> Iterable[object]:
 
 
 @functools.cache
-def _names(code: types.CodeType, name: str) -> bool:
+def _asks_for(code: types.CodeType, name: str) -> bool:
     """Whether a function's code, or that of a function in it, asks for an attribute of that name."""
     inner = (each for each in code.co_consts if isinstance(each, types.CodeType))
-    return name in code.co_names or any(_names(each, name) for each in inner)
+    return name in code.co_names or any(_asks_for(each, name) for each in inner)
 
 
 @functools.cache
