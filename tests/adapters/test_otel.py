@@ -44,7 +44,7 @@ from mat.core.record import (
     Observation,
     Record,
 )
-from mat.core.run import Alike, Run, TapeEntry
+from mat.core.run import Alike, Run, TapeEntry, Uncaught
 from mat.core.spec import RunSpec
 from mat.core.value import EMPTY, FrozenDict, FrozenList
 from mat.govern.rewrites import clamp
@@ -321,6 +321,7 @@ def test_what_is_listed_as_lost_is_lost(runs: dict[str, Run]) -> None:
     full = replace(
         run, tape=(entry,), states=("0",), restricted=FrozenDict({"service:b": FrozenList(["x"])}), contended=(1,),
         alike=(alike,), margins=FrozenDict({"x": 1}), complete=True, clocked=False, concolic=True, seen=(seen,),
+        uncaught=Uncaught(port="service:b", type="TimeoutError"), places=("shop.py:1",),
     )  # fmt: skip
     (back,) = from_otlp_json(sent(full))
     assert {field.name for field in fields(Run) if getattr(back, field.name) != getattr(full, field.name)} == set(LOST)

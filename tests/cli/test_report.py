@@ -160,7 +160,7 @@ def test_replay_files_are_a_report_of_their_counterexamples(
     code, said, noted = report(file, other_file)
     assert (code, noted) == (0, "")
     assert said.count("refund.once: refunded twice") == 2
-    assert f"Replay: pytest --mat-replay {file}" in said.replace("\n    ", " ")
+    assert f"Replay: pytest --mat-replay={file}" in said.replace("\n    ", " ")
     assert report(file, "--out", tmp_path / "x.html")[0] == 0
     data = json.loads(report(file, "--json")[1])
     assert [item["status"] for item in data["items"]] == ["counterexample"]

@@ -106,7 +106,7 @@ class _Reader:
             return
         self._left -= 1
         self._seen.add(id(function.__code__))
-        file, names = _file(function), tuple(dict.fromkeys(_names(function.__code__)))
+        file, names = _file(function), tuple(dict.fromkeys(_names_in(function.__code__)))
         for name in names:
             value = function.__globals__.get(name, _NOTHING)
             if value is not _NOTHING:
@@ -193,12 +193,12 @@ def _function_of(callee: Any) -> FunctionType | None:
             return own if type(own) is FunctionType else None
 
 
-def _names(code: CodeType) -> Iterator[str]:
+def _names_in(code: CodeType) -> Iterator[str]:
     """The global names and the attributes that code uses, in order, functions and classes inside it included."""
     yield from code.co_names
     for constant in code.co_consts:
         if isinstance(constant, CodeType):
-            yield from _names(constant)
+            yield from _names_in(constant)
 
 
 def _owner(function: FunctionType) -> type | None:

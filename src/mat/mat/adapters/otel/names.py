@@ -98,5 +98,8 @@ LOST: Final[Mapping[str, str]] = {
     "clocked": "the same, about the time",
     "concolic": "the same, about the replies of ports",
     "seen": "what an adversary was shown, for the search",
+    "errors": "whose exceptions injected failures are, for the search",
+    "uncaught": "the injected failure that left the body, for the summary of a search",
+    "places": "file and line of each call in the agent's code, for debugging; no part of the facts",
 }
 """Field of a Run that its spans do not preserve -> why. They preserve all other fields, and every field of every record."""
