@@ -106,6 +106,24 @@ def succeeded(record: Record) -> bool:
     return effect_of(record) == "yes" and not failed(record)
 
 
+# -- waits --------------------------------------------------------------------------------------------------------------
+
+_UNITS: Final[Mapping[str, int]] = {"": 1000, "s": 1000, "sec": 1000, "secs": 1000, "second": 1000, "seconds": 1000, "ms": 1}
+_STATED_WAIT: Final = re.compile(
+    r"(?:retry|try again)[ _-]?(?:after|in)\"?'?[\s:=]+(\d+(?:\.\d+)?)\s*(ms|seconds?|secs?|s)?\b", re.IGNORECASE
+)
+
+
+def wait_in_text_ms(text: str) -> int | None:
+    """The wait that the text of an error asks for, in milliseconds, None if it asks for none.
+
+    >>> wait_in_text_ms("rate limited: retry after 5 s"), wait_in_text_ms("no such order")
+    (5000, None)
+    """
+    match = _STATED_WAIT.search(text)
+    return None if match is None else round(float(match[1]) * _UNITS[(match[2] or "").lower()])
+
+
 # -- replies as texts ---------------------------------------------------------------------------------------------------
 
 _PHRASES: Final[Mapping[str, int]] = {

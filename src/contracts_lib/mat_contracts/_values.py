@@ -5,6 +5,7 @@
 | numbers | 30, 30.0, "30", "30.00"; 1250, "1,250.00", "1.250,00 EUR", "€1250" (a bare number has the currency of the other) |
 | ids and other texts | "A17", " a17 ", "#A17"; "Ann  Smith", "ANN SMITH" |
 | dates | "2024-05-15", "15 May 2024", "May 15, 2024", "15.05.2024", "2024-05-15T00:00:00" |
+| accounts | "DE89 3704 0044 0532 0130 00", "DE89370400440532013000" (an IBAN, by its check digits) |
 | addresses | ann@example.com, "Ann <ann@example.com>", "mailto:ann@example.com", {"email": "ann@example.com"} |
 
 Never the same: True and 1; "007" and 7 (leading zeros belong to an id); 30 EUR and 30 USD; 03/04/2024 and any other notation,
@@ -23,6 +24,7 @@ from typing import Any, Final, TypeAlias
 from urllib.parse import unquote
 
 from mat.core.allowed import Allowed, is_range, within
+from mat.core.redact import iban_valid
 from mat.core.value import FrozenDict, FrozenList
 from mat_contracts._facts import facts_of, whole_day, whole_quantity
 
@@ -36,6 +38,9 @@ _PLAIN: Final = re.compile(r"[a-z_][a-z_.:/\-]*").fullmatch
 """A text that is its own normal form: it has no digit, no space and no capital."""
 _ID: Final = re.compile(r"#?[a-z_][^\s€$£¥₹₩]*|[1-9]\d{0,17}|0").fullmatch
 """A folded text that is neither a date nor an amount, or a whole number as it is written shortest."""
+_ONE_ADDRESS: Final = re.compile(r"(?:\"[^\"<>@]*\"|[^\"<>@,;]*)\s?<\s*(?:mailto:)?([^\s<>@]+@[^\s<>@]+)\s*>|mailto:([^\s<>@?,;]+@[^\s<>@?,;]+)").fullmatch
+"""A mail address with the name of its owner, or as a link."""
+_GROUPED_IBAN: Final = re.compile(r"[a-z]{2}\d\d(?:[ -]?[a-z0-9]){11,30}").fullmatch
 _VERSIONS: Final = frozenset(("version", "versions", "tag", "release"))
 """Parameters whose values look like numbers and are none: version 1.10 is not version 1.1."""
 
@@ -188,8 +193,12 @@ def _normal_text(text: str) -> str:
     plain = _folded(text)
     if _ID(plain):
         return plain[1:] if plain[0] == "#" and len(plain) > 1 else plain
+    if "@" in plain and (match := _ONE_ADDRESS(plain)):
+        return address(match[1] or match[2])
     if not any(char.isdigit() for char in plain):
         return plain
+    if _GROUPED_IBAN(plain) and iban_valid(packed := squeezed(plain).upper()):
+        return packed.casefold()
     if _STAMP.fullmatch(plain):
         return _moment(plain)
     day = whole_day(plain)
@@ -251,6 +260,8 @@ COPIES: Final = ("cc", "bcc")
 """Arguments that hold further recipients of a message, in any case."""
 _FIELDS: Final = ("email", "address", "mail", "email_address", "emailAddress", "addr", "phone", "number", "id", "name")
 """Fields of a recipient that is written as an object; the first that is there is its address."""
+_MAILS: Final = frozenset(("email", "mail", "email_address", "emailAddress", "addr"))
+"""Fields that hold an address: an object with one of them is one recipient."""
 _SPEC: Final = r"[\w.!#$%&'*+/=?^`{|}~\-]+@[^\s<>()\[\],;:\"@]+"
 _ADDRESS: Final = re.compile(_SPEC)
 _ANGLES: Final = re.compile(r"<\s*(?:mailto:)?\s*([^<>\s]+)\s*>", re.IGNORECASE)
@@ -283,13 +294,30 @@ def _recipients(value: Any, whole: frozenset[str]) -> Iterator[str | None]:
     elif isinstance(value, int) and not isinstance(value, bool):
         yield f"{value}"
     elif isinstance(value, Mapping) and not ("pii" in value and ("sha256" in value or "redacted" in value)):
-        inner = next((value[name] for name in _FIELDS if value.get(name)), None)
-        yield from _recipients(inner, whole)
+        yield from _recipients_of_object(value, whole)
     elif isinstance(value, list | tuple):
         for item in value:
             yield from _recipients(item, whole)
     else:
         yield None
+
+
+def _recipients_of_object(value: Mapping[str, Any], whole: frozenset[str]) -> Iterator[str | None]:
+    """The recipients in an object: its address if it is one recipient, otherwise those in its fields and inner objects."""
+    name = next((name for name in _FIELDS if value.get(name)), "")
+    if name:
+        yield from _recipients(value[name], whole)
+    inner = [item for item in value.values() if isinstance(item, Mapping | list | tuple) and item and item is not value.get(name)]
+    if name and name not in _MAILS:  # {"name": "board", "members": [...]}
+        inner = [item for item in inner if "@" in f"{item}"]
+    elif name:
+        return
+    texts = () if name else [item for item in value.values() if isinstance(item, str) and item.strip()]
+    written = [item for item in texts if "@" in item] or ([] if inner else texts)
+    if not name and not written and not inner:
+        yield None
+    for item in (*written, *inner):
+        yield from _recipients(item, whole)
 
 
 @lru_cache(maxsize=4096)

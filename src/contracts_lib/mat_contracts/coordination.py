@@ -242,7 +242,8 @@ def no_circular_delegation(
 
     - `along`: which circles count, one or both of these:
       - "open": circles of open delegations. A trace records when a delegation begins, but not always when it ends. It counts as
-        ended when the delegate answers (a message to the delegator, or a final response) or the delegator acts again, which
+        ended when it is handed back (its `with` block ends), when the delegate answers (a message to the delegator, or a final
+        response) or when the delegator acts again, which
         also ends all delegations below it. A delegator that delegates again may be waiting for both delegates (a fan-out): its
         earlier delegation counts as ended until that delegate acts without a new request.
       - "task": circles of hand-offs of one task, which is the same non-empty text apart from case, spaces and final
@@ -308,6 +309,9 @@ def _delegation(record: Record) -> tuple[str, str] | None:
 def _edges_after(edges: tuple[_Edge, ...], record: Record) -> tuple[_Edge, ...]:
     """The open delegations after a record: its agent may resume one, answer one, or end those that it made."""
     agent, kind, name = record.agent, record.action.kind, record.action.name
+    if kind == "handback":
+        delegate = record.action.arguments.get("agent", agent)
+        return tuple(edge for edge in edges if (edge.delegator, edge.delegate) != (name, delegate))
     edges = _reopened(edges, agent)
     mine = [edge for edge in edges if edge.delegate == agent]
     answers = kind == "message" and not record.blocked

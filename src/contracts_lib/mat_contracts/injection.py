@@ -757,10 +757,11 @@ def _undeclared_tool(name: str, record: Record) -> Violated:
 
 def _changed_tool(name: str, pin: _Pin, interface: FrozenDict, record: Record) -> Violated:
     parts = [part for part in sorted({*pin.first, *interface}) if pin.first.get(part) != interface.get(part)]
+    differ = "differs" if len(parts) == 1 else "differ"
     pinned = "declared" if pin.step < 0 else f"shown at step {pin.step}"
     excerpt = _excerpt_of_change(pin.first.get("description"), interface.get("description"))
     return Violated(
-        f"{' and '.join(parts)} of the tool {name!r} shown to {record.action.name} differ from what was {pinned}{excerpt}",
+        f"the {' and '.join(parts)} of the tool {name!r} shown to {record.action.name} {differ} from what was {pinned}{excerpt}",
         witness=(record.step,) if pin.step < 0 else (pin.step, record.step), instance=name,
         wanted=f"the interface of {name!r} as {pinned}",
     )  # fmt: skip
@@ -1063,7 +1064,7 @@ def _sensitive(known: list[_Source], text: str, rules: _Secrecy, *, address: boo
         normal = _normal(form)
         for source in known:
             if _repeats_value(normal, source.text, rules, address=address):
-                found.append(_Leak("sensitive", f"what {source.origin} encoding", encoding, source.step))
+                found.append(_Leak("sensitive", f"content from {source.origin}", encoding, source.step))
                 break
     return list({(leak.why, leak.what): leak for leak in reversed(found)}.values())
 

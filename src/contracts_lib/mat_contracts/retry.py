@@ -10,7 +10,7 @@ from mat.core.errors import SpecError
 from mat.core.record import ActionKind, Record
 from mat.core.value import EMPTY, FrozenDict
 from mat.monitor.contract import Contract, Violated
-from mat_contracts._outcome import effect_of, failed, reported_failure
+from mat_contracts._outcome import effect_of, failed, reported_failure, wait_in_text_ms
 from mat_contracts._shared import (
     PastWindow,
     any_names,
@@ -33,12 +33,6 @@ TRANSIENT: Final = ("rate_limit", "timeout", "connection", "server_error")
 _CALLS: Final[frozenset[ActionKind]] = frozenset(("tool_call", "retrieval", "model_call", "memory_read", "memory_write"))
 _STATUS: Final = (429, 503)
 """HTTP statuses that ask to wait. A reply with another one resets the count."""
-_UNITS: Final[Mapping[str, int]] = {"": 1000, "s": 1000, "sec": 1000, "secs": 1000, "second": 1000, "seconds": 1000, "ms": 1}
-_STATED_WAIT: Final = re.compile(
-    r"(?:retry|try again)[ _-]?(?:after|in)\"?'?[\s:=]+(\d+(?:\.\d+)?)\s*(ms|seconds?|secs?|s)?\b", re.IGNORECASE
-)
-
-
 class _Chain(NamedTuple):
     """Attempts of a request whose latest failed: (step, ms when asked), oldest first, and the seal of the latest failure."""
 
@@ -433,8 +427,7 @@ def _retry_after_ms(record: Record) -> int | None:
         return None
     if error.retry_after_ms is not None:
         return error.retry_after_ms
-    match = _STATED_WAIT.search(error.message)
-    return None if match is None else round(float(match[1]) * _UNITS[(match[2] or "").lower()])
+    return wait_in_text_ms(error.message)
 
 
 def _number(value: object) -> float | None:

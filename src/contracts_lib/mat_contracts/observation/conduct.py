@@ -12,14 +12,16 @@ import math
 from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any, Final, NamedTuple, TypeAlias, Unpack
 
-from mat.core.allowed import Allowed, describe, within
+from mat.core.allowed import Allowed, describe, is_range, within
 from mat.core.digest import digest
 from mat.core.errors import SpecError
 from mat.core.record import Record
 from mat.core.value import EMPTY, FrozenDict
 from mat.monitor.contract import Contract, Violated
+from mat_contracts._outcome import failure_of, wait_in_text_ms
 from mat_contracts._shared import all_of, count_of, milliseconds_of, names_of, one_of, short
 from mat_contracts._shared import label as joined
+from mat_contracts._values import allows, number_of
 from mat_contracts.catalogue import Options, template
 from mat_contracts.observation.artefacts import checked_label
 from mat_contracts.observation.calls import Exchange, On, SelectedCalls, status_of
@@ -44,7 +46,8 @@ class _Quiet(NamedTuple):
 def stated_wait_ms(record: Record) -> int | None:
     """The wait that a reply or an error asks for, in milliseconds, or None.
 
-    It is read from the error (see ErrorFact), or from the reply's header `Retry-After` in seconds, or its `retry_after`.
+    It is read from the error (see ErrorFact) or its text ("retry after 5 s"), or from the reply's header `Retry-After` in
+    seconds, or its `retry_after`.
 
     >>> from mat_contracts.observation import stated_wait_ms
     >>> from mat_contracts.traces import record
@@ -53,7 +56,7 @@ def stated_wait_ms(record: Record) -> int | None:
     """
     error, value = record.observation.error, record.observation.value
     if error is not None:
-        return error.retry_after_ms
+        return wait_in_text_ms(error.message) if error.retry_after_ms is None else error.retry_after_ms
     if not isinstance(value, Mapping):
         return None
     headers = value.get("headers")
@@ -346,9 +349,8 @@ class _Saga(NamedTuple):
 
 def _succeeded(record: Record) -> bool:
     status = status_of(record)
-    return record.observation.error is None and not record.observation.cancelled and record.invoked > 0 and (
-        not status or status < 400
-    )  # fmt: skip
+    returned = record.observation.error is None and not record.observation.cancelled and record.invoked > 0
+    return returned and (not status or status < 400) and failure_of(record) is None
 
 
 def _key(selected: SelectedCalls, record: Record, key: str) -> str:
@@ -434,6 +436,8 @@ class _Keys(NamedTuple):
 def required(on: On, places: str | Iterable[str], *, label: str = "MISSING_CONSTRAINT", **options: Unpack[Options]) -> Contract:
     """The request has a value at each of the `places` (see Exchange.value; for other ports, the names of arguments).
 
+    White space is no value.
+
     >>> from mat_contracts.traces import broken, record, trace
     >>> broken(required("pay", ["amount"]), trace(record("tool_call", "pay", {"amount": 5})))
     ()
@@ -445,11 +449,15 @@ def required(on: On, places: str | Iterable[str], *, label: str = "MISSING_CONST
     def step(state: None, record: Record) -> Violated | None:
         if selected(record) is None:
             return state
-        missing = [place for place in wanted if value_at(selected, record, place) in (None, "", (), [])]
+        missing = [place for place in wanted if _is_missing(value_at(selected, record, place))]
         return Violated(f"the request lacks {joined(missing)}", label=label) if missing else state
 
     label = checked_label(label)
     return _contract("required", selected, step, None, label, text=f"requests have {joined(wanted)}")
+
+
+def _is_missing(value: Any) -> bool:
+    return not value.strip() if isinstance(value, str) else value in (None, (), [])
 
 
 @template
@@ -459,7 +467,7 @@ def expected(
     """The request has the expected value at each place.
 
     values: place (see Exchange.value; for other ports, the name of an argument) -> the value, several values, a (least, most)
-    range, or a predicate. A missing value is not judged: see `required`.
+    range, or a predicate. A number may also be written as text ("50"). A missing value is not judged: see `required`.
 
     >>> from mat_contracts.traces import broken, record, trace
     >>> broken(expected("pay", {"amount": 5}), trace(record("tool_call", "pay", {"amount": 5})))
@@ -477,12 +485,21 @@ def expected(
             return state
         for place, allowed in lists.items():
             found = value_at(selected, record, place)
-            if found not in (None, "") and not within(allowed, found):
+            if found not in (None, "") and not _is_expected(allowed, found):
                 return Violated(f"{place} is {short(found)}; expected {describe(allowed)}", label=label)
         return state
 
     label = checked_label(label)
     return _contract("expected", selected, step, None, label, text=f"requests have the right {joined(values)}")
+
+
+def _is_expected(allowed: Allowed, found: Any) -> bool:
+    """Whether a value is allowed. Forms and URLs carry numbers as text, so a text may be the number that is expected."""
+    if within(allowed, found):
+        return True
+    if callable(allowed) or not isinstance(found, str) or number_of(found) is None:
+        return False
+    return allows(allowed if is_range(allowed) else [item for item in allowed if not isinstance(item, str)], found)
 
 
 @template
