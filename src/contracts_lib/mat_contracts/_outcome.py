@@ -62,6 +62,21 @@ def stated_failure(value: Mapping[str, Any]) -> ReportedFailure | None:
     return None if value.keys() <= _WORDS_ONLY else _by_fields(value)
 
 
+def is_error_reply(value: Any) -> bool:
+    """Whether a reply is nothing but the report of an error: an object with an error in it, or a text that begins with one.
+
+    Unlike `reported_failure`, a status does not count: an order whose status is "failed" was found.
+
+    >>> is_error_reply({"error": "no such order"}), is_error_reply({"order": "A17", "status": "failed"})
+    (True, False)
+    """
+    if isinstance(value, str):
+        return _ERROR_TEXT.match(value) is not None and reported_failure(value) is not None
+    if not isinstance(value, Mapping):
+        return False
+    return any(_is_something(value.get(name)) for name in _ERRORS) or any(value.get(name) is True for name in _FAILED)
+
+
 def failure_of(record: Record) -> ReportedFailure | None:
     """The failure that the reply of a call reported to its agent, None if it reported none or the call did not return."""
     seen = record.observation
@@ -198,6 +213,7 @@ _HINT: Final = re.compile(r"(?i)err|exception|success|succeeded|\"ok\"|status|co
 
 # -- replies as objects -------------------------------------------------------------------------------------------------
 
+_ERROR_TEXT: Final = re.compile(r"(?i)[\W_]*(?:[\w.]*(?:error|exception)s?\b|traceback\b|\{)")
 _ERRORS: Final = frozenset(("error", "errors", "Error", "err", "exception", "error_message", "errorMessage", "fault"))
 _DONE: Final = frozenset(("ok", "success", "succeeded", "successful", "is_success", "isSuccess"))
 _FAILED: Final = frozenset(("isError", "is_error", "failed", "failure", "has_error", "hasError"))

@@ -38,7 +38,9 @@ _PLAIN: Final = re.compile(r"[a-z_][a-z_.:/\-]*").fullmatch
 """A text that is its own normal form: it has no digit, no space and no capital."""
 _ID: Final = re.compile(r"#?[a-z_][^\s€$£¥₹₩]*|[1-9]\d{0,17}|0").fullmatch
 """A folded text that is neither a date nor an amount, or a whole number as it is written shortest."""
-_ONE_ADDRESS: Final = re.compile(r"(?:\"[^\"<>@]*\"|[^\"<>@,;]*)\s?<\s*(?:mailto:)?([^\s<>@]+@[^\s<>@]+)\s*>|mailto:([^\s<>@?,;]+@[^\s<>@?,;]+)").fullmatch
+_ONE_ADDRESS: Final = re.compile(
+    r"(?:\"[^\"<>@]*\"|[^\"<>@,;]*)\s?<\s*(?:mailto:)?([^\s<>@]+@[^\s<>@]+)\s*>|mailto:([^\s<>@?,;]+@[^\s<>@?,;]+)"
+).fullmatch
 """A mail address with the name of its owner, or as a link."""
 _GROUPED_IBAN: Final = re.compile(r"[a-z]{2}\d\d(?:[ -]?[a-z0-9]){11,30}").fullmatch
 _VERSIONS: Final = frozenset(("version", "versions", "tag", "release"))
@@ -307,7 +309,9 @@ def _recipients_of_object(value: Mapping[str, Any], whole: frozenset[str]) -> It
     name = next((name for name in _FIELDS if value.get(name)), "")
     if name:
         yield from _recipients(value[name], whole)
-    inner = [item for item in value.values() if isinstance(item, Mapping | list | tuple) and item and item is not value.get(name)]
+    inner = [
+        item for item in value.values() if isinstance(item, Mapping | list | tuple) and item and item is not value.get(name)
+    ]
     if name and name not in _MAILS:  # {"name": "board", "members": [...]}
         inner = [item for item in inner if "@" in f"{item}"]
     elif name:

@@ -21,6 +21,7 @@ from mat.core.record import ActionKind, Record
 from mat.core.value import fast_constructor
 from mat.monitor.contract import Contract, Violated, kinds_of
 from mat_contracts._facts import Facts, facts_of, ids_of, plain_number
+from mat_contracts._outcome import is_error_reply
 from mat_contracts._reading import is_from_user, statement
 from mat_contracts._sentences import sentences, units
 from mat_contracts._shared import PastWindow, count_of, judged, milliseconds_of, one_of
@@ -647,15 +648,31 @@ def _judge_links(
             return "unsupported", why, steps, "a link to something earlier in the trace"
     if not current and not forgotten:
         return "unsupported", "its evidence is too old", steps, "evidence from a newer request"
-    texts = [texts_of(item) for item in current]
+    texts = [_texts_for(claim, item) for item in current]
     if forgotten or None in texts or not claim:
         return "supported", "", steps, ""
     if rules.verifier is None and any(texts):
         asked = [text for item in current if item[7] for text in leaves(item[7])]
         answer, why, wanted = _judge_by_marks(claim, [text for found in texts if found for text in found], asked)
     else:
-        answer, why, wanted = _verify(claim, [evidence_by(item) for item in current], rules)
+        evidence = [evidence_by(item)._replace(texts=said) for item, said in zip(current, texts, strict=True)]
+        answer, why, wanted = _verify(claim, evidence, rules)
     return answer, why, steps, wanted
+
+
+_FAILURE_TOLD: Final = re.compile(
+    r"\b(?:no|not|never|none|nothing|neither|cannot|unable|without|error|errors|fail\w*|invalid|denied|declined|rejected"
+    r"|refused|unavailable|missing|unknown|unsupported|expired|outdated|out of|timed? ?out|wrong|problem|issue"
+    r"|must|require\w*|\w+n['’]t)\b",
+    re.IGNORECASE,
+)
+"""Words of a claim that something went wrong, or is not so: the reply that reports the failure may support it."""
+
+
+def _texts_for(claim: str, item: Kept) -> tuple[str, ...] | None:
+    """The texts of a kept artifact that may support a claim: the report of an error supports only what is said of it."""
+    failed = item[6] and is_error_reply(item[4]) and not _FAILURE_TOLD.search(claim)
+    return () if failed else texts_of(item)
 
 
 def _judge_by_marks(claim: str, texts: Sequence[str], asked: Sequence[str]) -> tuple[SupportStatus, str, str]:
@@ -720,8 +737,9 @@ def _judge_answer(record: Record, memory: tuple[Kept, ...], rules: _Rules) -> li
     if not claims:
         return []
     recorded = {normal(item[4]): item for item in memory if item[3] == "claim"}
-    world = [rules.read(item) for item in memory if item[3] == "world" and not item[0]]
-    world = [item for item in world if _is_new(item.step, item.at_ms, record, rules)]
+    kept = [item for item in memory if item[3] == "world" and not item[0] and _is_new(item[1], item[2], record, rules)]
+    world = [rules.read(item) for item in kept]
+    errors = frozenset(item[1] for item in kept if item[6] and is_error_reply(item[4]))
     user = [rules.read(item) for item in memory if item[3] == "user"]
     asked = [item._replace(texts=(), asked=item.texts) for item in user if item.texts is not None]
     hidden = len(memory) >= rules.remember or any(item.texts is None for item in world)
@@ -732,7 +750,10 @@ def _judge_answer(record: Record, memory: tuple[Kept, ...], rules: _Rules) -> li
             status, why, wanted = _REPEATED if same[5] else _SUPPORTED
             steps: tuple[int, ...] = (same[1],)
         else:
-            status, why, wanted = _judge_by_replies(claim, world, asked, hidden, rules)
+            replies = world
+            if errors and not _FAILURE_TOLD.search(claim):  # the report of an error supports only what is said of it
+                replies = [item for item in world if item.step not in errors]
+            status, why, wanted = _judge_by_replies(claim, replies, asked, hidden, rules)
             steps = ()
         found.append(
             _new_claim(

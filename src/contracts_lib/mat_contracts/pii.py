@@ -3,7 +3,7 @@
 | kind | rule | not matched |
 |---|---|---|
 | email | local part, @, a domain whose last label is letters | pkg@1.2.3, logo@2x.png, git@example.com:a/b |
-| card | 13 to 19 digits, an issuer's range and length, Luhn (ISO/IEC 7812-1) | inside UUIDs, decimals and longer words, after + |
+| card | 13 to 19 digits, an issuer's range and length, Luhn (ISO/IEC 7812-1) | in UUIDs, decimals and longer words, after + |
 | iban | country code, that country's length, mod 97 (ISO 13616) | other lengths |
 | phone | `phonenumbers`: international with +, or national as written in one of `regions` | plain runs of digits, ISBNs |
 | ssn | US: AAA-GG-SSSS by the rules of the SSA; without hyphens only after "SSN" or "social security" | 000, 666, 9xx areas |

@@ -33,6 +33,8 @@ TRANSIENT: Final = ("rate_limit", "timeout", "connection", "server_error")
 _CALLS: Final[frozenset[ActionKind]] = frozenset(("tool_call", "retrieval", "model_call", "memory_read", "memory_write"))
 _STATUS: Final = (429, 503)
 """HTTP statuses that ask to wait. A reply with another one resets the count."""
+
+
 class _Chain(NamedTuple):
     """Attempts of a request whose latest failed: (step, ms when asked), oldest first, and the seal of the latest failure."""
 
