@@ -428,6 +428,10 @@ def missing(claim: str, texts: Sequence[str], asked: Sequence[str] = ()) -> tupl
         topic = whole.casefold()
         if numbers:
             absent = _missing_numbers(numbers, topic)
+            if facts.times:
+                wrong, held = _compared_times(facts, whole)
+                lost += [f"the time {item}" for item in wrong]
+                absent = [item for item in absent if item not in held]
             lost += [f"number {item}" for item in (_missing_quantities(facts, absent, whole) if absent else absent)]
         lost += [f"{item!r}" for item in _other_currencies(facts, whole)]
         lost += [f"{item!r}" for item in quoted if item.casefold() not in topic]
@@ -448,6 +452,25 @@ def _facts_of_claim(claim: str) -> tuple[Facts, tuple[str, ...]]:
 
 
 _NO_FACTS: Final = facts_of("")
+
+
+def _compared_times(facts: Facts, text: str) -> tuple[list[str], frozenset[str]]:
+    """The times of a claim of which a text names the other half of the day, and the numbers of those that it holds.
+
+    "9 pm" is 21:00 and not 09:00. A text that says 9:00 leaves the half open.
+    """
+    known = facts_of(text).times
+    wrong, held = [], set[str]()
+    for item in sorted(facts.times):
+        hour, minute = int(item[:2]), item[3:5]
+        if item in known:
+            held |= {f"{hour}", f"{hour % 12 or 12}", plain_number(minute)}
+            continue
+        other = f"{(hour + 12) % 24:02}{item[2:]}"
+        short_form = rf"{(hour % 12) or 12}(?::{minute})?\s*[ap]\.?m"
+        if other in known and re.search(rf"(?<!\d)(?:{other}|{short_form})", text, re.IGNORECASE):
+            wrong.append(item)
+    return wrong, frozenset(held)
 
 
 def _missing_quantities(facts: Facts, absent: Sequence[str], text: str) -> list[str]:
