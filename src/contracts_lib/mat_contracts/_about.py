@@ -57,6 +57,13 @@ def about_arguments(arguments: Mapping[str, Any]) -> About:
     found: list[tuple[str, str]] = []
     for name, value in arguments.items():
         noun, named = _noun_of(name)
+        kind = type(value)
+        if kind is str:
+            if len(value) <= 64 and (named or _is_id(value)) and value:
+                found.append((noun, id_text(value)))
+            continue
+        if kind is float or kind is bool or value is None:
+            continue
         for item in value if isinstance(value, list | tuple) else (value,):
             if type(item) is str:
                 if item and len(item) <= 64 and (named or _is_id(item)):

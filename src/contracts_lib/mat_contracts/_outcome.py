@@ -52,9 +52,14 @@ def reported_failure(value: Any) -> ReportedFailure | None:
     >>> reported_failure({"status": "delivered"}), reported_failure("Errors are rare.")
     (None, None)
     """
-    if isinstance(value, str):
+    if type(value) is str or isinstance(value, str):
         return _by_text(value) if len(value) <= _HEAD else _by_long_text(value)
-    return _by_fields(value) if isinstance(value, Mapping) else None
+    if isinstance(value, dict):  # as in nearly all records
+        return None if _NAMES.isdisjoint(value) else _by_fields(value)
+    return _by_fields(value) if not isinstance(value, _PLAIN) and isinstance(value, Mapping) else None
+
+
+_PLAIN: Final = (list, int, float, type(None))
 
 
 def stated_failure(value: Mapping[str, Any]) -> ReportedFailure | None:
@@ -93,7 +98,9 @@ def failed(record: Record, kinds: tuple[str, ...] | None = None) -> bool:
     seen = record.observation
     if seen.error is not None or seen.cancelled:
         return kinds is None or (seen.error is not None and seen.error.kind in kinds)
-    found = failure_of(record)
+    if seen.value is None or seen.opaque or record.action.kind != "tool_call":
+        return False
+    found = reported_failure(seen.value)
     return found is not None and (kinds is None or found.kind in kinds)
 
 

@@ -20,6 +20,7 @@ import unicodedata
 from collections.abc import Collection, Iterator, Mapping
 from decimal import Decimal, InvalidOperation
 from functools import lru_cache
+from operator import itemgetter
 from typing import Any, Final, TypeAlias
 from urllib.parse import unquote
 
@@ -60,11 +61,26 @@ def normal(value: Any) -> Normal:
     """
     kind = type(value)
     if kind is str:
-        return _normal_text(value) if len(value) <= _LONGEST else _folded(value)
+        return _normal_text(value) if len(value) <= _LONGEST else _long_text(value)
     if value is None or kind is bool:
         return value
     if kind is int:
         return f"{value}"
+    if kind is float:
+        return _float_text(value)
+    if kind in _MAPPINGS:
+        return normal_arguments(value)
+    if kind in _SEQUENCES:
+        return tuple([normal(item) for item in value])
+    return _normal_other(value)
+
+
+_MAPPINGS: Final = frozenset((dict, FrozenDict))
+_SEQUENCES: Final = frozenset((list, tuple, FrozenList))
+
+
+def _normal_other(value: Any) -> Normal:
+    """The normal form of a value of a type that records do not hold."""
     if isinstance(value, int | float | Decimal):
         return _number_text(Decimal(str(value)))
     if isinstance(value, Mapping):
@@ -80,23 +96,45 @@ def normal(value: Any) -> Normal:
 
 def normal_arguments(arguments: Mapping[str, Any]) -> Normal:
     """The normal form of arguments: (name, normal form) sorted by name. Arguments that are None are as if not given."""
-    return tuple(
-        [
-            (name, _folded(item) if name in _VERSIONS and type(item) is str else normal(item))
-            for name, item in sorted(arguments.items())
-            if item is not None
-        ]
-    )
+    found = []
+    for name, item in arguments.items():
+        if type(item) is str:  # nearly always
+            if name in _VERSIONS:
+                item = _folded(item)
+            else:
+                item = _normal_text(item) if len(item) <= _LONGEST else _long_text(item)
+        elif item is None:
+            continue
+        else:
+            item = normal(item)
+        found.append((name, item))
+    if len(found) > 1:
+        found.sort(key=_first)
+    return tuple(found)
+
+
+_first: Final = itemgetter(0)
+_NO_CURRENCY: Final[tuple[str, ...]] = ()
 
 
 def currencies(value: Any) -> tuple[str, ...]:
     """The currencies of all amounts in a value, in order. Two values of one normal form are the same if these agree."""
-    if isinstance(value, str):
+    kind = type(value)
+    if kind is str:
         found = _currency(value) if len(value) <= _LONGEST else ""
-        return (found,) if found else ()
-    if isinstance(value, Mapping):
-        return tuple(name for _, item in sorted(value.items()) for name in currencies(item))
-    return tuple(name for item in value for name in currencies(item)) if isinstance(value, list | tuple) else ()
+        return (found,) if found else _NO_CURRENCY
+    if kind in _SEQUENCES:
+        return tuple([name for item in value for name in currencies(item)])
+    if kind not in _MAPPINGS and not isinstance(value, Mapping):
+        return _NO_CURRENCY
+    by_name = []
+    for name, item in value.items():
+        if type(item) is str:
+            if len(item) <= _LONGEST and (unit := _currency(item)):
+                by_name.append((name, (unit,)))
+        elif item is not None and (units := currencies(item)):
+            by_name.append((name, units))
+    return tuple([unit for _, units in sorted(by_name, key=_first) for unit in units]) if by_name else _NO_CURRENCY
 
 
 def currencies_agree(one: tuple[str, ...], two: tuple[str, ...]) -> bool:
@@ -186,6 +224,24 @@ def _are_recipients(allowed: Collection[Any], value: Any, *, every: bool) -> boo
     known = {address(item) for item in allowed if isinstance(item, str)}
     found = [name in known for name in recipients(value, known) or ()]
     return bool(found) and (all(found) if every else any(found))
+
+
+@lru_cache(maxsize=4096)
+def _float_text(number: float) -> str:
+    return _number_text(Decimal(str(number)))
+
+
+_REMEMBERED: Final = 4_000
+"""Characters of the longest text whose folded form is remembered."""
+
+
+def _long_text(text: str) -> str:
+    return _remembered_long(text) if len(text) <= _REMEMBERED else _folded(text)
+
+
+@lru_cache(maxsize=256)
+def _remembered_long(text: str) -> str:
+    return _folded(text)
 
 
 @lru_cache(maxsize=8192)
@@ -286,6 +342,8 @@ def recipients(value: Any, whole: Collection[str] = ()) -> tuple[str, ...] | Non
     >>> recipients([{"email": "ann@example.com"}, "Smith, Ann"], whole=["smith, ann"])
     ('ann@example.com', 'smith, ann')
     """
+    if type(value) is str:  # nearly always
+        return _recipients_of_text(value, frozenset(whole)) or None
     found = list(_recipients(value, frozenset(whole)))
     return None if None in found or not found else tuple(dict.fromkeys(item for item in found if item))
 
@@ -326,7 +384,7 @@ def _recipients_of_object(value: Mapping[str, Any], whole: frozenset[str]) -> It
 
 @lru_cache(maxsize=4096)
 def _recipients_of_text(text: str, whole: frozenset[str]) -> tuple[str, ...]:
-    return tuple(_recipients_in(text, whole))
+    return tuple(dict.fromkeys(filter(None, _recipients_in(text, whole))))
 
 
 def _recipients_in(text: str, whole: frozenset[str]) -> Iterator[str]:

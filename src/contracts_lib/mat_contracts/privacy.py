@@ -352,7 +352,10 @@ def _sent_to(record: Record, recipient: str) -> tuple[str, ...]:
 
 def _recipient_values(arguments: Mapping[str, Any], recipient: str) -> list[Any]:
     """The values of the arguments that hold recipients: `recipient`, which may be a path such as "message.to", and copies."""
-    found = [value for value in values_at(arguments, recipient) if value is not MISSING]
+    if recipient in arguments:
+        found = [arguments[recipient]]
+    else:
+        found = [value for value in values_at(arguments, recipient) if value is not MISSING]
     outer = recipient.rpartition(".")[0]
     for around in values_at(arguments, outer) if outer else [arguments]:
         if isinstance(around, Mapping):
@@ -639,6 +642,10 @@ def _is_listed(lists: Mapping[str, frozenset[tuple[str, str]]], case: _Case) -> 
     for what_for in (purpose, "*"):
         known = lists.get(what_for)
         if not known:
+            continue
+        if "+" not in subject and "+" not in recipient:  # no tags
+            if (subject, recipient) in known or (subject, "*") in known:
+                return True
             continue
         for who in (subject, without_tag(subject)):
             if not known.isdisjoint(((who, recipient), (who, without_tag(recipient)), (who, "*"))):
