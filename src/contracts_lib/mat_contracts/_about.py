@@ -34,8 +34,10 @@ _SUFFIX = re.compile(r"(?:^|_)(?:ids?|uuid|number|no|nr|ref|reference|code|key)$
 _CAMEL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 _BEFORE = re.compile(r"([a-z]+)(?:\s+(?:id|number|no\.?|nr\.?))?\s*[:#]?\s*#?$")
 """The noun before an id, at the end of a text."""
-_LISTED = re.compile(r"\d[\w\-]*(?:,? (?:and|or|&) |, )#?$")
-"""The end of a text in which a list of ids goes on."""
+_ONE: Final = r"#?[\w\-]*\d[\w\-]*"
+_EACH = re.compile(_ONE)
+_LISTED = re.compile(rf"\b([a-z]{{2,}})\s+({_ONE}(?:(?:,?\s+(?:and|or|&)\s+|,\s*){_ONE})+)")
+"""A noun before several ids: "orders A17, B9 and 18"."""
 _GROUPED = re.compile(r"\b[A-Z]{2}\d\d(?: [A-Z0-9]{4}){2,7}(?: [A-Z0-9]{1,3})?\b")
 
 
@@ -89,9 +91,11 @@ def about_text(text: str) -> About:
         before = _BEFORE.search(low[: max(low.find(item), 0)])
         noun = before[1] if before else ""
         noun = "" if noun in _GRAMMAR else _singular(noun)
-        if not noun and found and _LISTED.search(low[: max(low.find(item), 0)]):  # "orders A17, B9 and C3"
-            noun = found[-1][0]
         found.append((noun, id_text(item)))
+    for match in _LISTED.finditer(low):
+        if match[1] not in _GRAMMAR:
+            noun, listed = _singular(match[1]), [id_text(item) for item in _EACH.findall(match[2])]
+            found = [pair for pair in found if pair[1] not in listed] + [(noun, item) for item in listed]
     found += [(_singular(match[1]), match[2]) for match in _NUMBERED.finditer(low) if _is_noun(match)]
     return tuple(sorted(set(found[:IDS])))
 
@@ -151,7 +155,12 @@ def _noun_of(parameter: str) -> tuple[str, bool]:
     return noun, bare != snake or noun in _NOUNS
 
 
+_SAME: Final = {"iban": "account", "acct": "account"}
+"""Nouns with the same meaning as another one."""
+
+
 def _singular(noun: str) -> str:
+    noun = _SAME.get(noun, noun)
     return noun[:-1] if len(noun) > 3 and noun.endswith("s") and not noun.endswith("ss") else noun
 
 

@@ -75,8 +75,8 @@ def normal(value: Any) -> Normal:
     return _normal_other(value)
 
 
-_MAPPINGS: Final = frozenset((dict, FrozenDict))
-_SEQUENCES: Final = frozenset((list, tuple, FrozenList))
+_MAPPINGS: Final[frozenset[type]] = frozenset((dict, FrozenDict))
+_SEQUENCES: Final[frozenset[type]] = frozenset((list, tuple, FrozenList))
 
 
 def _normal_other(value: Any) -> Normal:
@@ -127,7 +127,7 @@ def currencies(value: Any) -> tuple[str, ...]:
         return tuple([name for item in value for name in currencies(item)])
     if kind not in _MAPPINGS and not isinstance(value, Mapping):
         return _NO_CURRENCY
-    by_name = []
+    by_name: list[tuple[str, tuple[str, ...]]] = []
     for name, item in value.items():
         if type(item) is str:
             if len(item) <= _LONGEST and (unit := _currency(item)):
@@ -249,14 +249,14 @@ def _normal_text(text: str) -> str:
     if _PLAIN(text):
         return text
     plain = _folded(text)
-    if _ID(plain):
-        return plain[1:] if plain[0] == "#" and len(plain) > 1 else plain
     if "@" in plain and (match := _ONE_ADDRESS(plain)):
         return address(match[1] or match[2])
+    if len(plain) > 14 and _GROUPED_IBAN(plain) and iban_valid(packed := squeezed(plain).upper()):
+        return packed.casefold()
+    if _ID(plain):
+        return plain[1:] if plain[0] == "#" and len(plain) > 1 else plain
     if not any(char.isdigit() for char in plain):
         return plain
-    if _GROUPED_IBAN(plain) and iban_valid(packed := squeezed(plain).upper()):
-        return packed.casefold()
     if _STAMP.fullmatch(plain):
         return _moment(plain)
     day = whole_day(plain)
