@@ -457,7 +457,7 @@ def test_a_changed_description_or_schema_is_named_with_the_step_that_pinned_it()
     assert found.wanted
     wider = changed(input_schema={"type": "object", "properties": {"to": {"type": "string"}, "password": {"type": "string"}}})
     (found,) = violations(interface_unchanged(), trace(shown(PAY), shown(wider)))
-    assert found.message.startswith("parameters of the tool 'pay'")
+    assert found.message.startswith("the parameters of the tool 'pay' shown to planner differ from")
 
 
 def test_order_new_tools_and_repetition_are_no_change_and_a_change_is_reported_once_until_it_is_mended() -> None:

@@ -762,7 +762,7 @@ def _undeclared_tool(name: str, record: Record) -> Violated:
 def _changed_tool(name: str, pin: _Pin, interface: FrozenDict, record: Record) -> Violated:
     parts = [part for part in sorted({*pin.first, *interface}) if pin.first.get(part) != interface.get(part)]
     what = f"the {' and '.join(parts)} of the tool {name!r}"
-    differ = "differs" if len(parts) == 1 else "differ"
+    differ = "differs" if len(parts) == 1 and not parts[0].endswith("s") else "differ"
     pinned = "declared" if pin.step < 0 else f"shown at step {pin.step}"
     excerpt = _excerpt_of_change(pin.first.get("description"), interface.get("description"))
     return Violated(
