@@ -20,7 +20,7 @@ from mat_contracts import (
     verify_before_act,
 )
 from mat_contracts.misuse import is_refusal
-from mat_contracts.observation import backoff_respected, compensated, expected, not_rate_limited, required
+from mat_contracts.observation import backoff_respected, bytes_preserved, compensated, expected, not_rate_limited, required
 from mat_contracts.traces import broken, record, trace, violations
 
 
@@ -233,6 +233,20 @@ def test_a_number_may_be_text_and_white_space_is_no_value() -> None:
     assert broken(range_, trace(call("pay", items="3"))) == (0,)
     assert broken(range_, trace(call("pay", amount="many"))) == (0,)
     assert broken(required("pay", "note"), trace(call("pay", note="\t "), call("pay", note="x"))) == (0,)
+
+
+@pytest.mark.parametrize(("end", "intact"), [("", True), ("/", False)])
+def test_a_url_with_a_slash_more_is_another_url(end: str, intact: bool) -> None:
+    share = mat.tool(
+        lambda: {"url": "https://files.example/r.pdf?sig=9f8e7d6c5b4a"},
+        name="share",
+        issues=mat.artifact.issue("url", at="url"),
+    )
+    download = mat.tool(lambda url: "ok", name="download", consumes={"url": "url"})
+    with mat.run(contracts=[bytes_preserved()]) as run:
+        download(url=share()["url"] + end)
+    (outcome,) = run.result.outcomes
+    assert (outcome.violations == ()) is intact
 
 
 # -- agents -----------------------------------------------------------------------------------------------------------------

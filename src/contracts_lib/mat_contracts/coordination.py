@@ -245,9 +245,9 @@ def no_circular_delegation(
     - `along`: which circles count, one or both of these:
       - "open": circles of open delegations. A trace records when a delegation begins, but not always when it ends. It counts as
         ended when it is handed back (its `with` block ends), when the delegate answers (a message to the delegator, or a final
-        response) or when the delegator acts again, which
-        also ends all delegations below it. A delegator that delegates again may be waiting for both delegates (a fan-out): its
-        earlier delegation counts as ended until that delegate acts without a new request.
+        response), or when the delegator acts again, which also ends all delegations below it. A delegator that delegates again
+        may be waiting for both delegates (a fan-out): its earlier delegation counts as ended until that delegate acts without a
+        new request.
       - "task": circles of hand-offs of one task, which is the same non-empty text apart from case, spaces and final
       punctuation. An agent
         that answers an earlier holder of the task gives the task back.
