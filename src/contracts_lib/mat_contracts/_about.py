@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from typing import Any, Final, TypeAlias
 
+from mat.core.redact import iban_valid
 from mat.core.verbs import words_of
 from mat_contracts._facts import ids_of
 from mat_contracts._values import id_text
@@ -33,6 +34,19 @@ _SUFFIX = re.compile(r"(?:^|_)(?:ids?|uuid|number|no|nr|ref|reference|code|key)$
 _CAMEL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 _BEFORE = re.compile(r"([a-z]+)(?:\s+(?:id|number|no\.?|nr\.?))?\s*[:#]?\s*#?$")
 """The noun before an id, at the end of a text."""
+_ONE: Final = r"#?[\w\-]*\d[\w\-]*"
+_EACH = re.compile(_ONE)
+_LISTED = re.compile(rf"\b([a-z]{{2,}})\s+({_ONE}(?:(?:,?\s+(?:and|or|&)\s+|,\s*){_ONE})+)")
+"""A noun before several ids: "orders A17, B9 and 18"."""
+_GROUPED = re.compile(r"\b[A-Z]{2}\d\d(?: [A-Z0-9]{4}){2,7}(?: [A-Z0-9]{1,3})?\b")
+
+
+def _packed(text: str) -> str:
+    """An IBAN without the spaces between its groups; any other text as it is."""
+    packed = text.replace(" ", "")
+    return packed if iban_valid(packed) else text
+
+
 _NUMBERED = re.compile(r"\b([a-z]{2,})\s*(?:id|number|no\.?|nr\.?)?\s*[#:]?\s*#?(\d+)\b(?![.,:/-]\d|%)")
 
 
@@ -45,6 +59,13 @@ def about_arguments(arguments: Mapping[str, Any]) -> About:
     found: list[tuple[str, str]] = []
     for name, value in arguments.items():
         noun, named = _noun_of(name)
+        kind = type(value)
+        if kind is str:
+            if len(value) <= 64 and (named or _is_id(value)) and value:
+                found.append((noun, id_text(value)))
+            continue
+        if kind is float or kind is bool or value is None:
+            continue
         for item in value if isinstance(value, list | tuple) else (value,):
             if type(item) is str:
                 if item and len(item) <= 64 and (named or _is_id(item)):
@@ -63,14 +84,25 @@ def about_text(text: str) -> About:
     >>> about_text("order A17 belongs to ann@example.com")
     (('', 'ann@example.com'), ('order', 'a17'))
     """
+    text = _GROUPED.sub(lambda match: _packed(match[0]), text)
     low = " ".join(text.casefold().split())
-    found = []
+    found: list[tuple[str, str]] = []
     for item in ids_of(text):
         before = _BEFORE.search(low[: max(low.find(item), 0)])
         noun = before[1] if before else ""
-        found.append(("" if noun in _GRAMMAR else _singular(noun), id_text(item)))
-    found += [(_singular(match[1]), match[2]) for match in _NUMBERED.finditer(low) if match[1] not in _GRAMMAR]
+        noun = "" if noun in _GRAMMAR else _singular(noun)
+        found.append((noun, id_text(item)))
+    for match in _LISTED.finditer(low):
+        if match[1] not in _GRAMMAR:
+            noun, listed = _singular(match[1]), [id_text(item) for item in _EACH.findall(match[2])]
+            found = [pair for pair in found if pair[1] not in listed] + [(noun, item) for item in listed]
+    found += [(_singular(match[1]), match[2]) for match in _NUMBERED.finditer(low) if _is_noun(match)]
     return tuple(sorted(set(found[:IDS])))
+
+
+def _is_noun(match: re.Match[str]) -> bool:
+    """Whether a matched word is the noun of its number: "order 17", but not "the 17" and not the letters of "DE8937"."""
+    return match[1] not in _GRAMMAR and not match.string.startswith(match[2], match.end(1))
 
 
 def contradicts(check: About, act: About, tool: str) -> bool:
@@ -123,7 +155,12 @@ def _noun_of(parameter: str) -> tuple[str, bool]:
     return noun, bare != snake or noun in _NOUNS
 
 
+_SAME: Final = {"iban": "account", "acct": "account"}
+"""Nouns with the same meaning as another one."""
+
+
 def _singular(noun: str) -> str:
+    noun = _SAME.get(noun, noun)
     return noun[:-1] if len(noun) > 3 and noun.endswith("s") and not noun.endswith("ss") else noun
 
 
@@ -136,6 +173,14 @@ def _is_id(text: str) -> bool:
 _MARKED = re.compile(r"[\d@#]")
 
 
+_HASH = re.compile(r"[0-9a-f]{4,64}").fullmatch
+"""An id that is hexadecimal, as those of commits are: where its digits and letters stand says nothing."""
+
+
+@lru_cache(maxsize=4096)
 def _shape(item: str) -> str:
-    """An id without its letters and digits: A17 and B2 have the same shape."""
-    return re.sub(r"\d+", "9", re.sub(r"[^\W\d_]+", "a", item))
+    """An id without its letters and digits: A17 and B2 have the same shape, and so have all IBANs."""
+    if len(item) > 14 and item.isalnum() and item.isascii() and iban_valid(item.upper()):
+        return "iban"
+    found = re.sub(r"\d+", "9", re.sub(r"[^\W\d_]+", "a", item))
+    return "hash" if len(found) > 2 and _HASH(item) else found

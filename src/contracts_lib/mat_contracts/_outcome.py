@@ -52,14 +52,34 @@ def reported_failure(value: Any) -> ReportedFailure | None:
     >>> reported_failure({"status": "delivered"}), reported_failure("Errors are rare.")
     (None, None)
     """
-    if isinstance(value, str):
+    if type(value) is str or isinstance(value, str):
         return _by_text(value) if len(value) <= _HEAD else _by_long_text(value)
-    return _by_fields(value) if isinstance(value, Mapping) else None
+    if isinstance(value, dict):  # as in nearly all records
+        return None if _NAMES.isdisjoint(value) else _by_fields(value)
+    return _by_fields(value) if not isinstance(value, _PLAIN) and isinstance(value, Mapping) else None
+
+
+_PLAIN: Final = (list, int, float, type(None))
 
 
 def stated_failure(value: Mapping[str, Any]) -> ReportedFailure | None:
     """The failure that the fields of an object state; unlike `reported_failure`, what its texts say does not count."""
     return None if value.keys() <= _WORDS_ONLY else _by_fields(value)
+
+
+def is_error_reply(value: Any) -> bool:
+    """Whether a reply is nothing but the report of an error: an object with an error in it, or a text that begins with one.
+
+    Unlike `reported_failure`, a status does not count: an order whose status is "failed" was found.
+
+    >>> is_error_reply({"error": "no such order"}), is_error_reply({"order": "A17", "status": "failed"})
+    (True, False)
+    """
+    if isinstance(value, str):
+        return _ERROR_TEXT.match(value) is not None and reported_failure(value) is not None
+    if not isinstance(value, Mapping):
+        return False
+    return any(_is_something(value.get(name)) for name in _ERRORS) or any(value.get(name) is True for name in _FAILED)
 
 
 def failure_of(record: Record) -> ReportedFailure | None:
@@ -78,7 +98,9 @@ def failed(record: Record, kinds: tuple[str, ...] | None = None) -> bool:
     seen = record.observation
     if seen.error is not None or seen.cancelled:
         return kinds is None or (seen.error is not None and seen.error.kind in kinds)
-    found = failure_of(record)
+    if seen.value is None or seen.opaque or record.action.kind != "tool_call":
+        return False
+    found = reported_failure(seen.value)
     return found is not None and (kinds is None or found.kind in kinds)
 
 
@@ -104,6 +126,24 @@ def answered(record: Record) -> bool:
 def succeeded(record: Record) -> bool:
     """Whether an action is known to have had its effect, was not cancelled, and reported no failure to its agent."""
     return effect_of(record) == "yes" and not failed(record)
+
+
+# -- waits --------------------------------------------------------------------------------------------------------------
+
+_UNITS: Final[Mapping[str, int]] = {"": 1000, "s": 1000, "sec": 1000, "secs": 1000, "second": 1000, "seconds": 1000, "ms": 1}
+_STATED_WAIT: Final = re.compile(
+    r"(?:retry|try again)[ _-]?(?:after|in)\"?'?[\s:=]+(\d+(?:\.\d+)?)\s*(ms|seconds?|secs?|s)?\b", re.IGNORECASE
+)
+
+
+def wait_in_text_ms(text: str) -> int | None:
+    """The wait that the text of an error asks for, in milliseconds, None if it asks for none.
+
+    >>> wait_in_text_ms("rate limited: retry after 5 s"), wait_in_text_ms("no such order")
+    (5000, None)
+    """
+    match = _STATED_WAIT.search(text)
+    return None if match is None else round(float(match[1]) * _UNITS[(match[2] or "").lower()])
 
 
 # -- replies as texts ---------------------------------------------------------------------------------------------------
@@ -180,6 +220,7 @@ _HINT: Final = re.compile(r"(?i)err|exception|success|succeeded|\"ok\"|status|co
 
 # -- replies as objects -------------------------------------------------------------------------------------------------
 
+_ERROR_TEXT: Final = re.compile(r"(?i)[\W_]*(?:[\w.]*(?:error|exception)s?\b|traceback\b|\{)")
 _ERRORS: Final = frozenset(("error", "errors", "Error", "err", "exception", "error_message", "errorMessage", "fault"))
 _DONE: Final = frozenset(("ok", "success", "succeeded", "successful", "is_success", "isSuccess"))
 _FAILED: Final = frozenset(("isError", "is_error", "failed", "failure", "has_error", "hasError"))

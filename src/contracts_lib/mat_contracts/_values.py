@@ -5,6 +5,7 @@
 | numbers | 30, 30.0, "30", "30.00"; 1250, "1,250.00", "1.250,00 EUR", "€1250" (a bare number has the currency of the other) |
 | ids and other texts | "A17", " a17 ", "#A17"; "Ann  Smith", "ANN SMITH" |
 | dates | "2024-05-15", "15 May 2024", "May 15, 2024", "15.05.2024", "2024-05-15T00:00:00" |
+| accounts | "DE89 3704 0044 0532 0130 00", "DE89370400440532013000" (an IBAN, by its check digits) |
 | addresses | ann@example.com, "Ann <ann@example.com>", "mailto:ann@example.com", {"email": "ann@example.com"} |
 
 Never the same: True and 1; "007" and 7 (leading zeros belong to an id); 30 EUR and 30 USD; 03/04/2024 and any other notation,
@@ -19,10 +20,12 @@ import unicodedata
 from collections.abc import Collection, Iterator, Mapping
 from decimal import Decimal, InvalidOperation
 from functools import lru_cache
+from operator import itemgetter
 from typing import Any, Final, TypeAlias
 from urllib.parse import unquote
 
 from mat.core.allowed import Allowed, is_range, within
+from mat.core.redact import iban_valid
 from mat.core.value import FrozenDict, FrozenList
 from mat_contracts._facts import facts_of, whole_day, whole_quantity
 
@@ -36,6 +39,11 @@ _PLAIN: Final = re.compile(r"[a-z_][a-z_.:/\-]*").fullmatch
 """A text that is its own normal form: it has no digit, no space and no capital."""
 _ID: Final = re.compile(r"#?[a-z_][^\s€$£¥₹₩]*|[1-9]\d{0,17}|0").fullmatch
 """A folded text that is neither a date nor an amount, or a whole number as it is written shortest."""
+_ONE_ADDRESS: Final = re.compile(
+    r"(?:\"[^\"<>@]*\"|[^\"<>@,;]*)\s?<\s*(?:mailto:)?([^\s<>@]+@[^\s<>@]+)\s*>|mailto:([^\s<>@?,;]+@[^\s<>@?,;]+)"
+).fullmatch
+"""A mail address with the name of its owner, or as a link."""
+_GROUPED_IBAN: Final = re.compile(r"[a-z]{2}\d\d(?:[ -]?[a-z0-9]){11,30}").fullmatch
 _VERSIONS: Final = frozenset(("version", "versions", "tag", "release"))
 """Parameters whose values look like numbers and are none: version 1.10 is not version 1.1."""
 
@@ -53,11 +61,26 @@ def normal(value: Any) -> Normal:
     """
     kind = type(value)
     if kind is str:
-        return _normal_text(value) if len(value) <= _LONGEST else _folded(value)
+        return _normal_text(value) if len(value) <= _LONGEST else _long_text(value)
     if value is None or kind is bool:
         return value
     if kind is int:
         return f"{value}"
+    if kind is float:
+        return _float_text(value)
+    if kind in _MAPPINGS:
+        return normal_arguments(value)
+    if kind in _SEQUENCES:
+        return tuple([normal(item) for item in value])
+    return _normal_other(value)
+
+
+_MAPPINGS: Final[frozenset[type]] = frozenset((dict, FrozenDict))
+_SEQUENCES: Final[frozenset[type]] = frozenset((list, tuple, FrozenList))
+
+
+def _normal_other(value: Any) -> Normal:
+    """The normal form of a value of a type that records do not hold."""
     if isinstance(value, int | float | Decimal):
         return _number_text(Decimal(str(value)))
     if isinstance(value, Mapping):
@@ -73,23 +96,45 @@ def normal(value: Any) -> Normal:
 
 def normal_arguments(arguments: Mapping[str, Any]) -> Normal:
     """The normal form of arguments: (name, normal form) sorted by name. Arguments that are None are as if not given."""
-    return tuple(
-        [
-            (name, _folded(item) if name in _VERSIONS and type(item) is str else normal(item))
-            for name, item in sorted(arguments.items())
-            if item is not None
-        ]
-    )
+    found = []
+    for name, item in arguments.items():
+        if type(item) is str:  # nearly always
+            if name in _VERSIONS:
+                item = _folded(item)
+            else:
+                item = _normal_text(item) if len(item) <= _LONGEST else _long_text(item)
+        elif item is None:
+            continue
+        else:
+            item = normal(item)
+        found.append((name, item))
+    if len(found) > 1:
+        found.sort(key=_first)
+    return tuple(found)
+
+
+_first: Final = itemgetter(0)
+_NO_CURRENCY: Final[tuple[str, ...]] = ()
 
 
 def currencies(value: Any) -> tuple[str, ...]:
     """The currencies of all amounts in a value, in order. Two values of one normal form are the same if these agree."""
-    if isinstance(value, str):
+    kind = type(value)
+    if kind is str:
         found = _currency(value) if len(value) <= _LONGEST else ""
-        return (found,) if found else ()
-    if isinstance(value, Mapping):
-        return tuple(name for _, item in sorted(value.items()) for name in currencies(item))
-    return tuple(name for item in value for name in currencies(item)) if isinstance(value, list | tuple) else ()
+        return (found,) if found else _NO_CURRENCY
+    if kind in _SEQUENCES:
+        return tuple([name for item in value for name in currencies(item)])
+    if kind not in _MAPPINGS and not isinstance(value, Mapping):
+        return _NO_CURRENCY
+    by_name: list[tuple[str, tuple[str, ...]]] = []
+    for name, item in value.items():
+        if type(item) is str:
+            if len(item) <= _LONGEST and (unit := _currency(item)):
+                by_name.append((name, (unit,)))
+        elif item is not None and (units := currencies(item)):
+            by_name.append((name, units))
+    return tuple([unit for _, units in sorted(by_name, key=_first) for unit in units]) if by_name else _NO_CURRENCY
 
 
 def currencies_agree(one: tuple[str, ...], two: tuple[str, ...]) -> bool:
@@ -181,11 +226,33 @@ def _are_recipients(allowed: Collection[Any], value: Any, *, every: bool) -> boo
     return bool(found) and (all(found) if every else any(found))
 
 
+@lru_cache(maxsize=4096)
+def _float_text(number: float) -> str:
+    return _number_text(Decimal(str(number)))
+
+
+_REMEMBERED: Final = 4_000
+"""Characters of the longest text whose folded form is remembered."""
+
+
+def _long_text(text: str) -> str:
+    return _remembered_long(text) if len(text) <= _REMEMBERED else _folded(text)
+
+
+@lru_cache(maxsize=256)
+def _remembered_long(text: str) -> str:
+    return _folded(text)
+
+
 @lru_cache(maxsize=8192)
 def _normal_text(text: str) -> str:
     if _PLAIN(text):
         return text
     plain = _folded(text)
+    if "@" in plain and (match := _ONE_ADDRESS(plain)):
+        return address(match[1] or match[2])
+    if len(plain) > 14 and _GROUPED_IBAN(plain) and iban_valid(packed := squeezed(plain).upper()):
+        return packed.casefold()
     if _ID(plain):
         return plain[1:] if plain[0] == "#" and len(plain) > 1 else plain
     if not any(char.isdigit() for char in plain):
@@ -251,6 +318,8 @@ COPIES: Final = ("cc", "bcc")
 """Arguments that hold further recipients of a message, in any case."""
 _FIELDS: Final = ("email", "address", "mail", "email_address", "emailAddress", "addr", "phone", "number", "id", "name")
 """Fields of a recipient that is written as an object; the first that is there is its address."""
+_MAILS: Final = frozenset(("email", "mail", "email_address", "emailAddress", "addr"))
+"""Fields that hold an address: an object with one of them is one recipient."""
 _SPEC: Final = r"[\w.!#$%&'*+/=?^`{|}~\-]+@[^\s<>()\[\],;:\"@]+"
 _ADDRESS: Final = re.compile(_SPEC)
 _ANGLES: Final = re.compile(r"<\s*(?:mailto:)?\s*([^<>\s]+)\s*>", re.IGNORECASE)
@@ -273,6 +342,8 @@ def recipients(value: Any, whole: Collection[str] = ()) -> tuple[str, ...] | Non
     >>> recipients([{"email": "ann@example.com"}, "Smith, Ann"], whole=["smith, ann"])
     ('ann@example.com', 'smith, ann')
     """
+    if type(value) is str:  # nearly always
+        return _recipients_of_text(value, frozenset(whole)) or None
     found = list(_recipients(value, frozenset(whole)))
     return None if None in found or not found else tuple(dict.fromkeys(item for item in found if item))
 
@@ -283,8 +354,7 @@ def _recipients(value: Any, whole: frozenset[str]) -> Iterator[str | None]:
     elif isinstance(value, int) and not isinstance(value, bool):
         yield f"{value}"
     elif isinstance(value, Mapping) and not ("pii" in value and ("sha256" in value or "redacted" in value)):
-        inner = next((value[name] for name in _FIELDS if value.get(name)), None)
-        yield from _recipients(inner, whole)
+        yield from _recipients_of_object(value, whole)
     elif isinstance(value, list | tuple):
         for item in value:
             yield from _recipients(item, whole)
@@ -292,9 +362,29 @@ def _recipients(value: Any, whole: frozenset[str]) -> Iterator[str | None]:
         yield None
 
 
+def _recipients_of_object(value: Mapping[str, Any], whole: frozenset[str]) -> Iterator[str | None]:
+    """The recipients in an object: its address if it is one recipient, otherwise those in its fields and inner objects."""
+    name = next((name for name in _FIELDS if value.get(name)), "")
+    if name:
+        yield from _recipients(value[name], whole)
+    inner = [
+        item for item in value.values() if isinstance(item, Mapping | list | tuple) and item and item is not value.get(name)
+    ]
+    if name and name not in _MAILS:  # {"name": "board", "members": [...]}
+        inner = [item for item in inner if "@" in f"{item}"]
+    elif name:
+        return
+    texts = () if name else [item for item in value.values() if isinstance(item, str) and item.strip()]
+    written = [item for item in texts if "@" in item] or ([] if inner else texts)
+    if not name and not written and not inner:
+        yield None
+    for item in (*written, *inner):
+        yield from _recipients(item, whole)
+
+
 @lru_cache(maxsize=4096)
 def _recipients_of_text(text: str, whole: frozenset[str]) -> tuple[str, ...]:
-    return tuple(_recipients_in(text, whole))
+    return tuple(dict.fromkeys(filter(None, _recipients_in(text, whole))))
 
 
 def _recipients_in(text: str, whole: frozenset[str]) -> Iterator[str]:

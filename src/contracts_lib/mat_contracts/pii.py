@@ -2,8 +2,8 @@
 
 | kind | rule | not matched |
 |---|---|---|
-| email | local part, @, a domain whose last label is letters | pkg@1.2.3, logo@2x.png |
-| card | 13 to 19 digits, an issuer's range and length, Luhn (ISO/IEC 7812-1) | inside UUIDs, decimals and longer words |
+| email | local part, @, a domain whose last label is letters | pkg@1.2.3, logo@2x.png, git@example.com:a/b |
+| card | 13 to 19 digits, an issuer's range and length, Luhn (ISO/IEC 7812-1) | in UUIDs, decimals and longer words, after + |
 | iban | country code, that country's length, mod 97 (ISO 13616) | other lengths |
 | phone | `phonenumbers`: international with +, or national as written in one of `regions` | plain runs of digits, ISBNs |
 | ssn | US: AAA-GG-SSSS by the rules of the SSA; without hyphens only after "SSN" or "social security" | 000, 666, 9xx areas |
@@ -131,8 +131,18 @@ _FILES: Final = frozenset(("bmp", "css", "gif", "ico", "jpeg", "jpg", "js", "jso
 def _emails(text: str) -> Iterator[Found]:
     if "@" in text:
         for match in _EMAIL.finditer(text):
-            if match["last"].lower() not in _FILES:
+            if match["last"].lower() not in _FILES and not _is_remote(text, match):
                 yield Found(kind="email", start=match.start(), end=match.end())
+
+
+_REMOTE_PATH = re.compile(r":(?!//)(?:[\w.~\-]*/[\w./~\-]*|[\w.\-]+\.git\b)")
+_REMOTE_SCHEME = re.compile(r"(?i)\b(?:git|ssh|git\+ssh|rsync|sftp|scp)://$")
+
+
+def _is_remote(text: str, match: re.Match[str]) -> bool:
+    """Whether an address is that of a host and a path on it, as git@example.com:team/project.git."""
+    before = text[max(match.start() - 12, 0) : match.start()]
+    return _REMOTE_PATH.match(text, match.end()) is not None or _REMOTE_SCHEME.search(before) is not None
 
 
 _UUID = re.compile(r"(?<![0-9A-Za-z])[0-9A-Fa-f]{8}(?:-[0-9A-Fa-f]{4}){3}-[0-9A-Fa-f]{12}(?![0-9A-Za-z])")
@@ -157,6 +167,10 @@ _ISSUERS: Final[tuple[tuple[str, str, frozenset[int]], ...]] = (
 """The range of first digits (first, last) and the possible lengths (ISO/IEC 7812; issuers' public tables)."""
 
 
+_LONGEST_PHONE: Final = 15
+"""Digits of the longest phone number with a country code (ITU-T E.164)."""
+
+
 def issued(digits: str) -> bool:
     """Whether an issuer has cards with these first digits and this length."""
     return any(
@@ -169,6 +183,8 @@ def _cards(text: str) -> Iterator[Found]:
     unique = [match.span() for match in _UUID.finditer(text)] if text.count("-") > 3 else []
     for run in _RUN.finditer(text):
         if run.end() - run.start() < 13 or any(start <= run.start() < end for start, end in unique):
+            continue
+        if text[: run.start()].endswith(("+", "+ ")) and sum(map(str.isdigit, run[0])) <= _LONGEST_PHONE:
             continue
         groups = [match.span() for match in _GROUP.finditer(text, run.start(), run.end())]
         position = 0

@@ -26,12 +26,6 @@ FLOOR = Fraction(9, 10)
 CRASHED = "could not be judged"
 """How the message of a contract begins that raised: it fails the run, but has not seen what is wrong."""
 
-CRASHED = "could not be judged"
-"""How the message of a contract begins that raised: it fails the run, but has not seen what is wrong."""
-
-EXCEPTIONS: dict[str, str] = {}
-"""Template -> why its precision or recall may be below FLOOR."""
-
 
 def cases() -> list[Case]:
     """The whole corpus, in the order of its files."""
@@ -76,6 +70,13 @@ class Quality:
     @property
     def worst(self) -> Fraction:
         return min(self.precision, self.recall)
+
+    @property
+    def stated(self) -> str:
+        """The sentence of the template's docstring."""
+        precision, recall = (f"{float(rate):.2f}".removeprefix("0") for rate in (self.precision, self.recall))
+        traces = f"{self.broken + self.kept} traces written without knowledge of this template"
+        return f"Precision {precision}, recall {recall} on {traces}."
 
 
 def quality(all_judged: Iterable[Judged]) -> list[Quality]:

@@ -27,6 +27,7 @@ CALLS: Final[frozenset[ActionKind]] = frozenset(("tool_call", "retrieval", "mode
 _URLS: Final = ("url", "uri", "href")
 _BODIES: Final = ("json", "form", "data", "body", "content", "text", "params")
 _STATUSES: Final = ("status", "status_code")
+_STATUS_TEXT: Final = re.compile(r"\s*[1-5]\d\d(?:\s.*)?", re.DOTALL)
 _ROUTE: Final = re.compile(r"(?:(?P<method>[A-Z]+)\s+)?(?P<host>[a-z][a-z0-9+.\-]*://[^/\s]*)?(?P<path>/\S*)")
 
 
@@ -132,8 +133,11 @@ def status_of(record: Record) -> int:
     value = record.observation.value
     if isinstance(value, Mapping):
         for name in _STATUSES:
-            if isinstance(value.get(name), int):
-                return int(value[name])
+            stated = value.get(name)
+            if isinstance(stated, int):
+                return int(stated)
+            if isinstance(stated, str) and _STATUS_TEXT.fullmatch(stated):  # "429", "429 Too Many Requests"
+                return int(stated.strip()[:3])
     return 0
 
 

@@ -216,6 +216,8 @@ def _match_in_place(named: list[Live], reading: TextReading) -> tuple[Live, Dama
     text = reading.text
     for live in named:
         long = len(live.text) >= SHORTEST
+        if long and text == f"{live.text}/" and not live.text.endswith("/"):
+            return live, "other"  # a slash after a URL names another resource
         if text == live.text or (holds(live.wanted, reading, exact=True) if long else live.text in _short_candidates(text)):
             return live, ""
     if len(text) > limits.ARTIFACT_CHARS:
