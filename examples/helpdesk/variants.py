@@ -22,7 +22,6 @@ import mat
 from helpdesk.team import Email
 from helpdesk.tools import DOWN, Tools
 from helpdesk.world import Shop, World, new_world
-from mat.kernel.loop import VirtualLoop
 from mat.temporal import tool_call
 from mat_contracts import (
     Role,
@@ -391,7 +390,7 @@ def waits_for_each_other(case: Case) -> None:
     async def both() -> None:
         await asyncio.gather(ask("mailer", "verifier"), ask("verifier", "mailer"))
 
-    with asyncio.Runner(loop_factory=VirtualLoop) as runner:
+    with asyncio.Runner() as runner:
         runner.run(both())
 
 
@@ -735,7 +734,7 @@ def both_at_once(case: Case) -> None:
             case.more.refund_slowly(case.id, case.order["cents"]), case.more.refund_slowly("A2", 2500)
         )
 
-    with mat.delegate("mailer", task="refund both orders"), asyncio.Runner(loop_factory=VirtualLoop) as runner:
+    with mat.delegate("mailer", task="refund both orders"), asyncio.Runner() as runner:
         runner.run(both())
     mat.state(open_subtasks=1)
 
@@ -754,7 +753,7 @@ def pays_meanwhile(case: Case) -> None:
             case.receipt = await case.more.refund_slowly(case.id, case.order["cents"])
         await screening
 
-    with asyncio.Runner(loop_factory=VirtualLoop) as runner:
+    with asyncio.Runner() as runner:
         runner.run(both())
     mat.state(open_subtasks=1)
 

@@ -103,7 +103,7 @@ class ItemEvaluator:
         if execution.run is not None and (outcome == "passed" or plan.mode in REPORTED):
             self._known = EvaluatedItem(
                 plan=plan, run=execution.run, outcome=outcome, task=execution.task, judged=execution.judged,
-                contracts=execution.contracts, variants=execution.variants, reports=reports,
+                contracts=execution.contracts, shared=execution.shared, variants=execution.variants, reports=reports,
             )  # fmt: skip
             return self._known
         failed_outside = outcome == "error"

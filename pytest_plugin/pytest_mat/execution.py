@@ -95,6 +95,7 @@ class Execution:
     installed: AbstractContextManager[World] | None = None
     task: Workload = field(default_factory=Workload)
     contracts: tuple[Contract, ...] = ()
+    shared: frozenset[str] = frozenset()
     variants: tuple[str, ...] = (NONE,)
     tape: Tape | None = None
     run: Run | None = None
@@ -265,7 +266,7 @@ def _stop_at_violation(execution: Execution, made: run) -> None:
 def _make_run(item: pytest.Item, execution: Execution, stack: ExitStack) -> run:
     settings = execution.settings
     value = _fixture_reader(item)
-    execution.contracts = _contracts(item, settings, value)
+    execution.contracts, execution.shared = _contracts(item, settings, value)
     execution.task = workload_of(value("mat_workload", None), settings)
     plan = execution.plan = _plan_for_workload(item, execution)
     governance = _governance(execution, value("mat_governance", None))
@@ -345,15 +346,19 @@ def _is_overridden(item: pytest.Item, name: str) -> bool:
     return not found or found[-1].func.__module__ != "pytest_mat"
 
 
-def _contracts(item: pytest.Item, settings: ItemSettings, value: Any) -> tuple[Contract, ...]:
-    """The contracts from requested fixtures (alone or in containers), mat_contracts, the marker and the hook; each once."""
-    found: list[Any] = [contract for _, contract in _requested(item)]
-    found += _contract_list(value("mat_contracts", []), "mat_contracts")
-    found += _contract_list(settings.contracts, "the marker's contracts=")
+def _contracts(item: pytest.Item, settings: ItemSettings, value: Any) -> tuple[tuple[Contract, ...], frozenset[str]]:
+    """The contracts from requested fixtures (alone or in containers), mat_contracts, the marker and the hook; each once.
+
+    Those that come from mat_contracts or the hook alone are armed for several tests; their ids are returned as well.
+    """
+    own: list[Any] = [contract for _, contract in _requested(item)]
+    shared = _contract_list(value("mat_contracts", []), "mat_contracts")
+    found = [*own, *shared, *_contract_list(settings.contracts, "the marker's contracts=")]
+    own += found[len(own) + len(shared) :]
     for group in item.ihook.pytest_mat_contracts(item=item):
-        found += _contract_list(group or (), "the hook pytest_mat_contracts")
-    unique: dict[int, Contract] = {id(contract): contract for contract in found}
-    return tuple(unique.values())
+        shared += _contract_list(group or (), "the hook pytest_mat_contracts")
+    unique: dict[int, Contract] = {id(contract): contract for contract in (*found, *shared)}
+    return tuple(unique.values()), frozenset(each.id for each in shared) - {each.id for each in own}
 
 
 def _requested(item: pytest.Item) -> list[tuple[str, Contract]]:

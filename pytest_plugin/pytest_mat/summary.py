@@ -40,6 +40,12 @@ def _reports(config: pytest.Config) -> list[ItemReport]:
     return [decode(ItemReport, data, where="the report of an item") for data in ordered]
 
 
+def _untried(reports: Sequence[ItemReport]) -> list[str]:
+    """The contracts that are armed for several tests and that none of them put to the question."""
+    tried = {name for each in reports for name in each.result.tried}
+    return sorted({name for each in reports for name in each.result.untried} - tried)
+
+
 def _compares(asked: Sequence[str]) -> bool:
     """Whether the command line asks for a comparison of governance variants."""
     return len(asked) > 1 or "all" in asked
@@ -63,6 +69,10 @@ def print_summary(reporter: Any, config: pytest.Config, *, interrupted: bool = F
         reporter.section("mat")
         seconds = (time.time_ns() - session_began_ns()) / 1e9
         reporter.write_line(headline(document, seconds=seconds, stress=config.getoption("mat_stress")))
+        for name in _untried(reports):
+            reporter.write_line(
+                f"mat: no test put {name} to the question, which mat_contracts or a hook arms for several tests"
+            )
         reporter.write_line(_text(document, config))
     if reports:  # a variant that nothing ran under is a typing error, or the session has no governance
         used = {row.variant for each in reports for row in each.governed} | {"all", "none"}

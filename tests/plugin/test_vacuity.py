@@ -250,3 +250,29 @@ def test_whoever_expects_the_task_to_fail_expects_every_way_to_fail(shop: Any) -
     shop.tests(BODY.replace("MORE", 'objective="task", expect={"task"}'))
     session = shop.stress()
     assert (session.statuses, session.outcomes) == ({ID: "expected"}, {ID: "passed"})
+
+
+SHARED = """
+@pytest.fixture
+def mat_contracts():
+    return [mat_contracts_of.no_duplicate_effect("refund", key="order"), mat_contracts_of.no_duplicate_effect("gift", key="order")]
+
+@pytest.mark.mat(budget=4, faults=FAULTS)
+def test_refund(mat_run):
+    shop.CALL("o1")
+"""
+
+
+def test_a_contract_for_several_tests_need_not_concern_each_of_them_and_is_named_if_it_concerns_none(shop: Any) -> None:
+    shop.tests("import mat_contracts as mat_contracts_of\n" + SHARED.replace("CALL", "refund"))
+    session = shop.stress()
+    assert session.statuses == {"test_shop.py::test_refund": "certified"}
+    assert "no test put gift.no_duplicate_effect" in session.text
+    assert "no test put refund.no_duplicate_effect" not in session.text
+
+
+def test_a_test_that_puts_no_hard_contract_to_the_question_fails_wherever_they_come_from(shop: Any) -> None:
+    shop.tests("import mat_contracts as mat_contracts_of\n" + SHARED.replace("CALL", "check"))
+    session = shop.stress()
+    assert session.statuses == {"test_shop.py::test_refund": "vacuous"}
+    assert session.outcomes == {"test_shop.py::test_refund": "failed"}

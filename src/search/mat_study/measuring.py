@@ -96,12 +96,18 @@ class Gathered:
         self._counted: set[str] = set()
         self._disturbed: list[Uncaught | None] = []
         self.bodies = BodyFailures()
+        self.shared: frozenset[str] = frozenset()
         self._triggers: Triggers | None = None
 
     @property
     def armed(self) -> bool:
         """Whether the item has a contract."""
         return self._triggers is not None
+
+    @property
+    def hard(self) -> frozenset[str]:
+        """The ids of the item's hard contracts."""
+        return frozenset() if self._triggers is None else self._triggers.hard
 
     def vacuous(self, ports: Iterable[tuple[str, str]]) -> tuple[Vacuous, ...]:
         """The contracts that no run put to the question so far. `ports`: all known ones, as (action kind, name)."""
@@ -116,6 +122,7 @@ class Gathered:
         """Keep the run's row once per RunSpec: repetitions that check determinism add no evidence."""
         self.unjudged = self.unjudged or _unjudged_contract(given.run)
         self.variants = given.variants
+        self.shared |= given.shared
         if given.run.id in self._counted:
             return
         self._counted.add(given.run.id)

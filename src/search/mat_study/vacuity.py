@@ -26,12 +26,13 @@ NO_CONTRACT: Final = "no contract is armed: the test's own asserts were judged"
 
 def in_nominal_runs(result: ItemResult, settings: ItemSettings, gathered: Gathered) -> tuple[ItemResult, Failure | None]:
     """The result of an item whose nominal runs passed. A contract that can never be broken, by a wrong name, fails it."""
-    vacuous, notes = _vacuous_contracts(settings, gathered)
+    vacuous, notes, untried = _vacuous_contracts(settings, gathered)
+    result = replace(result, tried=tuple(sorted(gathered.shared - untried)), untried=tuple(sorted(untried)))
     if vacuous:
         result = replace(result, status="vacuous", reason=_reason(vacuous))
     elif gathered.unjudged and result.status == "nominal":
         result = replace(result, status="not_judged", reason=gathered.unjudged)
-    misnamed = [each for each in vacuous if each.misnamed]
+    misnamed = [each for each in vacuous if each.misnamed and each.contract not in gathered.shared]
     failure = Failure(message=_message(misnamed)) if misnamed else None
     return replace(result, notes=(*result.notes, *notes)), failure
 
@@ -41,7 +42,8 @@ def under_stress(stressed: Stressed, settings: ItemSettings, gathered: Gathered)
     result = stressed.result
     if result is None:
         return stressed
-    vacuous, notes = _vacuous_contracts(settings, gathered)
+    vacuous, notes, untried = _vacuous_contracts(settings, gathered)
+    result = replace(result, tried=tuple(sorted(gathered.shared - untried)), untried=tuple(sorted(untried)))
     if not gathered.armed and result.status != "failed":
         notes = [NO_CONTRACT, *notes]
     unjudged = gathered.bodies.text(judged=not gathered.armed or settings.objective == "task")
@@ -67,16 +69,22 @@ def _uncertified(result: ItemResult, status: ItemStatus, reason: str) -> ItemRes
     return replace(result, status=status, reason=reason, certificate=certificate)
 
 
-def _vacuous_contracts(settings: ItemSettings, gathered: Gathered) -> tuple[list[Vacuous], list[str]]:
-    """The vacuous hard contracts that are not allowed to be, and a note on each of the others."""
+def _vacuous_contracts(settings: ItemSettings, gathered: Gathered) -> tuple[list[Vacuous], list[str], frozenset[str]]:
+    """The vacuous hard contracts that are not allowed to be, a note on each of the others, and the ids of the shared ones.
+
+    One that is armed for several tests need not concern each of them, but some hard contract must.
+    """
     found = gathered.vacuous(declared_ports())
+    untried = frozenset(each.contract for each in found) & gathered.shared
     failing = [each for each in found if each.severity == "hard" and each.contract not in settings.vacuous]
+    if not gathered.hard <= {each.contract for each in failing}:
+        failing = [each for each in failing if each.contract not in gathered.shared]
     notes = [
         f"{each.contract} is vacuous ({'allowed' if each.contract in settings.vacuous else 'soft'}): {each.reason}"
         for each in found
-        if each not in failing
+        if each not in failing and each.contract not in untried
     ]
-    return failing, notes
+    return failing, notes, untried
 
 
 def _reason(vacuous: Iterable[Vacuous]) -> str:

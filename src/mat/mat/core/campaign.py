@@ -161,7 +161,8 @@ class ItemResult:
     """The result of one test item. `counterexamples` are ranked by cost, cheapest first; `replays` name their files.
 
     `covered`: what its search covered, None without a search. `notes`: what its status does not say: vacuous contracts, and
-    runs that failed the test's own asserts without being judged by them.
+    runs that failed the test's own asserts without being judged by them. Of the contracts that are armed for several tests,
+    `tried` were put to the question by this one, and `untried` were not.
     """
 
     __pydantic_config__ = EXACT_FIELDS
@@ -176,3 +177,5 @@ class ItemResult:
     category: str = ""
     covered: Covered | None = None
     notes: tuple[str, ...] = ()
+    tried: tuple[str, ...] = ()
+    untried: tuple[str, ...] = ()

@@ -259,6 +259,11 @@ class Triggers:
         """The contracts that nothing triggered yet, by id."""
         return tuple(self._waiting)
 
+    @property
+    def hard(self) -> frozenset[str]:
+        """The ids of the hard contracts."""
+        return frozenset(name for name, contract in self._contracts.items() if contract.severity == "hard")
+
     def note(self, records: Sequence[Record]) -> None:
         """Note the records of a run; its episodes are judged from the start."""
         if not self._waiting and not self._names:
