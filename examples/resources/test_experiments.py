@@ -277,4 +277,4 @@ class TestReadme:
             [sys.executable, "-m", "examples.resources", "crises"], cwd=HERE.parents[1], capture_output=True, text=True,
             check=False, timeout=120,
         )  # fmt: skip
-        assert (done.returncode, "there are code_review, research" in done.stderr) == (2, True)
+        assert (done.returncode, "choose from code_review, research" in done.stderr) == (2, True)

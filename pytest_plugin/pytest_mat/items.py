@@ -28,7 +28,7 @@ from pytest_mat import confirm, gate, notices, page, replays
 from pytest_mat.collector import rare_collections
 from pytest_mat.evaluators import ItemEvaluator, reports_of
 from pytest_mat.execution import live_calls, refuse, warner
-from pytest_mat.options import session_began_ns, settings_of, width_of
+from pytest_mat.options import is_armed, session_began_ns, settings_of, width_of
 from pytest_mat.properties import annotate
 from pytest_mat.protocol import Reports
 from pytest_mat.session import session_of
@@ -91,6 +91,7 @@ class _Running:
         item = self._item
         return Subject(
             id=item.nodeid, task=replays.task_of(item), name=item.name, settings=self._settings,
+            armed=is_armed(item),
             place=item.session.items.index(item) if item.config.getoption("mat_evaluate") else 0,
             places=len(item.session.items), began_s=self._session.began_s,
         )  # fmt: skip

@@ -81,6 +81,7 @@ class KeptFixtures:
     def take_back(lent: list[Any]) -> None:
         for fixture in lent:
             fixture.cached_result = None
+            fixture._finalizers.clear()  # those of fixtures that depend on it, which have run
 
     def _forget_changed(self) -> None:
         """Forget everything if a global name that some fixture reads has another value now."""

@@ -255,7 +255,7 @@ def test_whoever_expects_the_task_to_fail_expects_every_way_to_fail(shop: Any) -
 SHARED = """
 @pytest.fixture
 def mat_contracts():
-    return [mat_contracts_of.no_duplicate_effect("refund", key="order"), mat_contracts_of.no_duplicate_effect("gift", key="order")]
+    return [mat_contracts_of.no_duplicate_effect(tool, key="order") for tool in ("refund", "gift")]
 
 @pytest.mark.mat(budget=4, faults=FAULTS)
 def test_refund(mat_run):

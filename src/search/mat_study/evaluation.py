@@ -55,7 +55,8 @@ class Evaluated:
     """An execution that gave a run, and everything known about it.
 
     `outcome` is the test's. `judged` is the workload's judgment of the run. `contracts` were armed, those in `shared` (by
-    id) for several tests at once. `variants` are the governance variants to run the item under, its own first. `outlived`: what is found to outlive executions by then.
+    id) for several tests at once. `variants` are the governance variants to run the
+    item under, its own first. `outlived`: what is found to outlive executions by then.
     """
 
     plan: Plan

@@ -103,7 +103,7 @@ def _run(
         vacuous = result.reason if result.status == "vacuous" and gathered.armed and failure is None else ""
         return replace(found, result=result, failure=failure, unjudged=gathered.unjudged, vacuous=vacuous)
     assert runs.first is not None
-    stressed = under_stress(stress(subject, means, gathered, searches, runs.first), subject.settings, gathered)
+    stressed = under_stress(stress(subject, means, gathered, searches, runs.first), subject, gathered)
     return replace(
         found, reported=stressed.lost or given, result=stressed.result, failure=stressed.failure,
         interrupted=stressed.interrupted,

@@ -25,13 +25,15 @@ WriteLine: TypeAlias = Callable[[str], None]
 class Subject:
     """The item under study. `id` is its node id, `task` the node id without its replay, `name` a short name.
 
-    `place` of `places`: its position in the session, which began at `began_s`, to estimate the time left.
+    `armed`: whether it has the marker or `mat_run`, and not only a contract. `place` of `places`: its position in the session,
+    which began at `began_s`, to estimate the time left.
     """
 
     id: str
     task: str
     name: str
     settings: ItemSettings
+    armed: bool = True
     place: int = 0
     places: int = 1
     began_s: float = 0.0
