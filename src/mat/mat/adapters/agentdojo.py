@@ -26,7 +26,7 @@ from typing import Any, Final
 
 from mat.boundary.crossing import crossing, drive
 from mat.boundary.emit import agent as acting_agent
-from mat.boundary.port import Port, RecordPolicy, make_port
+from mat.boundary.port import Port, RecordPolicy, declare_port, make_port
 from mat.boundary.session import active
 from mat.core.errors import MatError, SpecError
 from mat.core.record import DeclaredEffect, Impact
@@ -101,6 +101,8 @@ def governed_runtime(
     ) -> tuple[Any, str | None]:
         if active() is None:
             return plain(self, env, function, kwargs, raise_on_error)  # type: ignore[no-any-return]
+        for name in self.functions:
+            declare_port("tool_call", name)
         with acting_agent(agent, role=role) if agent else nullcontext():
             try:
                 asked = self._execute_nested_calls(env, kwargs)

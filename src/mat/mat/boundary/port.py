@@ -231,6 +231,12 @@ def project_errors(errors: str | Sequence[str]) -> tuple[str, ...]:
 _declared: dict[tuple[ActionKind, str], None] = {}
 
 
+def declare_port(kind: ActionKind, name: str) -> None:
+    """Note the name of a port that a framework has, which may not have been called yet."""
+    if len(_declared) < limits.DECLARED_PORTS:
+        _declared[kind, name] = None
+
+
 def declared_ports() -> tuple[tuple[ActionKind, str], ...]:
     """The ports that code of this process has declared so far, as (action kind, name)."""
     return tuple(_declared)
@@ -292,8 +298,7 @@ def make_port(
         problems.append("it has no name")
     if problems:
         raise SpecError(what=f"port {name!r}: {'; '.join(problems)}", fix="correct the options of the decorator")
-    if len(_declared) < limits.DECLARED_PORTS:
-        _declared[kind, name] = None
+    declare_port(kind, name)
     return Port(
         name=name, kind=kind, boundary=boundary, effect=effect, impact=impact,  # type: ignore[arg-type]
         reversible=effect in ("none", "read") if reversible is None else reversible, errors=dict(declared), tape=tape,  # type: ignore[arg-type]
