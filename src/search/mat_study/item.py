@@ -64,7 +64,7 @@ def study(subject: Subject, means: Means, asked: Asked) -> ItemStudy:
             seeds = smoke(subject, means, gathered, asked.seeds)
             found = ItemStudy(reported=seeds.reported, result=seeds.result, smoke=seeds.failed)
             if seeds.result.status == "nominal":  # the gate compares outcomes, so what is vacuous is a warning only
-                result, _ = in_nominal_runs(seeds.result, subject.settings, gathered)
+                result, _ = in_nominal_runs(seeds.result, subject, gathered)
                 found = replace(found, result=result, vacuous=result.reason if result.status == "vacuous" else "")
         elif asked.evaluate:
             first = means.evaluate(Plan(mode="measure"))
@@ -99,8 +99,9 @@ def _run(
         gathered.show(given.run)
         return replace(found, result=failed_result(subject, gathered, given.run))
     if not asked.stress:
-        result, failure = in_nominal_runs(passed_result(subject, gathered, given.run), subject.settings, gathered)
-        vacuous = result.reason if result.status == "vacuous" and gathered.armed and failure is None else ""
+        result, failure = in_nominal_runs(passed_result(subject, gathered, given.run), subject, gathered)
+        said = result.status == "vacuous" and gathered.armed and subject.armed and failure is None
+        vacuous = result.reason if said else ""
         return replace(found, result=result, failure=failure, unjudged=gathered.unjudged, vacuous=vacuous)
     assert runs.first is not None
     stressed = under_stress(stress(subject, means, gathered, searches, runs.first), subject, gathered)

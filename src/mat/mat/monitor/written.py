@@ -133,9 +133,7 @@ def refuse_deferred(function: object, what: str) -> None:
             )
 
 
-_DEFERRED: Final = (
-    inspect.CO_COROUTINE | inspect.CO_GENERATOR | inspect.CO_ASYNC_GENERATOR | inspect.CO_ITERABLE_COROUTINE
-)
+_DEFERRED: Final = inspect.CO_COROUTINE | inspect.CO_GENERATOR | inspect.CO_ASYNC_GENERATOR | inspect.CO_ITERABLE_COROUTINE
 
 
 def _is_deferred(answer: Any) -> bool:
