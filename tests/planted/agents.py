@@ -410,5 +410,5 @@ def _test(plan: _Plan) -> str:
     names += ["opening"] if plan.touch == "set-up" else []
     faults = ", ".join(f'"{fault}"' for fault in plan.faults)
     call = "agent(BOX_ opening)" if plan.touch == "set-up" else "agent(BOX)" if plan.kind != "hash" else "agent()"
-    marker = f"@pytest.mark.mat(budget={plan.budget}, faults=[{faults}], contracts=[NAME_kept])"
+    marker = f"@pytest.mark.mat(budget={plan.budget}, faults=[{faults}], contracts=[NAME_kept], vacuous='NAME_kept')"
     return f"{marker}\ndef test_NAME({', '.join(names)}):\n    {call}"
