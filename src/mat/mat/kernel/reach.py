@@ -392,8 +392,7 @@ def _inside(held: Any) -> Iterable[object]:
 
 def _without_globals(found: Iterable[object]) -> Iterator[object]:
     """Objects that may be entered: the dict of a module is not, whoever refers to it."""
-    modules = {id(vars(module)) for module in list(sys.modules.values()) if isinstance(module, types.ModuleType)}
-    return (each for each in found if id(each) not in modules)
+    return (each for each in found if not (type(each) is dict and "__name__" in each and "__spec__" in each))
 
 
 def _container_node(held: Any, kind: type) -> Node | None:
