@@ -19,6 +19,7 @@ from _pytest.outcomes import TEST_OUTCOME
 from mat.core.codec import decode, encode
 from mat.core.errors import MatError
 from mat.core.run import Run
+from mat.kernel.isolation import OutlivedState
 from mat.measure.workload import Workload
 from mat_study.evaluation import REPORTED, Evaluated, Evaluator, Lost, Plan, TestOutcome
 from mat_study.fresh import FreshEvaluator
@@ -61,10 +62,13 @@ class ItemEvaluator:
     def __call__(self, plan: Plan) -> EvaluatedItem | LostItem:
         if not self._repeats:
             return self.here(plan)
-        return self._live.until_served(
+        left: dict[OutlivedState, None] = {}
+        given = self._live.until_served(
             lambda: self.here(plan),
             lambda execution: isinstance(execution, LostItem) and (bool(execution.unanswered) or plan.mode == "search"),
+            discard=lambda: left.update(dict.fromkeys(() if self._isolated is None else self._isolated.discard())),
         )
+        return replace(given, outlived=(*left, *given.outlived)) if left else given
 
     def forked(self, known: Evaluated) -> Evaluator:
         """An evaluator that executes each plan in a process that has executed nothing. `known`: an execution of the item."""
@@ -72,7 +76,11 @@ class ItemEvaluator:
         fresh = FreshEvaluator(
             session.fresh, fresh_item(self._item, recorded=self._live.recorded), known, hash_seed=HASH_SEEDS[0]
         )
-        return lambda plan: fresh(plan) if plan.adversary is None else self.in_fork(plan)
+
+        def execute(plan: Plan) -> Evaluated | Lost:
+            return self.in_fork(plan) if plan.adversary is not None else self._live.until_recorded(fresh, self, plan)
+
+        return execute
 
     def here(self, plan: Plan) -> EvaluatedItem | LostItem:
         """In this process: the whole item once more, unreported, from the state before its first execution."""

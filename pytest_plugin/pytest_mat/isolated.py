@@ -29,7 +29,7 @@ class IsolatedItem:
         roots = [str(config.rootpath), str(config.invocation_params.dir), *user_roots()]
         self._root = os.path.join(os.path.realpath(config.rootpath), "")
         self._isolation = Isolation(roots, shown=self._shown, kept_folder=_kept_folder(config), recorded=recorded)
-        self._executions = 0
+        self._executions = self._known = 0
         self._fixtures = watch_fixtures(config)
 
     def execute(self, function: Callable[[], T]) -> tuple[T, tuple[OutlivedState, ...]]:
@@ -38,13 +38,21 @@ class IsolatedItem:
         self._executions += 1
         if self._executions == 1:
             isolation.start(self._fixtures.values())
-        known = len(isolation.found)
+        self._known = len(isolation.found)
         outer, self._fixtures.isolation = self._fixtures.isolation, isolation
         try:
             result = isolation.execute(function, leave=self._leave)
         finally:
             self._fixtures.isolation = outer
-        return result, tuple(isolation.found)[known:]
+        return result, self._news()
+
+    def discard(self) -> tuple[OutlivedState, ...]:
+        """Forget what the last execution left that could be put back; the rest of what it found."""
+        self._isolation.discard()
+        return self._news()
+
+    def _news(self) -> tuple[OutlivedState, ...]:
+        return tuple(self._isolation.found)[self._known :]
 
     def finish(self) -> None:
         """Put back what the last execution left, unless it was the only one."""

@@ -32,7 +32,17 @@ class ServedSession:
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtestloop(self, session: pytest.Session) -> None:
         if not session.testsfailed:  # else pytest reports that the module cannot be collected, and ends
+            _warm(session)
             self._run(partial(_execute_batch, session))
+
+
+def _warm(session: pytest.Session) -> None:
+    """Look up what every execution needs and no execution changes, once for all forks."""
+    from mat.kernel.isolation import Ownership
+    from pytest_mat.session import session_of
+
+    Ownership([str(session.config.rootpath)]).modules()
+    session_of(session.config).catalog  # noqa: B018  # a cached property
 
 
 def _collect(arguments: tuple[str, ...], run: Callable[[ExecuteBatch], None]) -> None:

@@ -20,6 +20,7 @@ from mat.boundary.cost import DEFAULT_COST
 from mat.boundary.effect import PASS, Delay, Drop, Duplicate, Hold, Raise, Replace, Rewrite, Truncate
 from mat.core.digest import canonical
 from mat.core.errors import SpecError
+from mat.core.operator import CoveredBy
 from mat.core.site import BOUNDARIES
 from mat.core.value import FrozenDict
 from mat_faults import conformance
@@ -176,7 +177,7 @@ PLANTED: list[tuple[str, mat.spec.Operator]] = [
     ("names no bound", mat.spec.operator("order.mine", lambda *_: Hold(1), **NOTED)),
     ("names no bound", made(lambda call, reply, stream: Replace({"made": "up"}))),
     ("alters in place", made(in_place, **BLANK)),
-    ("alters in place", made(quietly_in_place, **BLANK)),
+    ("alters in place", made(quietly_in_place, **{**BLANK, "relevant": lambda record, *_: isinstance(record.observation.value, list)})),
     ("alters in place", made(spoil_history)),
     ("alters in place", made(spoil_arguments)),
     ("not deterministic", made(counting(), phase="after", bounds={"magnitude": 99}, relevant=has_reply)),
@@ -240,7 +241,7 @@ FINE: list[mat.spec.Operator] = [
     made(lambda *_: Raise("auth"), grid=[{"calls": 3}, {"calls": 3, "why": "quota"}], bounds={"count": 3}),
     made(lambda *_: Drop()),
     made(lambda *_: Duplicate(2), bounds={"count": 2}),
-    made(lambda *_: Duplicate(2), bounds={"count": 2}, relevant=lambda record, *_: record.action.effect == "write"),
+    made(lambda *_: Duplicate(2), bounds={"count": 2}, covered=CoveredBy()),
     made(
         lambda call, reply, stream: Rewrite(FrozenDict({"cents": 1})) if "cents" in call.given else PASS,
         relevant=lambda record, parameters, before: "cents" in record.action.arguments, bounds={"magnitude": 1},

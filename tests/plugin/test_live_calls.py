@@ -203,6 +203,25 @@ def test_live_calls_are_made_once_and_by_the_searching_process_however_many_work
     assert "workers-lost" not in session.text + str(session.report)
 
 
+@pytest.mark.parametrize("write", ["Path('state').write_text('x')", "Path('state').exists() or Path('state').write_text('x')"])
+def test_a_file_that_the_recorded_run_writes_outlives_it_all_the_same(models: Any, write: str) -> None:
+    models.tests(
+        f"""
+        from pathlib import Path
+        import models
+
+        @pytest.mark.mat(budget=4, faults=FAULTS, live_calls=2)
+        def test_refund(mat_run, no_double):
+            {write}
+            models.planner("how?")
+            shop.careful()
+        """
+    )
+    session = models.stress()
+    assert session.statuses == {ID: "not_proven"}
+    assert "state is written outside of the run" in session.items[ID]["reason"]
+
+
 @pytest.mark.full
 def test_a_client_that_draws_from_the_run_on_a_live_call_leaves_no_trace_in_what_is_searched(models: Any) -> None:
     models.write("client.py", "import uuid\n")
@@ -261,7 +280,8 @@ def test_a_scripted_external_model_is_called_in_every_run_where_nothing_is_to_be
         """
     )
     session = models.stress()
-    assert session.statuses == {ID: "certified"}
+    assert session.statuses == {ID: "not_proven"}
+    assert "calls.txt is written outside of the run" in session.items[ID]["reason"]  # by the model, in every run
     assert len(calls(models)) > 3
 
 

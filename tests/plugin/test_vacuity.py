@@ -132,7 +132,7 @@ def test_require_proof_fails_whatever_is_not_proven(shop: Any, name: str) -> Non
     else:
         session = shop.stress("--mat-require-proof")
     assert (session.statuses, session.outcomes) == ({ID: "not_proven"}, {ID: "failed"})
-    assert session.failures[ID].startswith("not proven: 2 executions do not cover the budget of 4\n")
+    assert session.failures[ID].startswith("not proven: 2 executions do not cover the budget of 4; cost 3 is complete, ")
 
 
 @pytest.mark.full

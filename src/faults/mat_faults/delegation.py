@@ -11,13 +11,13 @@ from __future__ import annotations
 
 import random
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from mat.boundary.catalog import Operator, operator
 from mat.boundary.cost import CostModel
 from mat.boundary.effect import PASS, Call, Delay, Drop, Duplicate, Effect, Reply, Rewrite
-from mat.core.record import Record
+from mat.core.operator import CoveredBy
 from mat.core.value import FrozenDict
 from mat_faults.payloads import DEFAULT_INSTRUCTIONS, named
 from mat_faults.site import on_arguments
@@ -49,11 +49,6 @@ def _delay(call: Call, reply: Reply | None, stream: random.Random) -> Effect:
 
 def _duplicate(call: Call, reply: Reply | None, stream: random.Random) -> Effect:
     return Duplicate(1)
-
-
-def _is_handoff(record: Record, parameters: FrozenDict, before: Sequence[Record]) -> bool:
-    """Whether the call is a handoff, which runs an agent; a second delivery of a text changes nothing."""
-    return record.action.effect == "write"
 
 
 # -- altered texts ---------------------------------------------------------------------------------------------------------
@@ -168,7 +163,7 @@ def operators() -> tuple[Operator, ...]:
             bounds={"latency_ms": 60_000}, plausible="the other agent is busy, or its queue is long",
         ),
         operator(
-            "delegation.duplicate", _duplicate, kinds=["delegation"], relevant=_is_handoff, default=False, bounds={"count": 2},
+            "delegation.duplicate", _duplicate, kinds=["delegation"], covered=CoveredBy(), default=False, bounds={"count": 2},
             plausible="a queue delivers at least once, and runs a handoff twice",
         ),
         operator(

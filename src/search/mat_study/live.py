@@ -22,6 +22,7 @@ from mat.core.errors import MatError
 from mat.core.run import Run
 from mat.core.site import parse_site
 from mat.kernel.folders import writable
+from mat_study.evaluation import Evaluated, Evaluator, Lost, Plan
 
 T = TypeVar("T")
 
@@ -68,9 +69,10 @@ class LiveCalls:
         """Whether runs of this item get recorded replies."""
         return self._cassette is not None
 
-    def until_served(self, execute: Callable[[], T], unanswered: Callable[[T], bool]) -> T:
+    def until_served(self, execute: Callable[[], T], unanswered: Callable[[T], bool], *, discard: Callable[[], None]) -> T:
         """The result of `execute`, repeated until an execution makes no live calls, or `unanswered` is true of its result.
 
+        `discard` is called after each execution that is repeated.
         The repetition ends: replies are recorded, and the number of live calls is limited.
         """
         while True:
@@ -78,6 +80,20 @@ class LiveCalls:
             result = execute()
             if self._live_calls_made() == before or unanswered(result):
                 return result
+            discard()
+
+    def until_recorded(self, elsewhere: Evaluator, here: Evaluator, plan: Plan) -> Evaluated | Lost:
+        """The execution of a plan in a process that makes no live calls: this process makes and records them where one is asked."""
+        while True:
+            given = elsewhere(plan)
+            if isinstance(given, Evaluated) or not given.unanswered:
+                return given
+            before = self._live_calls_made()
+            recording = here(plan)
+            if isinstance(recording, Lost) and recording.unanswered:
+                return recording
+            if self._live_calls_made() == before:
+                return given
 
     def _live_calls_made(self) -> int:
         """Live calls so far, including those of forks; 0 before there is a cassette."""

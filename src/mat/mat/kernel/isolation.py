@@ -7,6 +7,7 @@ put back is named with its remedy: forks, whose memory is their own, or nothing,
 from __future__ import annotations
 
 import copy
+import functools
 import os
 import sys
 import sysconfig
@@ -40,6 +41,12 @@ class OutlivedState:
     remedy: Remedy
 
 
+@functools.lru_cache(maxsize=20_000)
+def _real_path(file: str) -> str:
+    """A file of a module without symbolic links: modules are asked for at the start of every item's search."""
+    return os.path.realpath(file)
+
+
 class Ownership:
     """Which files and modules are the user's: those below `roots`, but for installed packages and this project."""
 
@@ -47,7 +54,7 @@ class Ownership:
         self._roots = tuple(sorted({os.path.join(os.path.realpath(root), "") for root in roots if root}))
 
     def owns(self, file: str) -> bool:
-        path = os.path.realpath(file)
+        path = _real_path(file)
         installed = "site-packages" in path or "dist-packages" in path or path.startswith(_LIBRARIES)
         return path.startswith(self._roots) and not installed
 
@@ -227,6 +234,7 @@ class Isolation:
         self._executing = False
         self.recorded = recorded
         self.found: dict[OutlivedState, None] = {}
+        self._found_before = 0
 
     def start(self, roots: Mapping[str, object]) -> None:
         """Keep the state to begin from. `roots`: values by name that belong to it, besides the user's modules."""
@@ -241,6 +249,7 @@ class Isolation:
         """Execute between two comparisons; the state afterwards is that before. `leave`: it is put back before the next one."""
         state = self.state
         self.restore()
+        self._found_before = len(self.found)
         context = state.context()
         try:
             with ExitStack() as stack:
@@ -258,6 +267,13 @@ class Isolation:
     def restore(self) -> None:
         """Put back what differs by now."""
         self.note(self.state.restore())
+
+    def discard(self) -> None:
+        """Put back what the last execution left, and forget what could be put back: that execution does not count."""
+        self.restore()
+        found = list(self.found)
+        kept = [each for each in found[self._found_before :] if each.remedy != "restore"]
+        self.found = dict.fromkeys([*found[: self._found_before], *kept])
 
     def note(self, found: Iterable[OutlivedState]) -> None:
         for each in found:

@@ -12,6 +12,8 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any, Final
 
+from mat.kernel import network
+
 _WRITING: Final = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
 _IGNORED: Final = frozenset(("__pycache__", ".mat", ".pytest_cache", ".hypothesis", ".mypy_cache"))
 """Folders that hold nothing of a program's state."""
@@ -210,7 +212,7 @@ def _install_hook() -> None:
 
 def _audit(event: str, arguments: tuple[Any, ...]) -> None:
     watch = _watch
-    if watch is None:
+    if watch is None or network.live.get():  # what a client writes at a call that is being recorded is no agent's state
         return
     note = _EVENTS.get(event)
     if note is not None:
