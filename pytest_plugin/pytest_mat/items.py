@@ -72,6 +72,8 @@ def _run(item: pytest.Item, nextitem: pytest.Item | None) -> tuple[Reports, bool
                 running.evaluate.finish()
     except MatError as error:
         return _tear_down(item, nextitem, [_refusal_report(item, error)]), False
+    except pytest.fail.Exception as failed:  # the timer of another plugin went off between two executions
+        return _tear_down(item, nextitem, [_failed_report(item, failed)]), False
     return _tear_down(item, nextitem, running.reports_of(found)), found.interrupted
 
 
@@ -248,6 +250,17 @@ def _refusal_report(item: pytest.Item, error: MatError) -> pytest.TestReport:
     """The report of an item with invalid settings: it fails in setup, with the text of the error."""
     info = pytest.CallInfo.from_call(lambda: refuse(error), when="setup")
     report: pytest.TestReport = item.ihook.pytest_runtest_makereport(item=item, call=info)
+    return report
+
+
+def _failed_report(item: pytest.Item, failed: BaseException) -> pytest.TestReport:
+    """The report of an item that an exception ended outside of its executions."""
+
+    def fail() -> None:
+        raise failed
+
+    call = pytest.CallInfo.from_call(fail, when="call")
+    report: pytest.TestReport = item.ihook.pytest_runtest_makereport(item=item, call=call)
     return report
 
 

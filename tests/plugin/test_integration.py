@@ -312,6 +312,31 @@ def test_a_foreign_timeout_ends_a_reported_run_that_hangs(shop: Any) -> None:
     assert "Timeout" in session.failures[ID]
 
 
+def test_a_foreign_timeout_between_executions_fails_the_test_and_not_the_session(
+    shop: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from mat.kernel.isolation import Isolation
+
+    def slow(self: Isolation, roots: Any) -> None:
+        while True:
+            pass
+
+    shop.tests(
+        """
+        @pytest.mark.timeout(0.2)
+        def test_refund(mat_run, no_double):
+            pass
+
+        def test_after():
+            pass
+        """
+    )
+    monkeypatch.setattr(Isolation, "start", slow)
+    session = shop.stress()
+    assert session.outcomes == {ID: "failed", "test_shop.py::test_after": "passed"}
+    assert "Timeout" in session.failures[ID]
+
+
 def test_a_report_has_the_items_in_the_order_of_collection_whoever_finishes_first(
     pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
 ) -> None:
