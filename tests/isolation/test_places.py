@@ -129,8 +129,17 @@ WRITES: dict[str, tuple[Callable[[Path], object], list[str]]] = {
     "temporary folder": (lambda folder: Path(tempfile.mkdtemp(), "a").write_text("a"), []),
     "own folder": (lambda folder: _own_folder(), []),
     "folder of the project": (lambda folder: (folder / "new").mkdir(), ["new"]),
+    "shared memory": (lambda folder: _write_shared(), ["mat-test"] if os.path.isdir("/dev/shm") else []),
     "nothing": (lambda folder: open(os.devnull, "w").close(), []),
 }
+
+
+def _write_shared() -> None:
+    """In a folder that is no device, though it is among them."""
+    if os.path.isdir("/dev/shm"):
+        path = Path("/dev/shm/mat-test")
+        path.write_text("a")
+        path.unlink()
 
 
 @pytest.mark.parametrize("kind", WRITES)

@@ -235,14 +235,17 @@ def test_a_foreign_timeout_does_not_act_on_the_search(shop: Any) -> None:
     shop.tests(
         """
         import mat.kernel.clock
+        from pathlib import Path
 
-        spent = []
+        SPENT = Path(".mat", "spent")  # in a folder that holds nothing of a program's state
+        SPENT.parent.mkdir(exist_ok=True)
 
         def busy(seconds):
             start = mat.kernel.clock.real_monotonic()
             while mat.kernel.clock.real_monotonic() < start + seconds:
                 pass
-            spent.append(seconds)
+            with SPENT.open("a") as stream:
+                stream.write(f"{seconds} ")
 
         @pytest.mark.timeout(0.6)
         @pytest.mark.mat(budget=8, faults=FAULTS)
@@ -257,8 +260,9 @@ def test_a_foreign_timeout_does_not_act_on_the_search(shop: Any) -> None:
             shop.careful()
 
         def test_spent():
-            assert spent.count(0.1) >= 8
-            assert spent.count(0.4) >= 1
+            spent = SPENT.read_text().split()
+            assert spent.count("0.1") >= 8
+            assert spent.count("0.4") >= 1
         """
     )
     session = shop.stress()
@@ -521,6 +525,7 @@ def test_a_fixture_that_fails_under_a_fault_is_an_error_of_the_item(shop: Any) -
             if shop.careful() == "failed":
                 checked.append("it failed")
 
+        @pytest.mark.mat(budget=0)
         def test_after(mat_run):
             shop.naive()
         """
@@ -554,13 +559,10 @@ def test_pytest_exit_ends_the_session(shop: Any) -> None:
 def test_an_interrupt_keeps_what_was_found_and_ends_the_session(shop: Any) -> None:
     shop.tests(
         """
-        seen = []
-
         @pytest.mark.mat(budget=8, faults=FAULTS, expect=["no_double"])
         def test_refund(mat_run, no_double):
             shop.naive()
-            seen.append(len(mat_run.spec.schedule))
-            if len(mat_run.spec.schedule) == 2 and seen.count(2) == 1:
+            if len(mat_run.spec.schedule) == 2:
                 raise KeyboardInterrupt
 
         def test_after(): pass
@@ -573,7 +575,8 @@ def test_an_interrupt_keeps_what_was_found_and_ends_the_session(shop: Any) -> No
     data = json.loads(path.read_text())
     assert (data["cost"], data["certificate"]["proven"]) == (4, False)
     item = session.items[ID]
-    assert (item["status"], item["proven"], item["reason"]) == ("expected", False, "interrupted")
+    assert (item["status"], item["proven"]) == ("expected", False)
+    assert item["reason"].startswith("interrupted; cost 7 is complete")
     assert "test_after" not in session.text
 
 

@@ -18,6 +18,8 @@ _WRITING: Final = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEN
 _IGNORED: Final = frozenset(("__pycache__", ".mat", ".pytest_cache", ".hypothesis", ".mypy_cache"))
 """Folders that hold nothing of a program's state."""
 _IGNORED_ROOTS: Final = ("/dev/", "/proc/", "/sys/")
+_SHARED_ROOTS: Final = ("/dev/shm/", "/dev/mqueue/")
+"""Folders in the former that hold files like any other."""
 _PYTESTS_LEVELS: Final = 2
 _DATABASE_FILES: Final = ("", "-wal", "-journal")
 
@@ -134,7 +136,8 @@ class WriteWatch:
     # -- what is a run's own ----------------------------------------------------------------------------------------
 
     def _is_own(self, place: str) -> bool:
-        if place.startswith(self._ignored_roots) or not _IGNORED.isdisjoint(place.split(os.sep)):
+        ignored = place.startswith(self._ignored_roots) and not place.startswith(_SHARED_ROOTS)
+        if ignored or not _IGNORED.isdisjoint(place.split(os.sep)):
             return True
         return any(place == folder or place.startswith(folder + os.sep) for folder in self._own)
 
