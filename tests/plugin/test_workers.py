@@ -83,9 +83,11 @@ def team(shop: Any, *arguments: str) -> Team:
         for path in shop.replays:
             path.unlink()
         log = shop.path / ".mat" / "log"
-        SESSIONS[arguments] = Team(session.report, session.text, [
-            (word, process) for word, _, process in (line.rpartition(" ") for line in log.read_text().splitlines())
-        ])
+        SESSIONS[arguments] = Team(
+            session.report,
+            session.text,
+            [(word, process) for word, _, process in (line.rpartition(" ") for line in log.read_text().splitlines())],
+        )
         log.unlink()
     return SESSIONS[arguments]
 
