@@ -56,6 +56,10 @@ def is_dict(record: Any, parameters: Any, before: Any) -> bool:
     return isinstance(record.observation.value, dict) and bool(record.observation.value)
 
 
+def is_list(record: Any, parameters: Any, before: Any) -> bool:
+    return isinstance(record.observation.value, list)
+
+
 def has_reply(record: Any, parameters: Any, before: Any) -> bool:
     return record.observation.value is not None
 
@@ -177,7 +181,7 @@ PLANTED: list[tuple[str, mat.spec.Operator]] = [
     ("names no bound", mat.spec.operator("order.mine", lambda *_: Hold(1), **NOTED)),
     ("names no bound", made(lambda call, reply, stream: Replace({"made": "up"}))),
     ("alters in place", made(in_place, **BLANK)),
-    ("alters in place", made(quietly_in_place, **{**BLANK, "relevant": lambda record, *_: isinstance(record.observation.value, list)})),
+    ("alters in place", made(quietly_in_place, **{**BLANK, "relevant": is_list})),
     ("alters in place", made(spoil_history)),
     ("alters in place", made(spoil_arguments)),
     ("not deterministic", made(counting(), phase="after", bounds={"magnitude": 99}, relevant=has_reply)),

@@ -83,7 +83,7 @@ class LiveCalls:
             discard()
 
     def until_recorded(self, elsewhere: Evaluator, here: Evaluator, plan: Plan) -> Evaluated | Lost:
-        """The execution of a plan in a process that makes no live calls: this process makes and records them where one is asked."""
+        """The execution of a plan in a process that makes no live calls. Where it needs one, this process records it."""
         while True:
             given = elsewhere(plan)
             if isinstance(given, Evaluated) or not given.unanswered:
