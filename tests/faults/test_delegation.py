@@ -17,6 +17,7 @@ from mat.boundary.catalog import DEFAULT_COST, Catalog
 from mat.boundary.cost import changed_tokens
 from mat.core.value import FrozenDict
 from mat_faults.delegation import HOW, swapped, text_argument, without_constraint
+from mat_search.covering import Covering
 
 CATALOG = Catalog(mat_faults.operators())
 ALTER = CATALOG["delegation.alter"]
@@ -104,7 +105,8 @@ def test_a_delayed_handoff_arrives_late_and_whole(way, ms):
 def test_a_handoff_delivered_twice_runs_the_other_agent_twice_and_a_text_reads_the_same(way):
     nominal, _, usual = play(way)
     runs = way in (handoff, handoff_async)
-    assert CATALOG["delegation.duplicate"].relevant(nominal.records[0], FrozenDict(), ()) is runs
+    specs = [CATALOG["delegation.duplicate"].spec()]
+    assert Covering(specs).covers(specs[0], specs[0].choices[0], nominal.records[0], (), nominal) is not runs
     run, clerk, answer = under(way, "delegation.duplicate", {})
     assert [text for text, _ in clerk.told] == [TASK] * (2 if runs else 1)
     assert answer == usual

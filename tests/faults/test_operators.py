@@ -22,11 +22,10 @@ from mat.core import limits
 from mat.core.errors import MatError, SpecError
 from mat.core.record import Record
 from mat.core.site import order_name, parse_site
+from mat_search.covering import Covering
 
 OPERATORS = mat_faults.operators()
 POINTS = [pytest.param(item, point, id=f"{item.id}-{dict(point)}") for item in OPERATORS for point in item.grid]
-DECLINES = {"delegation.duplicate"}
-"""It says no where it is pointless though not without effect: a second text to an agent that does not run."""
 EMAIL = (
     "Where is my parcel P1? It should have been here last week, at least five days ago. "
     "Refund the order A1 within 3 days if it is lost."
@@ -263,7 +262,7 @@ def test_every_grid_point_changes_a_run_where_it_says_it_could(operator, point, 
     assert play(added, asynchronous=asynchronous)[0].head == run.head
 
 
-@pytest.mark.sweep(("operator", "point"), [item for item in POINTS if item.values[0].id not in DECLINES])
+@pytest.mark.sweep(("operator", "point"), POINTS)
 def test_where_an_operator_says_it_cannot_matter_it_does_not(operator, point):
     calm, saw = nominal()
     for record in candidates(operator, calm):
@@ -274,7 +273,13 @@ def test_where_an_operator_says_it_cannot_matter_it_does_not(operator, point):
 
 def test_delivering_a_task_twice_is_for_handoffs():
     operator, (calm, _) = Catalog(OPERATORS)["delegation.duplicate"], nominal()
-    assert {item.action.name for item in candidates(operator, calm) if operator.relevant(item, {}, ())} == {"hand"}
+    assert {item.action.name for item in candidates(operator, calm)} == {"hand", "mailer"}
+    spec = operator.spec()
+    covering = Covering([spec])
+    searched = {
+        item.action.name for item in candidates(operator, calm) if not covering.covers(spec, spec.choices[0], item, (), calm)
+    }
+    assert searched == {"hand"}
 
 
 @pytest.mark.sweep("operator", OPERATORS, ids=lambda item: item.id)

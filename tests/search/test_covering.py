@@ -237,7 +237,7 @@ def test_the_lost_reply_of_a_read_is_in_no_cache(lab):
 
 def test_which_builtin_operators_state_what_covers_them():
     assert {item.id: item.covered.by for item in OPERATORS.values() if item.covered is not None} == {
-        ACK: TIMEOUT, TWICE: "", STALE: "", "memory.stale_read": "", "retrieval.stale": "",
+        ACK: TIMEOUT, TWICE: "", STALE: "", "memory.stale_read": "", "retrieval.stale": "", "delegation.duplicate": "",
     }  # fmt: skip
 
 

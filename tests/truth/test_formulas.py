@@ -77,6 +77,16 @@ def test_a_promise_asks_its_parts_about_a_record_together() -> None:
     assert unjudged(formula, SMALL, TEXT, SMALL) == []
 
 
+def test_under_a_variable_only_what_is_judged_on_the_whole_trace_is_asked_of_other_kinds() -> None:
+    order, late = variable("order"), predicate(lambda record: bool(record.action.arguments["late"]))
+    paid, note = tool_call("pay", order=order), record("message", "note", {})
+    promise = temporal.eventually(temporal.until(temporal.action("verification"), paid))
+    assert unjudged(for_each(order, always(late.implies(temporal.eventually(paid)))), note) == []
+    assert unjudged(for_each(order, always(late.implies(promise))), note) == []
+    assert unjudged(for_each(order, always(paid.implies(temporal.eventually(late)))), note) == [(0, True)]
+    assert unjudged(for_each(order, always(paid.implies(once(late)))), note) == [(0, True)]
+
+
 @pytest.mark.parametrize("sign", ["<", "<=", ">", ">="])
 def test_no_order_with_none_holds(sign: str) -> None:
     def holds(left: Any, right: Any, *records: Record) -> bool:

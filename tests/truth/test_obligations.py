@@ -15,7 +15,7 @@ from mat.core.verdict import Violation
 from mat.monitor.judge import Judge, judge
 from mat.monitor.obligations import Obligations
 from mat.monitor.temporal import Formula
-from mat.temporal import always, eventually, for_each, next, tool_call, until, variable
+from mat.temporal import always, eventually, for_each, next, previous, tool_call, until, variable
 from mat_contracts.traces import record, trace
 
 ORDER = variable("order")
@@ -42,6 +42,16 @@ def test_an_overdue_promise_survives_another_id_of_the_same_record() -> None:
     records = at([7, 18], call("open", order="b"), call("swap", first="a", second="b"))
     found = violations(for_each(ORDER, always(TOUCHED.implies(both))), records)
     assert sorted((item.instance, item.witness[0]) for item in found) == [("a", 1), ("b", 0), ("b", 1)]
+
+
+def test_a_deadline_of_an_id_that_was_settled_before_is_reported_when_it_passes() -> None:
+    """The state of the id outlives its promise (`previous`), and with it what was noted as queued."""
+    fresh = ~previous(tool_call("open", order=ORDER))
+    formula = always(eventually(fresh & eventually(PAY, within=(2, 3), within_ms=(1, 3)), within=1))
+    names = [("open", "b"), ("other", ""), ("open", "a"), ("other", ""), ("open", "b"), ("other", "")]
+    records = at([4, 5, 15, 17, 18, 19], *[call(name, **({"order": order} if order else {})) for name, order in names])
+    found = violations(for_each(ORDER, formula), records)
+    assert sorted((item.instance, item.step) for item in found) == [("a", 5), ("b", 2), ("b", 5)]
 
 
 def earliest(places: set[tuple[str, int]]) -> dict[str, int]:

@@ -8,7 +8,7 @@ from concurrent.futures import ProcessPoolExecutor
 from itertools import islice
 from random import Random
 
-from tests.truth.formulas import comparing, drawing
+from tests.truth.formulas import comparing, drawing, shrinking
 
 _EACH = 400
 """Pairs in a task."""
@@ -21,8 +21,9 @@ def differences(seed: str, count: int) -> list[str]:
     for number in range(-(-count // drawing.TRACES)):
         for pair in islice(drawing.pairs(Random(f"{seed}/{number}")), count - seen):
             seen += 1
-            said = comparing.difference(pair)
-            if said:
+            if comparing.difference(pair):
+                pair = shrinking.smallest(pair)
+                said = comparing.difference(pair)
                 steps = "\n".join(f"    {step} {fact}" for step, fact in enumerate(pair.facts))
                 found.append(f"{seed}/{number}: {said}\n  {pair.contract}\n{steps}")
     return found

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Final, TypeAlias
 
 from tests.truth.formulas.language import (
+    FUTURE,
     PAST,
     Acts,
     All,
@@ -435,7 +436,7 @@ def _roots(phi: Phi) -> list[tuple[Phi, bool]]:
     """
     if _about_record(phi) or is_atom(phi):
         return [(phi, looks_back(phi))]
-    whole = isinstance(phi, PAST) and not has_variable(phi)
+    whole = isinstance(phi, (*PAST, *FUTURE)) and not has_variable(phi)
     alone = tuple(part for part in children(phi) if _about_record(part)) if isinstance(phi, All | Any) else ()
     joined: list[tuple[Phi, bool]] = [(type(phi)(alone), False)] if alone else []  # type: ignore[call-arg, arg-type, list-item]
     inner = [found for part in children(phi) if part not in alone for found in _roots(part)]

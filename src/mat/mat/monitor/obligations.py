@@ -74,6 +74,19 @@ class ObligationPlan:
                 waiting += tree[1:]
         return tuple(sorted(found))
 
+    @property
+    def outside(self) -> frozenset[int]:
+        """The leaves that a step outside the slice is asked: those of nodes that are judged on the whole trace."""
+        waiting: list[Tree] = [tree for ahead in self.nodes if ahead.whole for tree in (ahead.left, ahead.right) if tree]
+        found: set[int] = set()
+        while waiting:
+            name, *parts = waiting.pop()
+            if name == "leaf":
+                found.add(parts[0])
+            elif name != "node":  # the nodes inside a node without the variable are without it, too
+                waiting += parts
+        return frozenset(found)
+
     def concerns_all(self, truth: tuple[bool, ...]) -> bool:
         """Whether a step with these leaves says anything to begun nodes that are judged on the whole trace."""
         return any(
@@ -102,7 +115,7 @@ class Obligations:
         self.open: dict[int, Residual] = {start: _unfolded(residual) for start, residual in roots}
         """By step: what the root formula of that step waits for, if it is not settled."""
         self.queued: tuple[float, float] = (inf, inf)
-        """The earliest deadlines that `OpenObligations` has in its queues."""
+        """The earliest deadlines that `OpenSlices` has in its queues."""
         self._begun: list[dict[int, Begun]] = [
             {start: (at, [(_unfolded(left), _unfolded(right)) for left, right in seen]) for start, at, seen in node}
             for node in begun
@@ -491,6 +504,7 @@ class OpenSlices:
         if not engine.open:
             self._engines.pop(key, None)
             self._outside.pop(key, None)
+            engine.queued = (inf, inf)  # what is queued for it is skipped; the id may come back with the same engine
             return
         self._engines[key] = engine
         if len(engine.open) > limits.OPEN_OBLIGATIONS:

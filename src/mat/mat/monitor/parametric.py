@@ -236,11 +236,9 @@ class SliceEmitter:
         """Like `_report_due`, for nested future operators."""
         report = GoalEmitter(self.function, self.layout, Body(self.function, self.part.scope), "late").report("start")
         step, at = self.function.need("step"), self.function.need("at")
-        leaves = self.layout.planned()[1]
-        outside = [leaf if self.layout.scope_of(leaf) is self.joint.scope else None for leaf in leaves]
-        truth = "".join(
-            "False, " if leaf is None else f"bool({self.function.on_trace(self.layout, leaf)}), " for leaf in outside
-        )
+        plan, leaves = self.layout.planned()
+        asked = [leaf if number in plan.outside else None for number, leaf in enumerate(leaves)]
+        truth = "".join("False, " if leaf is None else f"bool({self.function.on_trace(self.layout, leaf)}), " for leaf in asked)
         due = f"due_{self.table}"
         broken = block(f"for start in engine.pass_by({step}, {at}, truth):", [*self._load_for_witness("late"), report])
         settled = block("if not engine.open:", self._drop_if_as_new("late"))
