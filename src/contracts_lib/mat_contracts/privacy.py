@@ -996,9 +996,9 @@ _HINTS: Final = (
     "new rule", "act as", "behave as", "system", "instruction", "ai assistant", "ai model", "ai agent", "language assistant",
     "language model", "language agent", "dear ", "attention ", "note to ", "message to ", "message for ", " user", "without ",
     "needed", "required", "necessary", "skip ", "disable ", "api key", "password", "credential", "secret", " tool",
-    "obey", "listen to", "heed ", "not follow", "t follow", "stop follow", "never follow", "longer appl", "longer follow",
-    "pay no",
-    " function", " command", "every time", " future",
+    "obey", "listen to", "heed", "observ", "not follow", "t follow", "stop follow", "never follow", "longer follow", "not appl",
+    "t appl", "stop appl", "never appl", "longer appl", "pay no", " void", "cancel", "revoked", "superseded", "obsolete",
+    "longer valid", " function", " command", "every time", " future",
 )  # fmt: skip
 """Each phrase holds one of these, one without a space one of `_MARKUP` or `_WORDLESS`. This rules out most texts quickly."""
 _LOOK_ALIKE: Final = {0x130: "i", 0x131: "i", 0x17F: "s", 0x212A: "k"}

@@ -436,11 +436,26 @@ def _roots(phi: Phi) -> list[tuple[Phi, bool]]:
     """
     if _about_record(phi) or is_atom(phi):
         return [(phi, looks_back(phi))]
+    if (joined := _connective(phi)) is not None:
+        alone = tuple(part for part in joined.parts if _about_record(part))
+        inner = [found for part in joined.parts if part not in alone for found in _roots(part)]
+        return [(type(joined)(alone), False), *inner] if alone else inner
     whole = isinstance(phi, (*PAST, *FUTURE)) and not has_variable(phi)
-    alone = tuple(part for part in children(phi) if _about_record(part)) if isinstance(phi, All | Any) else ()
-    joined: list[tuple[Phi, bool]] = [(type(phi)(alone), False)] if alone else []  # type: ignore[call-arg, arg-type, list-item]
-    inner = [found for part in children(phi) if part not in alone for found in _roots(part)]
-    return [(root, seen or whole) for root, seen in [*joined, *inner]]
+    inner = [found for part in children(phi) for found in _roots(part)]
+    return [(root, seen or whole) for root, seen in inner]
+
+
+def _connective(phi: Phi) -> All | Any | None:
+    """A connective with the parts of those inside it that are the same one: ~(a & ~(b | c)) is ~a | b | c."""
+    negated = False
+    while isinstance(phi, Not):
+        phi, negated = phi.inner, not negated
+    if isinstance(phi, Implies):
+        phi = Any((Not(phi.left), phi.right))
+    if not isinstance(phi, All | Any):
+        return None
+    disjunction = isinstance(phi, Any) is not negated
+    return (Any if disjunction else All)(tuple(_same_connective(phi, disjunction, negated=negated)))
 
 
 @remembered

@@ -99,7 +99,7 @@ class Body:
         if (known := self._values.get(id(node))) is not None:
             return known[0] if positive else negated(known[0])
         shared = self.function.joint.uses[id(node)] > 1
-        if isinstance(node, Not | And | Or) and not shared and not self._on_whole_trace(node):
+        if isinstance(node, Not | And | Or) and not (shared and not self._on_whole_trace(node)):
             if isinstance(node, Not):
                 return self.value(node.part, not positive)
             join = conjunction if isinstance(node, And) is positive else disjunction

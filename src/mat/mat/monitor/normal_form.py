@@ -340,7 +340,10 @@ class Canon:
                 made = self(part)
                 return self._canonical(("not", id(made)), Not(part=made))
             case And(parts=parts) | Or(parts=parts):
-                all_parts = tuple(self(part) for part in parts)
+                made_parts = [self(part) for part in parts]
+                if not isinstance(parts[0], Started):  # what is judged at the first step only stays one part
+                    made_parts = [inner for part in made_parts for inner in self._joined(part, type(node))]
+                all_parts = tuple(made_parts)
                 return self._canonical((type(node).__name__, tuple(map(id, all_parts))), type(node)(parts=all_parts))
             case Since(left=left, right=right, window=window) | Until(left=left, right=right, window=window):
                 one, other = self(left), self(right)
@@ -356,6 +359,16 @@ class Canon:
                 made = self(part)
                 return self._canonical((type(node).__name__, id(made)), type(node)(part=made))
         raise AssertionError(node)
+
+    def _joined(self, node: Any, connective: type, *, positive: bool = True) -> Iterator[Any]:
+        """A part as parts of a connective: (a | b) | c and a | ~(~b & ~c) are a | b | c, so that parts are asked together."""
+        if isinstance(node, Not):
+            yield from self._joined(node.part, connective, positive=not positive)
+        elif isinstance(node, And | Or) and isinstance(node, connective) is positive:
+            for part in node.parts:
+                yield from self._joined(part, connective, positive=positive)
+        else:
+            yield node if positive else self._canonical(("not", id(node)), Not(part=node))
 
     def _canonical(self, key: Hashable, node: Any) -> Any:
         return self._known.setdefault(key, node)

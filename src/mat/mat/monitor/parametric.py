@@ -11,12 +11,15 @@ from mat.monitor.layout import FAR, Layout
 from mat.monitor.normal_form import alternatives, compares_of, is_present, pattern
 from mat.monitor.reads import plain
 from mat.monitor.temporal import (
+    And,
     AtMost,
     Atom,
     Compare,
     Field,
     FormulaNode,
+    Not,
     Once,
+    Or,
     Previous,
     Since,
     Started,
@@ -68,8 +71,9 @@ class SliceEmitter:
         return [*made, *(block("if forget:", self._forget()) if self._forgets_later else [])]
 
     def _trace_parts(self, node: FormulaNode) -> Iterator[FormulaNode]:
-        """The largest subformulas that are judged on the whole trace and have state."""
-        if self.layout.scope_of(node) is self.joint.scope and not is_present(node) and not looks_ahead(node):
+        """The operators, and comparisons with the step before, that are judged on the whole trace; not what joins them."""
+        past = not (isinstance(node, Not | And | Or) or is_present(node) or looks_ahead(node))
+        if past and self.layout.scope_of(node) is self.joint.scope:
             yield node
             return
         for part in children(node):
