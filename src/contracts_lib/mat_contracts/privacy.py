@@ -951,7 +951,7 @@ _INJECTED: Final = re.compile(
             rf"\b(?:ignore|disregard|forget) {_THE}(?:above|everything|anything|whatever|what)\b(?: of (?:the )?above)?"
             r" (?:above|before|prior|previously|earlier|so far|(?:that )?(?:was|is|i|we|you|came|comes|has|had|have))\b",
             rf"\b(?:ignore|disregard|forget) {_THE}(?:above|everything)(?= ?[.,;:!]| and\b|$)",
-            r"\b(?:do not|don['’]?t|stop|never|no longer) (?:follow|obey|listen to|observe|heed|apply)(?:ing)? "
+            r"\b(?:do not|don['’]?t|stop|never|no longer) (?:follow|obey|listen|observ|heed|apply)(?:e|ing)?(?: to)? "
             rf"{_THE}{_EARLIER}{_ORDERS}\b",
             rf"\bpay no attention to {_THE}{_EARLIER}{_ORDERS}\b",
             rf"\b{_EARLIER}{_ORDERS} (?:above )?(?:are|is) (?:now )?"
@@ -996,7 +996,7 @@ _HINTS: Final = (
     "new rule", "act as", "behave as", "system", "instruction", "ai assistant", "ai model", "ai agent", "language assistant",
     "language model", "language agent", "dear ", "attention ", "note to ", "message to ", "message for ", " user", "without ",
     "needed", "required", "necessary", "skip ", "disable ", "api key", "password", "credential", "secret", " tool",
-    "obey", "listen to", "heed", "observ", "not follow", "t follow", "stop follow", "never follow", "longer follow", "not appl",
+    "obey", "listen", "heed", "observ", "not follow", "t follow", "stop follow", "never follow", "longer follow", "not appl",
     "t appl", "stop appl", "never appl", "longer appl", "pay no", " void", "cancel", "revoked", "superseded", "obsolete",
     "longer valid", " function", " command", "every time", " future",
 )  # fmt: skip
