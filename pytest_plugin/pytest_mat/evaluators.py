@@ -72,6 +72,7 @@ class ItemEvaluator:
 
     def forked(self, known: Evaluated) -> Evaluator:
         """An evaluator that executes each plan in a process that has executed nothing. `known`: an execution of the item."""
+        self.put_back()
         session = session_of(self._item.config)
         fresh = FreshEvaluator(
             session.fresh, fresh_item(self._item, recorded=self._live.recorded), known, hash_seed=HASH_SEEDS[0]
@@ -93,6 +94,11 @@ class ItemEvaluator:
         """Leave the process as it was before a search; a single execution leaves what it likes."""
         if self._isolated is not None:
             self._isolated.finish()
+
+    def put_back(self) -> None:
+        """Put back what the last execution left. Called before another process begins from this one, which inherits it."""
+        if self._isolated is not None:
+            self._isolated.put_back()
 
     def settle(self, function: Callable[[], object]) -> None:
         """Call a function whose changes to the process are no execution's. An execution has taken place."""
@@ -141,6 +147,7 @@ class ItemEvaluator:
             )  # fmt: skip
         known = self._known
         assert known is not None  # the first execution of an item is reported, and takes place in this process
+        self.put_back()
         reading, writing = os.pipe()
         child = os.fork()
         if child == 0:

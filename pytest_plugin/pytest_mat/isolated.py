@@ -29,16 +29,16 @@ class IsolatedItem:
         roots = [str(config.rootpath), str(config.invocation_params.dir), *user_roots()]
         self._root = os.path.join(os.path.realpath(config.rootpath), "")
         self._isolation = Isolation(roots, shown=self._shown, kept_folder=_kept_folder(config), recorded=recorded)
-        self._executions = self._known = 0
+        self._executions = self._known = self._reported = 0
         self._fixtures = watch_fixtures(config)
 
     def execute(self, function: Callable[[], T]) -> tuple[T, tuple[OutlivedState, ...]]:
-        """The result of a function, and what is found to outlive executions by then and was not known before."""
+        """The result of a function, and what is found to outlive executions by then and was not reported before."""
         isolation = self._isolation
         self._executions += 1
         if self._executions == 1:
             isolation.start(self._fixtures.values())
-        self._known = len(isolation.found)
+        self._known = self._reported
         outer, self._fixtures.isolation = self._fixtures.isolation, isolation
         try:
             result = isolation.execute(function, leave=self._leave)
@@ -52,7 +52,14 @@ class IsolatedItem:
         return self._news()
 
     def _news(self) -> tuple[OutlivedState, ...]:
-        return tuple(self._isolation.found)[self._known :]
+        found = tuple(self._isolation.found)
+        self._reported = len(found)
+        return found[self._known :]
+
+    def put_back(self) -> None:
+        """Put back what the last execution left. The next execution reports it."""
+        if self._executions:
+            self._isolation.restore()
 
     def finish(self) -> None:
         """Put back what the last execution left, unless it was the only one."""

@@ -66,6 +66,7 @@ def _run(item: pytest.Item, nextitem: pytest.Item | None) -> tuple[Reports, bool
     try:
         with _restored_xfail(item), running.collector:
             try:
+                running.start_fresh_processes()
                 found = study(running.subject(), running.means(), running.asked())
                 running.inspect(found)
             finally:
@@ -98,6 +99,11 @@ class _Running:
             places=len(item.session.items), began_s=self._session.began_s,
         )  # fmt: skip
 
+    def start_fresh_processes(self) -> None:
+        """Before the item's first run: a process inherits more from the one that starts it than could be put back."""
+        if self._item.config.getoption("mat_stress") and replays.file_of(self._item) is None:
+            self._session.fresh.begin(HASH_SEEDS)
+
     def asked(self) -> Asked:
         item, option = self._item, self._item.config.getoption
         file = replays.file_of(item)
@@ -127,6 +133,7 @@ class _Running:
             began_ns=session_began_ns(),
             fresh=item.config.getoption("mat_fresh"),
             workers=item.config.getoption("mat_workers") or 1,
+            put_back=self.evaluate.put_back,
             prepare=self._prepare,
             searching=self._searching,
             interrupted=lambda notice: notices.collect([encode(notice)]),
@@ -148,8 +155,7 @@ class _Running:
         """The reported run is over: a timeout of another plugin does not apply to what follows."""
         _cancel_foreign_timer(self._item)
         self._searching_s = real_monotonic()
-        if self._item.config.getoption("mat_stress"):
-            self._session.fresh.begin(HASH_SEEDS)
+        self.evaluate.put_back()  # what the reported run left, else it would seem to be changed in here
         self.evaluate.settle(lambda: self.collector.enter_context(rare_collections()))
 
     def inspect(self, found: ItemStudy) -> None:

@@ -7,6 +7,7 @@ import json
 import locale
 import logging
 import os
+import resource
 import shutil
 import signal
 import socket
@@ -51,6 +52,26 @@ SETTINGS: dict[str, tuple[Callable[[], object], Callable[[], object], str]] = {
         lambda: signal.getsignal(signal.SIGUSR1),
         "a signal handler",
     ),
+    "rare signal": (
+        lambda: signal.signal(signal.SIGWINCH, signal.SIG_IGN),
+        lambda: signal.getsignal(signal.SIGWINCH),
+        "a signal handler",
+    ),
+    "signal mask": (
+        lambda: signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGUSR2]),
+        lambda: signal.pthread_sigmask(signal.SIG_BLOCK, []),
+        "the signal mask",
+    ),
+    "limit": (
+        lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (200, resource.getrlimit(resource.RLIMIT_NOFILE)[1])),
+        lambda: resource.getrlimit(resource.RLIMIT_NOFILE),
+        "a resource limit",
+    ),
+    "affinity": (
+        lambda: os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:1]),
+        lambda: os.sched_getaffinity(0),
+        "the processor affinity",
+    ),
     "timeout": (lambda: socket.setdefaulttimeout(3), socket.getdefaulttimeout, "the socket timeout"),
     "level": (
         lambda: logging.getLogger("desk").setLevel(logging.DEBUG),
@@ -75,6 +96,8 @@ SETTINGS: dict[str, tuple[Callable[[], object], Callable[[], object], str]] = {
 def test_a_setting_that_a_run_changed_is_put_back(setting: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run, observe, name = SETTINGS[setting]
     monkeypatch.chdir(tmp_path)
+    if setting == "affinity" and (not hasattr(os, "sched_getaffinity") or len(os.sched_getaffinity(0)) == 1):
+        pytest.skip("there is one processor, or no choice")
     if setting == "locale" and locale.setlocale(locale.LC_CTYPE) == "C":
         pytest.skip("this process has the locale already")
     before = observe()
@@ -87,6 +110,23 @@ def test_a_setting_that_a_run_changed_is_put_back(setting: str, tmp_path: Path, 
         assert observe() == before
     assert name in [each.name for each in isolation.found]
     assert {each.remedy for each in isolation.found} <= {"restore"}
+
+
+def test_a_priority_that_a_run_lowered_is_put_back_or_needs_forks() -> None:
+    """Only a privileged process may raise it again."""
+    before = os.getpriority(os.PRIO_PROCESS, 0)
+    child = os.fork()
+    if not child:  # else everything after this test might have the priority
+        try:
+            isolation = Isolation([])
+            isolation.start({})
+            isolation.execute(lambda: os.nice(1))
+            (found,) = isolation.found
+            back = os.getpriority(os.PRIO_PROCESS, 0) == before
+            os._exit(0 if (found.name, found.remedy) == ("the process priority", "restore" if back else "fork") else 1)
+        finally:
+            os._exit(2)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
 
 
 def _noted(folder: Path, run: Callable[[], object]) -> list[str]:

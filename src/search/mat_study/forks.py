@@ -45,8 +45,9 @@ class WorkerFailed(Exception):  # noqa: N818  (named after what happened)
 class Forked(Executor):
     """An Executor that runs tasks in forks of this process, started at the first task.
 
-    `inherited`: objects that tasks may refer to without pickling, because every fork has them. `prepare` is called in each new
-    fork. `sidecar(result)` is called there after each task, and `unpack(result, sidecar)` here before anybody gets the result.
+    `inherited`: objects that tasks may refer to without pickling, because every fork has them. `put_back` is called here before
+    each fork, to put back what the last execution left: the fork would inherit it. `prepare` is called in each new fork.
+    `sidecar(result)` is called there after each task, and `unpack(result, sidecar)` here before anybody gets the result.
     Results are received whenever somebody asks for one or submits a task.
     """
 
@@ -55,6 +56,7 @@ class Forked(Executor):
         count: int,
         *,
         inherited: Sequence[object] = (),
+        put_back: Callable[[], None] = lambda: None,
         prepare: Callable[[], None] = lambda: None,
         sidecar: Callable[[Any], Any] = lambda result: None,
         unpack: Callable[[Any, Any], None] = lambda result, sidecar: None,
@@ -62,7 +64,7 @@ class Forked(Executor):
         refuse_without_fork()
         self._max_workers = count
         self._inherited = tuple(inherited)
-        self._prepare, self._sidecar, self._unpack = prepare, sidecar, unpack
+        self._put_back, self._prepare, self._sidecar, self._unpack = put_back, prepare, sidecar, unpack
         self._workers: list[_Worker] = []
         self._waiting: deque[tuple[_Answer, bytes]] = deque()
         self._closed = False
@@ -138,6 +140,7 @@ class Forked(Executor):
     # -- in the fork ------------------------------------------------------------------------------------------------
 
     def _fork(self) -> _Worker:
+        self._put_back()
         here, there = Pipe()
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", DeprecationWarning)  # about threads that are not a run's: no run has begun

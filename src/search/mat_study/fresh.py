@@ -1,7 +1,8 @@
 """Execute plans of an item where nothing has been executed before: in children of pristine processes, one per hash seed.
 
-`FreshProcesses` is this end; `mat_study.pristine` runs at the other. A pristine process is started at the first request, or
-when a search begins, and kept for the session; sessions that follow one another in one process may share it (`SHARED`):
+`FreshProcesses` is this end; `mat_study.pristine` runs at the other. A pristine process is started before the first item that
+will be searched is executed, else at the first request. It is kept for the session; sessions that follow one another in one
+process may share it (`SHARED`):
 
     the pristine process      has imported pytest and pytest-mat, and no code of the user
       one per module          has collected a module, and executed nothing
@@ -132,10 +133,14 @@ class FreshProcesses:
         self._command, self._folder, self._environment = tuple(command), folder, dict(environment)
         self._answer_s, self._forks = answer_s, forks
         self._processes: dict[HashSeed, _Collected] = {}
+        self._roots: tuple[str, ...] | None = None
         SHARED.hold()
 
     def begin(self, hash_seeds: Sequence[HashSeed]) -> None:
-        """Start pristine processes that will be needed, and do not wait for them."""
+        """Start pristine processes that will be needed, and do not wait for them.
+
+        They inherit from this process: its umask, limits, ignored signals and more. So nothing must have been executed yet.
+        """
         if self._forks:
             for hash_seed in hash_seeds:
                 self._process(hash_seed)
@@ -205,7 +210,9 @@ class FreshProcesses:
     def _process(self, hash_seed: HashSeed) -> _Collected:
         known = self._processes.get(hash_seed)
         if known is None or not known.pristine.alive:
-            roots = tuple(user_roots())
+            if self._roots is None:  # a later execution may have left entries of its own in sys.path
+                self._roots = tuple(user_roots())
+            roots = self._roots
             environment = {**self._environment, "PYTHONHASHSEED": str(hash_seed), "PYTHONPATH": os.pathsep.join(roots)}
             pristine = SHARED.get(self._command, self._folder, environment, forks=self._forks)
             known = self._processes[hash_seed] = _Collected(pristine, str(self._folder), environment, roots)

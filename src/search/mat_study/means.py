@@ -46,8 +46,8 @@ class Means:
     `evaluate` executes a plan. `forked` makes, given an execution of the item, an evaluator that executes each plan in a
     process that has executed nothing. `operators` returns the chosen operators; MatError for an unknown name. `confirm` makes,
     for a governance variant and a hash seed, a function that executes schedules in a fresh process. `replays` is the folder for
-    replay files; `typed` writes their paths as a user types them. `prepare` is called in a worker before it executes anything,
-    `searching`
+    replay files; `typed` writes their paths as a user types them. `put_back` puts back what the last execution left in this
+    process; it is called before a worker is forked. `prepare` is called in a worker before it executes anything, `searching`
     before the first execution that is not the reported one, `interrupted` if no report will mention that there is something to
     resume. `root` is the folder that contains `.mat`, `began_ns` the start of the session on the clock of file times.
     `compared`: whether a nominal run of a seed is shown; None if nothing is shown. `saving` takes what declaring effects would
@@ -65,6 +65,7 @@ class Means:
     fresh: bool = False
     workers: int = 1
     typed: Callable[[Path], str] = str
+    put_back: Callable[[], None] = lambda: None
     prepare: Callable[[], None] = lambda: None
     searching: Callable[[], None] = lambda: None
     interrupted: Callable[[Notice], Any] = lambda notice: None

@@ -219,7 +219,7 @@ class Searches:
             journal.learn(sources)
 
         pool = Forked(
-            self._means.workers, inherited=(evaluate, vary), prepare=self._means.prepare,
+            self._means.workers, inherited=(evaluate, vary), put_back=self._means.put_back, prepare=self._means.prepare,
             sidecar=lambda run: (_sidecar(evaluate, run), self._sources.new()), unpack=unpack,
         )  # fmt: skip
         with pool:

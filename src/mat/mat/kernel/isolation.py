@@ -129,7 +129,7 @@ class ProcessState:
         return [index for index, node in enumerate(self._reach.nodes) if not node.same()]
 
     def _adopt_process(self) -> None:
-        """In a fork, the settings that it was given are those to return to."""
+        """In a fork, the settings that it was given are those to return to. Nothing that an execution left was there before."""
         if os.getpid() != self._process:
             self._process = os.getpid()
             for node in self._settings:

@@ -23,7 +23,10 @@ from typing import Any, Final
 
 from mat.kernel.nodes import MISSING, Change, ListNode, Node, Remedy, ValueNode
 
-_SIGNALS: Final = ("SIGINT", "SIGTERM", "SIGALRM", "SIGUSR1", "SIGUSR2", "SIGHUP", "SIGCHLD", "SIGPIPE")
+try:
+    import resource
+except ImportError:  # Windows has no such limits
+    resource = None  # type: ignore[assignment]
 
 
 def places() -> Iterator[tuple[str, Node]]:
@@ -51,6 +54,14 @@ def places() -> Iterator[tuple[str, Node]]:
     yield "a pipe", PipesNode()
     if threading.current_thread() is threading.main_thread():
         yield "a signal handler", ValueNode(_handlers, _set_handlers)
+    if hasattr(signal, "pthread_sigmask"):
+        yield "the signal mask", ValueNode(_blocked, lambda kept: signal.pthread_sigmask(signal.SIG_SETMASK, kept))
+    if resource is not None:
+        yield "a resource limit", ValueNode(_resource_limits, _set_resource_limits)
+    if hasattr(os, "getpriority"):
+        yield "the process priority", ValueNode(_priority, lambda kept: os.setpriority(os.PRIO_PROCESS, 0, kept))
+    if hasattr(os, "sched_getaffinity"):
+        yield "the processor affinity", ValueNode(lambda: os.sched_getaffinity(0), lambda kept: os.sched_setaffinity(0, kept))
 
 
 def _folder() -> str:
@@ -110,7 +121,32 @@ def _set_handlers(kept: tuple[Any, ...]) -> None:
 
 @cache
 def _numbers() -> tuple[int, ...]:
-    return tuple(int(getattr(signal, name)) for name in _SIGNALS if hasattr(signal, name))
+    """The signals that a program can handle or ignore."""
+    fixed = {getattr(signal, name, None) for name in ("SIGKILL", "SIGSTOP")}
+    return tuple(sorted(int(number) for number in signal.valid_signals() - fixed))
+
+
+def _blocked() -> set[Any]:
+    return signal.pthread_sigmask(signal.SIG_BLOCK, ())
+
+
+def _resource_limits() -> tuple[tuple[int, int], ...]:
+    return tuple([resource.getrlimit(number) for number in _resources()])
+
+
+def _set_resource_limits(kept: tuple[tuple[int, int], ...]) -> None:
+    for number, limits, now in zip(_resources(), kept, _resource_limits(), strict=True):
+        if limits != now:
+            resource.setrlimit(number, limits)
+
+
+@cache
+def _resources() -> tuple[int, ...]:
+    return tuple(sorted({getattr(resource, name) for name in dir(resource) if name.startswith("RLIMIT_")}))
+
+
+def _priority() -> int:
+    return os.getpriority(os.PRIO_PROCESS, 0)
 
 
 def _dialects() -> dict[str, Any]:
