@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from decimal import Decimal
+from decimal import Decimal, localcontext
 from typing import Any
 
 import pytest
@@ -102,6 +102,14 @@ def test_a_version_is_no_number() -> None:
 def test_a_number_and_its_text_are_the_same(number: float) -> None:
     assert normal(number) == normal(repr(number)) or "e" in repr(number)
     assert number_of(number) == Decimal(str(number))
+
+
+def test_long_ids_are_not_rounded_to_the_digits_that_decimals_keep() -> None:
+    long = 10**28 + 1
+    assert normal(long) == normal(f"{long}") == normal(f"{long}.0") == normal(Decimal(long)) != normal(f"{long - 1}")
+    assert normal("0.10000000000000000000000000001") != normal("0.1") == normal("0.100")
+    with localcontext(prec=3):
+        assert normal("1234.5 EUR") == normal(1234.5)
 
 
 @given(st.text(max_size=30))

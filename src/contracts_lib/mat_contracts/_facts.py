@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime
 import re
 from collections.abc import Iterable
-from decimal import Decimal, InvalidOperation
+from decimal import Context, Decimal, InvalidOperation
 from typing import Final, NamedTuple
 
 _MONTHS: Final = (
@@ -42,6 +42,10 @@ class Day(NamedTuple):
         return self[1:] == other[1:] and (self.year == other.year or not self.year or not other.year)
 
 
+_EXACT: Final = Context(prec=1_000)
+"""Python's own context keeps 28 digits, so that two long ids would be one; a test may also have set another one."""
+
+
 class PhysicalQuantity(NamedTuple):
     """A number with a unit, converted to the base unit of its dimension: "2 h" has the value 7200 and the dimension "time".
 
@@ -63,7 +67,7 @@ class PhysicalQuantity(NamedTuple):
             return False
         if _is_close(one.value, two.stated, tolerance):
             return True
-        return two.dimension == "percent" and _is_close(one.value * 100, two.stated, tolerance)
+        return two.dimension == "percent" and _is_close(_EXACT.multiply(one.value, Decimal(100)), two.stated, tolerance)
 
 
 class Facts(NamedTuple):
@@ -216,11 +220,12 @@ def _quantities(text: str) -> Iterable[PhysicalQuantity]:
         if value is None:
             continue
         if match["scale"]:
-            value *= _SCALES[match["scale"].casefold()]
+            value = _EXACT.multiply(value, _SCALES[match["scale"].casefold()])
         if "-" in (sign := (match["sign"] or "") + (match["inner"] or "")) or "−" in sign:
-            value = -value
+            value = value.copy_negate()
         dimension, factor = _unit(match)
-        yield PhysicalQuantity(value * factor, dimension, value, match[0].strip())
+        base = value if factor == 1 else _EXACT.multiply(value, factor)
+        yield PhysicalQuantity(base, dimension, value, match[0].strip())
 
 
 def _unit(match: re.Match[str]) -> tuple[str, Decimal]:
@@ -269,7 +274,7 @@ def plain_number(text: str) -> str:
 
 
 def _is_close(one: Decimal, two: Decimal, tolerance: Decimal) -> bool:
-    return abs(one - two) <= tolerance * max(abs(one), abs(two))
+    return one == two or _EXACT.subtract(one, two).copy_abs() <= _EXACT.multiply(tolerance, max(one.copy_abs(), two.copy_abs()))
 
 
 _TIME_OF_DAY = re.compile(r"\d?\d:\d\d(?::\d\d(?:\.\d+)?)?(?:Z\b)?")

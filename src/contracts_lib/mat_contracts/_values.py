@@ -308,8 +308,10 @@ def _number_text(number: Decimal) -> str:
     """A number as text: 30, 30.0 and 3E+1 have the same."""
     if not number.is_finite():
         return f"{number}".casefold()
-    whole = number.to_integral_value() if number == number.to_integral_value() else number.normalize()
-    return f"{whole:f}" if whole else "0"
+    if not number:
+        return "0"
+    text = f"{number:f}"
+    return text.rstrip("0").rstrip(".") if "." in text else text
 
 
 # -- addresses ----------------------------------------------------------------------------------------------------------

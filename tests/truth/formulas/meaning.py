@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final, TypeAlias
 
 from tests.truth.formulas.language import (
@@ -420,29 +420,39 @@ def _has_answers(contract: Contract, parts: Sequence[Part], facts: Sequence[Fact
     concerned = not isinstance(contract.key, Variable) or any(_by_kind(atom, fact) is not False for atom in atoms)
     try:
         for part in parts:
-            for root, seen in _roots(part.phi):
-                if (in_slice or _about_record(root)) and (concerned or seen):
-                    _answer(root, step, view)
+            for root in _roots(part.phi):
+                by_kind = any(_by_kind(connective, fact) is not None for connective in root.around)
+                if (in_slice or _about_record(root.phi)) and (concerned or root.whole) and not by_kind:
+                    _answer(root.phi, step, view)
     except UnjudgedError:
         return False
     return True
 
 
-@remembered
-def _roots(phi: Phi) -> list[tuple[Phi, bool]]:
-    """The largest parts about the record alone, which are asked together, and each comparison with the step before.
+@dataclass(frozen=True, slots=True)
+class Root:
+    """What is asked of a record as one: the parts about the record in a connective, or a comparison with the step before."""
 
-    With each, whether it is inside an operator without the variable, which sees the whole trace.
-    """
+    phi: Phi
+    around: tuple[Phi, ...] = ()
+    """The connectives around it, up to the next operator: where the kind of the record decides one, it is not asked."""
+    inside: bool = False
+    """Whether an operator is around it, or it is one."""
+    whole: bool = False
+    """Whether an operator without the variable is around it, or it is one: such an operator sees the whole trace."""
+
+
+@remembered
+def _roots(phi: Phi) -> list[Root]:
     if _about_record(phi) or is_atom(phi):
-        return [(phi, looks_back(phi))]
+        return [Root(phi, inside=looks_back(phi), whole=looks_back(phi))]
     if (joined := _connective(phi)) is not None:
         alone = tuple(part for part in joined.parts if _about_record(part))
-        inner = [found for part in joined.parts if part not in alone for found in _roots(part)]
-        return [(type(joined)(alone), False), *inner] if alone else inner
+        roots = [Root(type(joined)(alone))] if alone else []
+        roots += [found for part in joined.parts if part not in alone for found in _roots(part)]
+        return [root if root.inside else replace(root, around=(*root.around, phi)) for root in roots]
     whole = isinstance(phi, (*PAST, *FUTURE)) and not has_variable(phi)
-    inner = [found for part in children(phi) for found in _roots(part)]
-    return [(root, seen or whole) for root, seen in inner]
+    return [replace(root, inside=True, whole=root.whole or whole) for part in children(phi) for root in _roots(part)]
 
 
 def _connective(phi: Phi) -> All | Any | None:
@@ -535,7 +545,9 @@ def _broken(part: Part, number: int, sliced: Sliced, *, finished: bool) -> list[
     if not part.always and not view.steps:
         if not finished or _holds_of_nothing(part.phi):
             return []
-        return [Broken(part=number, asked=0, step=0, open=True, at_end=not looks_ahead(part.phi), labels=sliced.labels)]
+        at_end = not looks_ahead(part.phi)  # and then it blames the last step, even if that could not be judged
+        step = len(view.facts) - 1 if at_end and view.facts else 0
+        return [Broken(part=number, asked=0, step=step, open=True, at_end=at_end, labels=sliced.labels)]
     for asked in _asked(part, view):
         if _holds(part.phi, asked, view):
             continue

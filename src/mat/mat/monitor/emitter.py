@@ -7,7 +7,7 @@ from dataclasses import replace
 from mat.core.record import ActionKind
 from mat.monitor.expressions import FALSE, TRUE, block, conjunction, disjunction, guarded, is_deep, negated
 from mat.monitor.layout import FAR, JointGoals, Layout, Scope, delayed
-from mat.monitor.normal_form import chain, is_present, pattern
+from mat.monitor.normal_form import chain, decided, is_present, pattern
 from mat.monitor.reads import RecordReads, plain
 from mat.monitor.temporal import (
     And,
@@ -27,6 +27,7 @@ from mat.monitor.temporal import (
     Until,
     Variable,
     Window,
+    children,
     mentions,
 )
 
@@ -99,23 +100,41 @@ class Body:
         if (known := self._values.get(id(node))) is not None:
             return known[0] if positive else negated(known[0])
         shared = self.function.joint.uses[id(node)] > 1
-        if isinstance(node, Not | And | Or) and not (shared and not self._on_whole_trace(node)):
-            if isinstance(node, Not):
-                return self.value(node.part, not positive)
-            join = conjunction if isinstance(node, And) is positive else disjunction
-            asked = [part for part in node.parts if self._is_record_only(part)]
-            rest = [self.value(part, positive) for part in node.parts if part not in asked]
-            expression = join([self.function.ask_all(asked, join, positive), *rest] if asked else rest)
-            if not is_deep(expression):
-                return expression
-            name = self.named(expression)
-            self._values[id(node)] = (name if positive else negated(name), node)
-            return name
-        expression = self._value(node)
+        if isinstance(node, Not | And | Or):
+            expression = self._emit_connective(node, positive or shared)
+            if not shared:
+                if not is_deep(expression):
+                    return expression
+                name = self.named(expression)
+                self._values[id(node)] = (name if positive else negated(name), node)
+                return name
+        else:
+            expression = self._value(node)
         if shared and not self.scope.local and expression not in (TRUE, FALSE) and not expression.isidentifier():
             expression = self.named(expression)
         self._values[id(node)] = (expression, node)  # the node, so that its id is not given to another one
         return expression if positive else negated(expression)
+
+    def _emit_connective(self, node: Not | And | Or, positive: bool) -> str:
+        """Where the kind of the record decides it, its parts about the record are not asked."""
+        known = decided(node, self.function.kind)
+        if known is not None:
+            self._emit_operators(node)
+            return TRUE if known is positive else FALSE
+        if isinstance(node, Not):
+            return self.value(node.part, not positive)
+        join = conjunction if isinstance(node, And) is positive else disjunction
+        asked = [part for part in node.parts if self._is_record_only(part)]
+        rest = [self.value(part, positive) for part in node.parts if part not in asked]
+        return join([self.function.ask_all(asked, join, positive), *rest] if asked else rest)
+
+    def _emit_operators(self, node: FormulaNode) -> None:
+        """The updates of the operators inside a connective."""
+        for part in children(node):
+            if isinstance(part, Not | And | Or):
+                self._emit_operators(part)
+            elif not self._is_record_only(part):
+                self.value(part)
 
     def _on_whole_trace(self, node: FormulaNode) -> bool:
         return self.scope.local and self.layout.scope_of(node) is not self.scope
@@ -131,12 +150,6 @@ class Body:
         if id(node) in self.bound:
             return self.bound[id(node)]
         match node:
-            case Not(part=part):
-                return negated(self.value(part))
-            case And(parts=parts):
-                return conjunction([self.value(part) for part in parts])
-            case Or(parts=parts):
-                return disjunction([self.value(part) for part in parts])
             case Atom():
                 parts_of = [self.function.atom(node), *[self._emit_compare(item) for item in node.compares if not plain(item)]]
                 return conjunction(parts_of)
@@ -366,13 +379,22 @@ class GoalEmitter:
         lines += block(f"if not {pending}:", [f"{links}.clear()"])
         return [*before, *guarded(disjunction([pending, opens]), lines)]
 
+    def leaf(self, number: int, body: Body) -> str:
+        """The value of a leaf of the engine; any, where the kind of the record decides a connective around it."""
+        planned, kind = self.layout.planned(), self.function.kind
+        leaf = planned.leaves[number]
+        if is_present(leaf) and any(decided(node, kind) is not None for node in planned.around[number]):
+            return TRUE if decided(leaf, kind) else FALSE
+        return body.value(leaf)
+
     def _emit_engine(self) -> list[str]:
         """Emit a goal with several or nested future operators: see `obligations`."""
         body, goal = self.body, self.goal
-        plan, leaves = self.layout.planned()
+        planned = self.layout.planned()
+        plan, leaves = planned.plan, planned.leaves
         (engine,) = body.scope.own(goal, "engine", None, plan=plan)
         opens = conjunction([body.value(leaves[index], False) for index in plan.guard])
-        truth = "".join(f"bool({body.value(leaf)}), " for leaf in leaves)
+        truth = "".join(f"bool({self.leaf(number, body)}), " for number in range(len(leaves)))
         before = body.take()
         step, at = self.function.need("step"), self.function.need("at")
         moved = block(f"for start in {engine}.step({step}, {at}, ({truth})):", [self.report("start")])

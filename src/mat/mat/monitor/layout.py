@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Final, TypeAlias
 
 from mat.monitor.normal_form import Canon, Goal, chain, compares_of, is_present, occurrences, pattern
-from mat.monitor.obligations import Ahead, ObligationPlan, Obligations, Tree
+from mat.monitor.obligations import Ahead, ObligationPlan, Obligations, Tree, leaves_of
 from mat.monitor.temporal import (
     And,
     AtMost,
@@ -118,6 +118,18 @@ class Slice:
             self.lasts = self.lasts_ms = None
 
 
+@dataclass(frozen=True, slots=True)
+class Planned:
+    """A goal's formula as a plan for `Obligations`, and the past formulas that are its leaves.
+
+    `around`: for each leaf the connectives around it, up to the next operator; () where it stands in several places.
+    """
+
+    plan: ObligationPlan
+    leaves: tuple[FormulaNode, ...]
+    around: tuple[tuple[FormulaNode, ...], ...]
+
+
 class JointGoals:
     """The goals of several contracts with equal subformulas as one object, the layout of their joint state, and the objects
     that the code refers to."""
@@ -131,7 +143,7 @@ class JointGoals:
         )
         self.scope = Scope("s", local=False)
         self.slices: dict[int, Slice] = {}
-        self.plans: dict[int, tuple[ObligationPlan, tuple[FormulaNode, ...]]] = {}
+        self.plans: dict[int, Planned] = {}
         self.used: list[list[str]] = [[] for _ in goals]
         """Per goal the slots of the trace it needs, in the order of its formula: the same in every program it is part of."""
         self.constants: dict[str, Any] = {"dig": dig, "holds": holds, "matches": matches, "Obligations": Obligations}
@@ -217,7 +229,7 @@ class Layout:
             self._note_used(self.scope, self.chained())
             return
         if found is None:
-            self._note_used(self.scope, self.scope.own(goal, "engine", None, plan=self.planned()[0]))
+            self._note_used(self.scope, self.scope.own(goal, "engine", None, plan=self.planned().plan))
             if self.part is not None:
                 self.part.engine = True
                 self._note_lifetime(reaches(goal.body))
@@ -233,8 +245,8 @@ class Layout:
         self.part.due, self.part.pending = operator.window, names[0]
         self._note_lifetime(operator.window)
 
-    def planned(self) -> tuple[ObligationPlan, tuple[FormulaNode, ...]]:
-        """The goal's plan and its leaves: always the same objects."""
+    def planned(self) -> Planned:
+        """The goal's plan: always the same object."""
         if self.index not in self.joint.plans:
             self.joint.plans[self.index] = planned(self.of_goal)
         return self.joint.plans[self.index]
@@ -327,10 +339,11 @@ def of_nothing(node: FormulaNode) -> bool:
             return False
 
 
-def planned(goal: Goal) -> tuple[ObligationPlan, tuple[FormulaNode, ...]]:
-    """A goal's formula as a plan for `Obligations`, and the past formulas that are its leaves."""
+def planned(goal: Goal) -> Planned:
+    """The plan of a goal with several future operators, or one inside another."""
     nodes: list[Ahead] = []
     leaves: list[FormulaNode] = []
+    around: list[tuple[FormulaNode, ...]] = []
     known: dict[int, Tree] = {}
 
     def about_id(node: FormulaNode) -> bool:
@@ -339,23 +352,28 @@ def planned(goal: Goal) -> tuple[ObligationPlan, tuple[FormulaNode, ...]]:
     def whole(node: FormulaNode) -> bool:
         return isinstance(goal.key, Variable) and not mentions(node, goal.key)
 
-    def tree(node: FormulaNode) -> Tree:
+    def tree(node: FormulaNode, place: tuple[FormulaNode, ...] = ()) -> Tree:
         if id(node) not in known:
-            known[id(node)] = grown(node)
+            known[id(node)] = grown(node, place)
+        else:
+            for leaf in leaves_of(known[id(node)]):
+                around[leaf] = ()
         return known[id(node)]
 
-    def grown(node: FormulaNode) -> Tree:
+    def grown(node: FormulaNode, place: tuple[FormulaNode, ...]) -> Tree:
         match node:
             case _ if not looks_ahead(node):
                 leaves.append(node)
+                around.append(place)
                 return ("leaf", len(leaves) - 1)
             case Not(part=part):
-                return ("not", tree(part))
+                return ("not", tree(part, (*place, node)))
             case And(parts=parts) | Or(parts=parts):
                 alone = [part for part in parts if is_present(part) and not about_id(part)]
                 joined = [type(node)(parts=tuple(alone))] if len(alone) > 1 else alone  # asked together: see reads.ask_all
                 rest = [part for part in parts if part not in alone]
-                return ("and" if isinstance(node, And) else "or", *[tree(part) for part in (*joined, *rest)])
+                inside = (*place, node)
+                return ("and" if isinstance(node, And) else "or", *[tree(part, inside) for part in (*joined, *rest)])
             case Eventually(part=part, window=window):
                 ahead = Ahead("until", None, tree(part), window, whole(node))
             case Until(left=left, right=right, window=window):
@@ -367,4 +385,5 @@ def planned(goal: Goal) -> tuple[ObligationPlan, tuple[FormulaNode, ...]]:
         nodes.append(ahead)
         return ("node", len(nodes) - 1)
 
-    return ObligationPlan(tree(goal.body), tuple(nodes), depth(goal.body)), tuple(leaves)
+    root = tree(goal.body)
+    return Planned(ObligationPlan(root, tuple(nodes), depth(goal.body)), tuple(leaves), tuple(around))

@@ -269,6 +269,15 @@ def false_kinds(node: Any) -> Kinds:
             return None
 
 
+def decided(node: Any, kind: ActionKind | None) -> bool | None:
+    """The value of a formula where the kind of the record alone decides it. `kind`: None for one that no formula names."""
+    if isinstance(node, Atom | Not | And | Or):
+        for kinds, value in ((true_kinds(node), False), (false_kinds(node), True)):
+            if kinds is not None and kind not in kinds:
+                return value
+    return None
+
+
 def union(*sets: Kinds) -> Kinds:
     found: frozenset[ActionKind] = frozenset()
     for kinds in sets:

@@ -9,7 +9,7 @@ The common case, one trigger and one future operator, never comes here: `emitter
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from heapq import heappop, heappush
 from math import inf
@@ -77,15 +77,8 @@ class ObligationPlan:
     @property
     def outside(self) -> frozenset[int]:
         """The leaves that a step outside the slice is asked: those of nodes that are judged on the whole trace."""
-        waiting: list[Tree] = [tree for ahead in self.nodes if ahead.whole for tree in (ahead.left, ahead.right) if tree]
-        found: set[int] = set()
-        while waiting:
-            name, *parts = waiting.pop()
-            if name == "leaf":
-                found.add(parts[0])
-            elif name != "node":  # the nodes inside a node without the variable are without it, too
-                waiting += parts
-        return frozenset(found)
+        trees = [tree for ahead in self.nodes if ahead.whole for tree in (ahead.left, ahead.right) if tree is not None]
+        return frozenset(leaf for tree in trees for leaf in leaves_of(tree))  # inside such a node all are
 
     def concerns_all(self, truth: tuple[bool, ...]) -> bool:
         """Whether a step with these leaves says anything to begun nodes that are judged on the whole trace."""
@@ -539,6 +532,17 @@ class OpenSlices:
         if self._outside and self._plan.concerns_all(truth):
             found |= self._outside
         return sorted(found.items(), key=lambda item: (next(iter(item[1].open)), repr(item[0])))
+
+
+def leaves_of(tree: Tree) -> Iterator[int]:
+    """The leaves of a tree, without those inside its future nodes."""
+    waiting = [tree]
+    while waiting:
+        name, *parts = waiting.pop()
+        if name == "leaf":
+            yield parts[0]
+        elif name != "node":
+            waiting += parts
 
 
 def _folded(residual: Residual) -> Residual:

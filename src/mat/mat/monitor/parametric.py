@@ -238,17 +238,19 @@ class SliceEmitter:
 
     def _report_due_engines(self) -> list[str]:
         """Like `_report_due`, for nested future operators."""
-        report = GoalEmitter(self.function, self.layout, Body(self.function, self.part.scope), "late").report("start")
-        step, at = self.function.need("step"), self.function.need("at")
-        plan, leaves = self.layout.planned()
-        asked = [leaf if number in plan.outside else None for number, leaf in enumerate(leaves)]
-        truth = "".join("False, " if leaf is None else f"bool({self.function.on_trace(self.layout, leaf)}), " for leaf in asked)
+        emitter = GoalEmitter(self.function, self.layout, Body(self.function, self.part.scope), "late")
+        report, step, at = emitter.report("start"), self.function.need("step"), self.function.need("at")
+        planned = self.layout.planned()
+        outside, trace = planned.plan.outside, self.function.trace
+        trace.layout = self.layout
+        leaves = range(len(planned.leaves))
+        truth = "".join(f"bool({emitter.leaf(leaf, trace)}), " if leaf in outside else "False, " for leaf in leaves)
         due = f"due_{self.table}"
         broken = block(f"for start in engine.pass_by({step}, {at}, truth):", [*self._load_for_witness("late"), report])
         settled = block("if not engine.open:", self._drop_if_as_new("late"))
         each = [*broken, f"{due}.keep(late, engine)", *settled]
         looked = [f"truth = ({truth})", *block(f"for late, engine in {due}.due({step}, {at}, truth):", each)]
-        return block(f"if {due}:", looked)
+        return [*trace.take(), *block(f"if {due}:", looked)]
 
     def _report_next(self, due: str, window: Window) -> list[str]:
         """Report the next obligation that is due, unless it was met in the meantime."""
