@@ -119,7 +119,7 @@ class Body:
         """Where the kind of the record decides it, its parts about the record are not asked."""
         known = decided(node, self.function.kind)
         if known is not None:
-            self._emit_operators(node)
+            self.emit_operators(node)
             return TRUE if known is positive else FALSE
         if isinstance(node, Not):
             return self.value(node.part, not positive)
@@ -128,13 +128,13 @@ class Body:
         rest = [self.value(part, positive) for part in node.parts if part not in asked]
         return join([self.function.ask_all(asked, join, positive), *rest] if asked else rest)
 
-    def _emit_operators(self, node: FormulaNode) -> None:
-        """The updates of the operators inside a connective."""
-        for part in children(node):
-            if isinstance(part, Not | And | Or):
-                self._emit_operators(part)
-            elif not self._is_record_only(part):
-                self.value(part)
+    def emit_operators(self, node: FormulaNode) -> None:
+        """The updates of the operators in a formula whose value is not needed."""
+        if isinstance(node, Not | And | Or):
+            for part in children(node):
+                self.emit_operators(part)
+        elif not self._is_record_only(node):
+            self.value(node)
 
     def _on_whole_trace(self, node: FormulaNode) -> bool:
         return self.scope.local and self.layout.scope_of(node) is not self.scope
@@ -383,9 +383,11 @@ class GoalEmitter:
         """The value of a leaf of the engine; any, where the kind of the record decides a connective around it."""
         planned, kind = self.layout.planned(), self.function.kind
         leaf = planned.leaves[number]
-        if is_present(leaf) and any(decided(node, kind) is not None for node in planned.around[number]):
-            return TRUE if decided(leaf, kind) else FALSE
-        return body.value(leaf)
+        if not any(decided(node, kind) is not None for node in planned.around[number]):
+            return body.value(leaf)
+        if not is_present(leaf):
+            body.emit_operators(leaf)
+        return TRUE if decided(leaf, kind) else FALSE
 
     def _emit_engine(self) -> list[str]:
         """Emit a goal with several or nested future operators: see `obligations`."""
