@@ -31,9 +31,9 @@ ROOT: Final = Path(__file__).resolve().parents[1]
 SOURCES: Final = ("src/mat", "src/contracts_lib", "src/faults", "src/search", "pytest_plugin", "examples")
 STEPS: Final = (5, 20, 100)
 EXAMPLES: Final = {
-    "helpdesk": ("helpdesk/test_helpdesk.py", "careful and refund"),
-    "treasury": ("treasury/test_treasury.py", "careful"),
-    "contractbench": ("contractbench/test_stress.py", "careful"),
+    "helpdesk": ("helpdesk/test_helpdesk.py", "survives_the_budget and refund"),
+    "treasury": ("treasury/test_treasury.py", "lock_holds or shop_that_compares"),
+    "contractbench": ("contractbench/test_stress.py", "(api-key or idempotency or saga) and not replay"),
 }
 """The tests of each example whose schedules are executed: a file below examples/, and an expression for -k."""
 PARTS: Final = ("set-up", "run begins", "body", "run ends", "tear-down", "rest")

@@ -35,9 +35,9 @@ class IsolatedItem:
     def execute(self, function: Callable[[], T]) -> tuple[T, tuple[OutlivedState, ...]]:
         """The result of a function, and what is found to outlive executions by then and was not reported before."""
         isolation = self._isolation
-        self._executions += 1
-        if self._executions == 1:
+        if not self._executions:
             isolation.start(self._fixtures.values())
+        self._executions += 1
         self._known = self._reported
         outer, self._fixtures.isolation = self._fixtures.isolation, isolation
         try:

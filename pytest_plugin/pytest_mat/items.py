@@ -70,7 +70,7 @@ def _run(item: pytest.Item, nextitem: pytest.Item | None) -> tuple[Reports, bool
                 found = study(running.subject(), running.means(), running.asked())
                 running.inspect(found)
             finally:
-                running.evaluate.finish()
+                running.finish()
     except MatError as error:
         return _tear_down(item, nextitem, [_refusal_report(item, error)]), False
     except pytest.fail.Exception as failed:  # the timer of another plugin went off between two executions
@@ -157,6 +157,15 @@ class _Running:
         self._searching_s = real_monotonic()
         self.evaluate.put_back()  # what the reported run left, else it would seem to be changed in here
         self.evaluate.settle(lambda: self.collector.enter_context(rare_collections()))
+
+    def finish(self) -> None:
+        """Leave the process as it was before a search, or before a replay: else certificates would depend on the
+        replays that there are. A test that is executed once leaves what it likes.
+        """
+        if replays.file_of(self._item) is None:
+            self.evaluate.finish()
+        else:
+            self.evaluate.put_back()
 
     def inspect(self, found: ItemStudy) -> None:
         """With --pdb: execute the first counterexample that makes the item fail again, with a prompt at its violating step."""

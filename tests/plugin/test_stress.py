@@ -52,6 +52,31 @@ def test_a_counterexample_fails_the_test_and_leaves_a_file_that_a_second_search_
     assert path.read_bytes() == before
 
 
+def test_the_search_writes_the_same_files_whatever_replays_there_are(shop: Any) -> None:
+    shop.tests(
+        """
+        import functools
+
+        @functools.cache
+        def prices():
+            return {"o1": 1, "o2": 2}
+
+        @pytest.mark.parametrize("order", ["o1", "o2"])
+        @pytest.mark.mat(budget=4, faults=FAULTS)
+        def test_refund(mat_run, no_double, order):
+            if prices()[order]:
+                shop.naive(order=order)
+        """
+    )
+    session = shop.stress()
+    written = {path: path.read_bytes() for path in shop.replays}
+    assert len(written) == 2
+    assert ["prices" in item["relative_to"] for item in session.items.values()] == [True, True]
+    again = shop.stress()
+    assert len(again.outcomes) == 4
+    assert {path: path.read_bytes() for path in shop.replays} == written
+
+
 @pytest.mark.full
 def test_the_search_writes_the_same_files_whatever_the_hash_seed(shop: Any) -> None:
     shop.tests(
