@@ -215,3 +215,18 @@ def test_a_pipe_that_holds_something_else_after_a_run_is_named_because_forks_sha
     finally:
         os.close(reads)
         os.close(writes)
+
+
+def test_a_pipe_that_somebody_else_reads_is_no_state(tmp_path: Path) -> None:
+    """As both outputs of `pytest 2>&1 | tee log`: two descriptors of one pipe, and neither is its other end."""
+    reads, writes = os.pipe()
+    second = os.dup(writes)
+    one, other = socket.socketpair()
+    with one, other:
+        socket.send_fds(one, [b"a"], [reads])  # on its way it is open, and no descriptor of this process
+        os.close(reads)
+        try:
+            assert _noted(tmp_path, lambda: os.write(writes, b"a")) == []
+        finally:
+            os.close(writes)
+            os.close(second)

@@ -215,18 +215,28 @@ class PipesNode:
 
 
 def _own_pipes() -> tuple[int, ...]:
-    """A descriptor of each pipe that has both ends here; none where the system does not list descriptors."""
-    found: dict[int, list[int]] = {}
+    """A descriptor of each pipe that has both ends here; none where the system does not list descriptors.
+
+    Two descriptors may be one end: both outputs of `pytest 2>&1 | tee log`, which somebody else reads.
+    """
+    reading: dict[int, int] = {}
+    writing: set[int] = set()
     try:
         names = os.listdir("/proc/self/fd")
     except OSError:
         return ()
-    for name in names:
+    import fcntl
+
+    for number in sorted(map(int, names)):
         with suppress(OSError):
-            status = os.fstat(int(name))
+            status = os.fstat(number)
             if stat.S_ISFIFO(status.st_mode):
-                found.setdefault(status.st_ino, []).append(int(name))
-    return tuple(min(ends) for _, ends in sorted(found.items()) if len(ends) > 1)
+                access = fcntl.fcntl(number, fcntl.F_GETFL) & os.O_ACCMODE
+                if access != os.O_WRONLY:
+                    reading.setdefault(status.st_ino, number)
+                if access != os.O_RDONLY:
+                    writing.add(status.st_ino)
+    return tuple(end for pipe, end in sorted(reading.items()) if pipe in writing)
 
 
 def _waiting(end: int) -> int:
