@@ -54,7 +54,9 @@ class KeptFixtures:
 
     def __init__(self, item: pytest.Function) -> None:
         self._item = item
-        self._pure = _pure_fixtures(item)
+        self._examined: set[int] = set()
+        """The fixtures that were looked at; a test may also ask for one by its name, in a run (`request.getfixturevalue`)."""
+        self._pure: dict[str, _PureFixture] = {}
         self._values: dict[str, Any] = {}
 
     def lend(self) -> list[Any]:
@@ -72,10 +74,32 @@ class KeptFixtures:
 
     def learn(self) -> None:
         """Keep the values that an execution has made. Called while its fixtures exist."""
+        self._examine()
         for name, pure in self._pure.items():
             result = None if name in self._values else pure.fixture.cached_result
             if result is not None and result[2] is None and _is_contracts(result[0]):
                 self._values[name] = list(result[0]) if isinstance(result[0], list) else result[0]
+
+    def _examine(self) -> None:
+        """Find the fixtures of the item that may be kept; none if another plugin takes part in making fixtures."""
+        request: Any = self._item._request
+        made = {name: each for name, each in request._fixture_defs.items() if id(each) not in self._examined}
+        if not made:
+            return
+        self._examined.update(map(id, made.values()))
+        if any(_hooked(self._item, name) for name in ("pytest_fixture_setup", "pytest_fixture_post_finalizer")):
+            return
+        while True:
+            added = {
+                name: pure
+                for name, fixture in made.items()
+                if name not in self._pure
+                and self._pure.keys() >= set(fixture.argnames)
+                and (pure := _pure_fixture(self._item, fixture)) is not None
+            }
+            if not added:
+                return
+            self._pure |= added
 
     @staticmethod
     def take_back(lent: list[Any]) -> None:
@@ -99,27 +123,6 @@ def _is_contracts(value: object) -> bool:
 class _PureFixture:
     fixture: Any
     reads: tuple[_Read, ...]
-
-
-def _pure_fixtures(item: pytest.Function) -> dict[str, _PureFixture]:
-    """The fixtures of an item that may be kept, by name; none if another plugin takes part in making fixtures."""
-    if any(_hooked(item, name) for name in ("pytest_fixture_setup", "pytest_fixture_post_finalizer")):
-        return {}
-    found: dict[str, _PureFixture] = {}
-    manager: Any = item.session._fixturemanager
-    named = {"mat_contracts": manager.getfixturedefs("mat_contracts", item), **item._fixtureinfo.name2fixturedefs}
-    closest = {name: fixtures[-1] for name, fixtures in named.items() if fixtures}
-    while True:
-        added = {
-            name: pure
-            for name, fixture in closest.items()
-            if name not in found
-            and found.keys() >= set(fixture.argnames)
-            and (pure := _pure_fixture(item, fixture)) is not None
-        }
-        if not added:
-            return found
-        found |= added
 
 
 def _hooked(item: pytest.Function, hook: str) -> bool:

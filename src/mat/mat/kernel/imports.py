@@ -14,9 +14,9 @@ Importing: TypeAlias = Callable[[ModuleType], AbstractContextManager[None]]
 
 
 class ImportWatch:
-    """A finder in front of all others, which uses them. `owned` says whether a file is the user's."""
+    """A finder in front of all others, which uses them. `owned` says whether a module, by its name and file, is the user's."""
 
-    def __init__(self, owned: Callable[[str], bool], importing: Importing) -> None:
+    def __init__(self, owned: Callable[[str, str], bool], importing: Importing) -> None:
         self._owned, self._importing = owned, importing
         self._finding: set[str] = set()
 
@@ -38,7 +38,7 @@ class ImportWatch:
             spec = next((each for each in found if each is not None), None)
         finally:
             self._finding.discard(name)
-        if spec is not None and spec.origin and hasattr(spec.loader, "exec_module") and self._owned(spec.origin):
+        if spec is not None and spec.origin and hasattr(spec.loader, "exec_module") and self._owned(name, spec.origin):
             spec.loader = _Loader(spec.loader, self._importing)  # type: ignore[assignment]
         return spec
 

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from types import ModuleType
 from typing import Any, Final, TypeVar
 
+from mat.kernel.comparison import Comparison
 from mat.kernel.imports import ImportWatch
 from mat.kernel.nodes import MISSING, Change, DictNode, Node, Remedy
 from mat.kernel.places import places
@@ -53,7 +54,10 @@ class Ownership:
     def __init__(self, roots: Iterable[str]) -> None:
         self._roots = tuple(sorted({os.path.join(os.path.realpath(root), "") for root in roots if root}))
 
-    def owns(self, file: str) -> bool:
+    def owns(self, name: str, file: str) -> bool:
+        """Whether a module, by its name and file, is the user's."""
+        if name.partition(".")[0] in OURS:
+            return False
         path = _real_path(file)
         installed = "site-packages" in path or "dist-packages" in path or path.startswith(_LIBRARIES)
         return path.startswith(self._roots) and not installed
@@ -64,9 +68,8 @@ class Ownership:
             module
             for name, module in list(sys.modules.items())
             if isinstance(module, ModuleType)
-            and name.partition(".")[0] not in OURS
             and isinstance(file := vars(module).get("__file__"), str)
-            and self.owns(file)
+            and self.owns(name, file)
         ]
 
 
@@ -88,6 +91,7 @@ class ProcessState:
         for name, node in places():
             self._reach.add(name, node)
             self._settings.append(node)
+        self._comparison = Comparison(self._reach.nodes)
         self._unclear: dict[str, None] = {}
         self._process = os.getpid()
 
@@ -101,7 +105,7 @@ class ProcessState:
         self._adopt_process()
         nodes = self._reach.nodes
         found: dict[tuple[str, str], OutlivedState] = {}
-        changed = [(index, nodes[index].changes()) for index in self._differing()]
+        changed = [(index, nodes[index].changes()) for index in self._comparison.differing()]
         for index, changes in changed:
             if changes:
                 _put_back(nodes[index])
@@ -125,9 +129,6 @@ class ProcessState:
             found.setdefault(("", "fork"), OutlivedState("more than can be compared", "too many objects", "fork"))
         return tuple(sorted(found.values()))
 
-    def _differing(self) -> list[int]:
-        return [index for index, node in enumerate(self._reach.nodes) if not node.same()]
-
     def _adopt_process(self) -> None:
         """In a fork, the settings that it was given are those to return to. Nothing that an execution left was there before."""
         if os.getpid() != self._process:
@@ -144,7 +145,7 @@ class ProcessState:
         An exception leaves the state as it was.
         """
         nodes = self._reach.nodes
-        dirty = {index: nodes[index].changes() for index in self._differing()}
+        dirty = {index: nodes[index].changes() for index in self._comparison.differing()}
         dirty = {index: changes for index, changes in dirty.items() if changes}
         probes = {index: copy.copy(nodes[index]) for index in dirty}
         for probe in probes.values():
@@ -152,7 +153,7 @@ class ProcessState:
         before = dict(copy_context())
         with unwatched():
             yield
-        for index in self._differing():
+        for index in self._comparison.differing():
             if index not in dirty:
                 nodes[index].keep()
                 self._reach.again(index)

@@ -85,6 +85,14 @@ class DictNode:
         self._keys: tuple[Any, ...] = tuple(self._base.__iter__(self._held))
         self._values: tuple[Any, ...] = tuple(self._base.values(self._held))
 
+    @property
+    def joins(self) -> bool:
+        """Whether it may be compared together with others (`mat.kernel.comparison`): its class has no code of its own."""
+        return type(self._held) is dict
+
+    def kept(self) -> tuple[dict[Any, Any], tuple[Any, ...], tuple[Any, ...]]:
+        return self._held, self._keys, self._values
+
     def same(self) -> bool:
         base, held, keys = self._base, self._held, self._keys
         return (
@@ -202,6 +210,13 @@ class ListNode:
     def keep(self) -> None:
         self._members: tuple[Any, ...] = tuple(self._base.__iter__(self._held))
 
+    @property
+    def joins(self) -> bool:
+        return type(self._held) in (list, deque)
+
+    def kept(self) -> tuple[list[Any] | deque[Any], tuple[Any, ...]]:
+        return self._held, self._members
+
     def same(self) -> bool:
         base, held = self._base, self._held
         return base.__len__(held) == len(self._members) and all(map(is_, base.__iter__(held), self._members))
@@ -236,6 +251,13 @@ class SetNode:
         self._members: tuple[Any, ...] = tuple(set.__iter__(self._held))
         self._copy = set.copy(self._held)
 
+    @property
+    def joins(self) -> bool:
+        return type(self._held) is set
+
+    def kept(self) -> tuple[set[Any], tuple[Any, ...]]:
+        return self._held, self._members
+
     def same(self) -> bool:
         held = self._held
         return set.__len__(held) == len(self._members) and all(map(is_, set.__iter__(held), self._members))
@@ -267,6 +289,11 @@ class ClassNode:
     def keep(self) -> None:
         self._names: tuple[str, ...] = tuple(self._attributes)
         self._values: tuple[Any, ...] = tuple(self._attributes.values())
+
+    joins: ClassVar[bool] = True
+
+    def kept(self) -> tuple[Any, tuple[str, ...], tuple[Any, ...]]:
+        return self._attributes, self._names, self._values
 
     def same(self) -> bool:
         attributes, names = self._attributes, self._names
@@ -439,6 +466,13 @@ class CellNode:
     def keep(self) -> None:
         self._value = cell_value(self._held)
 
+    @property
+    def joins(self) -> bool:
+        return self._value is not MISSING
+
+    def kept(self) -> tuple[CellType, Any]:
+        return self._held, self._value
+
     def same(self) -> bool:
         return cell_value(self._held) is self._value
 
@@ -509,6 +543,13 @@ class WatchNode:
     def keep(self) -> None:
         self._count = len(self._attributes)
         self._values = {name: self._attributes.get(name, MISSING) for name in self._known}
+
+    @property
+    def joins(self) -> bool:
+        return not self._names
+
+    def kept(self) -> tuple[Any, int]:
+        return self._attributes, self._count
 
     def same(self) -> bool:
         get, values = self._attributes.get, self._values
