@@ -57,18 +57,17 @@ class KeptFixtures:
         self._examined: set[int] = set()
         """The fixtures that were looked at; a test may also ask for one by its name, in a run (`request.getfixturevalue`)."""
         self._pure: dict[str, _PureFixture] = {}
-        self._values: dict[str, Any] = {}
+        self._values: dict[str, tuple[Any, Any]] = {}
+        """By name, the value of each fixture and the key under which pytest caches it."""
 
     def lend(self) -> list[Any]:
         """Give the values to the next execution, before its fixtures are made; returns the fixtures to `take_back`."""
         self._forget_changed()
-        request: Any = self._item._request
         lent = []
-        for name, value in self._values.items():
+        for name, (value, key) in self._values.items():
             fixture = self._pure[name].fixture
-            if fixture.cached_result is None:
-                fixture.cached_result = (list(value) if isinstance(value, list) else value, None, None)
-                request._fixture_defs[name] = fixture
+            if fixture.cached_result is None:  # pytest gives what is cached to whoever asks for the fixture
+                fixture.cached_result = (list(value) if isinstance(value, list) else value, key, None)
                 lent.append(fixture)
         return lent
 
@@ -78,7 +77,8 @@ class KeptFixtures:
         for name, pure in self._pure.items():
             result = None if name in self._values else pure.fixture.cached_result
             if result is not None and result[2] is None and _is_contracts(result[0]):
-                self._values[name] = list(result[0]) if isinstance(result[0], list) else result[0]
+                value, key, _ = result
+                self._values[name] = (list(value) if isinstance(value, list) else value), key
 
     def _examine(self) -> None:
         """Find the fixtures of the item that may be kept; none if another plugin takes part in making fixtures."""

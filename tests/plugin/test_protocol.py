@@ -101,6 +101,8 @@ def test_fixtures(mat_run, letter, logged_contract, of_class): agent()
 def test_made_twice(mat_run, request): LOG.append(request.getfixturevalue("letter_of")); agent()
 @pytest.fixture
 def letter_of(wide): return "c"
+def test_asks_for_a_contract(mat_run, request): LOG.append(request.getfixturevalue("paid_once").id); agent()
+
 @pytest.mark.usefixtures("of_class")
 def test_usefixtures(mat_run): agent()
 def test_folder(mat_run, tmp_path, monkeypatch):
@@ -294,6 +296,41 @@ def test_hooks_of_other_plugins_are_called_in_slim_executions(pytester: pytest.P
     full, slim = comparison.found["test_plain"]
     assert full == slim
     assert [word for word in full[0][-1] if word in ("paid_once", "body", "call")] == ["paid_once", "call", "body"]
+
+
+def test_a_contract_that_a_test_asks_for_by_its_name_is_made_once(pytester: pytest.Pytester) -> None:
+    source = """
+        import mat, pytest
+        from mat_contracts import no_duplicate_effect
+        SEEN, COUNTED = [], []
+        @pytest.fixture
+        def paid_once(): return no_duplicate_effect("pay", id="paid.once")
+        @pytest.fixture
+        def counted():
+            COUNTED.append(1)
+            return no_duplicate_effect("pay", id="paid.counted")
+        @pytest.fixture
+        def mat_contracts(request): return [request.getfixturevalue("paid_once"), request.getfixturevalue("counted")]
+        def test_it(mat_run, mat_contracts): SEEN.append(mat_contracts)
+    """
+    seen: list[list[Any]] = []
+
+    class Executions:
+        @pytest.hookimpl(tryfirst=True)
+        def pytest_runtestloop(self, session: pytest.Session) -> bool:
+            (item,) = session.items
+            evaluator = evaluators.ItemEvaluator(item, settings_of(item), live_calls(item, settings_of(item)))
+            for _ in range(3):
+                evaluator.here(Plan(mode="search"))
+                seen.extend(item.module.SEEN)  # type: ignore[attr-defined]
+                item.module.SEEN.clear()  # type: ignore[attr-defined]
+            return True
+
+    pytester.makepyfile(test_it=source)
+    pytester.inline_run("-q", "-p", "no:cacheprovider", plugins=[Executions()])
+    assert len(seen) == 3
+    assert len({id(paid_once) for paid_once, _ in seen}) == 1
+    assert len({id(counted) for _, counted in seen}) == 3, "its code does something else than to make a contract"
 
 
 # -- drawn graphs of fixtures -----------------------------------------------------------------------------------------
