@@ -17,7 +17,7 @@ NAMES = [chr(97 + number) for number in range(12)]
 
 
 def _dict(dice: random.Random) -> tuple[Node, list[Callable[[], object]]]:
-    held: dict[Any, Any] = {name: None for name in dice.sample(NAMES, dice.randrange(6))}
+    held: dict[Any, Any] = dict.fromkeys(dice.sample(NAMES, dice.randrange(6)))
     return DictNode(held), [
         lambda: held.__setitem__("new", 1),
         lambda: held.popitem() if held else held.update(z=0),
@@ -27,7 +27,7 @@ def _dict(dice: random.Random) -> tuple[Node, list[Callable[[], object]]]:
 
 
 def _class(dice: random.Random) -> tuple[Node, list[Callable[[], object]]]:
-    held = type("Desk", (), {name: None for name in dice.sample(NAMES, 3)})
+    held = type("Desk", (), dict.fromkeys(dice.sample(NAMES, 3)))
     return ClassNode(held), [lambda: setattr(held, "COUNT", 1), lambda: setattr(held, "__doc__", "changed")]
 
 

@@ -329,10 +329,10 @@ import uuid
 def uuid4(): return UUID(int=uuid.uuid4().int)
 def uuid7(): return UUID(int=secrets.randbits(128))
 def uuid1(node=None, clock_seq=None): return UUID(int=uuid.uuid1().int)
-def uuid6(node=None, clock_seq=None): return UUID(int=0)
+def uuid6(node=None, timestamp=None, nanos=None): return UUID(int=0)
 def uuid7_bulk(n): return [uuid7() for _ in range(n)]
 def uuid4_as_strings_bulk(n): return [str(uuid4()) for _ in range(n)]
-def _uuid7_int(*, nanoseconds=None): return uuid7().int
+def _uuid7_int(timestamp=None, nanos=None): return uuid7().int
 """
 
 
@@ -351,7 +351,7 @@ def rust(monkeypatch: pytest.MonkeyPatch) -> Iterator[types.ModuleType]:
 def test_ids_that_a_package_makes_in_rust_are_made_by_the_run(rust: types.ModuleType) -> None:
     def body() -> Any:
         ids = [rust.uuid1(), rust.uuid4(), rust.uuid6(), *rust.uuid7_bulk(3), rust.uuid7()]
-        return ids, rust.uuid4_as_strings_bulk(2), rust._uuid7_int(nanoseconds=5 * 10**9)
+        return ids, rust.uuid4_as_strings_bulk(2), rust._uuid7_int(5, 10**6)
 
     ids, texts, number = in_run(body)
     assert in_run(body) == (ids, texts, number)
@@ -359,7 +359,7 @@ def test_ids_that_a_package_makes_in_rust_are_made_by_the_run(rust: types.Module
     assert all(isinstance(item, _Id) and item.variant == uuid.RFC_4122 for item in ids)
     assert ids[3:] == sorted(set(ids[3:]))
     assert [uuid.UUID(text).version for text in texts] == [4, 4]
-    assert (number >> 80, uuid.UUID(int=number).version) == (5000, 7)
+    assert (number >> 80, uuid.UUID(int=number).version) == (5001, 7)
     theirs = library("mat_test_rusty", "def draw(): return rust.uuid7()", rust=rust)
     assert in_run(lambda: (theirs.draw(), rust.uuid7())[1]) == in_run(lambda: rust.uuid7())
     assert rust.uuid7() != rust.uuid7()
@@ -372,6 +372,11 @@ def test_ids_of_an_installed_package_are_made_by_the_run(name: str) -> None:
     def body() -> Any:
         return [str(package.uuid7()) for _ in range(3)] + ([str(package.uuid4())] if hasattr(package, "uuid4") else [])
 
+    if name.startswith("uuid_utils"):
+        at = 1_700_000_000
+        six, seven = in_run(lambda: (package.uuid6(None, at), package.uuid7(at, 7 * 10**6)))
+        assert (six.time - 0x01B21DD213814000, seven.int >> 80) == (at * 10**7, at * 1000 + 7)
+        assert in_run(lambda: [package.uuid1(1, 2), package.uuid6(1)])[0].clock_seq == 2
     theirs = library(f"mat_test_{name.replace('.', '_')}", "def draw(): return package.uuid7()", package=package)
     assert in_run(body) == in_run(body) == in_run(lambda: (theirs.draw(), body())[1])
     assert not set(in_run(body)) & set(in_run(body, task="u"))

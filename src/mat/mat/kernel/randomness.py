@@ -162,20 +162,35 @@ def _one_of_any_node() -> int:
     return uuid.uuid1(int.from_bytes(os.urandom(6)) | 1 << 40).int
 
 
-def _six(node: int | None = None, clock_seq: int | None = None) -> int:
-    value = uuid.uuid1(node, clock_seq)
-    return (value.time >> 12) << 80 | 6 << 76 | (value.time & 0xFFF) << 64 | value.int & (1 << 64) - 1
+def _six(node: int | None = None, timestamp: int | None = None, nanos: int | None = None) -> int:
+    """A version 6 id: of version 1, in order of time. `timestamp` in seconds, and `nanos` more. Source: RFC 9562, 5.6."""
+    value = uuid.uuid1(node)
+    given = _nanoseconds(timestamp, nanos)
+    ticks = value.time if given is None else given // 100 + _GREGORIAN
+    return (ticks >> 12 & (1 << 48) - 1) << 80 | 6 << 76 | (ticks & 0xFFF) << 64 | value.int & (1 << 64) - 1
+
+
+_GREGORIAN: Final = 0x01B21DD213814000
+"""Intervals of 100 ns between 1582-10-15, from which versions 1 and 6 count, and 1970-01-01."""
+
+
+def _nanoseconds(timestamp: int | None, nanos: int | None) -> int | None:
+    return None if timestamp is None else timestamp * 10**9 + (nanos or 0)
 
 
 def _four() -> int:
     return uuid.uuid4().int
 
 
-def _seven(nanoseconds: int | None = None) -> int:
-    """A version 7 id with a counter of 42 bits, which continues within a millisecond. Source: RFC 9562, 6.2, method 1."""
+def _seven(timestamp: int | None = None, nanos: int | None = None) -> int:
+    """A version 7 id with a counter of 42 bits, which continues within a millisecond. Source: RFC 9562, 6.2, method 1.
+
+    `timestamp` in seconds, and `nanos` more: the id of another moment than now.
+    """
     entropy = _drawing()
     assert entropy is not None
     last = entropy.remembered.setdefault(("uuid7", libraries_of(place_of(_frame(1)))), {"ms": -1, "counter": 0})
+    nanoseconds = _nanoseconds(timestamp, nanos)
     now_ms = (time.time_ns() if nanoseconds is None else nanoseconds) // 10**6
     if nanoseconds is not None or now_ms > last["ms"]:
         counter = int.from_bytes(os.urandom(6)) & (1 << 41) - 1
