@@ -8,6 +8,7 @@ other native code makes are not.
 from __future__ import annotations
 
 import functools
+import inspect
 import os
 import random
 import ssl
@@ -162,9 +163,9 @@ def _one_of_any_node() -> int:
     return uuid.uuid1(int.from_bytes(os.urandom(6)) | 1 << 40).int
 
 
-def _six(node: int | None = None, timestamp: int | None = None, nanos: int | None = None) -> int:
+def _six(node: int | None = None, clock_seq: int | None = None, timestamp: int | None = None, nanos: int | None = None) -> int:
     """A version 6 id: of version 1, in order of time. `timestamp` in seconds, and `nanos` more. Source: RFC 9562, 5.6."""
-    value = uuid.uuid1(node)
+    value = uuid.uuid1(node, clock_seq)
     given = _nanoseconds(timestamp, nanos)
     ticks = value.time if given is None else given // 100 + _GREGORIAN
     return (ticks >> 12 & (1 << 48) - 1) << 80 | 6 << 76 | (ticks & 0xFFF) << 64 | value.int & (1 << 64) - 1
@@ -182,15 +183,15 @@ def _four() -> int:
     return uuid.uuid4().int
 
 
-def _seven(timestamp: int | None = None, nanos: int | None = None) -> int:
+def _seven(timestamp: int | None = None, nanos: int | None = None, nanoseconds: int | None = None) -> int:
     """A version 7 id with a counter of 42 bits, which continues within a millisecond. Source: RFC 9562, 6.2, method 1.
 
-    `timestamp` in seconds, and `nanos` more: the id of another moment than now.
+    `timestamp` in seconds, and `nanos` more, or `nanoseconds`: the id of another moment than now.
     """
     entropy = _drawing()
     assert entropy is not None
     last = entropy.remembered.setdefault(("uuid7", libraries_of(place_of(_frame(1)))), {"ms": -1, "counter": 0})
-    nanoseconds = _nanoseconds(timestamp, nanos)
+    nanoseconds = _nanoseconds(timestamp, nanos) if nanoseconds is None else nanoseconds
     now_ms = (time.time_ns() if nanoseconds is None else nanoseconds) // 10**6
     if nanoseconds is not None or now_ms > last["ms"]:
         counter = int.from_bytes(os.urandom(6)) & (1 << 41) - 1
@@ -213,6 +214,7 @@ _NATIVE: Final[dict[str, tuple[Callable[..., int], str]]] = {
 
 def _native(module: ModuleType, name: str) -> Callable[..., Any]:
     real, (make, shape) = getattr(module, name), _NATIVE[name]
+    signature = inspect.signature(real)  # releases differ in the names and order of arguments
 
     @functools.wraps(real)
     def made(*args: Any, **kwargs: Any) -> Any:
@@ -221,7 +223,8 @@ def _native(module: ModuleType, name: str) -> Callable[..., Any]:
         if shape in ("ids", "texts"):
             found = [module.UUID(int=make()) for _ in range(*args, **kwargs)]
             return [str(item) for item in found] if shape == "texts" else found
-        return make(*args, **kwargs) if shape == "int" else module.UUID(int=make(*args, **kwargs))
+        number = make(**signature.bind(*args, **kwargs).arguments)
+        return number if shape == "int" else module.UUID(int=number)
 
     return made
 
