@@ -226,6 +226,12 @@ PUT_BACK = {
         "hasattr(json, 'loaded')",
         "json.loaded",
     ),
+    "annotations": (
+        "def seen(): pass\ndef spoil(): seen.__annotations__['a'] = 1",
+        "spoil()",
+        "dict(seen.__annotations__)",
+        "seen",
+    ),
     "library class": (
         "import json\ndef spoil(): json.JSONEncoder.item_separator = ';'",
         "spoil()",

@@ -11,7 +11,7 @@ from tests.planted.agents import Agent
 from tests.planted.oracle import HASH_SEEDS, Truth
 from tests.planted.sessions import Said
 
-BROKEN: Final = ("counterexample",)
+BROKEN: Final = ("counterexample", "violated")
 WANTED: Final = {"breakable": ("broken", 0.95), "safe": ("certified", 0.95), "dirty": ("certified", 0.95), "shared": ("", 0.0)}
 """By kind: the word that so large a share must get."""
 
@@ -31,6 +31,11 @@ class Case:
         return "broken" if self.said.status in BROKEN else self.said.status.replace("_", " ")
 
     @property
+    def cost(self) -> int | None:
+        """What the counterexample costs; a nominal run that violates costs nothing."""
+        return 0 if self.said.status == "violated" else self.said.cost
+
+    @property
     def false(self) -> str:
         """Why what was said is not true, or nothing."""
         if self.agent.kind == "shared":
@@ -41,11 +46,11 @@ class Case:
         if self.word == "certified" and least is not None and least <= bound:
             return f"certified up to {bound}, and it breaks at {least}"
         if self.word == "broken" and least is None:
-            return f"broken at {self.said.cost}, and no schedule up to {self.agent.budget} breaks it in a fresh process"
-        if self.word == "broken" and least is not None and self.said.cost is not None and self.said.cost < least:
-            return f"broken at {self.said.cost}, and in fresh processes nothing under {least} breaks it"
-        if self.word == "broken" and self.said.proven and least is not None and least <= min(bound, (self.said.cost or 0) - 1):
-            return f"proven up to {bound} (counterexample: {self.said.cost}), and it breaks at {least}"
+            return f"broken at {self.cost}, and no schedule up to {self.agent.budget} breaks it in a fresh process"
+        if self.word == "broken" and least is not None and self.cost is not None and self.cost < least:
+            return f"broken at {self.cost}, and in fresh processes nothing under {least} breaks it"
+        if self.word == "broken" and self.said.proven and least is not None and least <= min(bound, (self.cost or 0) - 1):
+            return f"proven up to {bound} (counterexample: {self.cost}), and it breaks at {least}"
         return ""
 
     @property

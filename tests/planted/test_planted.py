@@ -94,6 +94,7 @@ def test_a_false_word_is_seen() -> None:
     assert "nothing under 4" in case("counterexample", 3, 2).false
     assert case("certified", None, 3).false == ""
     assert case("counterexample", 4, 3).false == case("counterexample", 4, 3).weak == ""
+    assert "nothing under 4" in case("violated", None, 0).false
     assert case("not_proven", None, 0).weak == "not proven, wanted: broken"
     assert tally.too_few([case("not_proven", None, 0)]) == ["too few: one: breakable: 0.0% are broken, and 95% must be"]
 

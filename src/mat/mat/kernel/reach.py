@@ -328,6 +328,9 @@ class Reached:
         if any(_asks_for(function.__code__, "__subclasses__") for function, _ in self._functions):
             for held, at in self._classes:
                 self._add_node(ValueNode(lambda held=held: frozenset(map(id, type.__subclasses__(held))), remedy="fork"), at)  # type: ignore[misc]
+        if any(_asks_for(function.__code__, "__annotations__") for function, _ in self._functions):
+            for function, at in self._functions:  # made when somebody asks for them, so only where somebody does
+                self._add_node(DictNode(function.__annotations__), at)
         names = frozenset(self.stored)
         if not names:
             return
