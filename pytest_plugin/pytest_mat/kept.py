@@ -63,12 +63,15 @@ class KeptFixtures:
     def lend(self) -> list[Any]:
         """Give the values to the next execution, before its fixtures are made; returns the fixtures to `take_back`."""
         self._forget_changed()
+        request: Any = self._item._request
         lent = []
         for name, (value, key) in self._values.items():
             fixture = self._pure[name].fixture
             if fixture.cached_result is None:  # pytest gives what is cached to whoever asks for the fixture
                 fixture.cached_result = (list(value) if isinstance(value, list) else value, key, None)
                 lent.append(fixture)
+                if name in self._item.fixturenames:  # somebody will
+                    request._fixture_defs[name] = fixture
         return lent
 
     def learn(self) -> None:
