@@ -21,6 +21,7 @@ class NoteSink(Protocol):
     def note(self, code: str, message: str) -> None: ...
 
 
+@functools.lru_cache(maxsize=16)
 def asked_first(real: Callable[..., Any], guarding: Callable[[], NoteSink | None], *, resolves: bool) -> Callable[..., Any]:
     """Wrap a function of the socket module, so that it is refused if it would leave a virtual run."""
 

@@ -214,10 +214,8 @@ def _install_hook() -> None:
 
 
 def _audit(event: str, arguments: tuple[Any, ...]) -> None:
-    watch = _watch
-    if watch is None or network.live.get():  # what a client writes at a call that is being recorded is no agent's state
+    note, watch = _EVENTS.get(event), _watch
+    if note is None or watch is None or network.live.get():  # what a client writes at a recorded call is no agent's state
         return
-    note = _EVENTS.get(event)
-    if note is not None:
-        with unwatched():  # what it does itself is reported, too
-            note(watch, *arguments)
+    with unwatched():  # what it does itself is reported, too
+        note(watch, *arguments)
