@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from mat.kernel.comparison import Comparison
+from mat.kernel.comparison import NodeComparison
 from mat.kernel.nodes import CellNode, ClassNode, DictNode, ListNode, Node, SetNode, WatchNode
 
 NAMES = [chr(97 + number) for number in range(12)]
@@ -66,7 +66,7 @@ def test_many_places_together_differ_where_each_alone_does(number: int) -> None:
     dice = random.Random(number)
     nodes: list[Node] = []
     changes: list[list[Callable[[], object]]] = []
-    comparison = Comparison(nodes)
+    comparison = NodeComparison(nodes)
     for _ in range(4):
         for _ in range(dice.randrange(200)):
             node, changing = dice.choice(KINDS)(dice)
@@ -100,7 +100,7 @@ def test_a_comparison_calls_no_code_of_the_user() -> None:
 
     held: dict[str, Any] = {"one": Loud()}
     table = Table(one=1)
-    comparison = Comparison([DictNode(held), ListNode([Loud()]), DictNode(table)])
+    comparison = NodeComparison([DictNode(held), ListNode([Loud()]), DictNode(table)])
     assert comparison.differing() == []
     held["one"] = Loud()
     table["one"] = 2

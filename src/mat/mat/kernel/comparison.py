@@ -19,7 +19,7 @@ _CHUNK: Final = 64
 _contents = attrgetter("cell_contents")
 
 
-class Chunk(Protocol):
+class _Chunk(Protocol):
     """Several places of one kind."""
 
     def same(self) -> bool:
@@ -82,19 +82,19 @@ class _Counts:
         return list(map(len, self._attributes)) == self._counts
 
 
-_KINDS: Final[dict[type[Node], Callable[[Any], Chunk]]] = {
+_KINDS: Final[dict[type[Node], Callable[[Any], _Chunk]]] = {
     DictNode: _Tables, ClassNode: _Tables, ListNode: _Members, SetNode: _Members, CellNode: _Cells, WatchNode: _Counts,
 }  # fmt: skip
 
 
-class Comparison:
+class NodeComparison:
     """Says which of the nodes differ from what they kept. Nodes may be added to the list at its end."""
 
     def __init__(self, nodes: Sequence[Node]) -> None:
         self._nodes = nodes
         self._known = 0
         self._alone: list[int] = []
-        self._chunks: list[tuple[list[int], Chunk | None]] = []
+        self._chunks: list[tuple[list[int], _Chunk | None]] = []
         """The nodes of each chunk by their places in the list; None for one that is to be made again."""
 
     def differing(self) -> list[int]:
@@ -122,6 +122,6 @@ class Comparison:
         for members in by_kind.values():
             self._chunks += [(members[at : at + _CHUNK], None) for at in range(0, len(members), _CHUNK)]
 
-    def _made(self, indices: Sequence[int]) -> Chunk:
+    def _made(self, indices: Sequence[int]) -> _Chunk:
         nodes = [self._nodes[index] for index in indices]
         return _KINDS[type(nodes[0])](nodes)

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from types import ModuleType
 from typing import Any, Final, TypeVar
 
-from mat.kernel.comparison import Comparison
+from mat.kernel.comparison import NodeComparison
 from mat.kernel.imports import ImportWatch
 from mat.kernel.nodes import MISSING, Change, DictNode, Node, Remedy
 from mat.kernel.places import places
@@ -91,7 +91,7 @@ class ProcessState:
         for name, node in places():
             self._reach.add(name, node)
             self._settings.append(node)
-        self._comparison = Comparison(self._reach.nodes)
+        self._comparison = NodeComparison(self._reach.nodes)
         self._unclear: dict[str, None] = {}
         self._process = os.getpid()
 
