@@ -207,6 +207,14 @@ def test_a_server_is_named_unless_its_replies_are_recorded(tmp_path: Path) -> No
         assert not isolation.found
 
 
+def test_bytecode_is_no_state_wherever_it_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With PYTHONPYCACHEPREFIX, the first import of a library's module in a run wrote a file that took the certificate away."""
+    (tmp_path / "bytecode").mkdir()
+    assert _noted(tmp_path, lambda: (tmp_path / "bytecode" / "late.pyc").write_bytes(b"")) != []
+    monkeypatch.setattr(sys, "pycache_prefix", str(tmp_path / "bytecode"))
+    assert _noted(tmp_path, lambda: (tmp_path / "bytecode" / "later.pyc").write_bytes(b"")) == []
+
+
 def test_a_pipe_that_holds_something_else_after_a_run_is_named_because_forks_share_it(tmp_path: Path) -> None:
     reads, writes = os.pipe()
     try:

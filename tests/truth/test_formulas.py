@@ -87,6 +87,24 @@ def test_under_a_variable_only_what_is_judged_on_the_whole_trace_is_asked_of_oth
     assert unjudged(for_each(order, always(paid.implies(once(late)))), note) == [(0, True)]
 
 
+def test_where_the_kind_of_a_record_decides_a_promise_nothing_of_it_is_asked() -> None:
+    order, note = variable("order"), record("message", "note", {"amount": "many"})
+    promise = temporal.next(LISTED) | ~tool_call("pay", order=order) | (AMOUNT > 2)
+    assert unjudged(for_each(order, (field("value.id") == order) & promise), note) == []
+    assert unjudged(for_each(order, (field("value.id") == order) & promise), replace(note, action=PAYING)) == [(0, True)]
+
+
+PAYING = record("tool_call", "pay", {"order": "A1", "amount": "many"}).action
+
+
+def test_any_record_of_an_id_is_the_one_before_the_next_whatever_its_kind() -> None:
+    formula = for_each("arguments.order", always(~(previous(LISTED) & PAID)))
+    listed, paid = record("tool_call", "list", {"order": "A1"}), record("tool_call", "pay", {"order": "A1"})
+    checked = record("verification", "check", {"order": "A1"})
+    assert unjudged(formula, listed, paid) == [(1, False)]
+    assert unjudged(formula, listed, checked, paid) == []
+
+
 @pytest.mark.parametrize("sign", ["<", "<=", ">", ">="])
 def test_no_order_with_none_holds(sign: str) -> None:
     def holds(left: Any, right: Any, *records: Record) -> bool:

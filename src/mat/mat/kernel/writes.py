@@ -41,7 +41,8 @@ class WriteWatch:
             {os.path.join(os.path.realpath(each), "") for each in (tempfile.gettempdir(), kept_folder) if each}
         )
         cache = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
-        self._ignored_roots = (*_IGNORED_ROOTS, os.path.join(os.path.realpath(cache), ""))
+        ignored = [os.path.join(os.path.realpath(each), "") for each in (cache, sys.pycache_prefix) if each]
+        self._ignored_roots = (*_IGNORED_ROOTS, *ignored)
         self._own: set[str] = set()
         self._databases: dict[str, tuple[object, ...]] = {}
         self.names: dict[str, None] = {}

@@ -395,7 +395,7 @@ class GoalEmitter:
         planned = self.layout.planned()
         plan, leaves = planned.plan, planned.leaves
         (engine,) = body.scope.own(goal, "engine", None, plan=plan)
-        opens = conjunction([body.value(leaves[index], False) for index in plan.guard])
+        opens = conjunction([negated(self.leaf(index, body)) for index in plan.guard])
         truth = "".join(f"bool({self.leaf(number, body)}), " for number in range(len(leaves)))
         before = body.take()
         step, at = self.function.need("step"), self.function.need("at")

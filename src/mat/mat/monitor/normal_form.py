@@ -223,12 +223,14 @@ def response(body: Any) -> tuple[Any, Eventually | Until | Next, bool] | None:
 def _with_kinds(goal: Goal) -> Goal:
     if goal.when != "every" or goal.ahead:
         return goal
-    return replace(goal, kinds=union(false_kinds(goal.body), *_state_kinds(goal.body)))
+    return replace(goal, kinds=union(false_kinds(goal.body), *_state_kinds(goal.body, sliced=goal.key is not None)))
 
 
-def _state_kinds(node: Any) -> Iterator[Kinds]:
+def _state_kinds(node: Any, *, sliced: bool) -> Iterator[Kinds]:
     """The action kinds at which the state of a formula can change."""
     match node:
+        case Previous() if sliced:  # any record of the id is the one before the next
+            yield None
         case Once(part=part) | AtMost(part=part) | Previous(part=part):
             yield true_kinds(part)
         case Since(left=left, right=right):
@@ -238,7 +240,7 @@ def _state_kinds(node: Any) -> Iterator[Kinds]:
         case Atom(compares=compares) if any(_reads_previous(compare) for compare in compares):
             yield None
     for part in children(node):
-        yield from _state_kinds(part)
+        yield from _state_kinds(part, sliced=sliced)
 
 
 @remembered
