@@ -118,7 +118,7 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     """With --mat-evaluate, check all workloads before the first task runs."""
     armed = [item for item in session.items if is_armed(item)] if session.config.getoption("mat_evaluate") else []
     if armed:
-        from pytest_mat.load import check_workloads
+        from pytest_mat.workloads import check_workloads
 
         check_workloads(session, armed)
 
@@ -250,7 +250,7 @@ def pytest_terminal_summary(terminalreporter: Any, exitstatus: int, config: pyte
         for line in lines(exitstatus):
             terminalreporter.write_line(f"mat: {line}")
     if config.getoption("mat_evaluate") and not nothing_ran:
-        from pytest_mat.load import ignored_options
+        from pytest_mat.workloads import ignored_options
 
         names = ignored_options(config)
         if names:
@@ -291,6 +291,15 @@ def mat_governance() -> Any:
 def mat_instrument() -> dict[str, dict[str, Any]]:
     """Targets to patch while the test runs, with the options of mat.patch for each. Override it."""
     return {}
+
+
+@pytest.fixture
+def mat_attach(pytestconfig: pytest.Config) -> Any:
+    """The frameworks to attach to while the test runs: names, or a dict from names to the options of mat.attach. Override it.
+
+    By default those that the ini option mat_attach names.
+    """
+    return pytestconfig.getini("mat_attach")
 
 
 @pytest.fixture

@@ -54,7 +54,7 @@ def examined(item: pytest.Item, *, when: str) -> dict[str, Any]:
     known = item.stash.get(EXECUTION, None)
     run = known.run if known is not None and when == "call" else None
     contracts = [] if known is None else [contract.id for contract in known.contracts]
-    crossings = Counter() if run is None else _crossings(run)
+    crossings = Counter() if run is None else _calls_by_boundary(run)
     problems = []
     if when == "setup":
         problems.append(("its setup did not finish", "run it with plain pytest to see why"))
@@ -82,7 +82,7 @@ def _port_errors(found: PortErrors) -> dict[str, Any]:
     return {"port": found.port, "clients": list(found.clients), "guess": found.guess}
 
 
-def _crossings(run: Run) -> Counter[str]:
+def _calls_by_boundary(run: Run) -> Counter[str]:
     """How often each port was called, by boundary and name."""
     return Counter(f"{record.action.boundary}:{record.action.name}" for record in run.records if record.action.boundary)
 

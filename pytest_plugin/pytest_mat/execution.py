@@ -13,6 +13,7 @@ import pytest
 from _pytest.outcomes import Exit, XFailed
 from _pytest.skipping import evaluate_xfail_marks
 
+from mat.adapters.attach import attached
 from mat.boundary.port import declared_ports
 from mat.boundary.tape import Tape
 from mat.core.errors import MatError, RunStopped, SpecError
@@ -271,6 +272,7 @@ def _make_run(item: pytest.Item, execution: Execution, stack: ExitStack) -> run:
     plan = execution.plan = _plan_for_workload(item, execution)
     governance = _governance(execution, value("mat_governance", None))
     stack.enter_context(patched(value("mat_instrument", {})))
+    stack.enter_context(attached(value("mat_attach", item.config.getini("mat_attach"))))
     execution.tape = execution.live.tape_for(plan.seed, plan.tape)
     return run(
         execution.contracts,

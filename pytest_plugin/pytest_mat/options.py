@@ -62,6 +62,10 @@ def add_options(parser: pytest.Parser) -> None:
         type="args",
     )
     parser.addini(
+        "mat_attach", "frameworks to attach to in every test with a run, such as langgraph httpx; options: see the fixture",
+        type="args",
+    )  # fmt: skip
+    parser.addini(
         "mat_governance", "the governance variant of tests whose marker names none (marker: governance=)", default=None
     )
     add("--mat-confirm", action="store_true", help=argparse.SUPPRESS)  # internal: a fresh process, which executes requests

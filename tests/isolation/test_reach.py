@@ -342,6 +342,14 @@ def test_an_equal_value_of_plain_data_is_no_change(load: Import, tmp_path: Path)
     assert state.restore() == ()
 
 
+def test_a_cache_of_ours_that_a_module_imports_is_no_state_of_the_user(load: Import, tmp_path: Path) -> None:
+    module = load("from functools import lru_cache\nfrom mat.core.verbs import sounds_like_reading\nown = lru_cache(len)")
+    state = ProcessState(Ownership([str(tmp_path)]), {})
+    module.own("one")
+    module.sounds_like_reading("a name that nobody else asks for")
+    assert [each.name.rpartition(".")[2] for each in state.restore()] == ["own"]
+
+
 def test_what_changed_is_shown_without_running_code_of_the_user(load: Import, tmp_path: Path) -> None:
     module = load("class Loud:\n    def __repr__(self): raise SystemExit\nLAST = {}")
     state = ProcessState(Ownership([str(tmp_path)]), {})

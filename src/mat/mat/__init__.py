@@ -6,6 +6,8 @@ What nearly every user writes is here. The rest is one level down: `mat.temporal
 """
 
 from mat import artifact, budget, errors, policy, spec, temporal  # noqa: F401  (so that `import mat` is enough for them)
+from mat.adapters.attach import attach
+from mat.boundary.calls import cross, cross_async
 from mat.boundary.emit import (
     agent,
     approval,
@@ -39,7 +41,7 @@ __version__ = "0.1.0"
 
 __all__ = [
     "Blocked", "Contract", "MatError", "Memory", "Passage", "Policy", "Record", "Run", "Search", "Verdict", "Violated",
-    "Violation", "Workload", "agent", "approval", "claim", "contract", "delegate", "detect", "finish", "grant", "handoff",
-    "judge", "memory", "message", "mitigate", "model", "patch", "retriever", "run", "secret", "state", "step_contract",
-    "tool", "trace_contract", "untrusted", "verify",
+    "Violation", "Workload", "agent", "approval", "attach", "claim", "contract", "cross", "cross_async", "delegate",
+    "detect", "finish", "grant", "handoff", "judge", "memory", "message", "mitigate", "model", "patch", "retriever", "run",
+    "secret", "state", "step_contract", "tool", "trace_contract", "untrusted", "verify",
 ]  # fmt: skip

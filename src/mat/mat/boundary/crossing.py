@@ -28,7 +28,7 @@ from mat.boundary.effect import (
 from mat.boundary.port import Port
 from mat.boundary.session import AskedStep, MediationOutcome, Pending, Session, SessionFaults, SessionMediation, StandIn
 from mat.core.errors import Blocked, MatError, SpecError
-from mat.core.value import FrozenDict
+from mat.core.value import FrozenDict, thaw
 from mat.kernel import world as worlds
 
 __tracebackhide__ = True
@@ -114,7 +114,15 @@ def crossing(session: Session, port: Port, arguments: dict[str, Any], *, suspend
         session.seal_error(step, error.error if type(error) is Stopped else error)
         raise
     session.seal(step, value)
-    return value
+    return value if port.decode is None or port.stream else _decoded(port, step, value)
+
+
+def _decoded(port: Port, step: AskedStep, value: Any) -> Any:
+    """The reply as the client's object: the very one that the port returned, where nothing has changed it."""
+    if step.original is not None and step.original[0] is value:
+        return step.original[1]
+    assert port.decode is not None
+    return port.decode(thaw(value))
 
 
 def _mediate(
@@ -183,6 +191,10 @@ def _serve(session: Session, step: Any, port: Port, command: Invoke = _INVOKE) -
             step.passed = command.passed
         session.heard(step, None, error.error if type(error) is Stopped else error)
         raise
+    if port.encode is not None and not port.stream:
+        original, value = value, port.encode(value)
+        if step.original is None:
+            step.original = (value, original)
     session.heard(step, value, None)
     return value
 

@@ -8,13 +8,15 @@ from collections.abc import AsyncIterator, Callable, Collection, Generator, Iter
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeVar, cast, get_args, get_type_hints, overload
 
-from mat.boundary.crossing import Invoke, crossing, drive, drive_async, perform, perform_async
+from mat.boundary.calls import stream_port, stream_port_async
+from mat.boundary.crossing import crossing, drive, drive_async
 from mat.boundary.emit import handed_over
 from mat.boundary.guess import Guess
 from mat.boundary.handles import Handles
 from mat.boundary.issue import Consume, Issue
 from mat.boundary.port import Errors, Port, RecordPolicy, make_port
 from mat.boundary.session import active
+from mat.boundary.texts import as_passages, from_passages
 from mat.core.errors import SpecError
 from mat.core.record import ActionKind
 from mat.core.site import Boundary
@@ -23,6 +25,7 @@ from mat.core.value import FrozenDict, snapshot_arguments
 __tracebackhide__ = True
 """pytest shows no frames of this module."""
 F = TypeVar("F", bound=Callable[..., Any])
+_TEXTS: Final[dict[str, Any]] = {"encode": as_passages, "decode": from_passages}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -118,11 +121,11 @@ def retriever(
     exclude: Collection[str] = (),
     perturb: bool | Collection[str] = True,
 ) -> Any:
-    """Instrument a retriever: a function, plain or async, that returns a list of passages.
+    """Instrument a retriever: a function, plain or async, that returns a list of passages, or one text.
 
-    Passages are `mat.Passage`, or mappings and objects with a text. Write `@mat.retriever`, `@mat.retriever("kb")` to give it
-    a name, or call it with a function. Fault operators of the retrieval boundary reorder, drop, cut and poison what it
-    returns, and claims can be traced to its passages.
+    Passages are `mat.Passage`, or mappings and objects with a text; a text is recorded as a list with one passage. Write
+    `@mat.retriever`, `@mat.retriever("kb")` to give it a name, or call it with a function. Fault operators of the retrieval
+    boundary reorder, drop, cut and poison what it returns, and claims can be traced to its passages.
 
     `tape`, `errors`, `record`, `exclude`, `perturb`: as for `mat.tool`. Returns the instrumented callable. Raises
     `mat.MatError` for invalid options, all of them at once.
@@ -277,7 +280,7 @@ def _wrap(callee: Callable[..., Any], *, kind: ActionKind, boundary: Boundary, n
     result_type = _chunk_type(_result_type(function)) if streams else _result_type(function)
     port = make_port(
         name=name, kind=kind, boundary=boundary, result_type=result_type, stream=streams, guess=Guess(callee, boundary),
-        **options,
+        **(_TEXTS if kind == "retrieval" and not streams else {}), **options,
     )  # fmt: skip
     binder = Binder(callee, exclude=port.exclude, where=f"call of {name}")
     if port.handles is not None:
@@ -340,82 +343,25 @@ def _call_async(callee: Callable[..., Any], port: Port, binder: Binder) -> Calla
 
 def _stream(callee: Callable[..., Any], port: Port, binder: Binder) -> Callable[..., Any]:
     def wrapper(*args: Any, **kwargs: Any) -> Generator[Any, Any, Any]:
-        session = active()
-        if session is None:
+        if active() is None:
             return (yield from callee(*args, **kwargs))
-        steps = crossing(session, port, binder.named(args, kwargs))
-        passed = 0
-        try:
-            command: Any = next(steps)
-            while True:
-                answer: Any
-                try:
-                    if isinstance(command, Invoke):
-                        answer, command.passed = [], []
-                        chunks = binder.call(args, kwargs, command.changed)
-                        try:
-                            while command.limit is None or len(answer) < command.limit:
-                                chunk = next(chunks, _MISSING)
-                                if chunk is _MISSING:
-                                    break
-                                answer.append(chunk)
-                                if command.through:
-                                    passed += 1
-                                    command.passed.append(chunk)
-                                    yield chunk
-                        finally:  # the port cleans up before its step is sealed
-                            chunks.close()
-                    else:
-                        answer = perform(command)
-                except BaseException as error:
-                    command = steps.throw(error)
-                else:
-                    command = steps.send(answer)
-        except StopIteration as done:
-            yield from list(done.value or ())[passed:]
-        return None
+        return (yield from stream_port(port, binder.named(args, kwargs), lambda changed: binder.call(args, kwargs, changed)))
 
     return wrapper
 
 
 def _stream_async(callee: Callable[..., Any], port: Port, binder: Binder) -> Callable[..., Any]:
     async def wrapper(*args: Any, **kwargs: Any) -> AsyncIterator[Any]:
-        session = active()
-        if session is None:
+        if active() is None:
             async for chunk in callee(*args, **kwargs):
                 yield chunk
             return
-        steps = crossing(session, port, binder.named(args, kwargs), suspends=True)
-        passed = 0
+        chunks: Any = stream_port_async(port, binder.named(args, kwargs), lambda changed: binder.call(args, kwargs, changed))
         try:
-            command: Any = next(steps)
-            while True:
-                answer: Any
-                try:
-                    if isinstance(command, Invoke):
-                        answer, command.passed = [], []
-                        chunks = binder.call(args, kwargs, command.changed)
-                        try:
-                            while command.limit is None or len(answer) < command.limit:
-                                chunk = await anext(chunks, _MISSING)
-                                if chunk is _MISSING:
-                                    break
-                                answer.append(chunk)
-                                if command.through:
-                                    passed += 1
-                                    command.passed.append(chunk)
-                                    yield chunk
-                        finally:  # the port cleans up before its step is sealed
-                            await chunks.aclose()
-                    else:
-                        answer = await perform_async(command, lambda changed: None)
-                except BaseException as error:
-                    command = steps.throw(error)
-                else:
-                    command = steps.send(answer)
-        except StopIteration as done:
-            for chunk in list(done.value or ())[passed:]:
+            async for chunk in chunks:
                 yield chunk
+        finally:
+            await chunks.aclose()
 
     return wrapper
 
@@ -513,9 +459,6 @@ def _thaw(value: Any) -> Any:
     from mat.core.value import thaw
 
     return thaw(value)
-
-
-_MISSING: Final = object()
 
 
 class Memory(MutableMapping[str, Any]):

@@ -68,7 +68,9 @@ class Port:
 
     `tape="external"`: in a replay, its replies come from tape while calls match. `perturb` limits what the search may do
     here: False for nothing, or the allowed operator ids. `handles`: the store whose handles are replaced by artifacts.
-    `issues` and `consumes`: the artifacts that its replies bring, and that its arguments must carry.
+    `issues` and `consumes`: the artifacts that its replies bring, and that its arguments must carry. `encode`: from a client's
+    object (a reply, or a chunk of a stream) to the plain data that is recorded, disturbed and taped; `decode`: back again, for
+    data that the client did not give. It gets None where a fault took the reply away.
     """
 
     name: str
@@ -89,6 +91,8 @@ class Port:
     consumes: tuple[Consume, ...] = ()
     clients: tuple[str, ...] = ()
     guess: Guess | None = None
+    encode: Callable[[Any], Any] | None = None
+    decode: Callable[[Any], Any] | None = None
 
     def allows(self, operator: str) -> bool:
         if isinstance(self.perturb, bool):
@@ -261,8 +265,10 @@ def make_port(
     issues: Issue | Iterable[Issue] = (),
     consumes: Consume | Mapping[str, str] | Iterable[Consume] = (),
     guess: Guess | None = None,
+    encode: Callable[[Any], Any] | None = None,
+    decode: Callable[[Any], Any] | None = None,
 ) -> Port:
-    """MakeException a port; SpecError reports all mistakes in its options at once."""
+    """Make a port; SpecError reports all mistakes in its options at once."""
     problems = []
     for option, value, allowed in (
         ("effect", effect, ("none", "read", "write", "unknown")),
@@ -294,6 +300,8 @@ def make_port(
         brought, needed = as_issues(issues), as_consumes(consumes)
     except (TypeError, SpecError) as error:
         problems.append(str(error))
+    if (encode is None) != (decode is None):
+        problems.append("encode= and decode= belong together: what one turns into data, the other turns back")
     if not name:
         problems.append("it has no name")
     if problems:
@@ -305,4 +313,5 @@ def make_port(
         record=record, exclude=frozenset(exclude),
         perturb=perturb if isinstance(perturb, bool) else frozenset(perturb), result_type=result_type, stream=stream,
         handles=handles, issues=brought, consumes=needed, clients=clients.canonical_names(named), guess=guess,
+        encode=encode, decode=decode,
     )  # fmt: skip

@@ -58,6 +58,7 @@ class AskedStep(Protocol):
     invoked: int
     error_kind: str
     passed: list[Any] | None
+    original: tuple[Any, Any] | None
 
     @property
     def given(self) -> FrozenDict:

@@ -27,13 +27,13 @@ class OpenStep:
 
     `record` is the record under construction, with the facts known at the ask; sealing adds the other fields. `asked` holds the
     arguments as the agent passed them, `action.arguments` their recorded form. `mediation` and `executed` hold unredacted
-    arguments, `raw` is the port's reply, `passed` the chunks of a stream that the agent has got. `error_kind` is the kind of
-    error that a layer raises here.
+    arguments, `raw` is the port's reply, `original` its encoded form and the client's object itself, `passed` the chunks of a
+    stream that the agent has got. `error_kind` is the kind of error that a layer raises here.
     """
 
     __slots__ = (
-        "artefacts", "asked", "error_kind", "executed", "faults", "invoked", "links", "mediation", "passed", "port", "raw",
-        "record", "taped",
+        "artefacts", "asked", "error_kind", "executed", "faults", "invoked", "links", "mediation", "original", "passed", "port",
+        "raw", "record", "taped",
     )  # fmt: skip
 
     artefacts: FrozenDict
@@ -44,6 +44,7 @@ class OpenStep:
     invoked: int
     links: tuple[Link, ...]
     mediation: Mediation | None
+    original: tuple[Any, Any] | None
     passed: list[Any] | None
     port: Port
     raw: Observation | None

@@ -176,7 +176,7 @@ class Recorder:
             opened = OpenStep()
             opened.record, opened.port, opened.asked = draft, port, arguments
             opened.links, opened.artefacts = links, artifacts
-            opened.mediation = opened.executed = opened.raw = opened.passed = None
+            opened.mediation = opened.executed = opened.raw = opened.passed = opened.original = None
             opened.invoked, opened.faults, opened.taped, opened.error_kind = 0, (), False, ""
             self._seq += 1
             self._records.append(opened)

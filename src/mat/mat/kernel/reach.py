@@ -64,7 +64,11 @@ _STORE_ATTR: Final = dis.opmap["STORE_ATTR"]
 _EXTENDED: Final = dis.opmap["EXTENDED_ARG"]
 
 
-def package_of(kind: type) -> str:
+_CACHE: Final = type(functools.lru_cache(len))
+
+
+def package_of(kind: Any) -> str:
+    """The package of a class, or of the function behind a cache: a cache of ours that a module of the user imports is ours."""
     module = kind.__module__
     return module.partition(".")[0] if isinstance(module, str) else ""
 
@@ -190,7 +194,7 @@ class Reached:
                 self._add_node(ValueNode(lambda: held.args, lambda args: setattr(held, "args", args)), at)
             self._push_all(_inside(held), at)
         else:
-            package = package_of(kind)
+            package = package_of(held if kind is _CACHE else kind)
             if package in _RUNNERS:
                 self._push_all(_given_to_pytest(held), at)
             elif package not in _STATELESS_PACKAGES or issubclass(kind, _STATEFUL):

@@ -1,0 +1,128 @@
+"""`mat.attach`: stress an agent that is written for a framework, without a line of ours in it."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from typing import Any, Final
+
+from mat.adapters.attachment import Adapter, Attachment
+from mat.boundary.port import Errors
+from mat.core.errors import SpecError
+
+GROUP: Final = "mat.adapters"
+"""The entry point group of adapters: name -> an Adapter."""
+BUILT_IN: Final = {
+    "google_adk": "mat.adapters.google_adk",
+    "httpx": "mat.adapters.httpx",
+    "langchain": "mat.adapters.langchain",
+    "langgraph": "mat.adapters.langchain",
+    "mcp": "mat.adapters.mcp",
+    "openai_agents": "mat.adapters.openai_agents",
+    "pydantic_ai": "mat.adapters.pydantic_ai",
+}
+"""Our own adapters: what users write, and the module, which has them in ADAPTERS."""
+
+
+def adapter_named(name: str) -> Adapter:
+    """The adapter that a user names. MatError for an unknown one, and for one whose framework is not installed."""
+    wanted = name.replace("-", "_").lower()
+    if wanted in BUILT_IN:
+        found: Any = importlib.import_module(BUILT_IN[wanted]).ADAPTERS[wanted]
+    else:
+        found = _foreign(wanted, name)
+    if importlib.util.find_spec(found.package.partition(".")[0]) is None:
+        raise SpecError(
+            what=f"attach {name!r}: {found.package} is not installed",
+            why="the adapter replaces parts of that framework",
+            fix=f'pip install "pytest-mat[{found.extra}]"' if found.extra else f"install {found.package}",
+        )
+    adapter: Adapter = found
+    return adapter
+
+
+def _foreign(wanted: str, name: str) -> Any:
+    from importlib.metadata import entry_points
+
+    others = {point.name.replace("-", "_").lower(): point for point in entry_points(group=GROUP)}
+    if wanted not in others:
+        known = ", ".join(sorted({*BUILT_IN, *others}))
+        raise SpecError(what=f"there is no adapter {name!r}", why="attach names a framework", fix=f"use one of: {known}")
+    found = others[wanted].load()
+    if not isinstance(found, Adapter):
+        raise SpecError(
+            what=f"the entry point {name!r} of {GROUP} is {type(found).__qualname__}", fix="point it to a mat.adapters.Adapter"
+        )
+    return found
+
+
+@contextmanager
+def attach(
+    name: str,
+    *,
+    effects: Mapping[str, str] | None = None,
+    impacts: Mapping[str, str] | None = None,
+    retrievers: Collection[str] = (),
+    errors: Errors | None = None,
+    models: bool | Mapping[str, str] = True,
+    memory: bool | Mapping[str, str] = True,
+    perturb: bool | Collection[str] | Mapping[str, bool | Collection[str]] = True,
+) -> Iterator[Attachment]:
+    """Attach to a framework: inside the block, its tools, models and memories are boundaries of the run in progress.
+
+    `name`: "langchain" or "langgraph", "openai_agents", "pydantic_ai", "mcp", "google_adk", "httpx" (and httpx2), or an adapter
+    that another package brings. In the ini file: `mat_attach = langgraph httpx`; with options, a fixture `mat_attach` that
+    returns them by name, or this block in a fixture of your own.
+
+    - `effects`, `impacts`: by the tool's name, as for `mat.tool`. What is not named has the effect that the framework or the
+      protocol declares, else "unknown", which counts as a write.
+    - `retrievers`: names of tools whose replies are text from outside, such as a search; they can be poisoned.
+    - `errors`: what the tools' clients raise, as for `mat.tool`; by default it is guessed from the tool's own module.
+    - `models`: False leaves model calls alone; a dict gives the models other names, by their ids. `memory`: likewise for
+      stores and check-pointers.
+    - `perturb`: as for `mat.tool`, for all, or by name.
+
+    Yields the Attachment, whose `declared` says how each tool came to its effect. Raises `mat.MatError` for an unknown name,
+    for a framework that is not installed, and for invalid options. Outside of a run, and after the block, the framework behaves
+    as if nothing had been attached.
+
+    >>> import httpx
+    >>> shop = httpx.Client(transport=httpx.MockTransport(lambda request: httpx.Response(200, json={"paid": 30})))
+    >>> with mat.run() as run, mat.attach("httpx"):
+    ...     shop.get("http://shop.test/orders/17").json()
+    {'paid': 30}
+    >>> run.trace[0].action.name, run.trace[0].action.effect
+    ('GET shop.test/orders/{id}', 'read')
+
+    Source: A1.1, A1.2, E2.
+    """
+    adapter = adapter_named(name)
+    for option, given in (("effects", effects), ("impacts", impacts)):
+        if given is not None and not isinstance(given, Mapping):
+            raise SpecError(what=f"attach {name!r}: {option}={given!r} is not a dict", fix=f'write {option}={{"tool": "..."}}')
+    if isinstance(retrievers, str):
+        raise SpecError(what=f"attach {name!r}: retrievers={retrievers!r} is a single string", fix=f"write [{retrievers!r}]")
+    attachment = Attachment(
+        effects=dict(effects or {}), impacts=dict(impacts or {}), retrievers=frozenset(retrievers), errors=errors,
+        models=models, memory=memory, perturb=perturb,
+    )  # fmt: skip
+    try:
+        adapter.install(attachment)
+        yield attachment
+    finally:
+        attachment.undo()
+
+
+@contextmanager
+def attached(names: Mapping[str, Mapping[str, Any]] | Collection[str]) -> Iterator[None]:
+    """Attach to several frameworks, as the `mat_attach` fixture says: options by name, or names alone."""
+    given = names if isinstance(names, Mapping) else {name: {} for name in ([names] if isinstance(names, str) else names)}
+    with ExitStack() as stack:
+        for name, options in given.items():
+            stack.enter_context(attach(name, **options))
+        yield
+
+
+__all__ = ["BUILT_IN", "GROUP", "adapter_named", "attach", "attached"]

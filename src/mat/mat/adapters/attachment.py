@@ -1,0 +1,181 @@
+"""What an adapter is, and one attachment of it: the ports by name, and the attributes of the framework that are replaced.
+
+Source: A1.2, A4.1, E2.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final, Literal
+
+from mat.boundary.guess import Guess
+from mat.boundary.port import Errors, Port, make_port
+from mat.boundary.texts import as_passages, from_passages
+from mat.core.record import ActionKind
+from mat.core.value import snapshot, thaw
+
+Ability = Literal["observe", "perturb", "govern", "replay"]
+ABILITIES: Final[tuple[Ability, ...]] = ("observe", "perturb", "govern", "replay")
+_INHERITED: Final = object()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Adapter:
+    """An adapter of one framework, as the entry point group `mat.adapters` names it.
+
+    `name`: what users write. `package`: the module that must be importable; `extra`: of pytest-mat, that installs it.
+    `install(attachment)`: replaces the seams of the framework by `attachment.replace`. `abilities`: what the adapter can do.
+    `policy`: what the framework itself does with a tool that fails, in a sentence; it decides what a fault can bring about.
+    """
+
+    name: str
+    package: str
+    install: Callable[[Attachment], None]
+    extra: str = ""
+    abilities: tuple[Ability, ...] = ABILITIES
+    policy: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Declared:
+    """How one port of an attachment came to its effect. `source`: "you", or what says it, or "" if nothing does."""
+
+    port: str
+    effect: str
+    source: str
+
+
+@dataclass(slots=True, kw_only=True)
+class Attachment:
+    """The options of one attachment, its ports, and what it has replaced. See `mat.attach` for the options."""
+
+    effects: Mapping[str, str] = field(default_factory=dict)
+    impacts: Mapping[str, str] = field(default_factory=dict)
+    retrievers: Collection[str] = ()
+    errors: Errors | None = None
+    models: bool | Mapping[str, str] = True
+    memory: bool | Mapping[str, str] = True
+    perturb: bool | Collection[str] | Mapping[str, bool | Collection[str]] = True
+    declared: dict[str, Declared] = field(default_factory=dict)
+    _ports: dict[tuple[str, ...], Port] = field(default_factory=dict)
+    _replaced: list[tuple[Any, str, Any]] = field(default_factory=list)
+
+    # -- ports --------------------------------------------------------------------------------------------------------
+
+    def tool(
+        self,
+        name: str,
+        *,
+        effect: str = "",
+        source: str = "",
+        callee: Any = None,
+        errors: Errors | None = None,
+        encode: Callable[[Any], Any] | None = None,
+        decode: Callable[[Any], Any] | None = None,
+    ) -> Port:
+        """The port of a tool, made at its first call; a retriever where the user names it as one.
+
+        `effect`: what the framework or the protocol declares, and `source`: where; the user's own word comes first. `callee`:
+        the function that does the work, from whose module the client and its errors are guessed. `errors`: what the client of
+        this tool raises, if the adapter knows it.
+        """
+        kind: ActionKind = "retrieval" if name in self.retrievers else "tool_call"
+        port = self._ports.get((kind, name))
+        if port is None:
+            if kind == "retrieval":
+                return self.retriever(name, callee=callee, encode=encode or as_passages, decode=decode or from_passages)
+            said = self.effects.get(name)
+            found = said or effect or "unknown"
+            self.declared[name] = Declared(port=name, effect=found, source="you" if said else source if effect else "")
+            port = self._ports[kind, name] = make_port(
+                name=name, kind=kind, boundary="service", effect=found, impact=self.impacts.get(name, "low"),
+                errors=self.errors or errors, perturb=self._perturb(name), encode=encode, decode=decode and _of_plain(decode),
+                guess=None if callee is None else Guess(callee, "service"),
+            )  # fmt: skip
+        return port
+
+    def retriever(
+        self,
+        name: str,
+        *,
+        callee: Any = None,
+        encode: Callable[[Any], Any] = as_passages,
+        decode: Callable[[Any], Any] = from_passages,
+    ) -> Port:
+        """The port of a retriever. `encode`: from its reply to a list of passages, `decode`: back."""
+        port = self._ports.get(("retrieval", name))
+        if port is None:
+            port = self._ports["retrieval", name] = make_port(
+                name=name, kind="retrieval", boundary="retrieval", effect="read", errors=self.errors,
+                perturb=self._perturb(name), encode=encode, decode=_of_plain(decode),
+                guess=None if callee is None else Guess(callee, "retrieval"),
+            )  # fmt: skip
+        return port
+
+    def model(
+        self,
+        name: str,
+        *,
+        errors: Errors | None = None,
+        stream: bool = False,
+        encode: Callable[[Any], Any] | None = None,
+        decode: Callable[[Any], Any] | None = None,
+    ) -> Port:
+        """The port of a model, by its id; its replies come from tape in replays and searches."""
+        if isinstance(self.models, Mapping):
+            name = self.models.get(name, name)
+        port = self._ports.get(("model_call", name, str(stream)))
+        if port is None:
+            port = self._ports["model_call", name, str(stream)] = make_port(
+                name=name, kind="model_call", boundary="model", effect="read", tape="external",
+                record={"reply": "keep", "*": "hash"}, errors=errors, stream=stream, perturb=self._perturb(name),
+                encode=encode, decode=decode and _of_plain(decode),
+            )  # fmt: skip
+        return port
+
+    def store(self, name: str) -> tuple[Port, Port]:
+        """The ports of a memory: for reads, and for writes."""
+        if isinstance(self.memory, Mapping):
+            name = self.memory.get(name, name)
+        return self._memory("memory_read", "read", name), self._memory("memory_write", "write", name)
+
+    def _memory(self, kind: ActionKind, effect: str, name: str) -> Port:
+        port = self._ports.get((kind, name))
+        if port is None:
+            port = self._ports[kind, name] = make_port(
+                name=name, kind=kind, boundary="memory", effect=effect, perturb=self._perturb(name)
+            )
+        return port
+
+    def _perturb(self, name: str) -> bool | Collection[str]:
+        return self.perturb.get(name, True) if isinstance(self.perturb, Mapping) else self.perturb
+
+    # -- seams --------------------------------------------------------------------------------------------------------
+
+    def replace(self, owner: Any, name: str, make: Callable[[Any], Any]) -> None:
+        """Replace an attribute of a class or a module by `make(what it is now)`, until the attachment ends."""
+        before = vars(owner).get(name, _INHERITED)
+        current = inspect.getattr_static(owner, name)
+        made = make(current)
+        self._replaced.append((owner, name, before))
+        setattr(owner, name, functools.wraps(current)(made) if inspect.isroutine(current) else made)
+
+    def undo(self) -> None:
+        """Put everything back that was replaced."""
+        while self._replaced:
+            owner, name, before = self._replaced.pop()
+            if before is _INHERITED:
+                delattr(owner, name)
+            else:
+                setattr(owner, name, before)
+
+
+def _of_plain(decode: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """The decoder, which gets dicts and lists of its own, wherever the data comes from."""
+    return lambda value: decode(thaw(snapshot(value)))
+
+
+__all__ = ["ABILITIES", "Ability", "Adapter", "Attachment", "Declared"]

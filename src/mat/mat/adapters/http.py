@@ -1,0 +1,179 @@
+"""HTTP as boundaries, for every client: what an endpoint is called, which one is a model, and messages as plain data."""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+from urllib.parse import parse_qsl, urlsplit
+
+from mat.adapters.attachment import Attachment
+from mat.boundary.calls import is_inside
+from mat.boundary.port import Port
+
+_MODEL_PATHS: Final = re.compile(
+    r"/(chat/completions|responses|completions|messages|embeddings)$|:(stream)?[gG]enerateContent$|/api/(chat|generate)$"
+)
+"""OpenAI, Anthropic, Gemini and Ollama."""
+_GEMINI_MODEL: Final = re.compile(r"/models/([^/:]+):")
+_ID: Final = re.compile(r"/(?=[^/]*\d)[^/]+(?=/|$)")
+_VERSION: Final = re.compile(r"^/v\d+(alpha|beta)?\d*$")
+_SAFE: Final = ("GET", "HEAD", "OPTIONS", "TRACE")
+"""Methods that change nothing (RFC 9110, 9.2.1)."""
+_ASKED: Final = ("idempotency-key", "if-match", "if-none-match")
+_KEPT: Final = ("content-type", "etag", "idempotency-key", "location", "retry-after", "x-request-id")
+"""The headers that are recorded: of a request, and of a reply."""
+STATUSES: Final = {"server_error": 503, "rate_limit": 429, "auth": 401, "not_found": 404, "invalid": 422}
+"""The status of a reply for each kind of fault that HTTP has one for."""
+
+
+class HTTPStatus(Exception):  # noqa: N818  (a reply, not an error, for the client)
+    """A fault that the client meets as a reply with a status. The adapter turns it into the client's own reply."""
+
+    def __init__(self, status: int, text: str) -> None:
+        self.status, self.text, self.retry_after_s = status, text, None
+        super().__init__(text)
+
+    @property
+    def reply(self) -> dict[str, Any]:
+        headers = {"content-type": "application/json"}
+        if self.retry_after_s is not None:
+            headers["retry-after"] = str(self.retry_after_s)
+        return {"status": self.status, "headers": headers, "body": {"error": {"message": self.text}}}
+
+
+def status_errors() -> dict[str, Callable[[str], HTTPStatus]]:
+    """The kinds of fault that the client meets as a status."""
+
+    def maker(status: int) -> Callable[[str], HTTPStatus]:
+        return lambda text: HTTPStatus(status, text)
+
+    return {kind: maker(status) for kind, status in STATUSES.items()}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HTTPRequest:
+    """One request of a client: its method, its URL, its body, and those of its headers that matter."""
+
+    method: str
+    url: str
+    content: bytes
+    headers: Mapping[str, str]
+
+    @property
+    def body(self) -> Any:
+        return body_of(self.content)
+
+    @property
+    def arguments(self) -> dict[str, Any]:
+        """The request as a step's arguments; what is empty is left out."""
+        parts = urlsplit(self.url)
+        found: dict[str, Any] = {"path": parts.path, "query": dict(parse_qsl(parts.query)), "body": self.body}
+        found.update((name, self.headers[name]) for name in _ASKED if name in self.headers)
+        return {name: value for name, value in found.items() if value not in (None, {}, "")}
+
+    @property
+    def endpoint(self) -> str:
+        """Method, host and path, with {id} in the place of segments that name one thing: "GET shop.test/orders/{id}"."""
+        parts = urlsplit(self.url)
+        return f"{self.method} {parts.netloc}{_template(parts.path)}"
+
+    @property
+    def model(self) -> str:
+        """The id of the model that this request asks, "" for any other request."""
+        path = urlsplit(self.url).path
+        if self.method != "POST" or not _MODEL_PATHS.search(path):
+            return ""
+        named = _GEMINI_MODEL.search(path)
+        body = self.body
+        found = named[1] if named else body.get("model") if isinstance(body, dict) else None
+        return str(found or "model")
+
+
+def _template(path: str) -> str:
+    def named(found: re.Match[str]) -> str:
+        return found[0] if _VERSION.match(found[0]) else "/{id}"
+
+    return _ID.sub(named, path)
+
+
+def port_of(attachment: Attachment, asked: HTTPRequest, errors: Mapping[str, Any]) -> Port | None:
+    """The port of a request; None for one that belongs to a model call which another adapter has recorded."""
+    model = asked.model
+    if model:
+        if is_inside("model_call") or attachment.models is False:
+            return None
+        return attachment.model(model, errors=errors)
+    effect = "read" if asked.method in _SAFE else "write"
+    return attachment.tool(asked.endpoint, effect=effect, source=f"the method {asked.method}", errors=errors)
+
+
+def body_of(content: bytes) -> Any:
+    """A body as data: JSON, the events of a stream, text, or base64 of any other bytes; None if it is empty."""
+    if not content:
+        return None
+    try:
+        text = content.decode()
+    except UnicodeDecodeError:
+        return {"base64": base64.b64encode(content).decode()}
+    try:
+        return json.loads(text)
+    except ValueError:
+        return text
+
+
+def bytes_of(body: Any) -> bytes:
+    """The bytes of a body; the inverse of `body_of` up to the blanks of JSON."""
+    if body is None:
+        return b""
+    if isinstance(body, str):
+        return body.encode()
+    if isinstance(body, dict) and list(body) == ["base64"]:
+        return base64.b64decode(body["base64"])
+    return json.dumps(body, ensure_ascii=False, separators=(",", ":")).encode()
+
+
+def reply_of(status: int, headers: Iterable[tuple[str, str]], content: bytes) -> dict[str, Any]:
+    """A reply as plain data: status, headers, body, and the token usage that it reports."""
+    body = body_of(content)
+    made: dict[str, Any] = {
+        "status": status, "headers": {name.lower(): value for name, value in headers if name.lower() in _KEPT}, "body": body,
+    }  # fmt: skip
+    if isinstance(body, str) and made["headers"].get("content-type", "").startswith("text/event-stream"):
+        usage = _usage_of_events(body)
+    else:
+        usage = _usage_in(body)
+    if usage is not None:
+        made["usage"] = usage
+    return made
+
+
+def _usage_in(body: Any) -> Any:
+    """The usage object of OpenAI (a chat reply, or an event that carries a response), Anthropic and Gemini."""
+    if not isinstance(body, dict):
+        return None
+    for holder in (body, body.get("response"), body.get("message")):
+        if isinstance(holder, dict):
+            found = holder.get("usage") or holder.get("usageMetadata")
+            if isinstance(found, dict):
+                return found
+    return None
+
+
+def _usage_of_events(text: str) -> Any:
+    """The usage of a stream of events: the last counts of each kind. Anthropic sends the input first, the output last."""
+    found: dict[str, Any] = {}
+    for line in text.splitlines():
+        if line.startswith("data:"):
+            try:
+                event = json.loads(line[5:])
+            except ValueError:
+                continue
+            found.update(_usage_in(event) or {})
+    return found or None
+
+
+__all__ = ["STATUSES", "HTTPRequest", "HTTPStatus", "body_of", "bytes_of", "port_of", "reply_of", "status_errors"]

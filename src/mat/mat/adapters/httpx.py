@@ -1,0 +1,120 @@
+"""httpx and httpx2: each request of a client is a call of an endpoint, or of a model. Seams: `Client.send`, `AsyncClient.send`.
+
+Retries of the client library above it are outside of the seam, so each attempt is a step. Time-outs and broken connections are
+httpx's own exceptions; a status is a reply.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+from collections.abc import Callable
+from typing import Any, Final
+
+from mat.adapters.attachment import Adapter, Attachment
+from mat.adapters.http import HTTPRequest, HTTPStatus, bytes_of, port_of, reply_of, status_errors
+from mat.boundary.calls import cross, cross_async
+from mat.boundary.session import active
+
+
+def install(attachment: Attachment) -> None:
+    for name in ("httpx", "httpx2"):
+        if importlib.util.find_spec(name) is not None:
+            _install(attachment, importlib.import_module(name))
+
+
+def _install(attachment: Attachment, httpx: Any) -> None:
+    errors: dict[str, Callable[[str], BaseException]] = {
+        "timeout": lambda text: httpx.ReadTimeout(text),
+        "connection": lambda text: httpx.ConnectError(text),
+        **status_errors(),
+    }
+
+    def asked_of(request: Any) -> HTTPRequest:
+        return HTTPRequest(method=request.method, url=str(request.url), content=request.content, headers=request.headers)
+
+    def encode(response: Any) -> dict[str, Any]:
+        return reply_of(response.status_code, response.headers.items(), response.content)
+
+    def decode(reply: Any, request: Any) -> Any:
+        reply = reply or {}
+        return httpx.Response(
+            reply.get("status", 200), headers=reply.get("headers") or {}, content=bytes_of(reply.get("body")), request=request
+        )
+
+    def changed_request(client: Any, request: Any, changed: dict[str, Any] | None) -> Any:
+        if not changed:
+            return request
+        url = request.url.copy_with(
+            path=changed.get("path", request.url.path), params=changed.get("query", dict(request.url.params))
+        )
+        headers = {name: value for name, value in request.headers.items() if name.lower() != "content-length"}
+        content = bytes_of(changed["body"]) if "body" in changed else request.content
+        return client.build_request(request.method, url, content=content, headers=headers, extensions=request.extensions)
+
+    def sync_send(real: Any) -> Any:
+        def send(self: Any, request: Any, **options: Any) -> Any:
+            if active() is None:
+                return real(self, request, **options)
+            request.read()
+            asked = asked_of(request)
+            port = port_of(attachment, asked, errors)
+            if port is None:
+                return real(self, request, **options)
+            got: list[tuple[Any, dict[str, Any]]] = []
+
+            def call(changed: dict[str, Any] | None) -> Any:
+                response = real(self, changed_request(self, request, changed), **options)
+                response.read()
+                got[:] = [(response, encode(response))]
+                return got[0][1]
+
+            try:
+                reply = cross(port, asked.arguments, call)
+            except HTTPStatus as status:
+                return decode(status.reply, request)
+            return got[0][0] if got and got[0][1] is reply else reply if not _is_data(reply) else decode(reply, request)
+
+        return send
+
+    def async_send(real: Any) -> Any:
+        async def send(self: Any, request: Any, **options: Any) -> Any:
+            if active() is None:
+                return await real(self, request, **options)
+            await request.aread()
+            asked = asked_of(request)
+            port = port_of(attachment, asked, errors)
+            if port is None:
+                return await real(self, request, **options)
+            got: list[tuple[Any, dict[str, Any]]] = []
+
+            async def call(changed: dict[str, Any] | None) -> Any:
+                response = await real(self, changed_request(self, request, changed), **options)
+                await response.aread()
+                got[:] = [(response, encode(response))]
+                return got[0][1]
+
+            try:
+                reply = await cross_async(port, asked.arguments, call)
+            except HTTPStatus as status:
+                return decode(status.reply, request)
+            return got[0][0] if got and got[0][1] is reply else reply if not _is_data(reply) else decode(reply, request)
+
+        return send
+
+    attachment.replace(httpx.Client, "send", sync_send)
+    attachment.replace(httpx.AsyncClient, "send", async_send)
+
+
+def _is_data(reply: Any) -> bool:
+    return reply is None or hasattr(reply, "get")
+
+
+ADAPTERS: Final = {
+    "httpx": Adapter(
+        name="httpx", package="httpx", install=install, extra="httpx",
+        policy="httpx retries nothing; a client above it may (openai: twice, on 408, 409, 429, 5xx and broken connections)",
+    )
+}  # fmt: skip
+
+__all__ = ["ADAPTERS", "install"]

@@ -1,0 +1,320 @@
+"""One call of a port as a step of the run in progress, whatever the port calls: `cross` and its async and streaming forms.
+
+The decorators and the adapters of frameworks both end here. Outside a run each form is the plain call.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Iterator, Mapping
+from contextvars import ContextVar
+from typing import Any, Final
+
+from mat.boundary.crossing import Invoke, crossing, drive, drive_async, perform, perform_async
+from mat.boundary.emit import acting
+from mat.boundary.port import Port
+from mat.boundary.session import active
+from mat.core.errors import CodecError
+from mat.core.value import FrozenDict, Value, snapshot, thaw
+
+__tracebackhide__ = True
+"""pytest shows no frames of this module."""
+Changed = FrozenDict | None
+"""The arguments that governance or a fault has changed, by name; None if none is."""
+_MISSING: Final = object()
+_open_calls: ContextVar[frozenset[tuple[str, str, str]]] = ContextVar("mat_open_calls", default=frozenset())
+"""(kind, name, agent) of the calls by `cross` that this code is a part of."""
+
+
+def call_port(port: Port, arguments: Mapping[str, Any], call: Callable[[Changed], Any]) -> Any:
+    """A synchronous call. `arguments`: by name, with values that have a recorded form. `call(changed)` makes the real call."""
+    session = active()
+    if session is None:
+        return call(None)
+    return drive(crossing(session, port, arguments), call)  # type: ignore[arg-type]
+
+
+async def call_port_async(port: Port, arguments: Mapping[str, Any], call: Callable[[Changed], Awaitable[Any]]) -> Any:
+    session = active()
+    if session is None:
+        return await call(None)
+    return await drive_async(crossing(session, port, arguments, suspends=True), call)  # type: ignore[arg-type]
+
+
+def stream_port(port: Port, arguments: Mapping[str, Any], call: Callable[[Changed], Iterator[Any]]) -> Generator[Any, Any, Any]:
+    """A call whose reply comes in chunks. `call(changed)` returns the iterator of the port's chunks."""
+    session = active()
+    if session is None:
+        return (yield from call(None))
+    steps, chunks_of = crossing(session, port, arguments), _Chunks(port)  # type: ignore[arg-type]
+    try:
+        command: Any = next(steps)
+        while True:
+            answer: Any
+            try:
+                if isinstance(command, Invoke):
+                    answer, command.passed = [], []
+                    chunks = call(command.changed)
+                    try:
+                        while command.limit is None or len(answer) < command.limit:
+                            chunk = next(chunks, _MISSING)
+                            if chunk is _MISSING:
+                                break
+                            answer.append(encoded := chunks_of.encoded(chunk))
+                            if command.through:
+                                chunks_of.passed += 1
+                                command.passed.append(encoded)
+                                yield chunk
+                    finally:  # the port cleans up before its step is sealed
+                        close = getattr(chunks, "close", None)
+                        if close is not None:
+                            close()
+                else:
+                    answer = perform(command)
+            except BaseException as error:
+                command = steps.throw(error)
+            else:
+                command = steps.send(answer)
+    except StopIteration as done:
+        yield from chunks_of.rest(done.value)
+    return None
+
+
+async def stream_port_async(
+    port: Port, arguments: Mapping[str, Any], call: Callable[[Changed], AsyncIterator[Any]]
+) -> AsyncIterator[Any]:
+    session = active()
+    if session is None:
+        async for chunk in call(None):
+            yield chunk
+        return
+    steps, chunks_of = crossing(session, port, arguments, suspends=True), _Chunks(port)  # type: ignore[arg-type]
+    try:
+        command: Any = next(steps)
+        while True:
+            answer: Any
+            try:
+                if isinstance(command, Invoke):
+                    answer, command.passed = [], []
+                    chunks = call(command.changed)
+                    try:
+                        while command.limit is None or len(answer) < command.limit:
+                            chunk = await anext(chunks, _MISSING)
+                            if chunk is _MISSING:
+                                break
+                            answer.append(encoded := chunks_of.encoded(chunk))
+                            if command.through:
+                                chunks_of.passed += 1
+                                command.passed.append(encoded)
+                                yield chunk
+                    finally:  # the port cleans up before its step is sealed
+                        close = getattr(chunks, "aclose", None)
+                        if close is not None:
+                            await close()
+                else:
+                    answer = await perform_async(command, lambda changed: None)
+            except BaseException as error:
+                command = steps.throw(error)
+            else:
+                command = steps.send(answer)
+    except StopIteration as done:
+        for chunk in chunks_of.rest(done.value):
+            yield chunk
+
+
+class _Chunks:
+    """The chunks of one stream. `passed`: how many the agent has got while they came."""
+
+    __slots__ = ("_originals", "_port", "passed")
+
+    def __init__(self, port: Port) -> None:
+        self._port, self.passed = port, 0
+        self._originals: dict[int, tuple[Any, Any]] = {}
+
+    def encoded(self, chunk: Any) -> Any:
+        """The chunk as plain data. Its original is kept, for an agent that gets it unchanged."""
+        if self._port.encode is None:
+            return chunk
+        made = self._port.encode(chunk)
+        self._originals[id(made)] = (made, chunk)
+        return made
+
+    def rest(self, chunks: Any) -> Iterator[Any]:
+        """The chunks that the agent has not got yet, as the client's objects."""
+        for chunk in list(chunks or ())[self.passed :]:
+            known = self._originals.get(id(chunk))
+            if known is not None:
+                yield known[1]
+            else:
+                yield chunk if self._port.decode is None else self._port.decode(thaw(chunk))
+
+
+# -- for adapters -------------------------------------------------------------------------------------------------------
+
+
+def recordable(arguments: Mapping[str, Any], where: str) -> FrozenDict:
+    """The recorded form of arguments; a value that has none (a client, a context) is recorded by the name of its type.
+
+    Two values of one such type look equal in the trace, so the search takes calls that differ only in them for the same call.
+    """
+    return FrozenDict({name: _recorded_or_type(value, where) for name, value in arguments.items()})
+
+
+def _recorded_or_type(value: Any, where: str) -> Value:
+    try:
+        return snapshot(value, where)
+    except CodecError:
+        pass
+    if isinstance(value, Mapping):
+        return FrozenDict({str(name): _recorded_or_type(item, where) for name, item in value.items()})
+    kind = type(value)
+    return f"<{kind.__module__}.{kind.__qualname__}>"
+
+
+def is_inside(kind: str) -> bool:
+    """Whether this code is a part of a call that crossed as this action kind, such as "model_call"."""
+    return any(open_call[0] == kind for open_call in _open_calls.get())
+
+
+class _Open:
+    """Notes that a call is open, unless it is a part of an open call of the same port by the same agent (`again`)."""
+
+    __slots__ = ("_key", "_token", "again")
+
+    def __init__(self, port: Port, agent: str) -> None:
+        self._key = (port.kind, port.name, agent or acting.get()[0])
+        self.again = self._key in _open_calls.get()
+
+    def __enter__(self) -> None:
+        self._token = _open_calls.set(_open_calls.get() | {self._key})
+
+    def __exit__(self, *raised: object) -> None:
+        _open_calls.reset(self._token)
+
+
+class _Acting:
+    """The agent that acts inside the block, if it is named and does not act already."""
+
+    __slots__ = ("_agent", "_token")
+
+    def __init__(self, agent: str) -> None:
+        self._agent = agent if agent and acting.get()[0] != agent else ""
+
+    def __enter__(self) -> None:
+        if self._agent:
+            self._token = acting.set((self._agent, ""))
+
+    def __exit__(self, *raised: object) -> None:
+        if self._agent:
+            acting.reset(self._token)
+
+
+def _thawed(changed: Changed) -> dict[str, Any] | None:
+    return {name: thaw(value) for name, value in changed.items()} if changed else None
+
+
+def cross(port: Port, arguments: Mapping[str, Any], call: Callable[[dict[str, Any] | None], Any], *, agent: str = "") -> Any:
+    """One call of a framework as a recorded step, which can be judged, blocked and disturbed. For authors of adapters.
+
+    `port`: from `mat.adapters.Attachment`. `arguments`: by name; a value without a recorded form is recorded by its type.
+    `call(changed)` makes the real call; `changed` holds the arguments to replace, by name, or is None. `agent`: who acts,
+    as the framework names it; by default whoever acts already. Returns what `call` returns, unless a fault, governance or a
+    tape decides otherwise, and raises what it raises, or `mat.Blocked`. Outside a run, and inside of a call of the same port
+    by the same agent, it is the plain call.
+
+    >>> from mat.adapters import Attachment
+    >>> tools = Attachment(effects={"refund": "write"})
+    >>> with mat.run() as run:
+    ...     mat.cross(tools.tool("refund"), {"order": "A17"}, lambda changed: "refunded", agent="clerk")
+    'refunded'
+    >>> run.trace[0].site
+    'clerk/service:refund#1'
+
+    Source: A1.1, A4.1.
+    """
+    opened = _Open(port, agent)
+    if opened.again or active() is None:
+        return call(None)
+    with _Acting(agent):
+        named = recordable(arguments, f"call of {port.name}")
+
+        def invoke(changed: Changed) -> Any:
+            with opened:
+                return call(_thawed(changed))
+
+        return call_port(port, named, invoke)
+
+
+async def cross_async(
+    port: Port, arguments: Mapping[str, Any], call: Callable[[dict[str, Any] | None], Awaitable[Any]], *, agent: str = ""
+) -> Any:
+    """`cross` for async code: `call(changed)` returns an awaitable.
+
+    >>> import asyncio
+    >>> from mat.adapters import Attachment
+    >>> async def look_up(changed):
+    ...     return "shipped"
+    >>> async def agent():
+    ...     return await mat.cross_async(Attachment().tool("look_up"), {"order": "A17"}, look_up)
+    >>> with mat.run() as run:
+    ...     asyncio.run(agent())
+    'shipped'
+    >>> run.trace[0].action.effect
+    'unknown'
+
+    Source: A1.1, A4.1.
+    """
+    opened = _Open(port, agent)
+    if opened.again or active() is None:
+        return await call(None)
+    with _Acting(agent):
+        named = recordable(arguments, f"call of {port.name}")
+
+        async def invoke(changed: Changed) -> Any:
+            with opened:
+                return await call(_thawed(changed))
+
+        return await call_port_async(port, named, invoke)
+
+
+def cross_stream(
+    port: Port, arguments: Mapping[str, Any], call: Callable[[dict[str, Any] | None], Iterator[Any]], *, agent: str = ""
+) -> Iterator[Any]:
+    """`cross` for a reply in chunks: `call(changed)` returns their iterator. The port is one with `stream=True`."""
+    if active() is None or _Open(port, agent).again:
+        yield from call(None)
+        return
+    with _Acting(agent):
+        steps = stream_port(port, recordable(arguments, f"call of {port.name}"), lambda changed: call(_thawed(changed)))
+    try:
+        while True:
+            with _Acting(agent), _Open(port, agent):
+                chunk = next(steps, _MISSING)
+            if chunk is _MISSING:
+                return
+            yield chunk
+    finally:
+        steps.close()
+
+
+async def cross_stream_async(
+    port: Port, arguments: Mapping[str, Any], call: Callable[[dict[str, Any] | None], AsyncIterator[Any]], *, agent: str = ""
+) -> AsyncIterator[Any]:
+    """`cross_stream` for async code: `call(changed)` returns an async iterator."""
+    if active() is None or _Open(port, agent).again:
+        async for chunk in call(None):
+            yield chunk
+        return
+    steps: Any = stream_port_async(port, recordable(arguments, f"call of {port.name}"), lambda changed: call(_thawed(changed)))
+    try:
+        while True:
+            with _Acting(agent), _Open(port, agent):
+                chunk = await anext(steps, _MISSING)
+            if chunk is _MISSING:
+                return
+            yield chunk
+    finally:
+        await steps.aclose()
+
+
+__all__ = ["call_port", "call_port_async", "cross", "cross_async", "cross_stream", "cross_stream_async", "is_inside",
+           "recordable", "stream_port", "stream_port_async"]  # fmt: skip
