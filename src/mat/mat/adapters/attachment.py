@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import sys
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal
@@ -16,6 +17,7 @@ from mat.boundary.port import Errors, Port, make_port
 from mat.boundary.texts import as_passages, from_passages
 from mat.core.record import ActionKind
 from mat.core.value import snapshot, thaw
+from mat.kernel.names import origin
 
 Ability = Literal["observe", "perturb", "govern", "replay"]
 ABILITIES: Final[tuple[Ability, ...]] = ("observe", "perturb", "govern", "replay")
@@ -119,18 +121,21 @@ class Attachment:
         self,
         name: str,
         *,
+        of: type | None = None,
         errors: Errors | None = None,
         stream: bool = False,
         encode: Callable[[Any], Any] | None = None,
         decode: Callable[[Any], Any] | None = None,
     ) -> Port:
-        """The port of a model, by its id; its replies come from tape in replays and searches."""
+        """The port of a model, by its id. In replays its replies come from tape, unless `of`, its class, is a part of the
+        user's project: a scripted model is code under test.
+        """
         if isinstance(self.models, Mapping):
             name = self.models.get(name, name)
         port = self._ports.get(("model_call", name, str(stream)))
         if port is None:
             port = self._ports["model_call", name, str(stream)] = make_port(
-                name=name, kind="model_call", boundary="model", effect="read", tape="external",
+                name=name, kind="model_call", boundary="model", effect="read", tape="inprocess" if _is_own(of) else "external",
                 record={"reply": "keep", "*": "hash"}, errors=errors, stream=stream, perturb=self._perturb(name),
                 encode=encode, decode=decode and _of_plain(decode),
             )  # fmt: skip
@@ -171,6 +176,13 @@ class Attachment:
                 delattr(owner, name)
             else:
                 setattr(owner, name, before)
+
+
+def _is_own(kind: type | None) -> bool:
+    """Whether a class is defined in the user's project."""
+    module = None if kind is None else sys.modules.get(kind.__module__)
+    file = getattr(module, "__file__", None)
+    return file is not None and origin(file) == "project"
 
 
 def _of_plain(decode: Callable[[Any], Any]) -> Callable[[Any], Any]:

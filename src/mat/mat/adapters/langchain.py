@@ -1,0 +1,308 @@
+"""LangChain and LangGraph: tools, chat models, retrievers, stores and check-pointers.
+
+Seams: `_run` and `_arun` of each class of tools, inside of the tool's own handling of errors, so that this still applies;
+`_generate_with_cache` and `_agenerate_with_cache` of chat models; `invoke` and `ainvoke` of retrievers; `batch` and `abatch` of
+stores; `put` of check-pointers. Who acts is the node or the agent that LangGraph names in the metadata of the call.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, Final
+
+from mat.adapters.attachment import Adapter, Attachment
+from mat.boundary.calls import cross, cross_async
+from mat.boundary.session import active
+
+_INJECTED: Final = ("callbacks", "config", "run_manager", "runtime", "state", "store")
+"""Parameters that the framework fills in."""
+
+
+def install(attachment: Attachment) -> None:
+    _tools(attachment)
+    if attachment.models is not False:
+        _models(attachment)
+    _retrievers(attachment)
+    if attachment.memory is not False:
+        _stores(attachment)
+
+
+def _acting() -> str:
+    """The name of the agent that acts, else of the node; "" outside of a graph."""
+    from langchain_core.runnables.config import var_child_runnable_config
+
+    config = var_child_runnable_config.get() or {}
+    metadata = config.get("metadata") or {}
+    return str(metadata.get("lc_agent_name") or "")
+
+
+def _classes(base: type) -> Iterator[type]:
+    yield base
+    for derived in base.__subclasses__():
+        yield from _classes(derived)
+
+
+def _own_methods(base: type, name: str) -> Iterator[type]:
+    """The classes that have a method of their own under this name, each once."""
+    for kind in dict.fromkeys(_classes(base)):
+        found = vars(kind).get(name)
+        if inspect.isfunction(found) and not getattr(found, "__isabstractmethod__", False):
+            yield kind
+
+
+# -- tools ----------------------------------------------------------------------------------------------------------------
+
+
+def _tools(attachment: Attachment) -> None:
+    from langchain_core.tools import BaseTool
+
+    def port_of(tool: Any) -> Any:
+        return attachment.tool(
+            tool.name, callee=getattr(tool, "func", None) or getattr(tool, "coroutine", None) or type(tool)._run
+        )
+
+    def run(real: Callable[..., Any]) -> Callable[..., Any]:
+        def _run(self: Any, *args: Any, **kwargs: Any) -> Any:
+            if active() is None:
+                return real(self, *args, **kwargs)
+            return cross(
+                port_of(self),
+                _asked(args, kwargs),
+                lambda changed: real(self, *args, **{**kwargs, **(changed or {})}),
+                agent=_acting(),
+            )
+
+        return _run
+
+    def arun(real: Callable[..., Any]) -> Callable[..., Any]:
+        async def _arun(self: Any, *args: Any, **kwargs: Any) -> Any:
+            if active() is None:
+                return await real(self, *args, **kwargs)
+            return await cross_async(
+                port_of(self),
+                _asked(args, kwargs),
+                lambda changed: real(self, *args, **{**kwargs, **(changed or {})}),
+                agent=_acting(),
+            )
+
+        return _arun
+
+    for name, make in (("_run", run), ("_arun", arun)):
+        for kind in _own_methods(BaseTool, name):
+            if kind is not BaseTool:  # its own `_arun` only calls `_run`, in a thread
+                attachment.replace(kind, name, make)
+
+
+def _asked(args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
+    named = {f"arg{index}": value for index, value in enumerate(args)}
+    return {**named, **{name: value for name, value in kwargs.items() if name not in _INJECTED}}
+
+
+# -- models ---------------------------------------------------------------------------------------------------------------
+
+
+def _models(attachment: Attachment) -> None:
+    from langchain_core.language_models.chat_models import BaseChatModel
+
+    def port_of(model: Any) -> Any:
+        name = getattr(model, "model_name", None) or getattr(model, "model", None) or model._llm_type
+        return attachment.model(str(name), of=type(model), encode=_message_data, decode=_result)
+
+    def generate(real: Callable[..., Any]) -> Callable[..., Any]:
+        def _generate_with_cache(self: Any, messages: Any, *args: Any, **kwargs: Any) -> Any:
+            if active() is None:
+                return real(self, messages, *args, **kwargs)
+            return cross(
+                port_of(self), _prompt(messages, kwargs), lambda changed: real(self, messages, *args, **kwargs), agent=_acting()
+            )
+
+        return _generate_with_cache
+
+    def agenerate(real: Callable[..., Any]) -> Callable[..., Any]:
+        async def _agenerate_with_cache(self: Any, messages: Any, *args: Any, **kwargs: Any) -> Any:
+            if active() is None:
+                return await real(self, messages, *args, **kwargs)
+            return await cross_async(
+                port_of(self), _prompt(messages, kwargs), lambda changed: real(self, messages, *args, **kwargs), agent=_acting()
+            )
+
+        return _agenerate_with_cache
+
+    attachment.replace(BaseChatModel, "_generate_with_cache", generate)
+    attachment.replace(BaseChatModel, "_agenerate_with_cache", agenerate)
+
+
+def _prompt(messages: Any, options: Mapping[str, Any]) -> dict[str, Any]:
+    """What a model is asked: the messages, without the ids that the framework gives them, and the names of the tools."""
+    tools = [_tool_name(tool) for tool in options.get("tools") or ()]
+    return {"messages": [_message(each) for each in messages], **({"tools": tools} if tools else {})}
+
+
+def _tool_name(tool: Any) -> str:
+    if isinstance(tool, Mapping):
+        return str(tool.get("function", tool).get("name", ""))
+    return str(getattr(tool, "name", type(tool).__name__))
+
+
+def _message(message: Any) -> dict[str, Any]:
+    found = {
+        "type": message.type, "content": message.content, "name": getattr(message, "name", None),
+        "tool_calls": [_call(call) for call in getattr(message, "tool_calls", None) or ()],
+        "tool_call_id": getattr(message, "tool_call_id", None), "status": getattr(message, "status", None),
+    }  # fmt: skip
+    return {name: value for name, value in found.items() if value not in (None, [])}
+
+
+def _call(call: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: call[name] for name in ("name", "args", "id") if name in call}
+
+
+def _message_data(result: Any) -> dict[str, Any]:
+    """The message of a ChatResult as plain data: content, calls of tools, usage, and why it ended."""
+    message = result.generations[0].message
+    found: dict[str, Any] = {"content": message.content, "tool_calls": [_call(call) for call in message.tool_calls]}
+    if message.usage_metadata:
+        found["usage"] = dict(message.usage_metadata)
+    reason = (message.response_metadata or {}).get("finish_reason") or (message.response_metadata or {}).get("stop_reason")
+    if reason:
+        found["finish_reason"] = reason
+    return found
+
+
+def _result(data: Any) -> Any:
+    """A ChatResult from plain data, or from a text that a fault put in its place."""
+    from langchain_core.messages import AIMessage
+    from langchain_core.outputs import ChatGeneration, ChatResult
+
+    given = data if isinstance(data, dict) else {"content": data or ""}
+    good, bad = [], []
+    for number, call in enumerate(given.get("tool_calls") or ()):
+        name, args, call_id = call.get("name", ""), call.get("args", {}), call.get("id") or f"call_{number}"
+        if isinstance(args, dict):
+            good.append({"name": name, "args": args, "id": call_id, "type": "tool_call"})
+        else:
+            bad.append({"name": name, "args": str(args), "id": call_id, "error": "the arguments are not an object"})
+    usage = given.get("usage")
+    complete = isinstance(usage, dict) and {"input_tokens", "output_tokens", "total_tokens"} <= usage.keys()
+    message = AIMessage(
+        content=given.get("content") or "", tool_calls=good, invalid_tool_calls=bad, usage_metadata=usage if complete else None,
+        response_metadata={"finish_reason": given["finish_reason"]} if given.get("finish_reason") else {},
+    )  # fmt: skip
+    return ChatResult(generations=[ChatGeneration(message=message)])
+
+
+# -- retrievers, stores, check-pointers -----------------------------------------------------------------------------------
+
+
+def _retrievers(attachment: Attachment) -> None:
+    from langchain_core.retrievers import BaseRetriever
+
+    def port_of(retriever: Any) -> Any:
+        return attachment.retriever(retriever.get_name(), callee=type(retriever), encode=_passages, decode=_documents)
+
+    def invoke(real: Callable[..., Any]) -> Callable[..., Any]:
+        def _invoke(self: Any, input: Any, *args: Any, **kwargs: Any) -> Any:
+            if active() is None:
+                return real(self, input, *args, **kwargs)
+
+            def call(changed: dict[str, Any] | None) -> Any:
+                return real(self, (changed or {}).get("query", input), *args, **kwargs)
+
+            return cross(port_of(self), {"query": input}, call, agent=_acting())
+
+        return _invoke
+
+    def ainvoke(real: Callable[..., Any]) -> Callable[..., Any]:
+        async def _ainvoke(self: Any, input: Any, *args: Any, **kwargs: Any) -> Any:
+            if active() is None:
+                return await real(self, input, *args, **kwargs)
+
+            def call(changed: dict[str, Any] | None) -> Any:
+                return real(self, (changed or {}).get("query", input), *args, **kwargs)
+
+            return await cross_async(port_of(self), {"query": input}, call, agent=_acting())
+
+        return _ainvoke
+
+    attachment.replace(BaseRetriever, "invoke", invoke)
+    attachment.replace(BaseRetriever, "ainvoke", ainvoke)
+
+
+def _passages(documents: Any) -> list[dict[str, Any]]:
+    return [{"text": each.page_content, "id": each.id or "", "metadata": each.metadata} for each in documents]
+
+
+def _documents(passages: Any) -> list[Any]:
+    from langchain_core.documents import Document
+
+    return [
+        Document(page_content=each, metadata={})
+        if isinstance(each, str)
+        else Document(page_content=each.get("text", ""), id=each.get("id") or None, metadata=each.get("metadata") or {})
+        for each in passages or ()
+    ]
+
+
+def _stores(attachment: Attachment) -> None:
+    try:
+        from langgraph.store.base import BaseStore
+    except ImportError:  # LangChain without LangGraph has none
+        return
+
+    def cell(op: Any) -> str:
+        space = getattr(op, "namespace", None) or getattr(op, "namespace_prefix", None) or ()
+        return "/".join([*space, str(getattr(op, "key", None) or "*")])
+
+    def port_and_arguments(op: Any) -> tuple[Any, dict[str, Any]]:
+        reads, writes = attachment.store("store")
+        if type(op).__name__ == "PutOp":
+            return writes, {"key": cell(op), "value": op.value} if op.value is not None else {"key": cell(op), "deleted": True}
+        query = getattr(op, "query", None)
+        return reads, {"key": cell(op), **({"query": query} if query else {})}
+
+    def written(op: Any, changed: dict[str, Any] | None) -> Any:
+        return op._replace(value=changed["value"]) if changed and "value" in changed else op
+
+    def batch(real: Callable[..., Any]) -> Callable[..., Any]:
+        def _batch(self: Any, ops: Any) -> Any:
+            if active() is None:
+                return real(self, ops)
+            done = []
+            for op in ops:
+                port, asked = port_and_arguments(op)
+                done.append(cross(port, asked, lambda changed, op=op: real(self, [written(op, changed)])[0], agent=_acting()))
+            return done
+
+        return _batch
+
+    def abatch(real: Callable[..., Any]) -> Callable[..., Any]:
+        async def _abatch(self: Any, ops: Any) -> Any:
+            if active() is None:
+                return await real(self, ops)
+            done = []
+            for op in ops:
+                port, asked = port_and_arguments(op)
+
+                async def call(changed: dict[str, Any] | None, op: Any = op) -> Any:
+                    return (await real(self, [written(op, changed)]))[0]
+
+                done.append(await cross_async(port, asked, call, agent=_acting()))
+            return done
+
+        return _abatch
+
+    for name, make in (("batch", batch), ("abatch", abatch)):
+        for kind in _own_methods(BaseStore, name):
+            attachment.replace(kind, name, make)
+
+
+_POLICY: Final = (
+    "a tool that raises ends the graph, unless its handle_tool_error, handle_tool_errors of ToolNode or a middleware catches it"
+)
+ADAPTERS: Final = {
+    "langchain": Adapter(name="langchain", package="langchain_core", install=install, extra="langchain", policy=_POLICY),
+    "langgraph": Adapter(name="langgraph", package="langgraph", install=install, extra="langgraph", policy=_POLICY),
+}
+
+__all__ = ["ADAPTERS", "install"]
