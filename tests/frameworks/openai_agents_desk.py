@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -38,10 +39,10 @@ class ScriptedModel(Model):
         output: list[Any]
         if isinstance(thought, str):
             text = ResponseOutputText(text=thought, type="output_text", annotations=[])
-            output = [ResponseOutputMessage(id=f"m{size}", content=[text], role="assistant", status="completed", type="message")]
+            output = [
+                ResponseOutputMessage(id=f"m{size}", content=[text], role="assistant", status="completed", type="message")
+            ]
         else:
-            import json
-
             output = [
                 ResponseFunctionToolCall(
                     call_id=f"c{size}-{number}", name=name, arguments=json.dumps(arguments), type="function_call"

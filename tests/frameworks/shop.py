@@ -116,7 +116,9 @@ def reader(results: list[Result]) -> list[Call] | str:
 
 
 def careful_reader(results: list[Result]) -> list[Call] | str:
-    return reader([each for each in results if each.tool != "search_kb"]) if not results else "within 14 days"
+    if not results:
+        return [("look_up", {"order": "A17"})]
+    return "within 14 days" if len(results) > 1 else [("search_kb", {"question": "refunds"})]
 
 
 def stubborn(results: list[Result]) -> list[Call] | str:

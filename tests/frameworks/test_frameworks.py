@@ -59,13 +59,17 @@ def rule():
 
 @pytest.fixture
 def mat_attach():
-    return {{"{framework}": {{"retrievers": ["search_kb"], "effects": {effects}}}}}
+    return {{"{framework}": {{"retrievers": ["search_kb"], "effects": {effects}{more}}}}}
 
 @pytest.mark.mat({marker})
 def test_case(mat_run, rule):
     shop.reset()
     handle(shop.{mind}, "{mode}")
 """
+MORE = {
+    # what the tools of an agent raise there when their client fails, so that the model is told
+    "pydantic_ai": ', "errors": dict.fromkeys(["timeout", "connection"], __import__("pydantic_ai").ModelRetry)',
+}
 EFFECTS = {"look_up": "read", "stock": "read", "refund": "write", "sell": "write", "send_mail": "write"}
 REPORT = "import json,sys;print(json.load(open(sys.argv[1]))['items'][0]['status'])"
 
@@ -75,7 +79,13 @@ def folder(tmp_path: Path, framework: str, case: str, mode: str, *, careful: boo
     for name in ("shop.py", f"{framework}_desk.py"):
         shutil.copy(HERE / name, tmp_path / name)
     text = TEST.format(
-        framework=framework, contract=contract, marker=marker, mode=mode, mind=fixed if careful else careless, effects=EFFECTS
+        framework=framework,
+        contract=contract,
+        marker=marker,
+        mode=mode,
+        mind=fixed if careful else careless,
+        effects=EFFECTS,
+        more=MORE.get(framework, ""),
     )
     (tmp_path / "test_case.py").write_text(text)
     (tmp_path / "pytest.ini").write_text("[pytest]\npythonpath = .\n")

@@ -90,8 +90,18 @@ def stopping(spec):
     return evaluate(spec)
 
 
+class Processes(ProcessPoolExecutor):
+    """Forked processes that are killed at the end of a test: forks of a process with threads may never end by themselves."""
+
+    def __exit__(self, *exception):
+        workers = list((self._processes or {}).values())
+        self.shutdown(wait=False, cancel_futures=True)
+        for worker in workers:
+            worker.kill()
+
+
 def processes(count):
-    return ProcessPoolExecutor(count, mp_context=multiprocessing.get_context("fork"))
+    return Processes(count, mp_context=multiprocessing.get_context("fork"))
 
 
 def campaign(**options):

@@ -121,14 +121,14 @@ class Attachment:
         self,
         name: str,
         *,
-        of: type | None = None,
+        of: Any = None,
         errors: Errors | None = None,
         stream: bool = False,
         encode: Callable[[Any], Any] | None = None,
         decode: Callable[[Any], Any] | None = None,
     ) -> Port:
-        """The port of a model, by its id. In replays its replies come from tape, unless `of`, its class, is a part of the
-        user's project: a scripted model is code under test.
+        """The port of a model, by its id. In replays its replies come from tape, unless `of`, its class or
+        function, is a part of the user's project: a scripted model is code under test.
         """
         if isinstance(self.models, Mapping):
             name = self.models.get(name, name)
@@ -146,6 +146,15 @@ class Attachment:
         if isinstance(self.memory, Mapping):
             name = self.memory.get(name, name)
         return self._memory("memory_read", "read", name), self._memory("memory_write", "write", name)
+
+    def delegation(self, to: str) -> Port:
+        """The port of a hand-over of work to the agent `to`."""
+        port = self._ports.get(("delegation", to))
+        if port is None:
+            port = self._ports["delegation", to] = make_port(
+                name=to, kind="delegation", boundary="delegation", effect="write", perturb=self._perturb(to)
+            )
+        return port
 
     def _memory(self, kind: ActionKind, effect: str, name: str) -> Port:
         port = self._ports.get((kind, name))
@@ -168,6 +177,18 @@ class Attachment:
         self._replaced.append((owner, name, before))
         setattr(owner, name, functools.wraps(current)(made) if inspect.isroutine(current) else made)
 
+    @staticmethod
+    def classes_with(base: type, method: str) -> tuple[type, ...]:
+        """`base` and its subclasses so far that define this method themselves, each once."""
+        found, rest = dict[type, None](), [base]
+        while rest:
+            kind = rest.pop()
+            own = vars(kind).get(method)
+            if kind not in found and inspect.isfunction(own) and not getattr(own, "__isabstractmethod__", False):
+                found[kind] = None
+            rest += kind.__subclasses__()
+        return tuple(found)
+
     def undo(self) -> None:
         """Put everything back that was replaced."""
         while self._replaced:
@@ -178,9 +199,9 @@ class Attachment:
                 setattr(owner, name, before)
 
 
-def _is_own(kind: type | None) -> bool:
-    """Whether a class is defined in the user's project."""
-    module = None if kind is None else sys.modules.get(kind.__module__)
+def _is_own(made: Any) -> bool:
+    """Whether a class or a function is defined in the user's project."""
+    module = sys.modules.get(getattr(made, "__module__", None) or "")
     file = getattr(module, "__file__", None)
     return file is not None and origin(file) == "project"
 

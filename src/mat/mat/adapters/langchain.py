@@ -7,8 +7,7 @@ stores; `put` of check-pointers. Who acts is the node or the agent that LangGrap
 
 from __future__ import annotations
 
-import inspect
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 from mat.adapters.attachment import Adapter, Attachment
@@ -35,20 +34,6 @@ def _acting() -> str:
     config = var_child_runnable_config.get() or {}
     metadata = config.get("metadata") or {}
     return str(metadata.get("lc_agent_name") or "")
-
-
-def _classes(base: type) -> Iterator[type]:
-    yield base
-    for derived in base.__subclasses__():
-        yield from _classes(derived)
-
-
-def _own_methods(base: type, name: str) -> Iterator[type]:
-    """The classes that have a method of their own under this name, each once."""
-    for kind in dict.fromkeys(_classes(base)):
-        found = vars(kind).get(name)
-        if inspect.isfunction(found) and not getattr(found, "__isabstractmethod__", False):
-            yield kind
 
 
 # -- tools ----------------------------------------------------------------------------------------------------------------
@@ -89,7 +74,7 @@ def _tools(attachment: Attachment) -> None:
         return _arun
 
     for name, make in (("_run", run), ("_arun", arun)):
-        for kind in _own_methods(BaseTool, name):
+        for kind in attachment.classes_with(BaseTool, name):
             if kind is not BaseTool:  # its own `_arun` only calls `_run`, in a thread
                 attachment.replace(kind, name, make)
 
@@ -271,7 +256,11 @@ def _stores(attachment: Attachment) -> None:
             done = []
             for op in ops:
                 port, asked = port_and_arguments(op)
-                done.append(cross(port, asked, lambda changed, op=op: real(self, [written(op, changed)])[0], agent=_acting()))
+
+                def call(changed: dict[str, Any] | None, op: Any = op) -> Any:
+                    return real(self, [written(op, changed)])[0]
+
+                done.append(cross(port, asked, call, agent=_acting()))
             return done
 
         return _batch
@@ -293,7 +282,7 @@ def _stores(attachment: Attachment) -> None:
         return _abatch
 
     for name, make in (("batch", batch), ("abatch", abatch)):
-        for kind in _own_methods(BaseStore, name):
+        for kind in attachment.classes_with(BaseStore, name):
             attachment.replace(kind, name, make)
 
 
