@@ -303,6 +303,15 @@ def mat_attach(pytestconfig: pytest.Config) -> Any:
 
 
 @pytest.fixture
+def mat_resume() -> Any:
+    """A function without arguments (it may be async) that goes on where a fault has ended the agent's process. Override it.
+
+    It does what happens when the service starts again: it makes the agent anew, and continues from what was saved.
+    """
+    return None
+
+
+@pytest.fixture
 def mat_state_digest() -> Any:
     """A function without arguments; the search adds its value to the states it compares. None adds nothing. Override it."""
     return None

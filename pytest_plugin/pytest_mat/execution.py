@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
+import inspect
 import os
-from collections.abc import Callable, Generator, Iterable, Iterator
+from collections.abc import Awaitable, Callable, Generator, Iterable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -16,7 +18,7 @@ from _pytest.skipping import evaluate_xfail_marks
 from mat.adapters.attach import attached
 from mat.boundary.port import declared_ports
 from mat.boundary.tape import Tape
-from mat.core.errors import MatError, RunStopped, SpecError
+from mat.core.errors import MatError, ProcessCrashed, RunStopped, SpecError
 from mat.core.record import Record
 from mat.core.run import Run, same_violation
 from mat.core.spec import RunSpec
@@ -195,6 +197,8 @@ def call(item: pytest.Item) -> Generator[None, None, None]:
         except BaseException as caught:
             error = caught
         error = error or _unittest_error(item, execution.plan)
+        if made.crashed:
+            error = _resume(item, made)
         error = made.stop_in(error) or error
         made.__exit__(type(error) if error else None, error, error.__traceback__ if error else None)
     assert made.result is not None
@@ -217,6 +221,34 @@ def call(item: pytest.Item) -> Generator[None, None, None]:
         result = with_task(result, place="" if expected else _raised_at(item, error), named=not expected)
     execution.run = result
     _outcome(item, execution, result, error)
+
+
+def _resume(item: pytest.Item, made: run) -> BaseException | None:
+    """Go on with mat_resume after each end of the agent's process. Returns the exception that it ends with, if any."""
+    resume = _fixture_reader(item)("mat_resume", None)
+    if not callable(resume):
+        return SpecError(
+            what="process.crash has ended the agent's process, and nothing says how it goes on",
+            why="the fault stands for a service that is started again",
+            fix="write a fixture mat_resume that returns a function without arguments, which continues the work",
+            where=item.nodeid,
+        )
+    while made.crashed:
+        made.resume()
+        try:
+            going_on = resume()
+            if inspect.isawaitable(going_on):
+                asyncio.run(_awaited(going_on))
+        except ProcessCrashed:
+            continue
+        except BaseException as error:
+            if not made.crashed:
+                return error
+    return None
+
+
+async def _awaited(value: Awaitable[Any]) -> Any:
+    return await value
 
 
 def _is_judged_by_body(item: pytest.Item, execution: Execution, result: Run) -> bool:
@@ -341,6 +373,11 @@ def _fixture_reader(item: pytest.Item) -> Any:
         return request.getfixturevalue(name) if request and overridden[name] else default
 
     return read
+
+
+def resumes(item: pytest.Item) -> bool:
+    """Whether the test says how the agent goes on after the end of its process."""
+    return _is_overridden(item, "mat_resume")
 
 
 def _is_overridden(item: pytest.Item, name: str) -> bool:

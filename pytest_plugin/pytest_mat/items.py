@@ -27,7 +27,7 @@ from mat_study.stress import Failure
 from pytest_mat import confirm, gate, notices, page, replays
 from pytest_mat.collector import rare_collections
 from pytest_mat.evaluators import ItemEvaluator, reports_of
-from pytest_mat.execution import live_calls, refuse, warner
+from pytest_mat.execution import live_calls, refuse, resumes, warner
 from pytest_mat.options import is_armed, session_began_ns, settings_of, width_of
 from pytest_mat.properties import annotate
 from pytest_mat.protocol import Reports
@@ -144,7 +144,11 @@ class _Running:
         )
 
     def _operators(self) -> tuple[OperatorSpec, ...]:
-        return tuple(operator.spec() for operator in self._session.catalog.select(self._settings.faults))
+        """The operators to search with; a test that can be resumed has the end of the process among the default ones."""
+        chosen = self._session.catalog.select(self._settings.faults)
+        if self._settings.faults is None and resumes(self._item):
+            chosen = (*chosen, self._session.catalog["process.crash"])
+        return tuple(operator.spec() for operator in chosen)
 
     def _prepare(self) -> None:
         """In a worker: leave the terminal alone, and make no live calls, because only one process makes them."""

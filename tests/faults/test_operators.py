@@ -21,7 +21,7 @@ from mat.boundary.instrument import instrument
 from mat.core import limits
 from mat.core.errors import MatError, SpecError
 from mat.core.record import Record
-from mat.core.site import order_name, parse_site
+from mat.core.site import name_about, parse_site
 from mat_search.covering import Covering
 
 OPERATORS = mat_faults.operators()
@@ -215,7 +215,10 @@ def play(
 ) -> tuple[Any, list[str], World]:
     world, seen = World(), []
     with mat.run(schedule=schedule, operators=operators) as run:
-        seen = asyncio.run(async_agent(world)) if asynchronous else agent(world)
+        try:
+            seen = asyncio.run(async_agent(world)) if asynchronous else agent(world)
+        except mat.errors.ProcessCrashed:
+            seen = ["the process ended"]
     return run.result, seen, world
 
 
@@ -231,15 +234,18 @@ def candidates(operator: mat.spec.Operator, run: Any) -> list[Record]:
     return [
         item
         for item in run.records
-        if item.agent == "main" and item.action.boundary == spec.boundary and item.action.kind in spec.kinds
+        if item.agent == "main"
+        and item.action.boundary
+        and spec.boundary in (item.action.boundary, "process")
+        and item.action.kind in spec.kinds
     ]
 
 
 def bound(operator: mat.spec.Operator, point: Any, record: Record) -> mat.spec.Perturbation:
     choice = next(item for item in operator.spec().choices if item.parameters == point)
     site = parse_site(record.site)
-    if operator.boundary == "order":
-        site = replace(site, boundary="order", name=order_name(site.boundary, site.name))
+    if operator.boundary in ("order", "process"):
+        site = replace(site, boundary=operator.boundary, name=name_about(site.boundary, site.name))
     return mat.spec.perturbation(operator.id, replace(site, last=site.nth + choice.span - 1), point, choice.cost)
 
 

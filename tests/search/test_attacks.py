@@ -20,7 +20,7 @@ import mat_faults
 from mat.boundary.effect import PASS, Delay, Drop, Raise, Replace
 from mat.core.errors import SpecError
 from mat.core.run import same_violation
-from mat.core.site import order_site, parse_site
+from mat.core.site import parse_site, site_about
 from mat_search import Campaign, SearchStopped, search
 from mat_search.shrink import simpler
 
@@ -80,7 +80,7 @@ def brute_force(made, budget):
 def _grown(made, run, schedule, budget):
     for record in run.records:
         allowed = run.restricted.get(f"{record.action.boundary}:{record.action.name}")
-        for text in (record.site, order_site(record.site)) if record.action.boundary else ():
+        for text in (record.site, site_about("order", record.site)) if record.action.boundary else ():
             site = parse_site(text)
             for operator in made.catalog:
                 if operator.boundary != site.boundary or record.action.kind not in operator.spec().kinds:

@@ -16,6 +16,7 @@ from mat_faults import (
     order,
     path,
     payloads,
+    process,
     prompt,
     retrieval,
     samples,
@@ -24,8 +25,8 @@ from mat_faults import (
 )
 
 __all__ = [
-    "conformance", "delegation", "memory", "model", "operators", "order", "path", "payloads", "prompt", "retrieval", "samples",
-    "service", "tamper",
+    "conformance", "delegation", "memory", "model", "operators", "order", "path", "payloads", "process", "prompt",
+    "retrieval", "samples", "service", "tamper",
 ]  # fmt: skip
 
 
@@ -38,5 +39,5 @@ def operators() -> tuple[Operator, ...]:
 
     Source: A3.4, A4.1.
     """
-    families = (prompt, service, tamper, retrieval, memory, model, delegation, order)
+    families = (prompt, service, tamper, retrieval, memory, model, delegation, order, process)
     return tuple(sorted((item for family in families for item in family.operators()), key=lambda item: item.id))

@@ -58,6 +58,7 @@ import json
 import random
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, fields, replace
 from difflib import get_close_matches
 from itertools import combinations
@@ -70,10 +71,10 @@ from mat.boundary.effect import PASS, Call, Effect, Reply
 from mat.boundary.instrument import instrument
 from mat.boundary.session import active
 from mat.core.digest import canonical
-from mat.core.errors import MatError, SpecError
+from mat.core.errors import MatError, ProcessCrashed, SpecError
 from mat.core.record import ActionKind, Record
 from mat.core.run import Run
-from mat.core.site import Site, order_name, parse_site
+from mat.core.site import ABOUT_CALLS, Site, name_about, parse_site
 from mat.core.spec import Perturbation, perturbation
 from mat.core.value import EMPTY, FrozenDict, snapshot, thaw
 from mat_faults.samples import SAMPLES, Sample, Turn
@@ -213,7 +214,7 @@ def _require_plain_code() -> None:
 
 
 def _fits(operator: Operator, sample: Sample) -> bool:
-    if operator.boundary == "order":
+    if operator.boundary in ABOUT_CALLS:
         return sample.kind in operator.spec().kinds and not sample.stream and not sample.prompt
     if sample.kind not in operator.spec().kinds:
         return False
@@ -385,7 +386,7 @@ def _play(
 
     own = Turn(reply=sample.reply, arguments=sample.arguments)
     turns = [*sample.past, *([own] * repeats)]
-    with mat.run(schedule=schedule, operators=[operator]) as run:
+    with mat.run(schedule=schedule, operators=[operator]) as run, suppress(ProcessCrashed):
         caller = _Caller(sample, asynchronous=asynchronous)
         if operator.boundary == "order":
             _race(caller, own, asynchronous=asynchronous)
@@ -446,8 +447,8 @@ def _perturbed_site(operator: Operator, sample: Sample, nominal: Run, point: Fro
     found = parse_site(_first_own_call(operator, sample, nominal).site)
     span = point.get("calls", 1)
     last = found.nth + (span if type(span) is int and span > 0 else 1) - 1
-    if operator.boundary == "order":
-        return replace(found, boundary="order", name=order_name(found.boundary, found.name), last=last)
+    if operator.boundary in ABOUT_CALLS:
+        return replace(found, boundary=operator.boundary, name=name_about(found.boundary, found.name), last=last)
     return replace(found, last=last)
 
 
@@ -635,7 +636,7 @@ def _effect_size(effect: Effect, call: Call, reply: Reply | None, bounds: Mappin
                 return {"staleness": age}
             before = None if reply is None else reply.value
             return {"magnitude": distance(before, value), "tokens": token_distance(before, value)}
-        case effects.Pass() | effects.Drop() | effects.Truncate():
+        case effects.Pass() | effects.Drop() | effects.Truncate() | effects.Crash():
             return {}
 
 

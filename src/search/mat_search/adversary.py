@@ -43,7 +43,7 @@ from mat.core.adversary import Adaptive, Choose, Seen
 from mat.core.errors import SpecError
 from mat.core.operator import GridPoint, OperatorSpec
 from mat.core.run import Run
-from mat.core.site import Site, ordered_port, parse_site, site_text
+from mat.core.site import ABOUT_CALLS, Site, parse_site, port_about, site_text
 from mat.core.spec import NO_SCHEDULE, Perturbation, Schedule
 from mat.kernel.entropy import stream_seed
 from mat_search.campaign import Layer
@@ -126,7 +126,7 @@ class Objective:
 
 def first_ask(site: Site) -> str:
     """The first call that a perturbation at a site covers, as records name it; an order site represents another site."""
-    return f"{ordered_port(site.agent, site.name)}#{site.nth}" if site.boundary == "order" else _call_text(site)
+    return f"{port_about(site.agent, site.name)}#{site.nth}" if site.boundary in ABOUT_CALLS else _call_text(site)
 
 
 def _call_text(site: Site) -> str:

@@ -9,7 +9,7 @@ from typing import Final, TypeVar
 
 from mat.core import limits
 from mat.core.run import Run, prefixes
-from mat.core.site import order_site
+from mat.core.site import ABOUT_CALLS, site_about
 from mat.core.spec import NO_SCHEDULE, Schedule
 from mat.core.verdict import Stage
 from mat.kernel.entropy import Entropy
@@ -289,7 +289,7 @@ def _wrong_site(edge: Edge, run: Run) -> bool:
     """
     record = run.records[edge.step]
     missed = edge.added in run.unreached and not record.blocked
-    return edge.site not in (record.site, order_site(record.site)) or missed
+    return edge.site not in (record.site, *(site_about(each, record.site) for each in ABOUT_CALLS)) or missed
 
 
 def _step_text(run: Run, step: int) -> str:

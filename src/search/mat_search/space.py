@@ -33,7 +33,7 @@ from mat.core.digest import canonical, digest
 from mat.core.operator import ERRORS, GridPoint, OperatorSpec, always_relevant, with_errors
 from mat.core.record import Record
 from mat.core.run import PortErrors, Run
-from mat.core.site import Site, order_site, ordered_port, parse_site, site_text
+from mat.core.site import ABOUT_CALLS, Site, parse_site, port_about, site_about, site_text
 from mat.core.spec import NO_SCHEDULE, Perturbation, Schedule
 from mat.core.value import FrozenDict, fast_constructor
 from mat_search.covering import Covering
@@ -223,6 +223,8 @@ class Offers:
         self._spare = budget - self.cost - grid.least
         self._held_steps = _held_steps(run, schedule, step)
         crossed = {record.action.boundary for record in run.records if record.step > step or record.step in self._held_steps}
+        if crossed:
+            crossed.add("process")
         if run.contended:
             crossed.add("order")
         reached = (self._options.get(boundary, ()) for boundary in crossed)
@@ -277,7 +279,7 @@ class Offers:
             if (record.step <= self._step and not held) or not record.action.boundary:
                 continue
             errors = self._errors.get(f"{record.action.boundary}:{record.action.name}") if self._errors else None
-            for site, boundary in sites(record, contended):
+            for site, boundary in sites(record, contended, ends="process" in offered):
                 options = offered.get(boundary)
                 if not options or (held and boundary == "order"):
                     continue
@@ -300,10 +302,15 @@ def edges(run: Run, schedule: Schedule, step: int, grid: Grid, states: Sequence[
     return iter(Offers(run, schedule, step, grid, states, budget=budget))
 
 
-def sites(record: Record, contended: Container[int]) -> tuple[tuple[str, str], ...]:
-    """(site, boundary) at which a call can be perturbed: its own, and the order boundary's if another thread could go first."""
-    own = (record.site, record.action.boundary)
-    return (own, (order_site(record.site), "order")) if record.step in contended else (own,)
+def sites(record: Record, contended: Container[int], *, ends: bool = False) -> tuple[tuple[str, str], ...]:
+    """(site, boundary) at which a call can be perturbed: its own, and those about the call.
+
+    The order boundary's if another thread could go first, the process boundary's if the process may end there (`ends`).
+    """
+    found: tuple[tuple[str, str], ...] = ((record.site, record.action.boundary),)
+    if record.step in contended:
+        found += ((site_about("order", record.site), "order"),)
+    return (*found, (site_about("process", record.site), "process")) if ends else found
 
 
 def _base(record: Record, state: str, pending: Sequence[_Pending]) -> str:
@@ -336,7 +343,7 @@ def _held_steps(run: Run, schedule: Schedule, step: int) -> frozenset[int]:
     site = run.records[step].site
     holds = {str(replace(item.site, last=item.site.nth)) for item in schedule if item.site.boundary == "order"}
     own = {str(replace(item.site, last=item.site.nth)) for item in schedule}
-    return frozenset({step} if order_site(site) in holds and site not in own else ())
+    return frozenset({step} if site_about("order", site) in holds and site not in own else ())
 
 
 def undisturbed(run: Run, asks: Sequence[Record]) -> bool:
@@ -379,16 +386,16 @@ class _Pending:
     until_seq: int | None
     text: str
     kind: str
-    orders: bool
+    about: bool
     steps: Sequence[int]
 
     def acts_after(self, record: Record) -> bool:
         """Whether the perturbation may still change something after this record is asked."""
-        return self.orders or self.until_seq is None or self.until_seq > record.asked_seq
+        return self.about or self.until_seq is None or self.until_seq > record.asked_seq
 
     def ahead(self, record: Record) -> str:
         """The rest of the perturbation as text, counted from a call: how many calls it has covered, and how many are left."""
-        if self.orders:
+        if self.about:
             return self.text
         asked = bisect_left(self.steps, record.step)
         return f"{self.kind} {self.port} {asked - self.first + 1} {self.last - asked}"
@@ -420,15 +427,15 @@ class _Trace:
         for item in schedule:
             site: Site = item.site
             port = site_text(site.agent, site.boundary, site.name, 1).rpartition("#")[0]
-            orders = site.boundary == "order"
-            asked = ordered_port(site.agent, site.name) if orders else port
+            about = site.boundary in ABOUT_CALLS
+            asked = port_about(site.agent, site.name) if about else port
             covered = self._asks.get(asked, [])[site.nth - 1 : site.last]
             complete = len(covered) == site.last - site.nth + 1
             until_seq = max((record.sealed_seq for record in covered), default=-1) if complete else None
             found.append(
                 _Pending(
                     port=port, first=site.nth, last=site.last, until_seq=until_seq, text=canonical(item.key),
-                    kind=canonical(item.key[1:]), orders=orders, steps=[record.step for record in self._asks.get(asked, [])],
+                    kind=canonical(item.key[1:]), about=about, steps=[record.step for record in self._asks.get(asked, [])],
                 )
             )  # fmt: skip
         return found

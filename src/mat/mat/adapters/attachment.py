@@ -147,6 +147,20 @@ class Attachment:
             name = self.memory.get(name, name)
         return self._memory("memory_read", "read", name), self._memory("memory_write", "write", name)
 
+    def saved_work(self, name: str, encode: Callable[[Any], Any]) -> tuple[Port, Port]:
+        """The ports of a place where a framework saves its own work: for reads, and for writes.
+
+        What is saved is the framework's own data, so that no fault changes it; a process can end before it or after it.
+        `encode`: what is recorded of a reply.
+        """
+        if isinstance(self.memory, Mapping):
+            name = self.memory.get(name, name)
+        only = self._perturb(name) and ("process", "order")
+        return (
+            self._memory("memory_read", "read", name, perturb=only, encode=encode, decode=_not_replaced),
+            self._memory("memory_write", "write", name, perturb=only, encode=encode, decode=_not_replaced),
+        )
+
     def delegation(self, to: str) -> Port:
         """The port of a hand-over of work to the agent `to`."""
         port = self._ports.get(("delegation", to))
@@ -156,12 +170,11 @@ class Attachment:
             )
         return port
 
-    def _memory(self, kind: ActionKind, effect: str, name: str) -> Port:
+    def _memory(self, kind: ActionKind, effect: str, name: str, **options: Any) -> Port:
         port = self._ports.get((kind, name))
         if port is None:
-            port = self._ports[kind, name] = make_port(
-                name=name, kind=kind, boundary="memory", effect=effect, perturb=self._perturb(name)
-            )
+            options = {"perturb": self._perturb(name), **options}
+            port = self._ports[kind, name] = make_port(name=name, kind=kind, boundary="memory", effect=effect, **options)
         return port
 
     def _perturb(self, name: str) -> bool | Collection[str]:
@@ -204,6 +217,10 @@ def _is_own(made: Any) -> bool:
     module = sys.modules.get(getattr(made, "__module__", None) or "")
     file = getattr(module, "__file__", None)
     return file is not None and origin(file) == "project"
+
+
+def _not_replaced(value: Any) -> Any:
+    raise AssertionError("no fault replaces what a framework has saved")
 
 
 def _of_plain(decode: Callable[[Any], Any]) -> Callable[[Any], Any]:

@@ -25,6 +25,7 @@ def install(attachment: Attachment) -> None:
     _retrievers(attachment)
     if attachment.memory is not False:
         _stores(attachment)
+        _checkpoints(attachment)
 
 
 def _acting() -> str:
@@ -284,6 +285,68 @@ def _stores(attachment: Attachment) -> None:
     for name, make in (("batch", batch), ("abatch", abatch)):
         for kind in attachment.classes_with(BaseStore, name):
             attachment.replace(kind, name, make)
+
+
+# -- check-pointers -------------------------------------------------------------------------------------------------------
+
+
+_GIVEN: Final = {"get_tuple": 1, "put": 3, "put_writes": 2}
+"""How many arguments of a check-pointer's method are read; LangGraph gives them by position."""
+
+
+def _checkpoints(attachment: Attachment) -> None:
+    """`get_tuple`, `put` and `put_writes` of check-pointers, so that a process can end before one and after it."""
+    try:
+        from langgraph.checkpoint.base import BaseCheckpointSaver
+    except ImportError:
+        return
+
+    def thread_of(config: Any) -> str:
+        given = config.get("configurable") or {}
+        return "/".join(str(given[name]) for name in ("thread_id", "checkpoint_ns") if given.get(name))
+
+    def step_of(found: Any) -> Any:
+        """Of a reply: the step of the graph that was saved. Its ids are drawn from time."""
+        return {"step": found.metadata.get("step")} if getattr(found, "metadata", None) else None
+
+    def port_and_arguments(name: str, given: tuple[Any, ...]) -> tuple[Any, dict[str, Any]]:
+        reads, writes = attachment.saved_work("checkpoint", step_of)
+        asked: dict[str, Any] = {"key": thread_of(given[0])}
+        if name == "get_tuple":
+            return reads, asked
+        if name == "put":
+            return writes, {**asked, "step": given[2].get("step"), "source": given[2].get("source")}
+        return writes, {**asked, "channels": [channel for channel, _ in given[1]]}
+
+    def made(name: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+        def make(real: Callable[..., Any]) -> Callable[..., Any]:
+            def _saved(self: Any, *given: Any, **options: Any) -> Any:
+                if active() is None or len(given) < _GIVEN[name]:
+                    return real(self, *given, **options)
+                port, asked = port_and_arguments(name, given)
+                return cross(port, asked, lambda changed: real(self, *given, **options), agent=_acting())
+
+            return _saved
+
+        return make
+
+    def made_async(name: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+        def make(real: Callable[..., Any]) -> Callable[..., Any]:
+            async def _saved(self: Any, *given: Any, **options: Any) -> Any:
+                if active() is None or len(given) < _GIVEN[name]:
+                    return await real(self, *given, **options)
+                port, asked = port_and_arguments(name, given)
+                return await cross_async(port, asked, lambda changed: real(self, *given, **options), agent=_acting())
+
+            return _saved
+
+        return make
+
+    for name in _GIVEN:
+        for kind in attachment.classes_with(BaseCheckpointSaver, name):
+            attachment.replace(kind, name, made(name))
+        for kind in attachment.classes_with(BaseCheckpointSaver, f"a{name}"):
+            attachment.replace(kind, f"a{name}", made_async(name))
 
 
 _POLICY: Final = (

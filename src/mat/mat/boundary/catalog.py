@@ -27,6 +27,7 @@ KINDS: Final[dict[Boundary, frozenset[ActionKind]]] = {
     "model": frozenset({"model_call"}),
     "delegation": frozenset({"delegation", "message"}),
     "order": frozenset({"tool_call", "retrieval", "memory_read", "memory_write", "model_call", "delegation", "message"}),
+    "process": frozenset({"tool_call", "retrieval", "memory_read", "memory_write", "model_call", "delegation", "message"}),
 }
 BOUNDS: Final = ("latency_ms", "magnitude", "staleness", "count", "tokens", "turns")
 """Bounds that an operator may name: milliseconds added to a call; leaves or items changed in it; how many replies back a stale

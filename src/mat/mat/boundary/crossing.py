@@ -13,6 +13,7 @@ from typing import Any, Final, TypeAlias
 
 from mat.boundary.effect import (
     PASS,
+    Crash,
     Delay,
     Drop,
     Duplicate,
@@ -27,7 +28,7 @@ from mat.boundary.effect import (
 )
 from mat.boundary.port import Port
 from mat.boundary.session import AskedStep, MediationOutcome, Pending, Session, SessionFaults, SessionMediation, StandIn
-from mat.core.errors import Blocked, MatError, SpecError
+from mat.core.errors import Blocked, MatError, ProcessCrashed, SpecError
 from mat.core.value import FrozenDict, thaw
 from mat.kernel import world as worlds
 
@@ -108,8 +109,14 @@ def crossing(session: Session, port: Port, arguments: dict[str, Any], *, suspend
                     value = yield from _serve(session, step, port)
             else:  # neither the fault layer nor the tape sees it
                 value = _as_reply(port, (yield Ask(partial(stand_in, step.given))))
+            if faults is not None and port.boundary and faults.crashes(step):
+                faults.acted(step, Crash(), differs=True)
+                session.crash()
         else:
             value = yield from _serve(session, step, port)
+        if session.crashed:
+            step.error_kind = "crash"
+            raise ProcessCrashed(f"{port.name}: the process ends here")
     except BaseException as error:
         session.seal_error(step, error.error if type(error) is Stopped else error)
         raise
@@ -181,6 +188,9 @@ def _serve(session: Session, step: Any, port: Port, command: Invoke = _INVOKE) -
     if reply is not None:
         session.heard(step, reply.value, None)
         return reply.value
+    if session.crashed:  # while this call slept or waited
+        step.error_kind = "crash"
+        raise ProcessCrashed(f"{port.name}: the process has ended")
     if step.executed is not None or port.stream or (step.mediation is not None and step.mediation.approval):
         command = Invoke(_replacements(step), through=command.through, limit=command.limit)
     step.invoked += 1
@@ -235,12 +245,13 @@ def _perturb(session: Session, faults: SessionFaults, step: Any, port: Port, pha
         case Truncate(chunks=limit):
             faults.acted(step, effect, differs=port.stream)
             command = Invoke(limit=limit)
-        case Hold():
+        case Hold() | Crash():
+            needed = "order" if isinstance(effect, Hold) else "process"
             raise _phase_error(
                 effect,
                 f"a call of {port.name}",
-                "only operators of the order boundary let other calls go first",
-                "name it order.something",
+                f"only operators of the {needed} boundary do that",
+                f"name it {needed}.something",
             )
         case Delay(ms=ms):
             faults.acted(step, effect, differs=ms > 0)
@@ -291,7 +302,7 @@ def _perturb_reply(faults: SessionFaults, step: Any, port: Port, value: Any) -> 
                 return value
             faults.acted(step, effect, differs=len(value) > limit)
             return value[:limit]
-        case Duplicate() | Rewrite() | Hold():
+        case Duplicate() | Rewrite() | Hold() | Crash():
             raise _phase_error(
                 effect, f"a reply at {port.name}", "the port has already been invoked", 'give the operator phase="before"'
             )

@@ -79,7 +79,15 @@ class Hold:
     turns: int = 1
 
 
-Effect: TypeAlias = Pass | Delay | Replace | Rewrite | Drop | Raise | Truncate | Duplicate | Hold
+@dataclass(frozen=True, slots=True)
+class Crash:
+    """The agent's process ends when the call has had its effect, before the agent hears of it.
+
+    Only at the process boundary. Code of the agent that still runs, such as a `finally`, reaches no port any more.
+    """
+
+
+Effect: TypeAlias = Pass | Delay | Replace | Rewrite | Drop | Raise | Truncate | Duplicate | Hold | Crash
 PASS: Final = Pass()
 
 

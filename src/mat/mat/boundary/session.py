@@ -90,6 +90,9 @@ class SessionFaults(Protocol):
 
     interleaves: bool
 
+    def crashes(self, opened: Any, /) -> bool:
+        """Whether the agent's process ends at this call."""
+
     def turns(self, opened: Any, /, *, suspends: bool) -> int:
         """How many other calls go first here. `suspends`: the caller can be suspended (async code)."""
 
@@ -112,6 +115,10 @@ class Session(Protocol):
     """What a crossing needs from its run. Layers that the run does not have are None."""
 
     closed: bool
+    crashed: bool
+
+    def crash(self) -> None:
+        """End the agent's process: until the run is resumed, no call reaches a port."""
 
     @property
     def mediation(self) -> SessionMediation | None: ...

@@ -130,6 +130,28 @@ class RunStopped(BaseException):
         super().__init__(reason)
 
 
+class ProcessCrashed(BaseException):
+    """Raised in the system under test where a fault ends its process. Not an Exception, so that agents do not catch it.
+
+    Until the run is resumed, every call of an instrumented port raises it, and has no effect.
+
+    >>> paid = []
+    >>> @mat.tool(effect="write")
+    ... def refund(order): paid.append(order)
+    >>> crash = mat.spec.perturbation("process.crash", "main/process:service.refund#1", cost=4)
+    >>> with mat.run(schedule=[crash]) as run:
+    ...     try:
+    ...         refund("A17")
+    ...     except mat.errors.ProcessCrashed:
+    ...         run.resume()
+    ...         refund("A17")  # a service that starts again, and does not look whether it has paid
+    >>> paid
+    ['A17', 'A17']
+
+    Source: A4.1.
+    """
+
+
 def did_you_mean(word: str, known: Iterable[str]) -> str:
     """The end of a message about an unknown name: a suggestion of the nearest known name, or ""."""
     import difflib

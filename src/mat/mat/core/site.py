@@ -9,8 +9,10 @@ from typing import Any, Final, Literal, TypeAlias, cast, get_args
 
 from mat.core.errors import SpecError
 
-Boundary: TypeAlias = Literal["service", "retrieval", "memory", "prompt", "model", "delegation", "order"]
+Boundary: TypeAlias = Literal["service", "retrieval", "memory", "prompt", "model", "delegation", "order", "process"]
 BOUNDARIES: Final = get_args(Boundary)
+ABOUT_CALLS: Final = ("order", "process")
+"""Boundaries whose sites name a call of another boundary: whose turn it is there, and whose process ends there."""
 _UNSAFE = re.compile(r"[^A-Za-z0-9_.\-]")
 _ESCAPED = re.compile(r"%([0-9a-f]+);")
 _SITE = re.compile(r"^([^/:#]*)/([a-z]+):([^/:#]+)#([1-9][0-9]*)(?:\.\.([1-9][0-9]*))?$")
@@ -20,7 +22,8 @@ _SITE = re.compile(r"^([^/:#]*)/([a-z]+):([^/:#]+)#([1-9][0-9]*)(?:\.\.([1-9][0-
 class Site:
     """The nth call of one port by one agent, or a range of calls: where a perturbation binds, written `agent/boundary:name#n`.
 
-    `boundary`: service, retrieval, memory, prompt, model, delegation or order. `nth` and `last` count from 1, both included.
+    `boundary`: service, retrieval, memory, prompt, model, delegation, order or process. `nth` and `last` count from 1, both
+    included.
     `covers(other)`: whether it includes every call of `other`; `overlaps(other)`: whether they share a call.
 
     >>> site = mat.spec.perturbation("service.outage", "clerk/service:refund#2..4").site
@@ -63,25 +66,25 @@ def site_text(agent: str, boundary: str, name: str, nth: int, last: int | None =
     return f"{escape(agent)}/{boundary}:{escape(name)}{suffix}"
 
 
-def order_name(boundary: str, name: str) -> str:
-    """The name that a port has at the order boundary: `service.refund`. The nth ask of one is the nth ask of the other."""
+def name_about(boundary: str, name: str) -> str:
+    """The name that a port has at the boundaries about calls: `service.refund`. Their nth asks are the port's nth asks."""
     return f"{boundary}.{name}"
 
 
-def order_site(site: str) -> str:
-    """The site at the order boundary for a call: who goes first there."""
+def site_about(about: str, site: str) -> str:
+    """The site of a call at a boundary about calls: who goes first there ("order"), whose process ends there ("process")."""
     agent, _, rest = site.partition("/")
     boundary, _, name = rest.partition(":")
-    return f"{agent}/order:{boundary}.{name}"
+    return f"{agent}/{about}:{boundary}.{name}"
 
 
 def meets(site: Site, asked: str) -> bool:
-    """Whether a perturbed site includes the call at this site, itself or as who goes first there."""
-    return site.covers(parse_site(order_site(asked) if site.boundary == "order" else asked))
+    """Whether a perturbed site includes the call at this site, itself or at a boundary about calls."""
+    return site.covers(parse_site(site_about(site.boundary, asked) if site.boundary in ABOUT_CALLS else asked))
 
 
-def ordered_port(agent: str, name: str) -> str:
-    """The port that a site of the order boundary is about, as the beginning of the port's sites up to the number."""
+def port_about(agent: str, name: str) -> str:
+    """The port that a site of a boundary about calls names, as the beginning of the port's sites up to the number."""
     boundary, _, port = name.partition(".")
     return f"{escape(agent)}/{boundary}:{escape(port)}"
 

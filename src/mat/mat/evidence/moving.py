@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from mat.core.digest import canonical
 from mat.core.record import Record
 from mat.core.run import Run
-from mat.core.site import Site, order_site, parse_site
+from mat.core.site import ABOUT_CALLS, Site, parse_site, site_about
 from mat.core.spec import NO_SCHEDULE, Perturbation, Schedule
 from mat.evidence.replay_file import hit_step
 
@@ -102,7 +102,7 @@ def _equal_calls(one: Record, other: Record) -> bool:
 
 
 def _site(record: Record, item: Perturbation) -> Site:
-    return parse_site(order_site(record.site) if item.site.boundary == "order" else record.site)
+    return parse_site(site_about(boundary, record.site) if (boundary := item.site.boundary) in ABOUT_CALLS else record.site)
 
 
 def _perturbed_calls(recorded: Run) -> Iterator[_PerturbedCall]:

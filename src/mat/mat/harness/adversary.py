@@ -15,7 +15,7 @@ from mat.boundary.port import Port
 from mat.core.adversary import Choose, Seen, budget_of
 from mat.core.errors import SpecError
 from mat.core.record import Record
-from mat.core.site import Site, order_name, order_site, parse_site
+from mat.core.site import Site, name_about, parse_site, site_about
 from mat.core.spec import Perturbation, Schedule
 from mat.core.verdict import ContractOutcome, Verdict
 from mat.harness.open_step import OpenStep
@@ -73,7 +73,7 @@ class Chooser:
             return None
         boundary = "order" if order else port.boundary
         operators = self._operators(port, boundary)
-        text = order_site(opened.site) if order else opened.site
+        text = site_about("order", opened.site) if order else opened.site
         if not operators:
             return None
         here = parse_site(text)
@@ -81,7 +81,7 @@ class Chooser:
             return None
         name = opened.action.name
         seen = Seen(
-            step=opened.step, kind=port.kind, boundary=boundary, name=order_name(port.boundary, name) if order else name,
+            step=opened.step, kind=port.kind, boundary=boundary, name=name_about(port.boundary, name) if order else name,
             agent=opened.agent, role=opened.role, site=text, impact=port.impact, effect=port.effect, rest=self._rest,
             operators=operators, injected=tuple(self._injected), errors=self._failing[port.boundary, name],
             open=_open_obligations(judge), broken=tuple(self._broken),

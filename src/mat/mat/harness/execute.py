@@ -243,6 +243,16 @@ class run:  # noqa: N801  (a statement: with mat.run(...) as run)
             return RunStopped(self._running.cancelled_by)
         return stop if isinstance(stop, RunStopped) else None
 
+    @property
+    def crashed(self) -> bool:
+        """Whether a fault has ended the agent's process, and nobody has resumed the run yet."""
+        return self.recorder is not None and self.recorder.crashed
+
+    def resume(self) -> None:
+        """Go on after `mat.errors.ProcessCrashed`, as a new process of the agent would. Without a crash nothing happens."""
+        if self.recorder is not None:
+            self.recorder.resume()
+
     def close(self, error: BaseException | None) -> Run:
         """End the run and make its Run; idempotent."""
         assert self.recorder is not None

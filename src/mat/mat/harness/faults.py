@@ -11,13 +11,13 @@ from typing import Any, Final
 
 from mat.boundary import clients
 from mat.boundary.catalog import Catalog, Operator
-from mat.boundary.effect import PASS, Call, Effect, Hold, Past, Raise, Reply
+from mat.boundary.effect import PASS, Call, Crash, Effect, Hold, Past, Raise, Reply
 from mat.core import limits
 from mat.core.adversary import Choose, Seen
 from mat.core.errors import SpecError
 from mat.core.operator import ERRORS
 from mat.core.record import ActionKind, FaultNote
-from mat.core.site import order_name
+from mat.core.site import name_about
 from mat.core.spec import Perturbation, Schedule
 from mat.core.verdict import ContractOutcome
 from mat.harness.adversary import Chooser
@@ -40,8 +40,8 @@ class FaultLayer:
     """
 
     __slots__ = (
-        "_adversary", "_episodes", "_errors", "_form", "_history", "_lock", "_orders", "_reached", "_scheduled", "_search",
-        "_trace", "_world", "interleaves", "schedule",
+        "_adversary", "_crashes", "_episodes", "_errors", "_form", "_history", "_lock", "_orders", "_reached", "_scheduled",
+        "_search", "_trace", "_world", "interleaves", "schedule",
     )  # fmt: skip
 
     def __init__(
@@ -63,7 +63,7 @@ class FaultLayer:
         self._scheduled: dict[tuple[str, str, str], list[tuple[Perturbation, Operator, frozenset[ActionKind]]]] = {}
         self._history: dict[tuple[str, str], deque[Past]] = {}
         self._reached: set[tuple[str, str, str]] = set()
-        self._orders = False
+        self._orders = self._crashes = False
         self.schedule = schedule
         for item in schedule:
             catalog.check(item)
@@ -87,11 +87,21 @@ class FaultLayer:
                 search.contended.append(opened.step)
             if adversary is not None:
                 self._offer(opened, adversary, order=True)
-        found = self._bound(opened, "order", order_name(port.boundary, opened.action.name)) if self._orders else None
+        found = self._bound(opened, "order", name_about(port.boundary, opened.action.name)) if self._orders else None
         if found is None:
             return 0
         effect = self._decided(opened, *found, None)
         return effect.turns if isinstance(effect, Hold) else 0
+
+    def crashes(self, opened: OpenStep) -> bool:
+        """Whether the agent's process ends at this call, by the process perturbation bound to it."""
+        found = self._crash(opened)
+        return found is not None and isinstance(self._decided(opened, *found, None), Crash)
+
+    def _crash(self, opened: OpenStep) -> tuple[Perturbation, Operator] | None:
+        if not self._crashes:
+            return None
+        return self._bound(opened, "process", name_about(opened.port.boundary, opened.action.name))
 
     def phase(self, opened: OpenStep) -> str:
         """When the schedule acts on this call: "", "before" or "after"."""
@@ -132,6 +142,8 @@ class FaultLayer:
     def heard(self, opened: OpenStep, value: Any, error: BaseException | None) -> None:
         """Keep a port's reply before anything changes it, for operators that read earlier replies."""
         port = opened.port
+        if opened.raw is None and self._crash(opened) is not None:
+            opened.raw = self._form.heard(opened, value, error)
         history = self._history.get((port.boundary, port.name))
         if history is None:
             return
@@ -158,6 +170,7 @@ class FaultLayer:
 
     def _bind(self, item: Perturbation, operator: Operator) -> None:
         self._orders = self._orders or item.site.boundary == "order"
+        self._crashes = self._crashes or item.site.boundary == "process"
         self._scheduled.setdefault(item.site.port, []).append((item, operator, operator.spec().kinds))
 
     def _offer(self, opened: OpenStep, adversary: Chooser, *, order: bool) -> None:

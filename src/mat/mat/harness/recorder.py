@@ -19,7 +19,7 @@ from mat.boundary.port import Port
 from mat.boundary.tape import Tape
 from mat.core import limits
 from mat.core.adversary import Choose, Seen
-from mat.core.errors import RunStopped
+from mat.core.errors import ProcessCrashed, RunStopped
 from mat.core.record import (
     NOTHING,
     ActionKind,
@@ -70,7 +70,7 @@ class Recorder:
         "__weakref__", "_artifacts", "_episodes", "_errors", "_findings", "_form", "_given", "_latest", "_lock", "_origins",
         "_outer", "_places", "_provenance", "_records", "_redactor", "_search", "_seq", "_sites", "_state", "_thread", "_time",
         "_world",
-        "approver", "closed", "faults", "mediation", "metering", "spec", "tape", "termination", "trace",
+        "approver", "closed", "crashed", "faults", "mediation", "metering", "spec", "tape", "termination", "trace",
     )  # fmt: skip
 
     def __init__(
@@ -92,7 +92,7 @@ class Recorder:
         errors: tuple[str, ...] = (),
     ) -> None:
         self.spec, self.approver = spec, approver
-        self.closed = False
+        self.closed = self.crashed = False
         self.termination: Termination | None = None
         self._world, self._given, self._errors = world, _as_digest(state_digest), errors
         self._lock, self._thread = real_rlock(), get_ident()
@@ -136,6 +136,8 @@ class Recorder:
 
     def ask(self, port: Port, arguments: dict[str, Any]) -> OpenStep:
         """Phase one: number, site, snapshot. RunStopped at the horizon, CodecError for a value without a recorded form."""
+        if self.crashed:
+            raise ProcessCrashed(f"{port.name}: the process has ended")
         if self.metering.active:
             self.metering.begin(port)
         clean = self._redactor.clean(arguments)
@@ -424,6 +426,16 @@ class Recorder:
         self._time.end_step = 0
         if self.termination not in ("horizon", "deadlock"):
             self.termination = "deadlock" if reason == "deadlock" else "horizon"
+
+    def crash(self) -> None:
+        """End the agent's process: no call reaches a port until `resume`."""
+        self.crashed = True
+
+    def resume(self) -> None:
+        """Go on as a new process of the agent would: threads of the ended one meet their end first."""
+        if self.crashed:
+            self._world.settle()
+            self.crashed = False
 
     def close(self, *, success: bool | None, error: str = "", raised: bool = False, uncaught: Uncaught | None = None) -> Run:
         """Seal open steps as cancelled, add a termination record if there is none, and judge the end."""

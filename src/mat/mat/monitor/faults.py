@@ -31,7 +31,7 @@ DETECT_WITHIN: Final = 5
 MITIGATE_WITHIN: Final = 5
 """w' of Eq. 10, in steps."""
 
-_BESIDES: Final = ("order", "prompt")
+_BESIDES: Final = ("order", "process", "prompt")
 """Boundaries whose operators act on the records of other boundaries; their notes are recorded next to those of faults."""
 _SPARES: Final = frozenset((
     "alt", "alternate", "alternative", "backup", "cache", "cached", "fallback", "main", "mirror", "offline", "primary",

@@ -14,7 +14,7 @@ from mat.core.digest import canonical
 from mat.core.operator import ERRORS
 from mat.core.record import Observation, Record
 from mat.core.run import UNCAUGHT, Run
-from mat.core.site import Site
+from mat.core.site import ABOUT_CALLS, Site
 from mat.core.spec import Perturbation
 from mat.core.value import FrozenDict
 from mat.evidence.replay_file import hit_step, printable
@@ -82,6 +82,7 @@ _PHRASES: Final = {
     "delegation.delay": "{the_call} arrives late",
     "delegation.duplicate": "{the_call} is delivered twice",
     "delegation.alter": "the text of {the_call} is altered on the way",
+    "process.crash": "{the_call} takes effect, then the process ends and is started again",
     "order.hold": "others go first: {the_call} waits",
 }
 _WAYS: Final = {
@@ -132,6 +133,7 @@ _CALLS: Final = {
     "prompt": "the {nth} message from {port} to {agent}",
     "delegation": "the {nth} message or task from {agent} to {port}",
     "order": "the {nth} turn of {port} by {agent}",
+    "process": "the {nth} call of {port} by {agent}",
 }
 _EVERYBODY: Final = 100
 """A number of turns that means: until nothing else can run."""
@@ -163,7 +165,7 @@ def ordinal(number: int) -> str:
 def call_in_words(site: Site) -> str:
     nth = ordinal(site.nth) if site.last == site.nth else f"{ordinal(site.nth)} to {ordinal(site.last)}"
     boundary, name = site.boundary, site.name
-    if boundary == "order":  # the site of a turn names the call whose turn it is
+    if boundary in ABOUT_CALLS:  # the site names the call whose turn it is, or where the process ends
         inner, dot, rest = name.partition(".")
         if dot and rest and inner in _CALLS:
             boundary, name = inner, rest  # type: ignore[assignment]
