@@ -11,7 +11,8 @@ from typing import Any, Final
 
 import pytest
 
-from mat.core.run import PortErrors, Run
+from mat.adapters.attachment import Attachment
+from mat.core.run import ATTACHED, PortErrors, Run
 from mat.govern.variant import NONE
 from mat_search.declarations import undeclared
 from pytest_mat.execution import EXECUTION
@@ -63,18 +64,33 @@ def examined(item: pytest.Item, *, when: str) -> dict[str, Any]:
     else:
         problems += [] if contracts else [_NO_CONTRACT]
         problems += [] if crossings else [_NO_CROSSING]
-        problems += [(f"{finding.code}: {finding.message}", "see docs/nondeterminism.md") for finding in run.findings]
+        problems += [
+            (f"{finding.code}: {finding.message}", "see docs/nondeterminism.md")
+            for finding in run.findings
+            if finding.code != ATTACHED
+        ]
     return {
         "armed": run is not None,
         "contracts": contracts,
         "crossings": dict(sorted(crossings.items())),
         "variants": [name for name in (known.variants if known is not None else ()) if name != NONE],
         "category": "" if known is None else known.task.category,
+        "attached": [] if known is None else [_attached(each) for each in known.attached],
         "persisting": _persisting(item),
         "undeclared": [] if run is None else undeclared([run]),
         "errors": [] if run is None else [_port_errors(item) for item in run.errors],
         "problems": [{"what": what, "fix": fix} for what, fix in problems],
     }
+
+
+def _attached(found: Attachment) -> dict[str, Any]:
+    """A framework: what it does with failures, and how the tools that were called came to their effects."""
+    assert found.adapter is not None
+    adapter = found.adapter
+    return {
+        "name": adapter.name, "policy": adapter.policy, "abilities": list(adapter.abilities),
+        "tools": [asdict(each) for _, each in sorted(found.declared.items())],
+    }  # fmt: skip
 
 
 def _port_errors(found: PortErrors) -> dict[str, Any]:

@@ -16,11 +16,12 @@ from _pytest.outcomes import Exit, XFailed
 from _pytest.skipping import evaluate_xfail_marks
 
 from mat.adapters.attach import attached
+from mat.adapters.attachment import Attachment
 from mat.boundary.port import declared_ports
 from mat.boundary.tape import Tape
 from mat.core.errors import MatError, ProcessCrashed, RunStopped, SpecError
 from mat.core.record import Record
-from mat.core.run import Run, same_violation
+from mat.core.run import ATTACHED, Run, same_violation
 from mat.core.spec import RunSpec
 from mat.core.verdict import Violation
 from mat.govern.mediator import Governance
@@ -101,6 +102,7 @@ class Execution:
     shared: frozenset[str] = frozenset()
     variants: tuple[str, ...] = (NONE,)
     tape: Tape | None = None
+    attached: tuple[Attachment, ...] = ()
     run: Run | None = None
     judged: Judged = field(default_factory=Judged)
     why: str = ""
@@ -190,6 +192,8 @@ def call(item: pytest.Item) -> Generator[None, None, None]:
         error: BaseException | None = None
         made.__enter__()
         execution.handle._run = made
+        for each in execution.attached:
+            made.note(ATTACHED, each.in_words())
         if item.config.getoption("usepdb", False):
             _stop_at_violation(execution, made)
         try:
@@ -304,7 +308,7 @@ def _make_run(item: pytest.Item, execution: Execution, stack: ExitStack) -> run:
     plan = execution.plan = _plan_for_workload(item, execution)
     governance = _governance(execution, value("mat_governance", None))
     stack.enter_context(patched(value("mat_instrument", {})))
-    stack.enter_context(attached(value("mat_attach", item.config.getini("mat_attach"))))
+    execution.attached = stack.enter_context(attached(value("mat_attach", item.config.getini("mat_attach"))))
     execution.tape = execution.live.tape_for(plan.seed, plan.tape)
     return run(
         execution.contracts,

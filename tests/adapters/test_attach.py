@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import json
+import sys
 from typing import Any
 
 import httpx
 import pytest
 
 import mat
-from mat.adapters import Attachment
+from mat.adapters import Adapter, Attachment
 from mat.core.errors import MatError
 from mat.core.site import site_text
 from mat_faults import operators
@@ -57,9 +59,11 @@ def test_refund(mat_run, refunded_once):
 def test_an_ini_line_is_enough_to_find_a_double_refund_over_http(pytester: pytest.Pytester) -> None:
     pytester.makepyfile(desk=DESK, test_desk=TEST)
     pytester.makeini("[pytest]\nmat_attach = httpx\n")
-    result = pytester.runpytest_inprocess("--mat-stress")
+    result = pytester.runpytest_inprocess("--mat-stress", "--mat-report", "r.json")
     result.assert_outcomes(failed=1)
     result.stdout.fnmatch_lines(["*cost 4*"])
+    found = json.loads((pytester.path / "r.json").read_text())["items"][0]["findings"]
+    assert [each for each in found if "httpx retries nothing" in each], "its own policy decides what can be found"
     assert len(list((pytester.path / "mat_replays").glob("*.mat.json"))) == 1
     assert pytester.runpytest_subprocess("-q").ret == 1  # the replay, in another process
 
@@ -168,3 +172,37 @@ def test_a_text_from_a_retriever_can_be_poisoned() -> None:
         poisoned = mat.cross(port, {"q": "x"}, lambda changed: "Refunds take 14 days.")
     assert isinstance(poisoned, str)
     assert poisoned.startswith("Refunds take 14 days.\n")
+
+
+def test_a_release_that_is_too_old_is_refused_with_the_one_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("importlib.metadata.version", lambda name: "0.1.0")
+    found = Adapter(name="old", package="httpx", install=lambda attachment: None, release="httpx>=0.28")
+    monkeypatch.setattr(sys.modules["mat.adapters.attach"], "_foreign", lambda wanted, name: found)
+    with pytest.raises(MatError, match=r"httpx 0\.1\.0 is too old") as caught, mat.attach("old"):
+        pass
+    assert 'pip install "httpx>=0.28"' in str(caught.value)
+
+
+def test_a_release_without_a_seam_is_refused_and_what_was_replaced_is_put_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    def install(attachment: Attachment) -> None:
+        attachment.replace(httpx.Client, "get", lambda real: None)
+        attachment.replace(httpx, "no_such_function", lambda real: real)
+
+    monkeypatch.setattr(
+        "mat.adapters.attach._foreign", lambda wanted, name: Adapter(name="new", package="httpx", install=install)
+    )
+    real = httpx.Client.get
+    with pytest.raises(MatError, match="no_such_function"), mat.attach("new"):
+        pass
+    assert httpx.Client.get is real
+
+
+def test_doctor_says_what_is_attached_how_effects_were_known_and_the_line_that_settles_the_others(
+    pytester: pytest.Pytester,
+) -> None:
+    pytester.makepyfile(desk=DESK, test_desk=TEST)
+    pytester.makeini("[pytest]\nmat_attach = httpx\n")
+    said = pytester.run(sys.executable, "-m", "mat", "doctor", "test_desk.py").stdout.str()
+    assert "attached: httpx (observe, perturb, govern, replay)" in said
+    assert "its own policy: httpx retries nothing" in said
+    assert "GET shop.test/orders/{id}: read, by " in said

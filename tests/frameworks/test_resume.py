@@ -92,7 +92,7 @@ def written(path: Path, mode: str, *, careful: bool) -> None:
 
 
 @pytest.mark.parametrize("mode", CALLS)
-def test_an_effect_before_its_checkpoint_happens_twice(mode: str, tmp_path: Path) -> None:
+def test_an_effect_before_its_checkpoint_happens_twice_with_langgraph(mode: str, tmp_path: Path) -> None:
     written(tmp_path, mode, careful=False)
     searched = pytest_in(tmp_path, "--mat-stress", "--mat-report", "report.json")
     item = json.loads((tmp_path / "report.json").read_text())["items"][0]

@@ -40,7 +40,27 @@ def adapter_named(name: str) -> Adapter:
             fix=f'pip install "pytest-mat[{found.extra}]"' if found.extra else f"install {found.package}",
         )
     adapter: Adapter = found
+    _check_release(name, adapter)
     return adapter
+
+
+def _check_release(name: str, adapter: Adapter) -> None:
+    """Refuse a framework that is older than the adapter's seams."""
+    from importlib.metadata import PackageNotFoundError, version
+
+    from packaging.version import Version
+
+    distribution, _, oldest = adapter.release.partition(">=")
+    try:
+        installed = version(distribution) if oldest else ""
+    except (PackageNotFoundError, ValueError):  # put on the path by hand: nothing says which release it is
+        return
+    if installed and Version(installed) < Version(oldest):
+        raise SpecError(
+            what=f"attach {name!r}: {distribution} {installed} is too old",
+            why="the adapter replaces parts of the framework that older releases do not have",
+            fix=f'pip install "{adapter.release}"',
+        )
 
 
 def _foreign(wanted: str, name: str) -> Any:
@@ -105,24 +125,35 @@ def attach(
     if isinstance(retrievers, str):
         raise SpecError(what=f"attach {name!r}: retrievers={retrievers!r} is a single string", fix=f"write [{retrievers!r}]")
     attachment = Attachment(
-        effects=dict(effects or {}), impacts=dict(impacts or {}), retrievers=frozenset(retrievers), errors=errors,
-        models=models, memory=memory, perturb=perturb,
+        adapter=adapter, effects=dict(effects or {}), impacts=dict(impacts or {}), retrievers=frozenset(retrievers),
+        errors=errors, models=models, memory=memory, perturb=perturb,
     )  # fmt: skip
     try:
-        adapter.install(attachment)
+        _install(name, adapter, attachment)
         yield attachment
     finally:
         attachment.undo()
 
 
+def _install(name: str, adapter: Adapter, attachment: Attachment) -> None:
+    try:
+        adapter.install(attachment)
+    except (AttributeError, ImportError) as missing:
+        raise SpecError(
+            what=f"attach {name!r}: {missing}",
+            why="the adapter replaces parts of the framework, and this release does not have one of them",
+            fix=f"use another release{f' ({adapter.release})' if adapter.release else ''}, and report this one to pytest-mat",
+        ) from missing
+
+
 @contextmanager
-def attached(names: Mapping[str, Mapping[str, Any]] | Collection[str]) -> Iterator[None]:
+def attached(
+    names: Mapping[str, Mapping[str, Any]] | Collection[str],
+) -> Iterator[tuple[Attachment, ...]]:
     """Attach to several frameworks, as the `mat_attach` fixture says: options by name, or names alone."""
     given = names if isinstance(names, Mapping) else {name: {} for name in ([names] if isinstance(names, str) else names)}
     with ExitStack() as stack:
-        for name, options in given.items():
-            stack.enter_context(attach(name, **options))
-        yield
+        yield tuple(stack.enter_context(attach(name, **options)) for name, options in given.items())
 
 
 __all__ = ["BUILT_IN", "GROUP", "adapter_named", "attach", "attached"]

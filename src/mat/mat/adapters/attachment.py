@@ -29,6 +29,7 @@ class Adapter:
     """An adapter of one framework, as the entry point group `mat.adapters` names it.
 
     `name`: what users write. `package`: the module that must be importable; `extra`: of pytest-mat, that installs it.
+    `release`: the oldest one that the adapter works with, as `distribution>=version`.
     `install(attachment)`: replaces the seams of the framework by `attachment.replace`. `abilities`: what the adapter can do.
     `policy`: what the framework itself does with a tool that fails, in a sentence; it decides what a fault can bring about.
     """
@@ -37,6 +38,7 @@ class Adapter:
     package: str
     install: Callable[[Attachment], None]
     extra: str = ""
+    release: str = ""
     abilities: tuple[Ability, ...] = ABILITIES
     policy: str = ""
 
@@ -54,6 +56,7 @@ class Declared:
 class Attachment:
     """The options of one attachment, its ports, and what it has replaced. See `mat.attach` for the options."""
 
+    adapter: Adapter | None = None
     effects: Mapping[str, str] = field(default_factory=dict)
     impacts: Mapping[str, str] = field(default_factory=dict)
     retrievers: Collection[str] = ()
@@ -190,6 +193,10 @@ class Attachment:
         self._replaced.append((owner, name, before))
         setattr(owner, name, functools.wraps(current)(made) if inspect.isroutine(current) else made)
 
+    def in_words(self) -> str:
+        """What is attached, its release, and its own policy for failures, which decides what a fault can bring about."""
+        return "" if self.adapter is None else _in_words(self.adapter)
+
     @staticmethod
     def classes_with(base: type, method: str) -> tuple[type, ...]:
         """`base` and its subclasses so far that define this method themselves, each once."""
@@ -210,6 +217,17 @@ class Attachment:
                 delattr(owner, name)
             else:
                 setattr(owner, name, before)
+
+
+@functools.lru_cache
+def _in_words(adapter: Adapter) -> str:
+    from importlib.metadata import PackageNotFoundError, version
+
+    try:
+        release = f" {version(adapter.release.partition('>=')[0] or adapter.package)}"
+    except PackageNotFoundError:
+        release = ""
+    return f"{adapter.name}{release}" + (f": {adapter.policy}" if adapter.policy else "")
 
 
 def _is_own(made: Any) -> bool:

@@ -353,8 +353,17 @@ _POLICY: Final = (
     "a tool that raises ends the graph, unless its handle_tool_error, handle_tool_errors of ToolNode or a middleware catches it"
 )
 ADAPTERS: Final = {
-    "langchain": Adapter(name="langchain", package="langchain_core", install=install, extra="langchain", policy=_POLICY),
-    "langgraph": Adapter(name="langgraph", package="langgraph", install=install, extra="langgraph", policy=_POLICY),
+    "langchain": Adapter(
+        name="langchain",
+        package="langchain_core",
+        install=install,
+        extra="langchain",
+        release="langchain-core>=1.0",
+        policy=_POLICY,
+    ),
+    "langgraph": Adapter(
+        name="langgraph", package="langgraph", install=install, extra="langgraph", release="langgraph>=1.0", policy=_POLICY
+    ),
 }
 
 __all__ = ["ADAPTERS", "install"]

@@ -250,7 +250,7 @@ def _sessions(attachment: Attachment) -> None:
 
 ADAPTERS: Final = {
     "openai_agents": Adapter(
-        name="openai_agents", package="agents", install=install, extra="openai-agents",
+        name="openai_agents", package="agents", install=install, extra="openai-agents", release="openai-agents>=0.20",
         policy="a function tool that raises is told to the model as a text, unless its failure_error_function is None",
     )
 }  # fmt: skip

@@ -114,7 +114,7 @@ def _response(data: Any) -> Any:
 
 ADAPTERS: Final = {
     "pydantic_ai": Adapter(
-        name="pydantic_ai", package="pydantic_ai", install=install, extra="pydantic-ai",
+        name="pydantic_ai", package="pydantic_ai", install=install, extra="pydantic-ai", release="pydantic-ai-slim>=2.0",
         policy="a tool that raises ends the run; a ModelRetry is told to the model, as often as the tool's retries allow",
     )
 }  # fmt: skip

@@ -116,11 +116,30 @@ def _errors_text(found: dict[str, Any]) -> str:
     return f"{text} (guessed: {found['guess']}); settle it with errors=..." if found["guess"] else f"{text} (declared)"
 
 
+def _attached_text(found: dict[str, Any]) -> list[str]:
+    """The framework, how each tool came to its effect, and the line that settles those that nothing declares."""
+    lines = [f"  attached: {found['name']} ({', '.join(found['abilities'])})"]
+    lines += [f"    its own policy: {found['policy']}"] if found["policy"] else []
+    by_source: dict[tuple[str, str], list[str]] = {}
+    for tool in found["tools"]:
+        by_source.setdefault((tool["effect"], tool["source"]), []).append(tool["port"])
+    for (effect, source), names in sorted(by_source.items()):
+        text = f"    {', '.join(names)}: {effect}"
+        if source:
+            lines.append(f"{text}, by {'your effects=' if source == 'you' else source}")
+        else:
+            settled = ", ".join(f'"{name}": "read"' for name in names)
+            lines.append(f"{text}, which counts as a write; where a tool only reads, settle it with effects={{{settled}}}")
+    return lines
+
+
 def _test_text(test: dict[str, Any]) -> str:
     lines = [f"{test['item']}: {test['outcome']}"]
     if test["armed"]:
         crossed = ", ".join(f"{name} ({count})" for name, count in test["crossings"].items())
         lines += [f"  contracts: {', '.join(test['contracts']) or 'none'}", f"  boundaries crossed: {crossed or 'none'}"]
+    for found in test.get("attached", ()):
+        lines += _attached_text(found)
     lines += [f"  governance variants: {', '.join(test['variants'])}"] if test["variants"] else []
     lines += [f"  category: {test['category']}"] if test["category"] else []
     kept = ", ".join(f"{name} ({scope})" for name, scope in test["persisting"].items())

@@ -213,6 +213,8 @@ class Run:
 
 UNCAUGHT: Final = "uncaught-failure"
 """The code of a finding: an injected failure left the body of a test. If its type is wrong, it hides what the test would do."""
+ATTACHED: Final = "attached"
+"""The code of a finding that names an attached framework, its release and its own policy for failures."""
 UNCONTROLLED = frozenset({"order-not-controlled", "real-clock", "real-sleep", "opaque-reply", "finished-run-used"})
 
 

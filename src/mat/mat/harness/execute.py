@@ -248,6 +248,11 @@ class run:  # noqa: N801  (a statement: with mat.run(...) as run)
         """Whether a fault has ended the agent's process, and nobody has resumed the run yet."""
         return self.recorder is not None and self.recorder.crashed
 
+    def note(self, code: str, message: str) -> None:
+        """Note a finding about the run in progress."""
+        if self.recorder is not None:
+            self.recorder.note(code, message)
+
     def resume(self) -> None:
         """Go on after `mat.errors.ProcessCrashed`, as a new process of the agent would. Without a crash nothing happens."""
         if self.recorder is not None:
