@@ -189,7 +189,9 @@ def test_a_release_without_a_seam_is_refused_and_what_was_replaced_is_put_back(m
         attachment.replace(httpx, "no_such_function", lambda real: real)
 
     monkeypatch.setattr(
-        "mat.adapters.attach._foreign", lambda wanted, name: Adapter(name="new", package="httpx", install=install)
+        sys.modules["mat.adapters.attach"],
+        "_foreign",
+        lambda wanted, name: Adapter(name="new", package="httpx", install=install),
     )
     real = httpx.Client.get
     with pytest.raises(MatError, match="no_such_function"), mat.attach("new"):
