@@ -185,7 +185,7 @@ def test_a_release_that_is_too_old_is_refused_with_the_one_to_install(monkeypatc
 
 def test_a_release_without_a_seam_is_refused_and_what_was_replaced_is_put_back(monkeypatch: pytest.MonkeyPatch) -> None:
     def install(attachment: Attachment) -> None:
-        attachment.replace(httpx.Client, "get", lambda real: None)
+        attachment.replace(httpx.Client, "get", lambda real: lambda self: None)
         attachment.replace(httpx, "no_such_function", lambda real: real)
 
     monkeypatch.setattr(
