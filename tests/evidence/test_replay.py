@@ -9,10 +9,11 @@ import mat
 from mat.boundary.catalog import operator
 from mat.boundary.effect import Replace
 from mat.boundary.tape import Tape
+from mat.core.difference import Aspect, first_difference
 from mat.core.errors import ReplayDivergence
 from mat.core.run import Run
 from mat.evidence import replay_file
-from mat.evidence.replay import ReplayAspect, compare, first_difference, judge_strict, regression_outcome
+from mat.evidence.replay import compare, judge_strict, regression_outcome
 
 
 def test_the_same_run_again_does_not_diverge(shop_tests: Any, violating: Run) -> None:
@@ -81,7 +82,7 @@ class World:
     ],
 )
 def test_the_first_differing_step_and_what_differs_there_is_named(
-    shop_tests: Any, planted: dict[str, Any], step: int, aspect: ReplayAspect
+    shop_tests: Any, planted: dict[str, Any], step: int, aspect: Aspect
 ) -> None:
     found = first_difference(shop_tests.run(World()), shop_tests.run(World(**planted)))
     assert found is not None

@@ -15,6 +15,7 @@ import pytest
 HERE = Path(__file__).parent
 FRAMEWORKS = {
     "langgraph": "langgraph", "openai_agents": "agents", "pydantic_ai": "pydantic_ai", "mcp": "mcp", "google_adk": "google.adk",
+    "smolagents": "smolagents",
 }  # fmt: skip
 """Our name of a framework, and the module that must be there."""
 CASES = {
@@ -66,6 +67,8 @@ def test_case(mat_run, rule):
     shop.reset()
     handle(shop.{mind}, "{mode}")
 """
+MODES = {"mcp": ("async",), "smolagents": ("sync", "stream")}
+"""The ways to run an agent that a framework has, where it has not all."""
 MORE = {
     # what the tools of an agent raise there when their client fails, so that the model is told
     "pydantic_ai": ', "errors": dict.fromkeys(["timeout", "connection"], __import__("pydantic_ai").ModelRetry)',
@@ -127,6 +130,8 @@ def test_a_planted_mistake_is_found_replayed_in_another_process_and_gone_when_it
 ) -> None:
     if case == "race" and mode != "async":
         pytest.skip("only async agents call tools at the same time")
+    if mode not in MODES.get(framework, (mode,)):
+        pytest.skip(f"{framework} is {MODES[framework][0]} only")
     path = folder(tmp_path, framework, case, mode, careful=False)
     searched = pytest_in(path, "--mat-stress", "--mat-report", "report.json")
     item = item_of(path)

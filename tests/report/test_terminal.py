@@ -9,9 +9,9 @@ import pytest
 
 import mat
 from mat.core.campaign import Certificate, Counterexample, Stability
+from mat.core.difference import first_difference
 from mat.core.site import parse_site
 from mat.core.spec import perturbation
-from mat.evidence.replay import first_difference
 from mat.harness.execute import installed_operators
 from mat.report import words
 from mat.report.terminal import difference_text, failure_section, steps_table, violation_section

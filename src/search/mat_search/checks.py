@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import chain
 from typing import Final, TypeVar
 
 from mat.core import limits
+from mat.core.difference import first_difference as first_different_fact
 from mat.core.run import Run, prefixes
 from mat.core.site import ABOUT_CALLS, site_about
 from mat.core.spec import NO_SCHEDULE, Schedule
@@ -15,7 +16,7 @@ from mat.core.verdict import Stage
 from mat.kernel.entropy import Entropy
 from mat_search.executions import Executions
 from mat_search.hits import JudgeRun
-from mat_search.space import Edge, Grid, GridKey, edges, first_difference, lineage
+from mat_search.space import Edge, Grid, GridKey, edges, first_difference
 from mat_search.strategy import Skips
 
 T = TypeVar("T")
@@ -119,10 +120,12 @@ class Checks:
         """Raise WithdrawnError if two runs differ. Only facts are compared: the reported run may have no monitor states."""
         if one.head == other.head:
             return
-        before, after = prefixes(replace(one, states=())), prefixes(replace(other, states=()))
-        differing = first_difference(lineage(before), after)
-        where = "its fault labels" if differing is None else _step_text(other, max(0, differing - 1))
-        raise WithdrawnError(f"{what} differs at {where}{self._newly_broken(one, other)}; {_CAUSES}", other)
+        found = first_different_fact(one, other)
+        broken = self._newly_broken(one, other)
+        if found is None:
+            raise WithdrawnError(f"{what} differs at its fault labels{broken}; {_CAUSES}", other)
+        where = f"{_step_text(other, found.step)} in its {found.aspect}: {found.recorded}, then {found.again}"
+        raise WithdrawnError(f"{what} differs at {where}{broken}; likely causes: {found.cause}", other)
 
     def _newly_broken(self, one: Run, other: Run) -> str:
         """The contracts that a repetition broke and the first run kept, as text: it reports failures that come and go."""

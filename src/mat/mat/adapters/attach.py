@@ -22,6 +22,7 @@ BUILT_IN: Final = {
     "mcp": "mat.adapters.mcp",
     "openai_agents": "mat.adapters.openai_agents",
     "pydantic_ai": "mat.adapters.pydantic_ai",
+    "smolagents": "mat.adapters.smolagents",
 }
 """Our own adapters: what users write, and the module, which has them in ADAPTERS."""
 
@@ -92,9 +93,9 @@ def attach(
 ) -> Iterator[Attachment]:
     """Attach to a framework: inside the block, its tools, models and memories are boundaries of the run in progress.
 
-    `name`: "langchain" or "langgraph", "openai_agents", "pydantic_ai", "mcp", "google_adk", "httpx" (and httpx2), or an adapter
-    that another package brings. In the ini file: `mat_attach = langgraph httpx`; with options, a fixture `mat_attach` that
-    returns them by name, or this block in a fixture of your own.
+    `name`: "langchain" or "langgraph", "openai_agents", "pydantic_ai", "mcp", "google_adk", "smolagents", "httpx" (and httpx2),
+    or an adapter that another package brings. In the ini file: `mat_attach = langgraph httpx`; with options, a fixture
+    `mat_attach` that returns them by name, or this block in a fixture of your own.
 
     - `effects`, `impacts`: by the tool's name, as for `mat.tool`. What is not named has the effect that the framework or the
       protocol declares, else "unknown", which counts as a write.

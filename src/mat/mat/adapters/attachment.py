@@ -67,6 +67,7 @@ class Attachment:
     declared: dict[str, Declared] = field(default_factory=dict)
     _ports: dict[tuple[str, ...], Port] = field(default_factory=dict)
     _replaced: list[tuple[Any, str, Any]] = field(default_factory=list)
+    _followed: dict[type, list[tuple[str, Callable[[Any], Any]]]] = field(default_factory=dict)
 
     # -- ports --------------------------------------------------------------------------------------------------------
 
@@ -197,26 +198,54 @@ class Attachment:
         """What is attached, its release, and its own policy for failures, which decides what a fault can bring about."""
         return "" if self.adapter is None else _in_words(self.adapter)
 
-    @staticmethod
-    def classes_with(base: type, method: str) -> tuple[type, ...]:
-        """`base` and its subclasses so far that define this method themselves, each once."""
-        found, rest = dict[type, None](), [base]
+    def replace_method(self, base: type, name: str, make: Callable[[Any], Any], *, of_base: bool = True) -> None:
+        """Replace a method in each class that defines it: `base` (unless `of_base` is False) and its subclasses.
+
+        Subclasses that are made while the attachment lasts are included: frameworks import many of theirs late.
+        """
+        done, rest = set[type](), [base]
         while rest:
             kind = rest.pop()
-            own = vars(kind).get(method)
-            if kind not in found and inspect.isfunction(own) and not getattr(own, "__isabstractmethod__", False):
-                found[kind] = None
+            if kind not in done and (of_base or kind is not base) and _defines(kind, name):
+                self.replace(kind, name, make)
+            done.add(kind)
             rest += kind.__subclasses__()
-        return tuple(found)
+        followed = self._followed.get(base)
+        if followed is None:
+            followed = self._followed[base] = []
+            self._follow(base, followed)
+        followed.append((name, make))
+
+    def _follow(self, base: type, followed: list[tuple[str, Callable[[Any], Any]]]) -> None:
+        before = vars(base).get("__init_subclass__")
+
+        def init_subclass(kind: Any, /, **options: Any) -> None:
+            if before is None:
+                super(base, kind).__init_subclass__(**options)  # type: ignore[arg-type]
+            else:
+                before.__get__(None, kind)(**options)
+            for name, make in followed:
+                if _defines(kind, name):
+                    self.replace(kind, name, make)
+
+        self._replaced.append((base, "__init_subclass__", _INHERITED if before is None else before))
+        setattr(base, "__init_subclass__", classmethod(init_subclass))  # noqa: B010  (mypy sees a signature of its own)
 
     def undo(self) -> None:
         """Put everything back that was replaced."""
+        self._followed.clear()
         while self._replaced:
             owner, name, before = self._replaced.pop()
             if before is _INHERITED:
                 delattr(owner, name)
             else:
                 setattr(owner, name, before)
+
+
+def _defines(kind: type, name: str) -> bool:
+    """Whether a class has a method of its own under this name that does something."""
+    found = vars(kind).get(name)
+    return inspect.isfunction(found) and not getattr(found, "__isabstractmethod__", False)
 
 
 @functools.lru_cache

@@ -75,9 +75,7 @@ def _tools(attachment: Attachment) -> None:
         return _arun
 
     for name, make in (("_run", run), ("_arun", arun)):
-        for kind in attachment.classes_with(BaseTool, name):
-            if kind is not BaseTool:  # its own `_arun` only calls `_run`, in a thread
-                attachment.replace(kind, name, make)
+        attachment.replace_method(BaseTool, name, make, of_base=False)  # its own `_arun` only calls `_run`, in a thread
 
 
 def _asked(args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
@@ -283,8 +281,7 @@ def _stores(attachment: Attachment) -> None:
         return _abatch
 
     for name, make in (("batch", batch), ("abatch", abatch)):
-        for kind in attachment.classes_with(BaseStore, name):
-            attachment.replace(kind, name, make)
+        attachment.replace_method(BaseStore, name, make)
 
 
 # -- check-pointers -------------------------------------------------------------------------------------------------------
@@ -343,10 +340,8 @@ def _checkpoints(attachment: Attachment) -> None:
         return make
 
     for name in _GIVEN:
-        for kind in attachment.classes_with(BaseCheckpointSaver, name):
-            attachment.replace(kind, name, made(name))
-        for kind in attachment.classes_with(BaseCheckpointSaver, f"a{name}"):
-            attachment.replace(kind, f"a{name}", made_async(name))
+        attachment.replace_method(BaseCheckpointSaver, name, made(name))
+        attachment.replace_method(BaseCheckpointSaver, f"a{name}", made_async(name))
 
 
 _POLICY: Final = (

@@ -244,8 +244,7 @@ def _sessions(attachment: Attachment) -> None:
         return _add_items
 
     for name, make in (("get_items", get_items), ("add_items", add_items)):
-        for kind in attachment.classes_with(SessionABC, name):
-            attachment.replace(kind, name, make)
+        attachment.replace_method(SessionABC, name, make)
 
 
 ADAPTERS: Final = {

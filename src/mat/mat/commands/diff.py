@@ -81,7 +81,7 @@ def _compare_reports(options: argparse.Namespace) -> int:
 
 
 def _compare_replays(options: argparse.Namespace) -> int:
-    from mat.evidence.replay import first_difference
+    from mat.core.difference import first_difference
     from mat.report.terminal import difference_text
     from mat.report.words import plural
 

@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from typing import Final, TypeAlias
 
 from mat.core.campaign import Certificate, Counterexample
+from mat.core.difference import Difference
 from mat.core.record import Record
 from mat.core.run import Run
 from mat.core.verdict import Violation
-from mat.evidence.replay import Difference
 from mat.evidence.replay_file import hit_step
 from mat.monitor.localize import backward_slice, region
 from mat.monitor.propagation import journey_of, reaching, speaks_of, way

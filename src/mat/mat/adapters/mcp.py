@@ -1,0 +1,183 @@
+"""MCP, from the client's side: tools, resources and prompts of servers.
+
+Seams: `call_tool`, `read_resource`, `get_prompt` and `list_tools` of ClientSession, on which the client and groups of sessions
+rest. What the server says of a tool in its annotations gives the effect.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+from mat.adapters.attachment import Adapter, Attachment
+from mat.boundary.calls import cross_async
+from mat.boundary.session import active
+
+_CODES: Final = {"timeout": -32001, "connection": -32000}
+"""Codes of the errors that the client raises itself: REQUEST_TIMEOUT and CONNECTION_CLOSED of the SDK."""
+_REPORTED: Final = ("server_error", "rate_limit", "auth", "not_found", "invalid")
+"""Kinds of fault that a server reports in the result of the tool, as the specification says of errors of execution."""
+
+
+class ToolFailed(Exception):  # noqa: N818  (for the client it is a result and no error)
+    """A fault that the client meets as a result with `isError`."""
+
+
+def install(attachment: Attachment) -> None:
+    from mcp import ClientSession
+
+    errors = _errors()
+    annotated: dict[str, str] = {}
+
+    def list_tools(real: Callable[..., Any]) -> Callable[..., Any]:
+        async def _list_tools(self: Any, *given: Any, **options: Any) -> Any:
+            found = await real(self, *given, **options)
+            annotated.update((tool.name, _effect(tool.annotations)) for tool in found.tools if tool.annotations is not None)
+            return found
+
+        return _list_tools
+
+    def call_tool(real: Callable[..., Any]) -> Callable[..., Any]:
+        async def _call_tool(self: Any, name: str, arguments: dict[str, Any] | None = None, *given: Any, **options: Any) -> Any:
+            if active() is None:
+                return await real(self, name, arguments, *given, **options)
+            if name in attachment.retrievers:
+                port = attachment.retriever(name, encode=_contents("content"), decode=_tool_result)
+            else:
+                port = attachment.tool(
+                    name, effect=annotated.get(name, ""), source="the server's annotations", errors=errors,
+                    encode=_data, decode=_tool_result,
+                )  # fmt: skip
+            asked = dict(arguments or {})
+
+            def call(changed: dict[str, Any] | None) -> Any:
+                return real(self, name, {**asked, **changed} if changed else arguments, *given, **options)
+
+            try:
+                return await cross_async(port, asked, call)
+            except ToolFailed as failed:
+                return _tool_result({"content": [{"type": "text", "text": str(failed)}], "isError": True})
+
+        return _call_tool
+
+    def read_resource(real: Callable[..., Any]) -> Callable[..., Any]:
+        async def _read_resource(self: Any, uri: Any, *given: Any, **options: Any) -> Any:
+            if active() is None:
+                return await real(self, uri, *given, **options)
+            port = attachment.retriever("resource", encode=_contents("contents"), decode=_resource)
+            return await cross_async(port, {"uri": str(uri)}, lambda changed: real(self, uri, *given, **options))
+
+        return _read_resource
+
+    def get_prompt(real: Callable[..., Any]) -> Callable[..., Any]:
+        async def _get_prompt(self: Any, name: str, arguments: Any = None, *given: Any, **options: Any) -> Any:
+            if active() is None:
+                return await real(self, name, arguments, *given, **options)
+            port = attachment.retriever("prompt", encode=_messages, decode=_prompt)
+            asked = {"name": name, **({"arguments": arguments} if arguments else {})}
+            return await cross_async(port, asked, lambda changed: real(self, name, arguments, *given, **options))
+
+        return _get_prompt
+
+    for name, make in (
+        ("list_tools", list_tools), ("call_tool", call_tool), ("read_resource", read_resource), ("get_prompt", get_prompt),
+    ):  # fmt: skip
+        attachment.replace(ClientSession, name, make)
+
+
+def _errors() -> dict[str, Callable[[str], BaseException]]:
+    """What the client raises for each kind of fault."""
+    try:
+        from mcp import MCPError
+    except ImportError:  # before 2.0
+        from mcp import McpError
+        from mcp.types import ErrorData
+
+        def error(code: int, text: str) -> BaseException:
+            found: BaseException = McpError(ErrorData(code=code, message=text))
+            return found
+    else:
+
+        def error(code: int, text: str) -> BaseException:
+            found: BaseException = MCPError(code, text)
+            return found
+
+    def raised(kind: str) -> Callable[[str], BaseException]:
+        return lambda text: error(_CODES[kind], text)
+
+    return {**{kind: raised(kind) for kind in _CODES}, **dict.fromkeys(_REPORTED, ToolFailed)}
+
+
+def _effect(annotations: Any) -> str:
+    """The effect that annotations declare; what they leave out has the default of the specification, which is no read."""
+    hint = getattr(annotations, "read_only_hint", None) or getattr(annotations, "readOnlyHint", None)
+    return "read" if hint else "write"
+
+
+# -- replies as data ------------------------------------------------------------------------------------------------------
+
+
+def _data(reply: Any) -> dict[str, Any]:
+    found: dict[str, Any] = reply.model_dump(mode="json", by_alias=True, exclude_none=True)
+    return found
+
+
+def _contents(field: str) -> Callable[[Any], Any]:
+    """The parts of a reply as passages; a result that reports an error stays as it is."""
+
+    def passages(reply: Any) -> Any:
+        data = _data(reply)
+        return data if data.get("isError") else data.get(field, [])
+
+    return passages
+
+
+def _messages(reply: Any) -> Any:
+    """The messages of a prompt as passages, those of text with it on top."""
+    return [
+        {"role": each["role"], "text": each["content"]["text"]} if each["content"]["type"] == "text" else each
+        for each in _data(reply)["messages"]
+    ]
+
+
+def _part(passage: Any) -> Any:
+    return {"type": "text", "text": passage} if isinstance(passage, str) else passage
+
+
+def _tool_result(data: Any) -> Any:
+    """A result again: of its data, or of passages, without its structured form, which holds the same."""
+    from mcp.types import CallToolResult
+
+    if isinstance(data, Mapping) and ("content" in data or "structuredContent" in data):
+        return CallToolResult.model_validate({"content": [], **data})
+    parts = [] if data is None else data if isinstance(data, list) else [data if isinstance(data, str) else str(data)]
+    return CallToolResult.model_validate({"content": [_part(each) for each in parts]})
+
+
+def _resource(passages: Any) -> Any:
+    from mcp.types import ReadResourceResult
+
+    parts = [{"uri": "resource://unknown", "text": each} if isinstance(each, str) else each for each in passages or ()]
+    return ReadResourceResult.model_validate({"contents": parts})
+
+
+def _prompt(passages: Any) -> Any:
+    from mcp.types import GetPromptResult
+
+    def message(each: Any) -> Any:
+        if isinstance(each, str):
+            each = {"role": "user", "text": each}
+        return {"role": each["role"], "content": {"type": "text", "text": each["text"]}} if "text" in each else each
+
+    return GetPromptResult.model_validate({"messages": [message(each) for each in passages or ()]})
+
+
+ADAPTERS: Final = {
+    "mcp": Adapter(
+        name="mcp", package="mcp", install=install, extra="mcp", release="mcp>=1.30",
+        policy="a tool that fails is a result with isError; the client raises its own error for time-outs and lost "
+        "connections, and retries nothing",
+    )
+}  # fmt: skip
+
+__all__ = ["ADAPTERS", "install"]

@@ -1,0 +1,113 @@
+"""What MCP has beyond tools that are called: annotations, resources, prompts, and results that report an error."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+import mat
+
+pytest.importorskip("mcp")
+
+try:
+    from mcp import Client
+    from mcp.server.mcpserver import MCPServer as Server
+    from mcp_types import ToolAnnotations
+except ImportError:  # before 2.0
+    from mcp.server.fastmcp import FastMCP as Server
+    from mcp.types import ToolAnnotations
+
+    Client = None
+
+
+def connected(made: Any) -> Any:
+    if Client is not None:
+        return Client(made)
+    from mcp.shared.memory import create_connected_server_and_client_session
+
+    return create_connected_server_and_client_session(made._mcp_server)
+
+
+def server() -> Any:
+    made = Server("shop")
+
+    @made.tool(annotations=ToolAnnotations.model_validate({"readOnlyHint": True}))
+    def look_up(order: str) -> str:
+        return f"{order} paid"
+
+    @made.tool(annotations=ToolAnnotations.model_validate({"destructiveHint": False}))
+    def refund(order: str) -> str:
+        return "refunded"
+
+    @made.tool()
+    def ping() -> dict[str, int]:
+        return {"up": 1}
+
+    @made.resource("docs://refunds")
+    def refunds() -> str:
+        return "within 14 days"
+
+    @made.prompt()
+    def polite(name: str) -> str:
+        return f"Greet {name}."
+
+    return made
+
+
+async def everything() -> list[Any]:
+    async with connected(server()) as session:
+        await session.list_tools()
+        found = [
+            await session.call_tool("look_up", {"order": "A17"}),
+            await session.call_tool("refund", {"order": "A17"}),
+            await session.call_tool("ping", {}),
+            await session.read_resource("docs://refunds"),
+            await session.get_prompt("polite", {"name": "Ann"}),
+        ]
+    return [each.model_dump(mode="json", by_alias=True, exclude_none=True) for each in found]
+
+
+def test_annotations_give_the_effect_and_nothing_is_changed_without_a_fault() -> None:
+    bare = asyncio.run(everything())
+    with mat.run() as run, mat.attach("mcp") as attachment:
+        assert asyncio.run(everything()) == bare
+    found = [(record.action.kind, record.action.name, record.action.effect) for record in run.trace if record.action.boundary]
+    assert found == [
+        ("tool_call", "look_up", "read"), ("tool_call", "refund", "write"), ("tool_call", "ping", "unknown"),
+        ("retrieval", "resource", "read"), ("retrieval", "prompt", "read"),
+    ]  # fmt: skip
+    assert attachment.declared["look_up"].source == "the server's annotations"
+    assert asyncio.run(everything()) == bare
+
+
+@pytest.mark.parametrize(
+    ("operator", "site", "where"),
+    [
+        ("retrieval.poison", "main/retrieval:resource#1", lambda found: found[3]["contents"]),
+        ("retrieval.poison", "main/retrieval:prompt#1", lambda found: found[4]["messages"]),
+    ],
+)
+def test_texts_of_resources_and_prompts_can_be_poisoned(operator: str, site: str, where: Any) -> None:
+    import mat_faults
+
+    chosen = next(each for each in mat_faults.operators() if each.id == operator)
+    added = mat.spec.perturbation(operator, site, dict(chosen.grid[0]))
+    [bare] = where(asyncio.run(everything()))
+    with mat.run(schedule=[added], operators=mat_faults.operators()), mat.attach("mcp"):
+        first, planted = where(asyncio.run(everything()))
+    assert first == bare
+    assert "text" in str(planted)
+
+
+def test_a_fault_of_the_service_behind_a_tool_is_a_result_that_reports_an_error() -> None:
+    import mat_faults
+
+    down = mat.spec.perturbation("service.error", "main/service:ping#1", {"kind": "server_error"})
+    with mat.run(schedule=[down], operators=mat_faults.operators()) as run, mat.attach("mcp"):
+        found = asyncio.run(everything())
+    assert found[2]["isError"] is True
+    [failed] = [record for record in run.trace if record.action.name == "ping"]
+    assert failed.observation.error is not None
+    assert failed.observation.error.kind == "server_error"
