@@ -19,6 +19,7 @@ BUILT_IN: Final = {
     "httpx": "mat.adapters.httpx",
     "langchain": "mat.adapters.langchain",
     "langgraph": "mat.adapters.langchain",
+    "litellm": "mat.adapters.litellm",
     "mcp": "mat.adapters.mcp",
     "openai_agents": "mat.adapters.openai_agents",
     "pydantic_ai": "mat.adapters.pydantic_ai",
@@ -93,8 +94,8 @@ def attach(
 ) -> Iterator[Attachment]:
     """Attach to a framework: inside the block, its tools, models and memories are boundaries of the run in progress.
 
-    `name`: "langchain" or "langgraph", "openai_agents", "pydantic_ai", "mcp", "google_adk", "smolagents", "httpx" (and httpx2),
-    or an adapter that another package brings. In the ini file: `mat_attach = langgraph httpx`; with options, a fixture
+    `name`: "langchain" or "langgraph", "openai_agents", "pydantic_ai", "mcp", "google_adk", "smolagents", "litellm", "httpx" (and
+    httpx2), or an adapter that another package brings. In the ini file: `mat_attach = langgraph httpx`; with options, a fixture
     `mat_attach` that returns them by name, or this block in a fixture of your own.
 
     - `effects`, `impacts`: by the tool's name, as for `mat.tool`. What is not named has the effect that the framework or the

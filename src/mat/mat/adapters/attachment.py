@@ -198,6 +198,11 @@ class Attachment:
         """What is attached, its release, and its own policy for failures, which decides what a fault can bring about."""
         return "" if self.adapter is None else _in_words(self.adapter)
 
+    def replace_value(self, owner: Any, name: str, value: Any) -> None:
+        """Replace an attribute by a value, until the attachment ends."""
+        self._replaced.append((owner, name, getattr(owner, name)))
+        setattr(owner, name, value)
+
     def replace_method(self, base: type, name: str, make: Callable[[Any], Any], *, of_base: bool = True) -> None:
         """Replace a method in each class that defines it: `base` (unless `of_base` is False) and its subclasses.
 
