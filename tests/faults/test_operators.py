@@ -69,6 +69,11 @@ class World:
             }
         )  # fmt: skip
 
+    def ask(self, path: str) -> dict[str, Any]:
+        self.asked += 1
+        headers = {"content-type": "application/json", "etag": f'"e{self.asked}"'}
+        return self.say({"status": 200, "headers": headers, "body": {"asked": self.asked}})
+
     def page(self) -> dict[str, Any]:
         return self.say({"links": [{"text": "Pay", "href": "https://pay.example.net/1"}, {"text": "Help", "href": "/help"}]})
 
@@ -107,6 +112,7 @@ class World:
 PORTS = {
     "pay": dict(kind="tool_call", boundary="service", options={"effect": "write"}),
     "track": dict(kind="tool_call", boundary="service", options={}),
+    "ask": dict(kind="tool_call", boundary="service", options={}, name="GET shop.test/orders"),
     "page": dict(kind="tool_call", boundary="service", options={}),
     "list_tools": dict(kind="tool_call", boundary="service", options={}),
     "fetch": dict(kind="tool_call", boundary="service", options={}),
@@ -122,7 +128,8 @@ OTHERS = ("write", ("ann", ["short answers", "no offers", "likes tea"]))
 CALLS: tuple[tuple[str, tuple[Any, ...]], ...] = (
     ("plan", ("what next", TOOLS)), ("read", ("ann",)), OTHERS, ("read", ("ann",)),
     ("write", ("ann", ["short answers", "agreed to offers", "likes tea"])), ("read", ("ann",)), ("track", ("P1",)),
-    ("track", ("P1",)), ("track", ("P1",)), ("page", ()), ("list_tools", ()), ("fetch", (URL, {"Referer": NEXT})),
+    ("track", ("P1",)), ("track", ("P1",)), ("page", ()), ("ask", ("/orders",)), ("list_tools", ()),
+    ("fetch", (URL, {"Referer": NEXT})),
     ("search", ("kettle",)), ("pay", ("A1", 4900)), ("pay", ("A2", 100)), ("pay", ("A3", 100)), ("search", ("kettle",)),
     ("hand", (TASK,)), ("talk", ("thank Ann",)), ("plan", ("and now", TOOLS)),
 )  # fmt: skip
@@ -143,7 +150,7 @@ def port(world: World, name: str, asynchronous: bool) -> Callable[..., Any]:
             yield chunk
 
     target = plain if not asynchronous else chunks if name == "talk" else later
-    return instrument(target, **{**PORTS[name], "name": "notes" if name in ("read", "write") else name})
+    return instrument(target, **{"name": "notes" if name in ("read", "write") else name, **PORTS[name]})
 
 
 MET = (OSError, LookupError, ValueError, TypeError)

@@ -16,7 +16,7 @@ from mat.boundary.effect import PASS, Call, Delay, Drop, Duplicate, Effect, Rais
 from mat.core.operator import CoveredBy
 from mat.core.record import Record
 from mat.core.value import FrozenDict
-from mat_faults import path
+from mat_faults import path, wire
 from mat_faults.mutators import corrupted, duplicate, is_sequence, leaves, like_sequence, with_leaf
 from mat_faults.schema import CHANGING, KEEPING, METADATA, changed_metadata, could_damage, damaged
 from mat_faults.site import (
@@ -153,7 +153,9 @@ def _has_tools(value: Any, parameters: FrozenDict) -> bool:
 
 
 def operators() -> tuple[Operator, ...]:
-    return tuple(sorted((*_failures(), *_delays(), *_replies(), *path.operators()), key=lambda item: item.id))
+    return tuple(
+        sorted((*_failures(), *_delays(), *_replies(), *path.operators(), *wire.operators()), key=lambda item: item.id)
+    )
 
 
 def _failures() -> tuple[Operator, ...]:

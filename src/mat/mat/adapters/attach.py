@@ -15,6 +15,7 @@ from mat.core.errors import SpecError
 GROUP: Final = "mat.adapters"
 """The entry point group of adapters: name -> an Adapter."""
 BUILT_IN: Final = {
+    "aiohttp": "mat.adapters.aiohttp",
     "google_adk": "mat.adapters.google_adk",
     "httpx": "mat.adapters.httpx",
     "langchain": "mat.adapters.langchain",
@@ -23,7 +24,9 @@ BUILT_IN: Final = {
     "mcp": "mat.adapters.mcp",
     "openai_agents": "mat.adapters.openai_agents",
     "pydantic_ai": "mat.adapters.pydantic_ai",
+    "requests": "mat.adapters.urllib3",
     "smolagents": "mat.adapters.smolagents",
+    "urllib3": "mat.adapters.urllib3",
 }
 """Our own adapters: what users write, and the module, which has them in ADAPTERS."""
 
@@ -94,9 +97,10 @@ def attach(
 ) -> Iterator[Attachment]:
     """Attach to a framework: inside the block, its tools, models and memories are boundaries of the run in progress.
 
-    `name`: "langchain" or "langgraph", "openai_agents", "pydantic_ai", "mcp", "google_adk", "smolagents", "litellm", "httpx" (and
-    httpx2), or an adapter that another package brings. In the ini file: `mat_attach = langgraph httpx`; with options, a fixture
-    `mat_attach` that returns them by name, or this block in a fixture of your own.
+    `name`: "langchain" or "langgraph", "openai_agents", "pydantic_ai", "mcp", "google_adk", "smolagents", "litellm"; of HTTP
+    clients "httpx" (and httpx2), "requests", "urllib3", "aiohttp"; or an adapter that another package brings. In the ini file:
+    `mat_attach = langgraph httpx`; with options, a fixture `mat_attach` that returns them by name, or this block in a fixture
+    of your own.
 
     - `effects`, `impacts`: by the tool's name, as for `mat.tool`. What is not named has the effect that the framework or the
       protocol declares, else "unknown", which counts as a write.

@@ -92,7 +92,9 @@ class Attachment:
         port = self._ports.get((kind, name))
         if port is None:
             if kind == "retrieval":
-                return self.retriever(name, callee=callee, encode=encode or as_passages, decode=decode or from_passages)
+                return self.retriever(
+                    name, callee=callee, encode=_then(encode, as_passages), decode=_then(from_passages, decode)
+                )
             said = self.effects.get(name)
             found = said or effect or "unknown"
             self.declared[name] = Declared(port=name, effect=found, source="you" if said else source if effect else "")
@@ -245,6 +247,13 @@ class Attachment:
                 delattr(owner, name)
             else:
                 setattr(owner, name, before)
+
+
+def _then(first: Callable[[Any], Any] | None, second: Callable[[Any], Any] | None) -> Callable[[Any], Any]:
+    """One function after the other; None changes nothing."""
+    if first is None or second is None:
+        return first or second or (lambda value: value)
+    return lambda value: second(first(value))
 
 
 def _defines(kind: type, name: str) -> bool:

@@ -27,6 +27,7 @@ def _install(attachment: Attachment, httpx: Any) -> None:
     errors: dict[str, Callable[[str], BaseException]] = {
         "timeout": lambda text: httpx.ReadTimeout(text),
         "connection": lambda text: httpx.ConnectError(text),
+        "cut": lambda text: httpx.RemoteProtocolError(text),
         **status_errors(),
     }
 

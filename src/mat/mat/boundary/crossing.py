@@ -316,7 +316,7 @@ def _port_error(faults: SessionFaults, step: Any, effect: Raise) -> Generator[Co
     if effect.delay_ms:
         yield Sleep(effect.delay_ms / 1000)
     step.error_kind = effect.kind
-    return faults.failure(step, effect.kind, effect.message, retry_after_s=effect.retry_after_s, midway=False)
+    return faults.failure(step, effect.kind, effect.message, retry_after_s=effect.retry_after_s, midway=effect.midway)
 
 
 def drive(steps: Crossing, call: Callable[[FrozenDict | None], Any]) -> Any:

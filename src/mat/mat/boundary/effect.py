@@ -45,13 +45,14 @@ class Raise:
     """The agent gets an error of this kind after `delay_ms`. If decided on the reply, the port's effect has happened.
 
     Kinds: timeout, connection, rate_limit, server_error, auth, not_found, invalid. A port maps kinds to its own types.
-    `retry_after_s` is the wait that the other side asks for, in seconds.
+    `retry_after_s` is the wait that the other side asks for, in seconds. `midway`: a part of the reply has arrived.
     """
 
     kind: str
     message: str = ""
     delay_ms: int = 0
     retry_after_s: float | None = None
+    midway: bool = False
 
 
 @dataclass(frozen=True, slots=True)

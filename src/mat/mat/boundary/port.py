@@ -24,6 +24,8 @@ RecordPolicy: TypeAlias = RedactionPolicy | Mapping[str, RedactionPolicy]
 Errors: TypeAlias = Mapping[str, Any] | str | Sequence[str]
 """What a client raises: exceptions by kind of failure, or the name of a preset (`mat.boundary.clients`), or several names."""
 
+CUT: Final = "cut"
+"""The key of an adapter's exceptions for a reply that breaks off midway; without it, the kind of the fault decides."""
 DEFAULT_ERRORS: Final[dict[str, Callable[[str], BaseException]]] = {
     "timeout": lambda message: TimeoutError(message),
     "connection": lambda message: ConnectionError(message),
@@ -162,7 +164,7 @@ class Port:
         return message or f"{self.name}: {MESSAGES.get(kind, kind)}"
 
     def _made(self, kind: str, text: str, retry_after_s: float | None, *, client: str, midway: bool) -> BaseException:
-        made = self.errors.get(kind) if self.errors else None
+        made = (midway and self.errors.get(CUT)) or self.errors.get(kind) if self.errors else None
         if isinstance(made, BaseException):
             error = made
         elif made is not None:
@@ -282,7 +284,7 @@ def make_port(
     named, declared = preset_names(errors), errors if isinstance(errors, Mapping) else {}
     problems += clients.problems(named)
     for fault, made in declared.items():
-        if fault not in DEFAULT_ERRORS:
+        if fault not in (*DEFAULT_ERRORS, CUT):
             problems.append(f"errors: there is no error kind {fault!r}; the kinds are {', '.join(DEFAULT_ERRORS)}")
         if not isinstance(made, BaseException) and not callable(made):
             problems.append(f"errors[{fault!r}] is neither an exception nor a function that makes one")

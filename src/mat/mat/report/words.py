@@ -36,6 +36,10 @@ _PHRASES: Final = {
     "service.schema_mismatch": "the reply of {the_call} does not fit its schema",
     "service.metadata": "the metadata in the reply of {the_call} is changed",
     "service.tool_description": "the tool descriptions that {the_call} lists are poisoned",
+    "service.http_status": "{the_call} is refused with a status",
+    "service.http_gateway": "{the_call} takes effect, and a proxy answers with a status",
+    "service.http_cut": "the connection breaks while the reply of {the_call} is sent",
+    "service.http_reply": "something else than the service answers {the_call}",
     "service.outage": "{port} is down: {the_call} fails",
     "service.flapping": "{port} is flapping: every other call fails, at {the_call}",
     "service.delay": "the reply of {the_call} arrives late",
@@ -118,6 +122,10 @@ _WAYS: Final = {
     ("model.tool_description", "how", "required"): "{the_call} gets a tool that requires an additional parameter",
     ("model.tool_description", "how", "swap"): "{the_call} gets two tools with swapped descriptions",
     ("model.tool_description", "how", "enum"): "{the_call} gets a tool with wrong allowed values",
+    ("service.http_reply", "how", "content_type"): "{the_call} is answered with a web page",
+    ("service.http_reply", "how", "redirect"): "{the_call} is answered with a redirect to a login page",
+    ("service.http_reply", "how", "etag"): "{the_call} is answered with an old ETag",
+    ("service.http_reply", "how", "empty"): "{the_call} is answered with an empty body",
     ("model.cut", "kind", "connection"): "the connection breaks during the stream of {the_call}",
     ("delegation.alter", "how", "swap_ids"): "two ids in the text of {the_call} are swapped on the way",
     ("delegation.alter", "how", "append_instruction"): "an instruction is appended to {the_call} on the way",
@@ -190,6 +198,8 @@ def _amount(item: Perturbation) -> str:
         return f", by {seconds(found['ms'])}"
     if item.operator == "service.slow" and type(found.get("ms")) is int:
         return f", {seconds(found['ms'])} more"
+    if item.operator in ("service.http_status", "service.http_gateway") and type(found.get("status")) is int:
+        return f" {found['status']}"
     if item.operator == "model.cut" and type(found.get("chunks")) is int:
         return f", after {plural(found['chunks'], 'chunk')}"
     if item.operator == "order.hold" and type(found.get("turns")) is int:

@@ -1,0 +1,141 @@
+"""aiohttp: each request of a session is a call of an endpoint, or of a model. Seam: `ClientSession._request`.
+
+It is private, and the one through which `get`, `post` and all others go; redirects are followed inside of it.
+"""
+
+from __future__ import annotations
+
+import inspect
+import json
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+from mat.adapters.attachment import Adapter, Attachment
+from mat.adapters.http import HTTPRequest, HTTPStatus, bytes_of, port_of, reply_of, status_errors
+from mat.boundary.calls import cross_async
+from mat.boundary.session import active
+
+
+def install(attachment: Attachment) -> None:
+    import aiohttp
+
+    errors: dict[str, Callable[[str], BaseException]] = {
+        "timeout": lambda text: aiohttp.ServerTimeoutError(text),
+        "connection": lambda text: aiohttp.ServerDisconnectedError(text),
+        "cut": lambda text: aiohttp.ClientPayloadError(text),
+        **status_errors(),
+    }
+
+    def request(real: Callable[..., Any]) -> Callable[..., Any]:
+        async def _request(self: Any, method: str, str_or_url: Any, **given: Any) -> Any:
+            if active() is None:
+                return await real(self, method, str_or_url, **given)
+            asked = _asked(self, method, str_or_url, given)
+            port = port_of(attachment, asked, errors)
+            if port is None:
+                return await real(self, method, str_or_url, **given)
+            got: list[tuple[Any, Any]] = []
+
+            async def call(changed: dict[str, Any] | None) -> Any:
+                url, options = _sent(self, str_or_url, given, changed)
+                response = await real(self, method, url, **options)
+                data = reply_of(response.status, response.headers.items(), await response.read())
+                got[:] = [(response, data)]
+                return data
+
+            try:
+                reply = await cross_async(port, asked.arguments, call)
+            except HTTPStatus as status:
+                reply = status.reply
+            if got and got[0][1] is reply:
+                return got[0][0]
+            response = _response(self, method, asked.url, reply or {})
+            if given.get("raise_for_status", self._raise_for_status) is True:
+                response.raise_for_status()
+            return response
+
+        return _request
+
+    attachment.replace(aiohttp.ClientSession, "_request", request)
+
+
+def _asked(session: Any, method: str, url: Any, given: Mapping[str, Any]) -> HTTPRequest:
+    whole = session._build_url(url)
+    if given.get("params"):
+        whole = whole.update_query(given["params"])
+    if given.get("json") is not None:
+        content = json.dumps(given["json"]).encode()
+    else:
+        data = given.get("data")
+        content = data if isinstance(data, bytes) else data.encode() if isinstance(data, str) else b""
+    headers = {str(name).lower(): str(value) for name, value in {**session.headers, **(given.get("headers") or {})}.items()}
+    return HTTPRequest(method=method.upper(), url=str(whole), content=content, headers=headers)
+
+
+def _sent(session: Any, url: Any, given: dict[str, Any], changed: Mapping[str, Any] | None) -> tuple[Any, dict[str, Any]]:
+    """The request with what governance or a fault has replaced in it."""
+    if not changed:
+        return url, given
+    whole = session._build_url(url)
+    if "path" in changed:
+        whole = whole.with_path(changed["path"], keep_query=True)
+    options = dict(given)
+    if "query" in changed:
+        options["params"] = changed["query"]
+    if "body" in changed:
+        options = {name: value for name, value in options.items() if name not in ("json", "data")}
+        options["json" if isinstance(changed["body"], dict | list) else "data"] = changed["body"]
+    return whole, options
+
+
+def _response(session: Any, method: str, url: str, reply: Mapping[str, Any]) -> Any:
+    """A response of aiohttp that no server has sent: its status, headers and body are those of the reply."""
+    import asyncio
+
+    from aiohttp import ClientResponse, RequestInfo, StreamReader
+    from aiohttp.base_protocol import BaseProtocol
+    from aiohttp.helpers import TimerNoop
+    from multidict import CIMultiDict, CIMultiDictProxy
+    from yarl import URL
+
+    loop, address, content = asyncio.get_running_loop(), URL(url), bytes_of(reply.get("body"))
+    headers = CIMultiDictProxy(CIMultiDict(reply.get("headers") or {}))
+    info = RequestInfo(address, method, CIMultiDictProxy(CIMultiDict()), address)
+    writer: dict[str, Any] = {"writer": _Writer()}
+    if "stream_writer" in inspect.signature(ClientResponse.__init__).parameters:  # since 3.14
+        writer = {"writer": None, "stream_writer": _Writer()}
+    response = ClientResponse(
+        method, address, continue100=None, timer=TimerNoop(), request_info=info, traces=[], loop=loop, session=session, **writer
+    )
+    response.status, response.reason, response._headers, response._body = reply.get("status", 200), "", headers, content
+    response._raw_headers = tuple((name.encode(), value.encode()) for name, value in headers.items())
+    response.content = StreamReader(BaseProtocol(loop), limit=2**16, loop=loop)
+    response.content.feed_data(content)
+    response.content.feed_eof()
+    return response
+
+
+class _Writer:
+    """Stands for what has sent a request; it has."""
+
+    output_size = upload_complete = 0
+
+    def done(self) -> bool:
+        return True
+
+    def add_done_callback(self, callback: Callable[[Any], Any]) -> None:
+        return None
+
+    def remove_done_callback(self, callback: Callable[[Any], Any]) -> None:
+        return None
+
+
+ADAPTERS: Final = {
+    "aiohttp": Adapter(
+        name="aiohttp", package="aiohttp", install=install, release="aiohttp>=3.11",
+        policy="aiohttp sends an idempotent request again where a connection that was kept open turns out to be closed, and "
+        "retries nothing else",
+    )
+}  # fmt: skip
+
+__all__ = ["ADAPTERS", "install"]

@@ -1,0 +1,118 @@
+"""urllib3, and requests above it: each attempt to send a request is a call of an endpoint, or of a model.
+
+Seam: `HTTPConnectionPool._make_request`, below urllib3's own retries and above the connection, because what it raises is what
+urllib3 and requests turn into their own exceptions. It is private, and named so by both for as long as they have existed.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+from urllib.parse import urlencode
+
+from mat.adapters.attachment import Adapter, Attachment
+from mat.adapters.http import HTTPRequest, HTTPStatus, bytes_of, port_of, reply_of, status_errors
+from mat.boundary.calls import cross
+from mat.boundary.session import active
+
+
+def install(attachment: Attachment) -> None:
+    from urllib3 import exceptions
+    from urllib3.connectionpool import HTTPConnectionPool
+
+    def make_request(real: Callable[..., Any]) -> Callable[..., Any]:
+        def _make_request(
+            self: Any, conn: Any, method: str, url: str, body: Any = None, headers: Any = None, **given: Any
+        ) -> Any:
+            if active() is None:
+                return real(self, conn, method, url, body=body, headers=headers, **given)
+            content = body if isinstance(body, bytes) else body.encode() if isinstance(body, str) else None
+            asked = HTTPRequest(
+                method=method, url=_address(self, url), content=content or b"",
+                headers={name.lower(): str(value) for name, value in (headers or {}).items()},
+            )  # fmt: skip
+            errors: dict[str, Callable[[str], BaseException]] = {
+                "timeout": lambda text: exceptions.ReadTimeoutError(self, url, text),
+                "connection": lambda text: exceptions.NewConnectionError(conn, text),
+                "cut": lambda text: exceptions.ProtocolError(text),
+                **status_errors(),
+            }
+            port = port_of(attachment, asked, errors)
+            if port is None:
+                return real(self, conn, method, url, body=body, headers=headers, **given)
+            got: list[tuple[Any, Any]] = []
+
+            def call(changed: dict[str, Any] | None) -> Any:
+                sent = _sent(url, body, headers, changed)
+                response = real(self, conn, method, sent[0], body=sent[1], headers=sent[2], **given)
+                made, data = _read(response, method, given)
+                got[:] = [(made, data)]
+                return data
+
+            try:
+                reply = cross(port, asked.arguments, call)
+            except HTTPStatus as status:
+                return _response(status.reply, method, url, given)
+            return got[0][0] if got and got[0][1] is reply else _response(reply or {}, method, url, given)
+
+        return _make_request
+
+    attachment.replace(HTTPConnectionPool, "_make_request", make_request)
+
+
+def _address(pool: Any, url: str) -> str:
+    if "://" in url:  # through a proxy
+        return url
+    default = {"http": 80, "https": 443}.get(pool.scheme)
+    return f"{pool.scheme}://{pool.host}{'' if pool.port in (None, default) else f':{pool.port}'}{url}"
+
+
+def _sent(url: str, body: Any, headers: Any, changed: Mapping[str, Any] | None) -> tuple[str, Any, Any]:
+    """The request with what governance or a fault has replaced in it."""
+    if not changed:
+        return url, body, headers
+    path, _, query = url.partition("?")
+    path = changed.get("path", path)
+    query = urlencode(changed["query"]) if "query" in changed else query
+    if "body" in changed:
+        body = bytes_of(changed["body"])
+        headers = {name: value for name, value in (headers or {}).items() if name.lower() != "content-length"}
+        headers["Content-Length"] = str(len(body))
+    return f"{path}?{query}" if query else path, body, headers
+
+
+def _read(response: Any, method: str, given: Mapping[str, Any]) -> tuple[Any, Any]:
+    """The response with its body in memory, for whoever reads it, and as data."""
+    content = response.data if given.get("preload_content", True) else response.read(decode_content=True)
+    headers = {name: value for name, value in response.headers.items() if name.lower() != "content-encoding"}
+    made = _made(response.status, headers, content, method, response.reason, given)
+    return made, reply_of(response.status, response.headers.items(), content)
+
+
+def _response(reply: Mapping[str, Any], method: str, url: str, given: Mapping[str, Any]) -> Any:
+    return _made(reply.get("status", 200), reply.get("headers") or {}, bytes_of(reply.get("body")), method, None, given)
+
+
+def _made(
+    status: int, headers: Mapping[str, str], content: bytes, method: str, reason: str | None, given: Mapping[str, Any]
+) -> Any:
+    from urllib3 import HTTPResponse
+
+    return HTTPResponse(
+        body=io.BytesIO(content), headers=headers, status=status, reason=reason, request_method=method,
+        preload_content=given.get("preload_content", True), decode_content=given.get("decode_content", True),
+        enforce_content_length=False,
+    )  # fmt: skip
+
+
+_POLICY: Final = (
+    "urllib3 tries again three times where a connection fails, and never after a status, unless a Retry says otherwise; "
+    "requests retries nothing"
+)
+ADAPTERS: Final = {
+    name: Adapter(name=name, package=name, install=install, release=f"{name}>=2.0", policy=_POLICY)
+    for name in ("requests", "urllib3")
+}
+
+__all__ = ["ADAPTERS", "install"]
