@@ -122,4 +122,3 @@ def operators() -> tuple[Operator, ...]:
     )  # fmt: skip
 
 
-__all__ = ["is_http", "operators"]

@@ -9,6 +9,7 @@ from typing import Final, TypeVar
 
 from mat.core import limits
 from mat.core.difference import first_difference as first_different_fact
+from mat.core.difference import in_words
 from mat.core.run import Run, prefixes
 from mat.core.site import ABOUT_CALLS, site_about
 from mat.core.spec import NO_SCHEDULE, Schedule
@@ -124,7 +125,7 @@ class Checks:
         broken = self._newly_broken(one, other)
         if found is None:
             raise WithdrawnError(f"{what} differs at its fault labels{broken}; {_CAUSES}", other)
-        where = f"{_step_text(other, found.step)} in its {found.aspect}: {found.recorded}, then {found.again}"
+        where = f"{_step_text(other, found.step)} in {in_words(found)}"
         raise WithdrawnError(f"{what} differs at {where}{broken}; likely causes: {found.cause}", other)
 
     def _newly_broken(self, one: Run, other: Run) -> str:

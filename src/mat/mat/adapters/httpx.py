@@ -113,7 +113,7 @@ def _is_data(reply: Any) -> bool:
 
 ADAPTERS: Final = {
     "httpx": Adapter(
-        name="httpx", package="httpx", install=install, extra="httpx",
+        name="httpx", package="httpx", install=install, release="httpx>=0.27",
         policy="httpx retries nothing; a client above it may (openai: twice, on 408, 409, 429, 5xx and broken connections)",
     )
 }  # fmt: skip

@@ -41,17 +41,24 @@ _CAUSES: Final[dict[str, str]] = {
 _ID: Final = re.compile(r"(?i)[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}|\b[0-9a-f]{16,}\b")
 _TIME: Final = re.compile(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d")
 _SHOWN: Final = 300
+_SHORT: Final = 60
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Difference:
-    """The first difference between two runs. `step` is the recorded step, or the number of records if an end differs."""
+    """The first difference between two runs. `step` is the recorded step, or the number of records if an end differs.
+
+    `field`: the path to the first values that differ, which are `one` and `other`; "" if the facts differ as a whole.
+    """
 
     step: int
     aspect: Aspect
     recorded: str
     again: str
     cause: str
+    field: str = ""
+    one: str = ""
+    other: str = ""
 
 
 def first_difference(recorded: Run, again: Run) -> Difference | None:
@@ -137,9 +144,16 @@ def _schedule(spec: RunSpec) -> list[Any]:
 
 
 def _difference(step: int, aspect: Aspect, before: Any, after: Any) -> Difference:
+    field, one, other = _field(before, after)
+    if aspect == "reply":  # its first part is the value, which readers know; the others are its error, whether it was cut, ...
+        first, _, rest = field.partition(".")
+        field = rest if first == "0" else field
+    elif isinstance(before, list):
+        field = ""
     return Difference(
-        step=step, aspect=aspect, recorded=_value_text(before), again=_value_text(after), cause=_cause(aspect, before, after)
-    )
+        step=step, aspect=aspect, recorded=_value_text(before), again=_value_text(after), cause=_cause(aspect, one, other),
+        field=field, one=_value_text(one), other=_value_text(other),
+    )  # fmt: skip
 
 
 def _value_text(value: Any) -> str:
@@ -147,11 +161,15 @@ def _value_text(value: Any) -> str:
     return text if len(text) <= _SHOWN else f"{text[: _SHOWN - 3]}..."
 
 
-def _cause(aspect: Aspect, before: Any, after: Any) -> str:
-    """The likely cause in words; the differing values themselves say more than their position."""
+def _reordered(before: list[Any], after: list[Any]) -> bool:
+    one, other = ([canonical(item) for item in items] for items in (before, after))
+    return one != other and Counter(one) == Counter(other)
+
+
+def _cause(aspect: Aspect, one: Any, other: Any) -> str:
+    """The likely cause in words; the first values that differ say more than their position."""
     if aspect in ("arguments", "reply", "state", "executed"):
-        one, other = _first_leaf(before, after)
-        if isinstance(one, list) and isinstance(other, list):
+        if isinstance(one, list) and isinstance(other, list) and _reordered(one, other):
             return "the same things in another order: set order, a query without ORDER BY, or tasks that race"
         if isinstance(one, str) and isinstance(other, str):
             if _TIME.search(one) and _TIME.search(other):
@@ -161,18 +179,19 @@ def _cause(aspect: Aspect, before: Any, after: Any) -> str:
     return _CAUSES[aspect]
 
 
-def _first_leaf(before: Any, after: Any) -> tuple[Any, Any]:
-    """The first pair of values that differ; a pair of lists if they contain the same things in another order."""
-    while True:
-        if isinstance(before, dict) and isinstance(after, dict):
-            pairs = [(before.get(key), after.get(key)) for key in sorted({*before, *after})]
-        elif isinstance(before, list) and isinstance(after, list):
-            one, other = ([canonical(item) for item in items] for items in (before, after))
-            if one != other and Counter(one) == Counter(other):
-                return before, after
-            if len(one) != len(other):
-                return len(one), len(other)
-            pairs = list(zip(before, after, strict=True))
-        else:
-            return before, after
-        before, after = next(pair for pair in pairs if canonical(pair[0]) != canonical(pair[1]))
+def in_words(found: Difference) -> str:
+    """The field that differs and its two values, in short: "its reply at id: 17, then 18"."""
+    values = [each if len(each) <= _SHORT else f"{each[: _SHORT - 3]}..." for each in (found.one, found.other)]
+    return f"its {found.aspect}{f' at {found.field}' if found.field else ''}: {values[0]}, then {values[1]}"
+
+
+def _field(before: Any, after: Any, path: str = "") -> tuple[str, Any, Any]:
+    """The path to the first values that differ, and both; lists that hold the same in another order differ as a whole."""
+    if isinstance(before, dict) and isinstance(after, dict):
+        pairs = [(str(key), before.get(key), after.get(key)) for key in sorted({*before, *after}, key=str)]
+    elif isinstance(before, list) and isinstance(after, list) and len(before) == len(after) and not _reordered(before, after):
+        pairs = [(str(index), one, other) for index, (one, other) in enumerate(zip(before, after, strict=True))]
+    else:
+        return path, before, after
+    key, one, other = next((key, one, other) for key, one, other in pairs if canonical(one) != canonical(other))
+    return _field(one, other, f"{path}.{key}" if path else key)
