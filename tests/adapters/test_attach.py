@@ -59,7 +59,7 @@ def test_refund(mat_run, refunded_once):
 def test_an_ini_line_is_enough_to_find_a_double_refund_over_http(pytester: pytest.Pytester) -> None:
     pytester.makepyfile(desk=DESK, test_desk=TEST)
     pytester.makeini("[pytest]\nmat_attach = httpx\n")
-    result = pytester.runpytest_inprocess("--mat-stress", "--mat-report", "r.json")
+    result = pytester.runpytest_subprocess("--mat-stress", "--mat-report", "r.json")
     result.assert_outcomes(failed=1)
     result.stdout.fnmatch_lines(["*cost 4*"])
     found = json.loads((pytester.path / "r.json").read_text())["items"][0]["findings"]
@@ -77,7 +77,7 @@ def mat_attach():
     return {"httpx": {"effects": {"POST shop.test/refunds": "none"}, "perturb": {"GET shop.test/orders/{id}": False}}}
 """,
     )  # fmt: skip
-    pytester.runpytest_inprocess("--mat-stress").assert_outcomes(passed=1)
+    pytester.runpytest_subprocess("--mat-stress").assert_outcomes(passed=1)
 
 
 @pytest.mark.parametrize(
