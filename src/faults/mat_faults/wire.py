@@ -120,5 +120,3 @@ def operators() -> tuple[Operator, ...]:
             bounds={"count": 1, "magnitude": 8},
         ),
     )  # fmt: skip
-
-
