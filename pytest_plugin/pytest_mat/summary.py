@@ -41,7 +41,7 @@ def _reports(config: pytest.Config) -> list[ItemReport]:
 
 
 def _untried(reports: Sequence[ItemReport]) -> list[str]:
-    """The contracts that are armed for several tests and that none of them put to the question."""
+    """The contracts that are armed for several tests and that none of them triggered."""
     tried = {name for each in reports for name in each.result.tried}
     return sorted({name for each in reports for name in each.result.untried} - tried)
 
@@ -70,9 +70,7 @@ def print_summary(reporter: Any, config: pytest.Config, *, interrupted: bool = F
         seconds = (time.time_ns() - session_began_ns()) / 1e9
         reporter.write_line(headline(document, seconds=seconds, stress=config.getoption("mat_stress")))
         for name in _untried(reports):
-            reporter.write_line(
-                f"mat: no test put {name} to the question, which mat_contracts or a hook arms for several tests"
-            )
+            reporter.write_line(f"mat: no test triggered {name}, which mat_contracts or a hook arms for several tests")
         reporter.write_line(_text(document, config))
     if reports:  # a variant that nothing ran under is a typing error, or the session has no governance
         used = {row.variant for each in reports for row in each.governed} | {"all", "none"}
@@ -82,7 +80,7 @@ def print_summary(reporter: Any, config: pytest.Config, *, interrupted: bool = F
     if document is not None:
         _write(document, names, _extras(document, reports, config), reporter, config)
     if kept is not None:
-        from mat.report.words import plural
+        from mat.core.errors import plural
 
         reporter.write_line(f"mat store: {kept} ({plural(sum(each.kept for each in reports), 'run')})")
 

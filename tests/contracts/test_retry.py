@@ -304,7 +304,7 @@ def test_requests_of_one_port_that_take_turns_and_forgotten_ones_are_distinguish
 def test_both_faults_of_one_call_are_distinguished() -> None:
     found = violations(retries_bounded(attempts=1), trace(LOST, pay()))
     assert [item.message for item in found] == [
-        "pay was tried 2 times for one request; 1 are allowed",
+        "pay was tried 2 times for one request; the limit is 1",
         "pay failed at step 0 with an unknown outcome and was repeated at step 1 without a check",
     ]
 

@@ -34,7 +34,7 @@ def test_each_unverified_call_is_a_violation_and_a_blocked_one_is_attempted() ->
     blocked = record("tool_call", "refund", effect="write", blocked=True)
     found = violations(verify_before_act("refund", within=1), trace(blocked, PASSED, REFUND, REFUND))
     assert [(item.step, item.stage) for item in found] == [(0, "attempted"), (3, "effected")]
-    assert found[0].message == "refund was called without a passed verification in the 1 steps before"
+    assert found[0].message == "refund was called without a passed verification in the 1 step before"
 
 
 @given(st.lists(st.sampled_from([PASSED, FAILED, IDLE, REFUND, PAY]), max_size=14), st.integers(1, 5), st.booleans())
@@ -231,7 +231,7 @@ def test_a_rate_and_a_missing_capability_are_two_violations_of_one_call() -> Non
     may = least_privilege({"clerk": ["track"]}, rates=[rate(1, steps=9)])
     found = violations(may, trace(REFUND_A, REFUND_A))
     assert [(item.step, item.witness) for item in found] == [(0, (0,)), (1, (1,)), (1, (0, 1))]
-    assert found[2].message == "refund was called more than 1 times in 9 steps by clerk"
+    assert found[2].message == "refund was called more than 1 time in 9 steps by clerk"
     assert (found[2].wanted, found[2].instance) == ("at most 1 calls in any 9 steps", "clerk/refund")
 
 

@@ -213,7 +213,7 @@ def test_a_finding_says_where_a_shard_breaks_off_and_how_much_is_lost(shard: Pat
     (finding,) = reading.findings
     assert finding.code == "log-torn"
     assert finding.message == (
-        f"{shard.name}: line 6, at byte {len(whole) - len(last)}, is incomplete: {len(last) - 10} bytes are left out; "
+        f"{shard.name}: line 6, at byte {len(whole) - len(last)}, is incomplete: {len(last) - 10} bytes left out; "
         "the process that wrote it was killed, or is still writing"
     )
 

@@ -267,8 +267,8 @@ def test_a_contract_for_several_tests_need_not_concern_each_of_them_and_is_named
     shop.tests("import mat_contracts as mat_contracts_of\n" + SHARED.replace("CALL", "refund"))
     session = shop.stress()
     assert session.statuses == {"test_shop.py::test_refund": "certified"}
-    assert "no test put gift.no_duplicate_effect" in session.text
-    assert "no test put refund.no_duplicate_effect" not in session.text
+    assert "no test triggered gift.no_duplicate_effect" in session.text
+    assert "no test triggered refund.no_duplicate_effect" not in session.text
 
 
 def test_a_test_that_puts_no_hard_contract_to_the_question_fails_wherever_they_come_from(shop: Any) -> None:

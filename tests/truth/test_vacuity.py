@@ -1,4 +1,4 @@
-"""A contract that nothing put to the question certifies nothing: what triggers a contract, and what becomes of one without."""
+"""A contract that nothing triggered certifies nothing: what triggers a contract, and what becomes of one without."""
 
 from __future__ import annotations
 

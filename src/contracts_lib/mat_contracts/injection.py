@@ -426,7 +426,7 @@ def untrusted_data_never_decides(
 
     return Contract(
         id="injection.untrusted_data_never_decides", step=step, start=_NO_FLOW, kinds=_FLOW,
-        repair="take the value from the user's request or a trusted record, or have exactly it approved or verified",
+        repair="take the value from the user's request or a trusted record, or have exactly this value approved or verified",
         text="no argument of an effect comes from untrusted text alone",
     )  # fmt: skip
 

@@ -16,7 +16,7 @@ from typing import Any, Final, Literal, NamedTuple, TypeAlias, Unpack
 from mat.core.allowed import Allowed, describe, is_allow_list
 from mat.core.digest import digest
 from mat.core.endpoint import MISSING, allowed_from, endpoint, folder, length, pattern, values_at
-from mat.core.errors import SpecError, did_you_mean
+from mat.core.errors import SpecError, did_you_mean, plural
 from mat.core.record import ActionKind, Record
 from mat.core.value import EMPTY, FrozenDict
 from mat.monitor.contract import Contract, Violated
@@ -289,7 +289,8 @@ def _exceeded(limit: CallRate, recent: tuple[_Call, ...], record: Record) -> Vio
     arguments = let_through(record)
     by = [record.agent] if "agent" in limit.per else []
     by += [f"{name}={arguments.get(name)!r}" for name in limit.key]
-    message = f"{record.action.name} was called more than {limit.most} times in {window}{' by ' + ', '.join(by) if by else ''}"
+    whose = f" by {', '.join(by)}" if by else ""
+    message = f"{record.action.name} was called more than {plural(limit.most, 'time')} in {window}{whose}"
     return Violated(
         message, witness=(*(call.step for call in recent), record.step), instance=_shared_key(limit, record) or "all calls",
         wanted=f"at most {limit.most} calls in any {window}", repair="wait until the window has passed, or do more in one call",

@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final, NamedTuple, TypeAlias, Unpack
 
-from mat.core.errors import SpecError
+from mat.core.errors import SpecError, plural
 from mat.core.record import ActionKind, Record
 from mat.core.value import EMPTY, FrozenDict
 from mat.monitor.contract import Contract, Violated
@@ -362,7 +362,7 @@ def _excess(tried: _Tried, record: Record, attempts: int) -> list[Violated]:
         return []
     return [
         Violated(
-            f"{tried.port} was tried {tried.times + 1} times for one request; {attempts} are allowed",
+            f"{tried.port} was tried {plural(tried.times + 1, 'time')} for one request; the limit is {attempts}",
             instance=tried.port, witness=(*tried.steps, record.step), wanted=f"another way after {attempts} attempts",
         )
     ]  # fmt: skip

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, Final, NamedTuple, TypeAlias, Unpack
 
+from mat.core.errors import plural
 from mat.core.record import ActionKind, Record
 from mat.monitor.contract import Contract, Violated
 from mat_contracts._about import About, about_arguments, about_text, contradicts, single_targets
@@ -77,7 +78,9 @@ def verify_before_act(
         missing = next(item for item in bound if item is None or not item.passed)
         other = missing or next((item for item in reversed(recent) if item.passed), None)
         if other is None:
-            return Violated(f"{label(tools)} was called without a passed {wanted} in the {within} steps before", state=state)
+            return Violated(
+                f"{label(tools)} was called without a passed {wanted} in the {plural(within, 'step')} before", state=state
+            )
         why = f"was about {_ids(other.about)}" if other.passed else "had failed"
         return Violated(
             f"{label(tools)} was called after the {wanted} at step {other.step}, which {why}", state=state,
@@ -86,8 +89,8 @@ def verify_before_act(
 
     return Contract(
         id=f"{label(tools)}.verified_before_act", step=step, start=((), ()), kinds=_KINDS,
-        repair=f"pass a {wanted} at most {within} steps before {label(tools)}",
-        text=f"{label(tools)} comes at most {within} steps after a passed {wanted} of the same thing",
+        repair=f"pass a {wanted} at most {plural(within, 'step')} before {label(tools)}",
+        text=f"{label(tools)} comes at most {plural(within, 'step')} after a passed {wanted} of the same thing",
     )  # fmt: skip
 
 

@@ -36,7 +36,7 @@ class ItemStudy:
 
     `reported`: the execution whose outcome is the item's, unless `failure` gives the reason why the item fails. `result` None:
     nothing else to report; otherwise `report` holds everything. `failed_seed`: the seed of a failing execution among several.
-    `unjudged` and `vacuous` are warnings: what could not be judged, and what was never put to the question. `smoke`: how many
+    `unjudged` and `vacuous` are warnings: what could not be judged, and what was never triggered. `smoke`: how many
     of a gate's seeds failed, None without a gate. `interrupted`: the session must end.
     """
 

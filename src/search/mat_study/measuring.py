@@ -110,7 +110,7 @@ class Gathered:
         return frozenset() if self._triggers is None else self._triggers.hard
 
     def vacuous(self, ports: Iterable[tuple[str, str]]) -> tuple[Vacuous, ...]:
-        """The contracts that no run put to the question so far. `ports`: all known ones, as (action kind, name)."""
+        """The contracts that no run has triggered so far. `ports`: all known ones, as (action kind, name)."""
         return () if self._triggers is None else self._triggers.vacuous(ports)
 
     @property

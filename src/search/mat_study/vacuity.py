@@ -105,7 +105,7 @@ def _message(vacuous: list[Vacuous]) -> str:
     return "\n".join(
         [
             *(f"{each.contract} is vacuous: {each.reason}" for each in vacuous),
-            "  why: a contract that no execution put to the question says nothing about the system",
+            "  why: a contract that no execution triggered says nothing about the system",
             f"  fix: correct the contract, make the test reach it, or allow it by name: @pytest.mark.mat(vacuous=[{names}])",
         ]
     )

@@ -272,8 +272,8 @@ def _use_contract(
                 yield (*found, item.id)
         for gap in lacking(record) if lacks else ():
             if wanted(gap.name):
-                message = f"{gap.at} is empty" if gap.what == ABSENT else f"{gap.at} holds something else"
-                yield absent if gap.what == ABSENT else foreign, f"{message}, where {gap.name} belongs", gap.name
+                held = "is empty" if gap.what == ABSENT else "holds something else"
+                yield absent if gap.what == ABSENT else foreign, f"{gap.at} should hold {gap.name}, but {held}", gap.name
 
     def step(state: None, record: Record) -> Violated | None:
         if not record.artefacts or selected(record) is None or (where is not None and not where(record)):

@@ -192,7 +192,7 @@ def not_rate_limited(
         if refused < at_most:
             return new
         return Violated(
-            f"the call was refused because of a rate limit; {at_most} such refusals are allowed", state=new,
+            f"the call was refused because of a rate limit; the limit is {at_most}", state=new,
             repair="wait, or call less often", label=label,
         )  # fmt: skip
 

@@ -50,11 +50,11 @@ def _is_report(path: Path) -> bool:
 
 
 def _compare_reports(options: argparse.Namespace) -> int:
+    from mat.core.errors import plural
     from mat.measure.regression import compare
     from mat.report.from_json import read
     from mat.report.regression import regression_blocks, regression_data
     from mat.report.terminal import blocks_in_text
-    from mat.report.words import plural
 
     with reading(options.one, fix=_FIX):
         old = read(options.one)
@@ -82,8 +82,8 @@ def _compare_reports(options: argparse.Namespace) -> int:
 
 def _compare_replays(options: argparse.Namespace) -> int:
     from mat.core.difference import first_difference
+    from mat.core.errors import plural
     from mat.report.terminal import difference_text
-    from mat.report.words import plural
 
     one, other = (replay_of(path).counterexample.run for path in (options.one, options.other))
     found = first_difference(one, other)

@@ -38,7 +38,7 @@ def export(options: argparse.Namespace) -> int:
     with undamaged(file_of(options)), opened(options) as store:
         files = store.export(options.folder, machine=options.machine, file_format=options.format)
         ((runs,),) = store.query("SELECT count(*) FROM runs").rows
-    from mat.report.words import plural
+    from mat.core.errors import plural
 
     if options.json:
         print_json({"runs": runs, "files": [file.as_posix() for file in files]})

@@ -114,7 +114,7 @@ def _report(
     options: argparse.Namespace, imported: Sequence[tuple[Path, Taken]], runs: int, problems: Sequence[MatError]
 ) -> None:
     from mat.commands.shared import error_data
-    from mat.report.words import plural
+    from mat.core.errors import plural
 
     if options.json:
         files = [

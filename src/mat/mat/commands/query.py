@@ -79,7 +79,7 @@ def table(answer: QueryResult, *, width: int | None = None) -> str:
 
     If the columns do not fit side by side, each row becomes a block with one column per line.
     """
-    from mat.report.words import plural
+    from mat.core.errors import plural
 
     cells = [[_cell(value) for value in row] for row in answer.rows]
     right = [all(isinstance(row[place], int | float) or row[place] is None for row in answer.rows) for place in

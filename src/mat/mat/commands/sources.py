@@ -103,10 +103,10 @@ def _log(options: argparse.Namespace) -> RecordedSource:
 
 def _from_entries(found: Iterator[RunEntry], options: argparse.Namespace) -> RecordedSource:
     """Runs as rows, and for a page as many traces as it can hold."""
+    from mat.core.errors import plural
     from mat.report.build import build
     from mat.report.page import RECORDS
     from mat.report.page.trace import Traced
-    from mat.report.words import plural
 
     wants_traces = wants_page(options)
     rows: list[RunRow] = []

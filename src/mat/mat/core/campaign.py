@@ -162,7 +162,7 @@ class ItemResult:
 
     `covered`: what its search covered, None without a search. `notes`: what its status does not say: vacuous contracts, and
     runs that failed the test's own asserts without being judged by them. Of the contracts that are armed for several tests,
-    `tried` were put to the question by this one, and `untried` were not.
+    `tried` were triggered by this one, and `untried` were not.
     """
 
     __pydantic_config__ = EXACT_FIELDS

@@ -152,6 +152,11 @@ class ProcessCrashed(BaseException):
     """
 
 
+def plural(count: int, noun: str) -> str:
+    """A count with its noun, in the plural unless the count is 1."""
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+
+
 def did_you_mean(word: str, known: Iterable[str]) -> str:
     """The end of a message about an unknown name: a suggestion of the nearest known name, or ""."""
     import difflib

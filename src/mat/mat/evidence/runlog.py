@@ -40,7 +40,7 @@ from mat.core import limits
 from mat.core.checkpoint import START, Gap, Log, LogLine, Mark, Parse, Unusable, create, read_header, resume, scan
 from mat.core.codec import decode, encode
 from mat.core.digest import digest, plain
-from mat.core.errors import CodecError, SpecError
+from mat.core.errors import CodecError, SpecError, plural
 from mat.core.packed import absent, fields_of, pack, unpack
 from mat.core.run import Finding, Run, TapeEntry
 from mat.core.site import Site
@@ -271,7 +271,7 @@ def _gap(gap: Gap, number: int) -> tuple[str, str]:
     """The code and the message of a finding. `number` is the number of the expected line."""
     if gap.last:
         return "log-torn", (
-            f"line {number}, at byte {gap.offset}, is incomplete: {gap.end - gap.offset} bytes are left out; "
+            f"line {number}, at byte {gap.offset}, is incomplete: {plural(gap.end - gap.offset, 'byte')} left out; "
             "the process that wrote it was killed, or is still writing"
         )
     runs = {0: "no run is", 1: "1 run is"}.get(gap.missing, f"{gap.missing} runs are")

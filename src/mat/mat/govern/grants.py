@@ -15,7 +15,7 @@ from typing import Any, Final, Literal, cast
 from mat.boundary.emit import DelegatedTask, delegated, tasks
 from mat.core.allowed import is_range
 from mat.core.endpoint import allowed_from
-from mat.core.errors import MatError, SpecError
+from mat.core.errors import MatError, SpecError, plural
 from mat.core.record import ActionKind, Record
 from mat.govern.approval import Desk
 from mat.govern.capability import LIMITED, Capability, RateLimit, Sets, capability, covers, refusal
@@ -47,7 +47,7 @@ class Bucket:
     def excess(self) -> str:
         """The rate in words, for a refusal."""
         window = "a run" if self.rate.window_ms is None else f"{self.rate.window_ms} ms"
-        return f"more than {self.rate.most} times in {window}"
+        return f"more than {plural(self.rate.most, 'time')} in {window}"
 
 
 class Held:

@@ -88,7 +88,7 @@ class Contract:
     - `margin`: a function from a finished trace to the margin by which the contract is kept (0 or less if it is broken); it
       guides the search and decides nothing.
     - `selects`: the names of the ports whose calls it is about, and `keys`: the arguments that it reads of them. They decide
-      whether a run put it to the question (`mat.monitor.triggers`); without them, its kinds or its formula do.
+      whether a run triggered it (`mat.monitor.triggers`); without them, its kinds or its formula do.
     - `formula` and `predicate` are set by the functions that make contracts.
 
     Calling a contract with one record says whether that record alone keeps it. Raises `mat.MatError` without an id, and for an

@@ -1,4 +1,4 @@
-"""Which contracts were put to the question: whether any record reached the trigger of a contract (vacuity).
+"""Which contracts were triggered: whether any record reached the trigger of a contract (vacuity).
 
 The trigger of a formula is a formula: the left side of its implications, or for a prohibition the records that could have been
 the forbidden one. Triggers are judged on the records of finished runs, by the same monitor, and only until they are reached
@@ -54,7 +54,7 @@ _NAMED_KINDS: Final = frozenset(("tool_call", "retrieval", "model_call", "memory
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Vacuous:
-    """A contract that no record put to the question, and why."""
+    """A contract that no record triggered, and why."""
 
     contract: str
     severity: Severity
@@ -141,7 +141,7 @@ def _bound(goal: Goal, condition: FormulaNode) -> FormulaNode:
 
 
 def _condition(body: Any) -> FormulaNode | None:
-    """The condition under which a step puts a goal's body to the question; None: every step does."""
+    """The condition under which a step triggers a goal's body; None: every step does."""
     if isinstance(body, And):
         found = [_condition(part) for part in body.parts]
         kept = [part for part in found if part is not None]
@@ -240,7 +240,7 @@ def _names(node: FormulaNode) -> Iterator[tuple[ActionKind, str]]:
 
 
 class Triggers:
-    """Which of several contracts were put to the question by the runs noted so far."""
+    """Which of several contracts were triggered by the runs noted so far."""
 
     def __init__(self, contracts: Iterable[Contract]) -> None:
         self._contracts = {contract.id: contract for contract in contracts}
@@ -321,7 +321,7 @@ class Triggers:
                 changed, after = True, state if after.state is KEEP else after.state
             else:
                 changed = after is not state and bool(after != state)
-        except Exception:  # it could not judge this step, so this step put it to the question
+        except Exception:  # it could not judge this step, so this step triggered it
             changed, after = True, state
         self._states[name] = after
         if changed and acted:
@@ -382,7 +382,7 @@ def _names_text(strange: tuple[ActionKind, str], ports: set[tuple[str, str]]) ->
 
 
 def reached(contracts: Iterable[Contract], records: Sequence[Record]) -> frozenset[str]:
-    """The ids of the contracts that the records of a run put to the question."""
+    """The ids of the contracts that the records of a run triggered."""
     armed = tuple(contracts)
     triggers = Triggers(armed)
     triggers.note(records)

@@ -41,7 +41,7 @@ _PREFIX_VERDICTS: Final = ("true", "presumably_true", "presumably_false", "false
 class JudgedTrace:
     """The outcomes of the contracts on one recorded trace. `origin` is its `file:line`; `torn`: where its file ends early.
 
-    `untriggered`: the contracts that neither this trace nor one judged before with the same triggers put to the question.
+    `untriggered`: the contracts that neither this trace triggered nor one judged before with the same triggers.
     """
 
     id: str

@@ -11,6 +11,7 @@ from typing import Final, cast
 
 from mat.core.campaign import Certificate, Stability
 from mat.core.digest import canonical
+from mat.core.errors import plural as plural
 from mat.core.operator import ERRORS
 from mat.core.record import Observation, Record
 from mat.core.run import UNCAUGHT, Run
@@ -210,11 +211,6 @@ def _amount(item: Perturbation) -> str:
 def seconds(ms: int) -> str:
     """Milliseconds as text: whole seconds as "2 s", everything else as "1500 ms"."""
     return f"{ms // 1000} s" if ms % 1000 == 0 else f"{ms} ms"
-
-
-def plural(count: int, noun: str) -> str:
-    """A count with its noun, in the plural unless the count is 1."""
-    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
 
 
 def replay_command(file: str) -> str:
