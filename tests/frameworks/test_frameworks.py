@@ -108,14 +108,17 @@ def item_of(path: Path) -> dict[str, Any]:
     return found
 
 
-def _missing(framework: str) -> bool:
-    return importlib.util.find_spec(FRAMEWORKS[framework].partition(".")[0]) is None
+def missing(framework: str) -> bool:
+    try:
+        return importlib.util.find_spec(FRAMEWORKS[framework]) is None
+    except ModuleNotFoundError:  # of its parent
+        return True
 
 
 @pytest.fixture(params=FRAMEWORKS)
 def framework(request: pytest.FixtureRequest) -> str:
     name: str = request.param
-    if _missing(name):
+    if missing(name):
         pytest.skip(f"{name} is not installed")
     if not (HERE / f"{name}_desk.py").exists():
         pytest.skip(f"no agent for {name} yet")

@@ -38,7 +38,7 @@ def adapter_named(name: str) -> Adapter:
         found: Any = importlib.import_module(BUILT_IN[wanted]).ADAPTERS[wanted]
     else:
         found = _foreign(wanted, name)
-    if importlib.util.find_spec(found.package.partition(".")[0]) is None:
+    if not _is_installed(found.package):
         raise SpecError(
             what=f"attach {name!r}: {found.package} is not installed",
             why="the adapter replaces parts of that framework",
@@ -47,6 +47,13 @@ def adapter_named(name: str) -> Adapter:
     adapter: Adapter = found
     _check_release(name, adapter)
     return adapter
+
+
+def _is_installed(package: str) -> bool:
+    try:
+        return importlib.util.find_spec(package) is not None
+    except ModuleNotFoundError:  # of a package above it
+        return False
 
 
 def _check_release(name: str, adapter: Adapter) -> None:
