@@ -93,7 +93,7 @@ def test_an_approver_is_asked_before_the_tool_runs(framework: str, answer: bool)
     assert asked == ["A17"]
     assert shop().world.refunded == (["A17"] if answer else [])
     assert [record.observation.value["status"] for record in run.records if record.action.kind == "approval"] == [
-        "approved" if answer else "refused"
+        "approved" if answer else "rejected"
     ]
 
 
