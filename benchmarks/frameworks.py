@@ -79,7 +79,8 @@ def main() -> None:
     for each in found:
         print(
             f"{each['framework']:14} {each['steps']:3} steps  bare {each['bare_ms']:7.2f} ms  "
-            f"attached {each['attached_ms']:7.2f} ms  ratio {each['ratio']:.2f}  attaching {each['attach_ms']:.2f} ms  import {each['import_ms']} ms"
+            f"attached {each['attached_ms']:7.2f} ms  ratio {each['ratio']:.2f}  "
+            f"attaching {each['attach_ms']:.2f} ms  import {each['import_ms']} ms"
         )
     if not found:
         print(f"none of these is installed: {', '.join(FRAMEWORKS)}")
