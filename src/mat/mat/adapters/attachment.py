@@ -22,6 +22,8 @@ from mat.kernel.names import origin
 Ability = Literal["observe", "perturb", "govern", "replay"]
 ABILITIES: Final[tuple[Ability, ...]] = ("observe", "perturb", "govern", "replay")
 _INHERITED: Final = object()
+_KEEPING_REPLIES: Final = ("delegation.delay", "delegation.duplicate", "order", "process")
+"""Faults of a hand-over that leave its reply as it is."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -167,13 +169,21 @@ class Attachment:
             self._memory("memory_write", "write", name, perturb=only, encode=encode, decode=_not_replaced),
         )
 
-    def delegation(self, to: str) -> Port:
-        """The port of a hand-over of work to the agent `to`."""
+    def delegation(self, to: str, *, encode: Callable[[Any], Any] | None = None) -> Port:
+        """The port of a hand-over of work to the agent `to`.
+
+        `encode`: what is recorded of a reply that is an object of the framework, such as the agent that goes on; no fault
+        replaces such a reply.
+        """
         port = self._ports.get(("delegation", to))
         if port is None:
+            perturb = self._perturb(to)
+            if encode is not None:
+                perturb = perturb and _KEEPING_REPLIES
             port = self._ports["delegation", to] = make_port(
-                name=to, kind="delegation", boundary="delegation", effect="write", perturb=self._perturb(to)
-            )
+                name=to, kind="delegation", boundary="delegation", effect="write", perturb=perturb, encode=encode,
+                decode=encode and _not_replaced,
+            )  # fmt: skip
         return port
 
     def _memory(self, kind: ActionKind, effect: str, name: str, **options: Any) -> Port:

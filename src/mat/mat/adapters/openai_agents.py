@@ -198,7 +198,7 @@ def _handoffs(attachment: Attachment) -> None:
 
     def crossed(handoff: Any, agent: str) -> Any:
         real = handoff.on_invoke_handoff
-        port = attachment.delegation(handoff.agent_name)
+        port = attachment.delegation(handoff.agent_name, encode=lambda found: {"agent": found.name})
 
         async def invoke(context: Any, given: str) -> Any:
             return await cross_async(port, {"input": given} if given else {}, lambda changed: real(context, given), agent=agent)
