@@ -67,7 +67,7 @@ def test_case(mat_run, rule):
     shop.reset()
     handle(shop.{mind}, "{mode}")
 """
-MODES = {"mcp": ("async",), "smolagents": ("sync", "stream")}
+MODES = {"smolagents": ("sync", "stream")}
 """The ways to run an agent that a framework has, where it has not all."""
 MORE = {
     # what the tools of an agent raise there when their client fails, so that the model is told

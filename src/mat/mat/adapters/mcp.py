@@ -1,7 +1,8 @@
 """MCP, from the client's side: tools, resources and prompts of servers.
 
-Seams: `call_tool`, `read_resource`, `get_prompt` and `list_tools` of ClientSession, on which the client and groups of sessions
-rest. What the server says of a tool in its annotations gives the effect.
+Seams, all public: `call_tool`, `read_resource`, `get_prompt` and `list_tools` of ClientSession, on which the client and groups
+of sessions rest; `call_tool` and `get_prompt` of Client (since 2.0) around them, because there one call may take several rounds
+of the session. What the server says of a tool in its annotations gives the effect.
 """
 
 from __future__ import annotations
@@ -15,6 +16,10 @@ from mat.boundary.session import active
 
 _CODES: Final = {"timeout": -32001, "connection": -32000}
 """Codes of the errors that the client raises itself: REQUEST_TIMEOUT and CONNECTION_CLOSED of the SDK."""
+_OLD_CODES: Final = {**_CODES, "timeout": 408}
+"""The same before 2.0, where a time-out has the status of HTTP."""
+_VOLATILE: Final = ("_meta", "requestState")
+"""Fields of a reply that may differ from run to run: notes for the protocol, and the sealed state of a call in rounds."""
 _REPORTED: Final = ("server_error", "rate_limit", "auth", "not_found", "invalid")
 """Kinds of fault that a server reports in the result of the tool, as the specification says of errors of execution."""
 
@@ -24,6 +29,7 @@ class ToolFailed(Exception):  # noqa: N818  (for the client it is a result and n
 
 
 def install(attachment: Attachment) -> None:
+    import mcp
     from mcp import ClientSession
 
     errors = _errors()
@@ -32,7 +38,10 @@ def install(attachment: Attachment) -> None:
     def list_tools(real: Callable[..., Any]) -> Callable[..., Any]:
         async def _list_tools(self: Any, *given: Any, **options: Any) -> Any:
             found = await real(self, *given, **options)
-            annotated.update((tool.name, _effect(tool.annotations)) for tool in found.tools if tool.annotations is not None)
+            for tool in found.tools:
+                effect = _effect(tool.annotations)
+                if annotated.setdefault(tool.name, effect) != effect:  # two servers differ: nothing is certain
+                    annotated[tool.name] = ""
             return found
 
         return _list_tools
@@ -65,7 +74,11 @@ def install(attachment: Attachment) -> None:
             if active() is None:
                 return await real(self, uri, *given, **options)
             port = attachment.retriever("resource", encode=_contents("contents"), decode=_resource)
-            return await cross_async(port, {"uri": str(uri)}, lambda changed: real(self, uri, *given, **options))
+
+            def call(changed: dict[str, Any] | None) -> Any:
+                return real(self, (changed or {}).get("uri", uri), *given, **options)
+
+            return await cross_async(port, {"uri": str(uri)}, call)
 
         return _read_resource
 
@@ -75,7 +88,12 @@ def install(attachment: Attachment) -> None:
                 return await real(self, name, arguments, *given, **options)
             port = attachment.retriever("prompt", encode=_messages, decode=_prompt)
             asked = {"name": name, **({"arguments": arguments} if arguments else {})}
-            return await cross_async(port, asked, lambda changed: real(self, name, arguments, *given, **options))
+
+            def call(changed: dict[str, Any] | None) -> Any:
+                now = {"arguments": arguments, **(changed or {})}
+                return real(self, now.get("name", name), now["arguments"], *given, **options)
+
+            return await cross_async(port, asked, call)
 
         return _get_prompt
 
@@ -83,6 +101,10 @@ def install(attachment: Attachment) -> None:
         ("list_tools", list_tools), ("call_tool", call_tool), ("read_resource", read_resource), ("get_prompt", get_prompt),
     ):  # fmt: skip
         attachment.replace(ClientSession, name, make)
+    client = getattr(mcp, "Client", None)  # before 2.0 there is none
+    if client is not None:
+        attachment.replace(client, "call_tool", call_tool)
+        attachment.replace(client, "get_prompt", get_prompt)
 
 
 def _errors() -> dict[str, Callable[[str], BaseException]]:
@@ -93,23 +115,28 @@ def _errors() -> dict[str, Callable[[str], BaseException]]:
         from mcp import McpError
         from mcp.types import ErrorData
 
+        codes = _OLD_CODES
+
         def error(code: int, text: str) -> BaseException:
             found: BaseException = McpError(ErrorData(code=code, message=text))
             return found
     else:
+        codes = _CODES
 
         def error(code: int, text: str) -> BaseException:
             found: BaseException = MCPError(code, text)
             return found
 
     def raised(kind: str) -> Callable[[str], BaseException]:
-        return lambda text: error(_CODES[kind], text)
+        return lambda text: error(codes[kind], text)
 
-    return {**{kind: raised(kind) for kind in _CODES}, **dict.fromkeys(_REPORTED, ToolFailed)}
+    return {**{kind: raised(kind) for kind in codes}, **dict.fromkeys(_REPORTED, ToolFailed)}
 
 
 def _effect(annotations: Any) -> str:
     """The effect that annotations declare; what they leave out has the default of the specification, which is no read."""
+    if annotations is None:
+        return ""
     hint = getattr(annotations, "read_only_hint", None) or getattr(annotations, "readOnlyHint", None)
     return "read" if hint else "write"
 
@@ -119,7 +146,7 @@ def _effect(annotations: Any) -> str:
 
 def _data(reply: Any) -> dict[str, Any]:
     found: dict[str, Any] = reply.model_dump(mode="json", by_alias=True, exclude_none=True)
-    return found
+    return {name: item for name, item in found.items() if name not in _VOLATILE}
 
 
 def _contents(field: str) -> Callable[[Any], Any]:
