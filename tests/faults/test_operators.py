@@ -94,6 +94,12 @@ class World:
         call = {"tool": "pay", "arguments": {"order": "A1"}}
         return self.say({"content": f"I will pay it back with {shown}.", **call, "usage": {"output_tokens": 3}})
 
+    def chat(self, prompt: str) -> dict[str, Any]:
+        self.asked += 1
+        function = {"name": "pay", "arguments": f'{{"order": "A{self.asked}"}}'}
+        message = {"role": "assistant", "content": "I pay.", "tool_calls": [{"id": f"c{self.asked}", "function": function}]}
+        return self.say({"choices": [{"message": message, "finish_reason": "tool_calls"}]})
+
     def talk(self, prompt: str) -> Any:
         for word in ("Dear", "Ann,", "your", "parcel", "is", "lost."):
             yield self.say(word)
@@ -118,6 +124,7 @@ PORTS = {
     "fetch": dict(kind="tool_call", boundary="service", options={}),
     "search": dict(kind="retrieval", boundary="retrieval", options={}),
     "plan": dict(kind="model_call", boundary="model", options={"tape": "inprocess"}),
+    "chat": dict(kind="model_call", boundary="model", options={"tape": "inprocess"}),
     "talk": dict(kind="model_call", boundary="model", options={"tape": "inprocess"}),
     "hand": dict(kind="delegation", boundary="delegation", options={"effect": "write"}),
     "read": dict(kind="memory_read", boundary="memory", options={}),
@@ -132,6 +139,7 @@ CALLS: tuple[tuple[str, tuple[Any, ...]], ...] = (
     ("fetch", (URL, {"Referer": NEXT})),
     ("search", ("kettle",)), ("pay", ("A1", 4900)), ("pay", ("A2", 100)), ("pay", ("A3", 100)), ("search", ("kettle",)),
     ("hand", (TASK,)), ("talk", ("thank Ann",)), ("plan", ("and now", TOOLS)),
+    ("chat", ("what now",)), ("chat", ("and then",)),
 )  # fmt: skip
 
 

@@ -524,10 +524,9 @@ class _Caller:
             return plain
         writes = kind == "memory_write" or (kind == self._sample.kind and self._sample.effect == "write")
         boundary = next(name for name, kinds in KINDS.items() if kind in kinds)
-        return cast(
-            "Callable[..., Any]",
-            instrument(target, kind=kind, boundary=boundary, name="port", options={"effect": "write" if writes else "read"}),
-        )
+        options = {"effect": "write" if writes else "read"}
+        made = instrument(target, kind=kind, boundary=boundary, name=self._sample.port or "port", options=options)
+        return cast("Callable[..., Any]", made)
 
 
 # -- decisions -------------------------------------------------------------------------------------------------------------

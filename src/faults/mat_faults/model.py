@@ -1,7 +1,7 @@
 """Fault operators of the model boundary: limits, unusable or wrong replies, broken streams (A3.4).
 
-Replies are the plain data or the objects of the common clients: a text, a message with `content`, a list of choices, content
-blocks, a call of a tool as {tool, arguments}, {name, input}, {function: {name, arguments}} or as JSON text.
+Replies in the shapes of providers and frameworks are changed as those would say it (`model_shapes`). Any other reply is plain
+data: a text, a message with `content`, a call of a tool as {tool, arguments}, {name, input} or as JSON text.
 
 >>> from mat_faults import model
 >>> [operator.id for operator in model.operators()][:2]
@@ -12,12 +12,24 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Final, TypeAlias
 
 from mat.boundary.catalog import Operator, operator
 from mat.boundary.effect import PASS, Call, Effect, Raise, Replace, Reply, Rewrite, Truncate
 from mat.core.record import Record
 from mat.core.value import FrozenDict, Value, snapshot_arguments
+from mat_faults import model_replies
+from mat_faults.model_shapes import (
+    ARGUMENT_KEYS,
+    CALL_KEYS,
+    MOST,
+    TEXT_KEYS,
+    SaidReply,
+    called,
+    changed_reply,
+    shape_of,
+)
 from mat_faults.mutators import (
     FieldPath,
     apply_inside,
@@ -25,8 +37,6 @@ from mat_faults.mutators import (
     json_inside,
     leaves,
     like_sequence,
-    objects,
-    parts,
     text_path,
     with_leaf,
 )
@@ -40,18 +50,21 @@ REFUSAL: Final = "I'm sorry, but I can't help with that."
 OVERRUN: Final = "Let me go through this once more, step by step, to be sure."
 """The text that a model that does not stop repeats."""
 
-_CALL_KEYS: Final = ("tool", "tool_name", "name", "function", "action", "intent", "command")
-_ARGUMENT_KEYS: Final = ("arguments", "args", "parameters", "input")
-_TEXT_KEYS: Final = ("content", "text", "message", "output", "output_text", "answer", "reply")
 _STOP_KEYS: Final = {
     "finish_reason": ("length", "stop"),
     "stop_reason": ("max_tokens", "refusal"),
     "finishReason": ("MAX_TOKENS", "SAFETY"),
 }
 """By client: the stop reason of a reply cut at its limit, and of a refusal."""
-_OUTPUT_TOKENS: Final = ("output_tokens", "completion_tokens", "response_tokens", "candidates_token_count", "total_tokens")
-_MOST_CALLS: Final = 8
-"""The largest number of tool-call blocks in one message that a refusal replaces."""
+_TOTALS: Final = ("total_tokens", "totalTokenCount", "total_token_count")
+_OUTPUT_TOKENS: Final = (
+    "output_tokens",
+    "completion_tokens",
+    "response_tokens",
+    "candidates_token_count",
+    "candidatesTokenCount",
+    *_TOTALS,
+)
 _LONGEST: Final = 100_000
 """The largest number of characters that an overrun adds."""
 
@@ -67,7 +80,9 @@ def _malformed(call: Call, reply: Reply | None, stream: random.Random) -> Effect
 
 def damaged_call(value: Any) -> tuple[Any] | None:
     """Make the tool call of a reply unusable: JSON text cut short, or the name of the call (or its arguments) broken."""
-    found = _text_named(value, _CALL_KEYS) or _text_named(value, _ARGUMENT_KEYS)
+    if shape_of(value) is not None:
+        return changed_reply(value, _with_damage)
+    found = _text_named(value, CALL_KEYS) or _text_named(value, ARGUMENT_KEYS)
     if found is not None:
         return (with_leaf(value, found[0], f"{found[1]}_"),)
     for path, leaf in leaves(value):
@@ -75,6 +90,13 @@ def damaged_call(value: Any) -> tuple[Any] | None:
             half = leaf.strip()[: len(leaf.strip()) // 2]  # never JSON: its bracket stays open
             return (with_leaf(value, path, half),)
     return None
+
+
+def _with_damage(said: SaidReply) -> SaidReply | None:
+    if said.calls:
+        return replace(said, calls=(replace(said.calls[0], tool=f"{said.calls[0].tool}_"), *said.calls[1:]))
+    text = said.text.strip()
+    return None if json_inside(text) is None else replace(said, text=text[: len(text) // 2])
 
 
 def _text_named(value: Any, names: Sequence[str]) -> tuple[FieldPath, str] | None:
@@ -91,7 +113,9 @@ def _empty(call: Call, reply: Reply | None, stream: random.Random) -> Effect:
 
 
 def emptied(value: Any) -> tuple[Any] | None:
-    """Remove the content of a reply; an object of the client keeps everything but its text."""
+    """Remove the content of a reply: its text and its calls, or all of plain data; an object keeps everything but its text."""
+    if shape_of(value) is not None:
+        return changed_reply(value, lambda said: replace(said, text="", calls=()))
     if isinstance(value, dict):
         return ({},) if value else None
     if is_sequence(value, 0):
@@ -101,22 +125,6 @@ def emptied(value: Any) -> tuple[Any] | None:
 
 
 # -- tools ---------------------------------------------------------------------------------------------------------------
-
-
-def called(value: Any) -> tuple[FieldPath, str] | None:
-    """The path and the name of the first tool call in a reply; None if it calls no tool.
-
-    A name is that of a call if its field is `tool` or `tool_name`, or if the same mapping has arguments.
-    """
-    for path, inside in objects(value):
-        for key in ("tool", "tool_name", "toolName"):
-            if isinstance(inside.get(key), str) and inside[key]:
-                return (*path, key), inside[key]
-        if any(key in inside for key in _ARGUMENT_KEYS):
-            for key in ("name", "function", "action", "command"):
-                if isinstance(inside.get(key), str) and inside[key]:
-                    return (*path, key), inside[key]
-    return None
 
 
 def _called_tool(value: Any) -> str | None:
@@ -135,11 +143,17 @@ def wrong_tool(value: Any, others: Sequence[str]) -> tuple[Any] | None:
     return apply_inside(value, change)
 
 
+def offered(arguments: Mapping[str, Any]) -> tuple[str, ...]:
+    """The names of the tools that a model is offered: of definitions, or as adapters record them."""
+    named = [item for name in ARGUMENTS if is_sequence(arguments.get(name), 1) for item in arguments[name]]
+    return (*tool_names(arguments), *(item for item in named if isinstance(item, str)))
+
+
 def _wrong_tool(call: Call, reply: Reply | None, stream: random.Random) -> Effect:
     if reply is None:
         return PASS
     used = [name for name in map(_called_tool, call.history) if name is not None]
-    changed = wrong_tool(reply.value, (*tool_names(call.given), *used))
+    changed = wrong_tool(reply.value, (*offered(call.given), *used))
     return PASS if changed is None else Replace(changed[0])
 
 
@@ -151,8 +165,7 @@ def _other_tool_known(record: Record, parameters: FrozenDict, before: Sequence[R
     ):
         return _calls_tool(record)
     used = [name for name in (_called_tool(raw_observation(item).value) for item in earlier) if name is not None]
-    offered = (*tool_names(arguments_of(record)), *used)
-    return wrong_tool(raw_observation(record).value, offered) is not None
+    return wrong_tool(raw_observation(record).value, (*offered(arguments_of(record)), *used)) is not None
 
 
 def _calls_tool(record: Record) -> bool:
@@ -191,7 +204,7 @@ def said_text(value: Any) -> tuple[FieldPath, str] | None:
         return ((), value) if value else None
     named = [
         (path, leaf) for path, leaf in leaves(value)
-        if path and path[-1] in _TEXT_KEYS and isinstance(leaf, str) and leaf and "usage" not in path
+        if path and path[-1] in TEXT_KEYS and isinstance(leaf, str) and leaf and "usage" not in path
     ]  # fmt: skip
     return min(named, key=lambda item: len(item[0])) if named else None
 
@@ -199,35 +212,24 @@ def said_text(value: Any) -> tuple[FieldPath, str] | None:
 def refused(value: Any) -> tuple[Any] | None:
     """Replace the text of a reply by a refusal, and remove its tool calls; None if it has neither.
 
-    The text replaces the call: {tool, arguments} becomes {content}, and a list of calls becomes empty.
+    The text replaces the calls: {tool, arguments} becomes {content}.
     """
     if isinstance(value, str):
         return (REFUSAL,) if value and value != REFUSAL else None
+    if shape_of(value) is not None:
+        return changed_reply(value, _with_refusal)
     found = called(value)
     if isinstance(value, Mapping) and found is not None and len(found[0]) == 1:
-        kept = {key: item for key, item in value.items() if key not in (*_CALL_KEYS, "toolName", *_ARGUMENT_KEYS)}
+        kept = {key: item for key, item in value.items() if key not in (*CALL_KEYS, "toolName", *ARGUMENT_KEYS)}
         return (_with_stop_reason({**kept, "content": REFUSAL}, 1),)
-    silent, spot = _without_calls(value)
-    text = said_text(silent)
-    if text is not None:
-        spot = text[0]
-    return None if spot is None else (_with_stop_reason(with_leaf(silent, spot, REFUSAL), 1),)
+    text = said_text(value)
+    return None if text is None else (_with_stop_reason(with_leaf(value, text[0], REFUSAL), 1),)
 
 
-def _without_calls(value: Any) -> tuple[Any, FieldPath | None]:
-    """The reply without its first tool calls (a list or blocks), and the path for a text in their place."""
-    for path, found in objects(value):
-        if is_sequence(found.get("tool_calls"), 1):
-            return with_leaf(value, (*path, "tool_calls"), []), (*path, "content")
-        blocks: Any = found.get("content")
-        if is_sequence(blocks, 1) and 0 < sum(_block_type(item) == "tool_use" for item in blocks) <= _MOST_CALLS:
-            kept = [item for item in blocks if _block_type(item) != "tool_use"] or [{"type": "text", "text": REFUSAL}]
-            return with_leaf(value, (*path, "content"), kept), None
-    return value, None
-
-
-def _block_type(block: Any) -> Any:
-    return dict(parts(block)).get("type")
+def _with_refusal(said: SaidReply) -> SaidReply | None:
+    if not said.calls and said.text in ("", REFUSAL):
+        return None
+    return SaidReply(text=REFUSAL, calls=(), ended="refusal")
 
 
 def _with_stop_reason(value: Any, which: int) -> Any:
@@ -241,14 +243,33 @@ def _with_stop_reason(value: Any, which: int) -> Any:
 def cut_short(value: Any, percent: int) -> tuple[Any] | None:
     """The reply with the first `percent` of its text, and a stop reason to match if it has one; None without a text.
 
-    If the reply is only a tool call, its arguments are cut if they are a text.
+    If the reply has only calls, the arguments of the last are cut: their text, or the last of them.
     """
-    found = said_text(value) or _text_named(value, _ARGUMENT_KEYS)
+    if shape_of(value) is not None:
+        return changed_reply(value, lambda said: _with_cut(said, percent))
+    found = said_text(value) or _text_named(value, ARGUMENT_KEYS)
     if found is None or len(found[1]) < 2:
         return None
     path, text = found
     left = text[: len(text) * percent // 100]
     return (_with_stop_reason(with_leaf(value, path, left), 0),)
+
+
+def _with_cut(said: SaidReply, percent: int) -> SaidReply | None:
+    if len(said.text) > 1:
+        return replace(said, text=said.text[: len(said.text) * percent // 100], ended="length")
+    if not said.calls or not said.calls[-1].arguments:
+        return None
+    *others, last = said.calls
+    given = last.json or last.arguments
+    left: Any = given[: len(given) * percent // 100] if isinstance(given, str) else _first_of(given, percent)
+    return replace(said, calls=(*others, replace(last, arguments=left)), ended="length")
+
+
+def _first_of(arguments: Mapping[str, Any], percent: int) -> dict[str, Any]:
+    """The first `percent` of some arguments; at most MOST are lost."""
+    count = max(len(arguments) * percent // 100, len(arguments) - MOST)
+    return dict(list(arguments.items())[:count])
 
 
 def overrun(value: Any, times: int) -> tuple[Any] | None:
@@ -258,9 +279,9 @@ def overrun(value: Any, times: int) -> tuple[Any] | None:
     """
     changed, any_change = value, False
     usage = _output_tokens(value)
-    extra = max((count * (times - 1) for path, count in usage.items() if path[-1] != "total_tokens"), default=0)
+    extra = max((count * (times - 1) for path, count in usage.items() if path[-1] not in _TOTALS), default=0)
     for path, count in usage.items():
-        new = count + extra if path[-1] == "total_tokens" and extra else count * times
+        new = count + extra if path[-1] in _TOTALS and extra else count * times
         if new != count:
             changed, any_change = with_leaf(changed, path, new), True
     found = said_text(value)
@@ -271,13 +292,13 @@ def overrun(value: Any, times: int) -> tuple[Any] | None:
 
 
 def _output_tokens(value: Any) -> dict[FieldPath, int]:
-    """The counts of output tokens in a reply's first usage entry, by path, under the names of the common clients."""
+    """The counts of output tokens in a reply's first usage entry, and in one on top, by path, by the clients' names."""
     counts = {
         path: leaf for path, leaf in leaves(value)
         if len(path) > 1 and path[-1] in _OUTPUT_TOKENS and type(leaf) is int and str(path[-2]).lower().startswith("usage")
     }  # fmt: skip
     first = next(iter(counts), ())[:-1]
-    return {path: count for path, count in counts.items() if path[:-1] == first}
+    return {path: count for path, count in counts.items() if path[:-1] in (first, ("usage",))}
 
 
 def _text_operator(id: str, change: ReplyChange, grid: Sequence[Mapping[str, object]], most: int, plausible: str) -> Operator:
@@ -333,11 +354,11 @@ def operators() -> tuple[Operator, ...]:
         ),
         operator(
             "model.malformed_call", _malformed, phase="after", grid=[one], relevant=on_reply(_is_call),
-            plausible="models write broken calls now and then", bounds={"count": 1, "magnitude": 1},
+            plausible="models write broken calls now and then", bounds={"count": 1, "magnitude": 2},
         ),
         operator(
             "model.empty", _empty, phase="after", grid=[one], relevant=on_reply(_can_be_empty), default=False,
-            plausible="a filter removed the whole reply", bounds={"count": 1, "magnitude": 1},
+            plausible="a filter removed the whole reply", bounds={"count": 1, "magnitude": 16},
         ),
         operator(
             "model.wrong_tool", _wrong_tool, phase="after", grid=[one], relevant=_other_tool_known, default=False,
@@ -349,11 +370,11 @@ def operators() -> tuple[Operator, ...]:
         ),
         _text_operator(
             "model.truncated", lambda value, parameters: cut_short(value, int(parameters["percent"])),
-            [{"percent": 50, **one}, {"percent": 10, **one}], 2, "the reply reaches its limit of tokens",
+            [{"percent": 50, **one}, {"percent": 10, **one}], 16, "the reply reaches its limit of tokens",
         ),
         _text_operator(
             "model.token_overrun", lambda value, parameters: overrun(value, int(parameters["times"])),
-            [{"times": 10, "magnitude": 1}, {"times": 100, "magnitude": 2}], 4,
+            [{"times": 10, "magnitude": 1}, {"times": 100, "magnitude": 2}], 8,
             "a model that repeats itself until it is stopped",
         ),
         operator(
@@ -368,4 +389,5 @@ def operators() -> tuple[Operator, ...]:
             ],
             plausible="a stream ends early, quietly or with its connection", bounds={"count": 1},
         ),
+        *model_replies.operators(),
     )  # fmt: skip

@@ -11,15 +11,16 @@ its score. Changed passages are copies in their own shape; any other reply is le
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final, TypeAlias
 
 from mat.boundary.catalog import Decide, Operator, operator
 from mat.boundary.effect import PASS, Call, Effect, Replace, Reply
 from mat.core.operator import Relevant
+from mat.core.record import Record
 from mat.core.value import FrozenDict, Value
 from mat_faults.mutators import FieldPath, can_take_note, duplicate, is_sequence, leaves, like_sequence, with_leaf, with_note
-from mat_faults.payloads import DEFAULT_PASSAGES, GOAL, PayloadSource, chosen, collected
+from mat_faults.payloads import DEFAULT_PASSAGES, GOAL, PayloadSource, chosen, collected, tool_goal
 from mat_faults.prompt import cheapest
 from mat_faults.site import ANSWERED_BY_A_CACHE, earlier_replies, has_older, on_reply
 from mat_faults.spans import shortened, token_spans
@@ -165,7 +166,8 @@ def poison(
     """Plant a passage after the others, in their form; an empty reply stays empty, because it shows no form.
 
     `passages`: texts of your own, by name or in a row. `styles`: names of `payloads.STYLES`, each with the given `goal`. A
-    payload of two parts is planted as two passages.
+    payload of two parts is planted as two passages. Without either, and where a framework is attached, a search also plants a
+    passage that asks for a call of one of the run's own tools.
     """
     found = collected(passages, styles, goal, DEFAULT_PASSAGES)
     grid = [{"payload": name, "magnitude": len(found[name].parts)} for name in cheapest(found)]
@@ -177,8 +179,12 @@ def poison(
             value = with_note(value, part)
         return value
 
+    def aims(records: Sequence[Record]) -> list[dict[str, object]]:
+        goal = tool_goal(records) if passages is None and styles is None else ""
+        return [{"payload": "policy_update", "goal": goal, "magnitude": 1}] if goal else []
+
     return operator(
-        id, replacing(change), phase="after", relevant=where_changed(change), default=default,
+        id, replacing(change), phase="after", relevant=where_changed(change), default=default, aims=aims,
         grid=sorted(grid, key=lambda point: int(str(point["magnitude"]))),
         bounds={"magnitude": max((len(item.parts) for item in found.values()), default=0)},
         plausible="somebody can add documents to the index",

@@ -39,7 +39,7 @@ class Sample:
 
     `arguments` of a message are {text}, of a delegation {task}; their reply is what was sent. A stream's reply is the list of
     its chunks. `prompt`: a message that enters from outside, at the prompt boundary, instead of one between agents.
-    `approved`: an approval is asked for before each call.
+    `approved`: an approval is asked for before each call. `port`: the name of the port, if the operator looks at it.
 
     >>> from mat_faults.conformance import Sample
     >>> Sample(name="track a parcel", kind="tool_call", arguments={"parcel": 17}, reply={"eta": "Friday"}).effect
@@ -54,6 +54,7 @@ class Sample:
     stream: bool = False
     prompt: bool = False
     approved: bool = False
+    port: str = ""
     past: tuple[Turn, ...] = ()
 
 
@@ -134,6 +135,10 @@ _SERVICE: Final = (
     Sample(
         name="an approved payment", kind="tool_call", effect="write", approved=True, reply={"sent": True},
         arguments={"to": "ann@example.net", "amount": 49, "order": "A17"},
+    ),
+    Sample(
+        name="an endpoint of HTTP", kind="tool_call", port="GET shop.test/orders/{id}", arguments={"path": "/orders/17"},
+        reply={"status": 200, "headers": {"content-type": "application/json", "etag": '"v2"'}, "body": _ORDER},
     ),
     Sample(name="a page", kind="tool_call", reply=[{"id": number, "total": number * 10} for number in range(40)]),
     Sample(name="an empty page", kind="tool_call", arguments={"page": 9}, reply=[]),
@@ -277,6 +282,13 @@ _CHAT: Final = {
     ],
     "usage": {"prompt_tokens": 81, "completion_tokens": 17, "total_tokens": 98},
 }  # fmt: skip
+_ITEMS: Final = [
+    {
+        "id": "m1", "type": "message", "role": "assistant", "status": "completed",
+        "content": [{"type": "output_text", "text": "I look the order up.", "annotations": []}],
+    },
+    {"type": "function_call", "call_id": "c1", "name": "refund", "arguments": '{"order": "A17"}', "status": "completed"},
+]  # fmt: skip
 _MODEL: Final = (
     Sample(
         name="a chat completion", kind="model_call", reply=_CHAT,
@@ -291,6 +303,38 @@ _MODEL: Final = (
             ],
             "stop_reason": "tool_use", "usage": {"input_tokens": 60, "output_tokens": 22},
         },
+    ),
+    Sample(
+        name="output items", kind="model_call", arguments={"input": "Refund A17"},
+        reply={"output": _ITEMS, "status": "completed"},
+        past=(Turn(arguments={"input": "Hello"}, reply={"output": _ITEMS[:1], "status": "completed"}),),
+    ),
+    Sample(
+        name="parts of Gemini", kind="model_call", arguments={"contents": "Refund A17"},
+        reply={
+            "candidates": [
+                {"content": {"parts": [{"functionCall": {"name": "refund", "args": {"order": "A17"}}}]}, "finishReason": "STOP"}
+            ],
+            "usageMetadata": {"candidatesTokenCount": 7, "totalTokenCount": 20},
+        },
+    ),
+    Sample(
+        name="parts of Pydantic AI", kind="model_call", arguments={"messages": []},
+        reply={
+            "parts": [
+                {"part_kind": "text", "content": "I refund it."},
+                {"part_kind": "tool-call", "tool_name": "refund", "args": {"order": "A17"}, "tool_call_id": "p1"},
+            ]
+        },
+    ),
+    Sample(
+        name="a message of LangChain", kind="model_call", arguments={"messages": []},
+        reply={"content": "", "tool_calls": [{"name": "refund", "args": {"order": "A17"}, "id": "c1"}]},
+        past=(Turn(arguments={"messages": ["Hello"]}, reply={"content": "Hello Ann", "tool_calls": []}),),
+    ),
+    Sample(
+        name="a completion over HTTP", kind="model_call", arguments={"path": "/v1/chat/completions"},
+        reply={"status": 200, "headers": {"content-type": "application/json"}, "body": _CHAT},
     ),
     Sample(
         name="a call as data", kind="model_call", arguments={"prompt": "What next?"},

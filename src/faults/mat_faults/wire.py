@@ -102,12 +102,13 @@ def operators() -> tuple[Operator, ...]:
         operator(
             "service.http_status", _refuse, relevant=_is_endpoint, default=False,
             grid=[{"status": status} for status in _REFUSED],
-            plausible="the server or a proxy before it refuses the request", bounds={"count": 1},
+            plausible="the server or a proxy before it refuses the request", bounds={"count": 1, "magnitude": 100},
         ),
         operator(
             "service.http_gateway", _fail_behind, phase="after", relevant=on_reply(_is_answered), default=False,
             grid=[{"status": status} for status in _GATEWAY],
-            plausible="the request was served, and the proxy before the server lost the reply", bounds={"count": 1},
+            plausible="the request was served, and the proxy before the server lost the reply",
+            bounds={"count": 1, "magnitude": 100},
         ),
         operator(
             "service.http_cut", _cut, phase="after", relevant=on_reply(_has_body), default=False, raises=["connection"],

@@ -17,7 +17,7 @@ from mat.core.checkpoint import tidy
 from mat.core.codec import decode, encode
 from mat.core.digest import digest
 from mat.core.operator import grid_digest
-from mat.core.run import Run
+from mat.core.run import ATTACHED, Run
 from mat.core.spec import NO_SCHEDULE, RunSpec, Schedule
 from mat.kernel.clock import real_monotonic
 from mat.kernel.entropy import KEYED
@@ -169,7 +169,7 @@ class Searches:
 
     def _search(self, nominal: Evaluated, *, note: Note, forked: bool) -> tuple[CampaignResult, SearchEvaluator]:
         settings, means = self._subject.settings, self._means
-        campaign = campaign_of(self._subject, means)
+        campaign = campaign_of(self._subject, means, nominal.run)
         execute = means.forked(nominal) if forked else means.evaluate
         evaluate = SearchEvaluator(execute, nominal, timeout_s=settings.timeout_s, stopped=_stop_reason, forked=forked)
         journal = self._journal(nominal, campaign, evaluate, forked=forked)
@@ -274,13 +274,15 @@ def _learn(evaluate: SearchEvaluator, run: Run, data: Any, *, where: str) -> Non
     evaluate.learn_outlived(OutlivedState(*each) for each in outlived)
 
 
-def campaign_of(subject: Subject, means: Means) -> Campaign:
-    """The campaign of `--mat-stress` for an item."""
+def campaign_of(subject: Subject, means: Means, nominal: Run) -> Campaign:
+    """The campaign of `--mat-stress` for an item. Where a framework is attached, some operators are aimed at its tools."""
     from mat.measure.sequential import decided, interval
 
-    settings = subject.settings
+    settings, operators = subject.settings, means.operators()
+    if any(item.code == ATTACHED for item in nominal.findings):
+        operators = tuple(operator.aimed(nominal.records) for operator in operators)
     return Campaign(
-        operators=means.operators(), budget=settings.budget, max_runs=settings.max_runs, shrink_runs=settings.shrink_runs,
+        operators=operators, budget=settings.budget, max_runs=settings.max_runs, shrink_runs=settings.shrink_runs,
         strategy=settings.strategy, stop=settings.stop, curve=settings.curve, interval=interval,
         decided=partial(decided, target=settings.target),
     )  # fmt: skip

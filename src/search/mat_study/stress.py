@@ -76,7 +76,7 @@ def stress(subject: Subject, means: Means, gathered: Gathered, searches: Searche
         result, evaluate = searches.search(nominal, note=take, restart=restart)
         if means.saving is not None:
             execute = partial(evaluate.execute, nominal.run.spec.seed)
-            means.saving(savings(result.nominal, known, execute, campaign_of(subject, means)))
+            means.saving(savings(result.nominal, known, execute, campaign_of(subject, means, nominal.run)))
         gathered.searches.append(search_row(subject.task, nominal.variant, result))
         gathered.curves.append(curve(subject.task, gathered.category, subject.settings.budget, result))
         found = _on_other_seeds(subject.settings, gathered, searches, evaluate, result.counterexamples)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Literal, TypeAlias
 
@@ -11,13 +11,15 @@ from mat.boundary.cost import DEFAULT_COST, CostModel
 from mat.boundary.effect import Call, Effect, Reply
 from mat.core.errors import SpecError
 from mat.core.operator import ERRORS, CoveredBy, GridPoint, OperatorSpec, Relevant, always_relevant
-from mat.core.record import ActionKind
+from mat.core.record import ActionKind, Record
 from mat.core.site import BOUNDARIES, Boundary
 from mat.core.spec import Perturbation
 from mat.core.value import EMPTY, FrozenDict, snapshot_arguments
 
 Decide: TypeAlias = Callable[[Call, Reply | None, random.Random], Effect]
 CostFunction: TypeAlias = Callable[[FrozenDict, CostModel], int]
+Aims: TypeAlias = Callable[[Sequence[Record]], Sequence[Mapping[str, object]]]
+"""(the records of the unperturbed run) -> further parameters of an operator, which name what that run has called."""
 
 KINDS: Final[dict[Boundary, frozenset[ActionKind]]] = {
     "service": frozenset({"tool_call"}),
@@ -52,6 +54,8 @@ class Operator:
     - `covered`: where another run makes the point redundant at calls that are declared to change nothing.
     - `raises`: the kinds of failure that it injects ("timeout", ...). If it is not clear which client a port calls, a search
       tries such a point with the exceptions of each. A point with the parameter `kind` injects that kind.
+    - `aims`: a function of the unperturbed run's records that returns further parameters, such as the name of a tool that it
+      called. Searches use it where a framework is attached.
     - `plausible`: who or what would do this. `bounds`: how far any point goes; `mat_faults.conformance` holds an operator to
       them.
 
@@ -74,6 +78,7 @@ class Operator:
     bounds: FrozenDict = EMPTY
     covered: CoveredBy | None = field(default=None, compare=False)
     raises: tuple[str, ...] = ()
+    aims: Aims | None = field(default=None, compare=False)
 
     @property
     def boundary(self) -> Boundary:
@@ -81,13 +86,18 @@ class Operator:
 
     def spec(self, model: CostModel = DEFAULT_COST) -> OperatorSpec:
         """The operator as data for the search; choices cheapest first, ties in grid order."""
-        choices = [
-            GridPoint(parameters=point, cost=self.price(point, model), span=int(point.get("calls", 1))) for point in self.grid
-        ]
+
+        def choice(point: FrozenDict) -> GridPoint:
+            return GridPoint(parameters=point, cost=self.price(point, model), span=int(point.get("calls", 1)))
+
+        def aimed(records: Sequence[Record]) -> tuple[GridPoint, ...]:
+            assert self.aims is not None
+            return tuple(choice(snapshot_arguments(point, self.id)) for point in self.aims(records))
+
         return OperatorSpec(
             id=self.id, boundary=self.boundary, kinds=self.kinds or KINDS[self.boundary],
-            choices=tuple(sorted(choices, key=lambda choice: choice.cost)), phase=self.phase, relevant=self.relevant,
-            covered=self.covered, raises=self.raises,
+            choices=tuple(sorted(map(choice, self.grid), key=lambda point: point.cost)), phase=self.phase,
+            relevant=self.relevant, covered=self.covered, raises=self.raises, aims=None if self.aims is None else aimed,
         )  # fmt: skip
 
 
@@ -105,6 +115,7 @@ def operator(
     bounds: Mapping[str, int] = EMPTY,
     covered: CoveredBy | None = None,
     raises: Iterable[str] = (),
+    aims: Aims | None = None,
 ) -> Operator:
     """Make a fault operator from one function; see `mat.spec.Operator` for the arguments.
 
@@ -126,7 +137,7 @@ def operator(
     made = Operator(
         id=id, decide=decide, grid=tuple(snapshot_arguments(point, id) for point in grid), phase=phase,
         kinds=frozenset(kinds), price=price, relevant=relevant, plausible=plausible, default=default,
-        bounds=snapshot_arguments(bounds, id), covered=covered, raises=tuple(raises),
+        bounds=snapshot_arguments(bounds, id), covered=covered, raises=tuple(raises), aims=aims,
     )  # fmt: skip
     problems = [
         f"bounds={{{name!r}: {value!r}}} is not one of {', '.join(BOUNDS)} with an integer >= 0"

@@ -6,7 +6,7 @@ They are here because the search gets them without knowing the boundary.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final, TypeAlias
 
 from mat.core.digest import digest
@@ -60,6 +60,7 @@ class OperatorSpec:
     there; if not, the search counts the edge as inapplicable and does not execute it. It does not look at the declared effect:
     `covered` says where a declaration makes a point redundant. `phase` says whether the operator acts before the port is
     invoked or on its reply. `raises`: the kinds of failure that it injects; a point with the parameter `kind` injects that.
+    `aims`: further points that name what the unperturbed run, given as its records, has called.
     """
 
     id: str
@@ -70,6 +71,14 @@ class OperatorSpec:
     relevant: Relevant = field(default=always_relevant, compare=False)
     covered: CoveredBy | None = field(default=None, compare=False)
     raises: tuple[str, ...] = ()
+    aims: Callable[[Sequence[Record]], tuple[GridPoint, ...]] | None = field(default=None, compare=False)
+
+    def aimed(self, records: Sequence[Record]) -> OperatorSpec:
+        """The operator with the points that are aimed at a run; it is the same for the same run."""
+        points = () if self.aims is None else self.aims(records)
+        return (
+            replace(self, choices=tuple(sorted((*self.choices, *points), key=lambda choice: choice.cost))) if points else self
+        )
 
     @property
     def family(self) -> str:

@@ -77,6 +77,11 @@ _PHRASES: Final = {
     "model.token_overrun": "{the_call} does not stop and spends many more tokens",
     "model.tool_description": "{the_call} gets poisoned tool descriptions",
     "model.cut": "the stream of {the_call} ends early",
+    "model.unknown_tool": "{the_call} calls a tool that does not exist",
+    "model.invalid_arguments": "{the_call} calls a tool with arguments that its schema does not allow",
+    "model.repeated_call": "{the_call} makes one tool call twice",
+    "model.contradiction": "{the_call} calls a tool and says that it does not",
+    "model.stale": "{the_call} is answered with its previous reply",
     "prompt.truncate": "{the_call} is cut short",
     "prompt.splice": "text is spliced into {the_call}",
     "prompt.paraphrase": "{the_call} is paraphrased",
@@ -128,6 +133,10 @@ _WAYS: Final = {
     ("service.http_reply", "how", "etag"): "{the_call} is answered with an old ETag",
     ("service.http_reply", "how", "empty"): "{the_call} is answered with an empty body",
     ("model.cut", "kind", "connection"): "the connection breaks during the stream of {the_call}",
+    ("model.invalid_arguments", "how", "missing"): "{the_call} calls a tool without one of its arguments",
+    ("model.invalid_arguments", "how", "type"): "{the_call} calls a tool with an argument of the wrong type",
+    ("model.invalid_arguments", "how", "null"): "{the_call} calls a tool with an argument that is null",
+    ("model.invalid_arguments", "how", "extra"): "{the_call} calls a tool with an argument that it does not have",
     ("delegation.alter", "how", "swap_ids"): "two ids in the text of {the_call} are swapped on the way",
     ("delegation.alter", "how", "append_instruction"): "an instruction is appended to {the_call} on the way",
     ("delegation.alter", "how", "truncate"): "the text of {the_call} is cut short on the way",
@@ -201,6 +210,8 @@ def _amount(item: Perturbation) -> str:
         return f", {seconds(found['ms'])} more"
     if item.operator in ("service.http_status", "service.http_gateway") and type(found.get("status")) is int:
         return f" {found['status']}"
+    if isinstance(found.get("goal"), str):
+        return f" that says to {clean(found['goal'])}"
     if item.operator == "model.cut" and type(found.get("chunks")) is int:
         return f", after {plural(found['chunks'], 'chunk')}"
     if item.operator == "order.hold" and type(found.get("turns")) is int:
