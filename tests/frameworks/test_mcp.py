@@ -111,3 +111,63 @@ def test_a_fault_of_the_service_behind_a_tool_is_a_result_that_reports_an_error(
     [failed] = [record for record in run.trace if record.action.name == "ping"]
     assert failed.observation.error is not None
     assert failed.observation.error.kind == "server_error"
+
+
+def test_a_time_out_has_the_code_that_the_installed_release_raises() -> None:
+    import mcp
+
+    import mat_faults
+
+    lost = mat.spec.perturbation("service.timeout", "main/service:look_up#1", cost=4)
+    raised: type[Exception] = getattr(mcp, "MCPError", None) or mcp.McpError
+    with (
+        mat.run(schedule=[lost], operators=mat_faults.operators()),
+        mat.attach("mcp"),
+        pytest.raises(BaseException) as caught,
+    ):
+        asyncio.run(everything())
+    [error] = _leaves(caught.value)
+    assert isinstance(error, raised)
+    assert error.error.code == (-32001 if Client is not None else 408)
+
+
+def _leaves(error: BaseException) -> list[BaseException]:
+    """The exceptions in the groups of task groups."""
+    if isinstance(error, BaseExceptionGroup):
+        return [leaf for each in error.exceptions for leaf in _leaves(each)]
+    return [error]
+
+
+@pytest.mark.skipif(Client is None, reason="before 2.0 a call is one request")
+def test_a_call_that_asks_the_user_in_between_is_one_step_with_one_effect() -> None:
+    from typing import Annotated
+
+    import mcp_types
+    from mcp.server.mcpserver import Elicit, Resolve
+    from pydantic import BaseModel
+
+    class Answer(BaseModel):
+        ok: bool
+
+    def ask(order: str) -> Any:
+        return Elicit("sure?", Answer)
+
+    made = Server("shop")
+
+    async def refund(order: str, answer: Any) -> str:
+        return f"refunded {order}"
+
+    refund.__annotations__.update(order=str, answer=Annotated[Answer, Resolve(ask)])
+    made.tool()(refund)
+    ask.__annotations__["return"] = Elicit[Answer]
+
+    async def agree(context: Any, parameters: Any) -> Any:
+        return mcp_types.ElicitResult(action="accept", content={"ok": True})
+
+    async def work() -> str:
+        async with Client(made, elicitation_callback=agree) as client:
+            return str((await client.call_tool("refund", {"order": "A17"})).content[0].text)
+
+    with mat.run() as run, mat.attach("mcp"):
+        assert asyncio.run(work()) == "refunded A17"
+    assert [(record.action.name, record.effected) for record in run.trace if record.action.boundary] == [("refund", "yes")]
