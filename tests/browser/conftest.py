@@ -24,7 +24,7 @@ import mat
 from mat.boundary.catalog import operator
 from mat.boundary.effect import Raise
 from mat.core.campaign import Certificate, Counterexample, Covered, ItemResult, Stability
-from mat.core.curve import lived
+from mat.core.curve import schedule_result
 from mat.core.errors import Blocked
 from mat.core.run import Run
 from mat.govern.mediator import Governance
@@ -399,10 +399,11 @@ def shown() -> Shown:
     rows.append(row_of(broken, item=ITEM, condition="fault"))
     policies = (("none", None), ("shield", Governance(rules=(no_refund_above_20,))))
     governed = [governed_row(run_desk(governance=policy), item=ITEM, variant=name) for name, policy in policies]
-    lives = (lived(nominal), lived(broken))
-    chains = (lives, lives[:1] * 2)
+    executed = (schedule_result(nominal), schedule_result(broken))
+    chains = (executed, executed[:1] * 2)
     curves = [
-        CurveRow(item=item, budget=4, bound=4 if item == ITEM else 2, lives=lives, chains=chains) for item in (ITEM, other)
+        CurveRow(item=item, budget=4, bound=4 if item == ITEM else 2, executed=executed, chains=chains)
+        for item in (ITEM, other)
     ]
     document = build(results, rows, governed=governed, curves=curves)
     worse = [replace(row, success=False, outcome="fail", broken=("refund.once",)) for row in document.outcomes]

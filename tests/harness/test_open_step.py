@@ -38,7 +38,7 @@ def test_a_step_is_sealed_into_a_frozen_record_and_stays_an_open_step() -> None:
 def test_a_sealed_record_has_what_was_asked_and_proposed() -> None:
     with mat.run() as run, mat.agent("clerk", role="writer"):
         opened = recorder_of(run).ask(PORT, {"order": "A"})
-        opened.taped, opened.invoked, opened.executed = True, 1, FrozenDict({"order": "B"})
+        opened.taped, opened.invoked, opened.replaced_arguments = True, 1, FrozenDict({"order": "B"})
         proposed = opened.proposed()
         recorder_of(run).seal(opened, "sent")
     record, heard = run.trace[0], Observation(value="sent")

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from mat.core.campaign import Certificate
 from mat.core.codec import decode, encode
-from mat.core.curve import Lived
+from mat.core.curve import ScheduleResult
 from mat.core.errors import SpecError
 from mat.measure import robustness
 from mat.measure.bootstrap import expanded
@@ -20,11 +20,11 @@ from mat.measure.robustness import CurveRow, curve_row, curves
 
 
 def life(cost, success=True, *broken, unjudged=False):
-    return Lived(cost=cost, success=success, broken=broken, unjudged=unjudged)
+    return ScheduleResult(cost=cost, success=success, broken=broken, unjudged=unjudged)
 
 
-def row(item="a", category="", budget=8, bound=8, lives=(), chains=()):
-    return CurveRow(item=item, category=category, budget=budget, bound=bound, lives=tuple(lives), chains=tuple(chains))
+def row(item="a", category="", budget=8, bound=8, executed=(), chains=()):
+    return CurveRow(item=item, category=category, budget=budget, bound=bound, executed=tuple(executed), chains=tuple(chains))
 
 
 def curve(rows, kind="adversarial", measure="success", category="all", **options):
@@ -42,8 +42,8 @@ def values(found):
 
 def test_the_worst_executed_schedule_within_each_budget_counts():
     rows = [
-        row("robust", lives=[life(0), life(4), life(8)]),
-        row("brittle", lives=[life(0), life(6, False), life(4), life(8)]),
+        row("robust", executed=[life(0), life(4), life(8)]),
+        row("brittle", executed=[life(0), life(6, False), life(4), life(8)]),
     ]
     found = curve(rows)
     assert values(found) == [1, 1, 1, 1, 1, 1, 0.5, 0.5, 0.5]
@@ -57,22 +57,22 @@ def test_the_worst_executed_schedule_within_each_budget_counts():
 
 
 def test_success_and_compliance_are_two_curves():
-    rows = [row(lives=[life(0), life(4, False), life(5, True, "pay.once")])]
+    rows = [row(executed=[life(0), life(4, False), life(5, True, "pay.once")])]
     assert values(curve(rows, measure="success")) == [1, 1, 1, 1, 0, 0, 0, 0, 0]
     assert values(curve(rows, measure="compliance")) == [1, 1, 1, 1, 1, 0, 0, 0, 0]
 
 
 def test_an_item_that_fails_undisturbed_fails_at_every_budget():
-    found = curve([row(lives=[life(0, False), life(4)])])
+    found = curve([row(executed=[life(0, False), life(4)])])
     assert values(found) == [0] * 9
     assert (found.area.value, found.last.estimate.value) == (0, 0)
 
 
 def test_what_was_not_searched_to_the_end_is_an_upper_bound_and_its_interval_reaches_down():
     rows = [
-        row("done", lives=[life(0), life(8)]),
-        row("open", bound=5, lives=[life(0), life(8)]),
-        row("witness", bound=-1, lives=[life(0, False)]),
+        row("done", executed=[life(0), life(8)]),
+        row("open", bound=5, executed=[life(0), life(8)]),
+        row("witness", bound=-1, executed=[life(0, False)]),
     ]
     found = curve(rows)
     assert values(found) == [2 / 3] * 9
@@ -81,7 +81,7 @@ def test_what_was_not_searched_to_the_end_is_an_upper_bound_and_its_interval_rea
     assert (found.at(6).estimate.low, found.at(6).estimate.high) == (wilson(1, 3).low, wilson(2, 3).high)
     assert found.at(6).estimate.method == "wilson over items, unproven items fail at the low end"
     assert found.area_proven is False
-    assert found.area.low < curve([row("done", lives=[life(0)]), row("w", lives=[life(0, False)])]).area.value
+    assert found.area.low < curve([row("done", executed=[life(0)]), row("w", executed=[life(0, False)])]).area.value
 
 
 def wilson_over(successes, n):
@@ -92,19 +92,19 @@ def wilson_over(successes, n):
 
 
 def test_nothing_proven_leaves_the_low_end_at_nothing():
-    found = curve([row(str(number), bound=-1, lives=[life(0)]) for number in range(20)])
+    found = curve([row(str(number), bound=-1, executed=[life(0)]) for number in range(20)])
     assert {(point.estimate.value, point.estimate.low, point.proven) for point in found.points} == {(1.0, 0.0, False)}
 
 
 def test_what_could_not_be_judged_proves_nothing_from_its_cost_on():
-    found = curve([row(lives=[life(0), life(4, unjudged=True)])], measure="compliance")
+    found = curve([row(executed=[life(0), life(4, unjudged=True)])], measure="compliance")
     assert values(found) == [1] * 9
     assert [point.proven for point in found.points] == [True] * 4 + [False] * 5
 
 
 costs = st.integers(0, 8)
-lived = st.builds(
-    Lived,
+result = st.builds(
+    ScheduleResult,
     cost=costs,
     success=st.sampled_from([True, False, None]),
     broken=st.sampled_from([(), ("a",)]),
@@ -116,15 +116,15 @@ def chains_of(links):
     return st.lists(links, max_size=4).map(lambda found: (life(0), *sorted(found, key=lambda each: each.cost)))
 
 
-chain = chains_of(lived)
-judged = chains_of(st.builds(Lived, cost=costs, success=st.booleans(), broken=st.sampled_from([(), ("a",)])))
+chain = chains_of(result)
+judged = chains_of(st.builds(ScheduleResult, cost=costs, success=st.booleans(), broken=st.sampled_from([(), ("a",)])))
 some_rows = st.lists(
     st.builds(
-        lambda item, category, certificate, lives, chains: curve_row(
-            item=item, category=category, budget=8, certificate=certificate, lives=lives, chains=chains
+        lambda item, category, certificate, executed, chains: curve_row(
+            item=item, category=category, budget=8, certificate=certificate, executed=executed, chains=chains
         ),
         st.sampled_from("abcdef"), st.sampled_from(["", "x", "y", "all"]),
-        st.builds(Certificate, proven=st.booleans(), bound=costs), st.lists(lived, max_size=6), st.lists(chain, max_size=3),
+        st.builds(Certificate, proven=st.booleans(), bound=costs), st.lists(result, max_size=6), st.lists(chain, max_size=3),
     ),
     max_size=6,
 )  # fmt: skip
@@ -159,7 +159,7 @@ def test_curves_are_bounded_nested_and_do_not_depend_on_the_order_of_rows(rows, 
 @given(st.lists(st.lists(judged, min_size=1, max_size=3), min_size=1, max_size=5))
 def test_the_worst_is_never_better_than_what_random_schedules_came_to(chained):
     rows = [
-        curve_row(item=str(number), budget=8, certificate=None, lives=(), chains=each) for number, each in enumerate(chained)
+        curve_row(item=str(number), budget=8, certificate=None, executed=(), chains=each) for number, each in enumerate(chained)
     ]
     for measure in ("success", "compliance"):
         worst, drawn = curve(rows, "adversarial", measure), curve(rows, "random", measure)
@@ -167,22 +167,22 @@ def test_the_worst_is_never_better_than_what_random_schedules_came_to(chained):
 
 
 @settings(deadline=None)
-@given(st.lists(lived, max_size=12), costs)
-def test_a_row_of_the_frontier_gives_the_curves_of_all_lives(lives, bound):
-    small = curve_row(item="a", budget=8, certificate=Certificate(proven=True, bound=bound), lives=lives)
-    assert len(small.lives) <= 6
-    assert curves([small]) == curves([row(bound=bound, lives=lives)])
+@given(st.lists(result, max_size=12), costs)
+def test_a_row_of_the_frontier_gives_the_curves_of_all_lives(executed, bound):
+    small = curve_row(item="a", budget=8, certificate=Certificate(proven=True, bound=bound), executed=executed)
+    assert len(small.executed) <= 6
+    assert curves([small]) == curves([row(bound=bound, executed=executed)])
 
 
 def test_a_row_travels_as_data():
     made = curve_row(
         item="a", category="c", budget=8, certificate=Certificate(proven=True, bound=7),
-        lives=[life(0), life(4, False, "x", "y")], chains=[(life(0), life(4, None, unjudged=True))],
+        executed=[life(0), life(4, False, "x", "y")], chains=[(life(0), life(4, None, unjudged=True))],
     )  # fmt: skip
     assert decode(CurveRow, encode(made)) == made
     assert made.bound == 7
-    assert curve_row(item="a", budget=8, certificate=Certificate(proven=False, bound=7), lives=[]).bound == -1
-    assert curve_row(item="a", budget=8, certificate=None, lives=[]).bound == -1
+    assert curve_row(item="a", budget=8, certificate=Certificate(proven=False, bound=7), executed=[]).bound == -1
+    assert curve_row(item="a", budget=8, certificate=None, executed=[]).bound == -1
 
 
 # -- random ---------------------------------------------------------------------------------------------------------------
@@ -190,7 +190,7 @@ def test_a_row_travels_as_data():
 
 def test_a_chain_stands_for_its_longest_part_within_the_budget():
     chains = [(life(0), life(4, False), life(8)), (life(0), life(5), life(7, False))]
-    found = curve([row(lives=[life(0)], chains=chains)], "random")
+    found = curve([row(executed=[life(0)], chains=chains)], "random")
     assert values(found) == [1, 1, 1, 1, 0.5, 0.5, 0.5, 0, 0.5]
     assert found.area.value == pytest.approx((4 + 3 * 0.5) / 8)
     assert found.last.estimate.value == 0.5
@@ -212,14 +212,14 @@ def test_what_could_not_be_judged_counts_neither_way():
 
 
 def test_several_rows_of_an_item_are_one_item():
-    rows = [row("a", lives=[life(0), life(4, False)]), row("a", lives=[life(0)]), row("b", lives=[life(0)])]
+    rows = [row("a", executed=[life(0), life(4, False)]), row("a", executed=[life(0)]), row("b", executed=[life(0)])]
     found = curve(rows)
     assert (found.last.estimate.value, found.last.estimate.n) == (0.75, 2)
 
 
 def test_there_are_random_curves_only_where_there_are_chains():
-    assert {each.kind for each in curves([row(lives=[life(0)])])} == {"adversarial"}
-    with_chains = [row("a", "x", lives=[life(0)], chains=[(life(0),)]), row("b", "y", lives=[life(0)])]
+    assert {each.kind for each in curves([row(executed=[life(0)])])} == {"adversarial"}
+    with_chains = [row("a", "x", executed=[life(0)], chains=[(life(0),)]), row("b", "y", executed=[life(0)])]
     assert {each.kind for each in curves(with_chains)} == {"random", "adversarial"}
     nothing = curve(with_chains, "random", category="y")
     assert (nothing.area.value, nothing.area.low, nothing.area.n) == (None, None, 0)
@@ -231,10 +231,10 @@ def test_there_are_random_curves_only_where_there_are_chains():
 
 def test_each_category_has_its_curves_and_all_comes_last():
     rows = [
-        row("a", "refund", lives=[life(0), life(4, False)]),
-        row("b", "mail", lives=[life(0)]),
-        row("c", "mail", lives=[life(0)]),
-        row("d", "", lives=[life(0), life(4, False)]),
+        row("a", "refund", executed=[life(0), life(4, False)]),
+        row("b", "mail", executed=[life(0)]),
+        row("c", "mail", executed=[life(0)]),
+        row("d", "", executed=[life(0), life(4, False)]),
     ]
     assert [each.category for each in curves(rows) if each.measure == "success"] == ["mail", "refund", "all"]
     assert values(curve(rows, category="mail"))[-1] == 1
@@ -244,19 +244,19 @@ def test_each_category_has_its_curves_and_all_comes_last():
 
 
 def test_a_category_called_all_is_no_category_of_its_own():
-    rows = [row("a", "all", lives=[life(0)]), row("b", "mail", lives=[life(0), life(4, False)])]
+    rows = [row("a", "all", executed=[life(0)]), row("b", "mail", executed=[life(0), life(4, False)])]
     assert [each.category for each in curves(rows) if each.measure == "success"] == ["mail", "all"]
     assert curve(rows).area.n == 2
 
 
 def test_where_nothing_is_known_nothing_is_proven():
-    found = curve([row(lives=[life(0, None)])])
+    found = curve([row(executed=[life(0, None)])])
     assert {(point.estimate.n, point.estimate.value, point.proven) for point in found.points} == {(0, None, False)}
     assert found.area_proven is False
 
 
 def test_curves_end_where_the_shortest_search_ended():
-    rows = [row("long", budget=12, lives=[life(0), life(10, False)]), row("short", budget=6, bound=6, lives=[life(0)])]
+    rows = [row("long", budget=12, executed=[life(0), life(10, False)]), row("short", budget=6, bound=6, executed=[life(0)])]
     assert curve(rows).largest == 6
     assert curve(rows, budget=3).largest == 3
     assert len(curve(rows, budget=0).points) == 1
@@ -272,11 +272,11 @@ def test_curves_end_where_the_shortest_search_ended():
 def test_no_rows_give_no_curves_and_rows_without_a_life_count_for_nothing():
     assert curves([]) == ()
     assert curves([row()]) == ()
-    assert curve([row("a", lives=[life(0)]), row("b", budget=2)]).largest == 8
+    assert curve([row("a", executed=[life(0)]), row("b", budget=2)]).largest == 8
 
 
 def test_an_item_without_an_undisturbed_life_takes_no_part():
-    found = curve([row("a", lives=[life(4, False)]), row("b", lives=[life(0)])])
+    found = curve([row("a", executed=[life(4, False)]), row("b", executed=[life(0)])])
     assert (found.area.n, values(found)[-1]) == (1, 1)
 
 
@@ -372,8 +372,8 @@ def test_adversarial_curves_cover_what_a_whole_search_would_give(monkeypatch, se
         for item in range(12):
             fall = random.randrange(15)
             reach = 8 if random.random() < searched else random.randrange(-1, 8)
-            lives = [life(0, fall > 0), *([life(fall, False)] if fall <= max(0, reach) else [])]
-            rows.append(row(str(item), bound=reach, lives=lives))
+            executed = [life(0, fall > 0), *([life(fall, False)] if fall <= max(0, reach) else [])]
+            rows.append(row(str(item), bound=reach, executed=executed))
         found = curve(rows)
         area = sum(truth[:8]) / 8
         for index, (estimate, true) in enumerate(
@@ -407,8 +407,8 @@ def test_the_level_is_that_of_a_t_interval():
 
 def test_adversarial_curves_of_whole_items_do_not_import_scipy():
     code = (
-        "import sys; from mat.core.curve import Lived; from mat.measure.robustness import *; "
-        "r = [CurveRow(item=str(i), budget=4, bound=4, lives=(Lived(cost=0, success=True),)) for i in range(20)]; "
+        "import sys; from mat.core.curve import ScheduleResult; from mat.measure.robustness import *; "
+        "r = [CurveRow(item=str(i), budget=4, bound=4, executed=(ScheduleResult(cost=0, success=True),)) for i in range(20)]; "
         "assert curves(r)[0].area.n == 20; sys.exit('scipy' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

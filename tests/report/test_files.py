@@ -18,7 +18,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mat.core.campaign import Counterexample, Covered, ItemResult
-from mat.core.curve import Lived
+from mat.core.curve import ScheduleResult
 from mat.core.errors import MatError, SpecError
 from mat.measure.regression import compare
 from mat.measure.robustness import CurveRow
@@ -47,8 +47,8 @@ def document(shop_tests: Any, found: Counterexample, desk: Any) -> Document:
         ),
         ItemResult(id="t.py::test_c", status="vacuous", reason="no contract armed"),
     ]  # fmt: skip
-    lives = (Lived(cost=0, success=True), Lived(cost=4, success=False))
-    drawn = [CurveRow(item=name, category="misuse", budget=8, bound=5, lives=lives) for name in ("a", "b")]
+    executed = (ScheduleResult(cost=0, success=True), ScheduleResult(cost=4, success=False))
+    drawn = [CurveRow(item=name, category="misuse", budget=8, bound=5, executed=executed) for name in ("a", "b")]
     return build(results, desk.rows(), curves=drawn)
 
 

@@ -17,7 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mat.core.campaign import Counterexample, Covered, ItemResult
-from mat.core.curve import Lived
+from mat.core.curve import ScheduleResult
 from mat.core.errors import MatError
 from mat.core.record import Record
 from mat.core.spec import Perturbation, Schedule
@@ -82,8 +82,8 @@ def document(shop_tests: Any, found: Counterexample) -> Document:
         )
         for variant in ("none", "shield")
     ]  # fmt: skip
-    lives = (Lived(cost=0, success=True), Lived(cost=3, success=False, broken=("refund.once",)))
-    return build(results, rows, governed=governed, curves=[CurveRow(item=item, budget=4, bound=4, lives=lives)])
+    executed = (ScheduleResult(cost=0, success=True), ScheduleResult(cost=3, success=False, broken=("refund.once",)))
+    return build(results, rows, governed=governed, curves=[CurveRow(item=item, budget=4, bound=4, executed=executed)])
 
 
 # -- the page as a whole ----------------------------------------------------------------------------------------------

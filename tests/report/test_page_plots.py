@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mat.core.curve import Lived
+from mat.core.curve import ScheduleResult
 from mat.measure.distribution import bins
 from mat.measure.estimate import Estimate
 from mat.measure.interval import wilson
@@ -59,8 +59,8 @@ def said(svg: str) -> str:
 
 
 def panel(bound: int = 4) -> str:
-    lives = (Lived(cost=0, success=True), Lived(cost=3, success=False, broken=("c",)))
-    found = curves([CurveRow(item=item, budget=4, bound=bound, lives=lives[: 1 + (item == "a")]) for item in "ab"])
+    executed = (ScheduleResult(cost=0, success=True), ScheduleResult(cost=3, success=False, broken=("c",)))
+    found = curves([CurveRow(item=item, budget=4, bound=bound, executed=executed[: 1 + (item == "a")]) for item in "ab"])
     return curve_panel("p", "Task success", [curve for curve in found if curve.measure == "success"])
 
 

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from mat.core.curve import Lived
+from mat.core.curve import ScheduleResult
 from mat.measure.robustness import CurveRow, curves
 from mat.report import words
 from mat.report.build import curve_metrics
@@ -15,13 +15,13 @@ from mat.report.terminal import in_text
 from mat.report.to_json import as_data
 
 
-def life(cost, success=True, *broken):
-    return Lived(cost=cost, success=success, broken=broken)
+def result(cost, success=True, *broken):
+    return ScheduleResult(cost=cost, success=success, broken=broken)
 
 
 def row(item, category, *, bound=8, fails_at=None, chains=()):
-    lives = (life(0), *(() if fails_at is None else (life(fails_at, True, "pay.once"),)))
-    return CurveRow(item=item, category=category, budget=8, bound=bound, lives=lives, chains=chains)
+    executed = (result(0), *(() if fails_at is None else (result(fails_at, True, "pay.once"),)))
+    return CurveRow(item=item, category=category, budget=8, bound=bound, executed=executed, chains=chains)
 
 
 def table(found):
@@ -34,7 +34,7 @@ def markdown(found):
 
 @pytest.fixture
 def searched():
-    chains = ((life(0), life(4, True, "pay.once")), (life(0), life(5), life(8)))
+    chains = ((result(0), result(4, True, "pay.once")), (result(0), result(5), result(8)))
     return curves(
         [
             row("a", "refunds", fails_at=4, chains=chains),
@@ -58,18 +58,20 @@ def test_a_terminal_shows_three_budgets_and_the_area_of_each_category_and_kind(s
 
 
 def test_what_was_searched_to_the_end_has_no_sign_of_an_upper_bound():
-    unknown = CurveRow(item="c", category="unjudged", budget=8, bound=8, lives=(Lived(cost=0, success=None, unjudged=True),))
-    text = table(curves([row("a", "mail", chains=((life(0),),)), row("b", "refunds", fails_at=4), unknown]))
+    unknown = CurveRow(
+        item="c", category="unjudged", budget=8, bound=8, executed=(ScheduleResult(cost=0, success=None, unjudged=True),)
+    )
+    text = table(curves([row("a", "mail", chains=((result(0),),)), row("b", "refunds", fails_at=4), unknown]))
     assert "<=" not in text
     assert "Robustness: no hard contract broken within budget B\n" in text
 
 
 def test_a_measure_nothing_is_known_of_has_no_table_and_a_category_without_data_a_dash():
-    unjudged = Lived(cost=0, success=None)
-    found = curves([CurveRow(item="a", category="x", budget=4, bound=4, lives=(unjudged,))])
+    unjudged = ScheduleResult(cost=0, success=None)
+    found = curves([CurveRow(item="a", category="x", budget=4, bound=4, executed=(unjudged,))])
     assert [part.title.partition(" within")[0] for part in tables(found)] == ["Robustness: no hard contract broken"]
-    chained = CurveRow(item="b", category="y", budget=4, bound=4, lives=(life(0),), chains=((life(0),),))
-    lines = table(curves([CurveRow(item="a", category="x", budget=4, bound=4, lives=(life(0),)), chained])).splitlines()
+    chained = CurveRow(item="b", category="y", budget=4, bound=4, executed=(result(0),), chains=((result(0),),))
+    lines = table(curves([CurveRow(item="a", category="x", budget=4, bound=4, executed=(result(0),)), chained])).splitlines()
     assert lines[2].split() == ["x", "random", "-", "-", "-", "-"]
 
 
@@ -78,7 +80,7 @@ def test_a_single_item_is_reported_by_its_line_among_the_items_unless_chains_say
     assert table(curves(alone)) == ""
     assert "R(8)" in markdown(curves(alone))
     assert "R(8)" in table(curves([*alone, row("b", "mail")]))
-    assert "random" in table(curves([row("a", "mail", chains=((life(0),),))]))
+    assert "random" in table(curves([row("a", "mail", chains=((result(0),),))]))
 
 
 def test_a_small_budget_shows_each_of_its_points_once():

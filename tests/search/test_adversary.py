@@ -354,7 +354,7 @@ class TestTheStrategy:
     def test_it_proves_nothing(self):
         strategy = AdversarySearch(plan_of(0))
         hunted(harmless, strategy, most=20, stop=False)
-        assert (strategy.proves, strategy.bound, strategy.ahead(4), len(strategy.skipped)) == (False, 0, (), 0)
+        assert (strategy.proves, strategy.bound, strategy.upcoming(4), len(strategy.skipped)) == (False, 0, (), 0)
         assert strategy.seen
 
     @pytest.mark.full

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 import mat
 from mat.core.adversary import Seen
-from mat.core.curve import Lived, frontier, lived
+from mat.core.curve import ScheduleResult, frontier, schedule_result
 from mat.core.errors import SpecError
 from mat.core.operator import GridPoint, OperatorSpec
 from mat.core.record import Mediation
@@ -94,8 +94,8 @@ def remembered(made):
 def test_a_life_tells_cost_success_and_the_hard_contracts_broken(shop):
     lost = mat.spec.perturbation("service.lost_ack", "main/service:pay#1", cost=4)
     nominal, broken = shop.nominal(), shop.evaluate(mat.spec.RunSpec(schedule=Schedule((lost,))))
-    assert lived(nominal) == Lived(cost=0, success=nominal.success)
-    assert lived(broken) == Lived(cost=4, success=broken.success, broken=("pay.once",))
+    assert schedule_result(nominal) == ScheduleResult(cost=0, success=nominal.success)
+    assert schedule_result(broken) == ScheduleResult(cost=4, success=broken.success, broken=("pay.once",))
 
 
 def test_a_soft_contract_is_none_of_those_broken():
@@ -106,7 +106,7 @@ def test_a_soft_contract_is_none_of_those_broken():
     with mat.run([never]) as run:
         look(1)
     assert run.result.violations
-    assert lived(run.result).complied is True
+    assert schedule_result(run.result).complied is True
 
 
 def test_a_crashed_contract_leaves_compliance_open_and_a_broken_one_settles_it():
@@ -116,22 +116,22 @@ def test_a_crashed_contract_leaves_compliance_open_and_a_broken_one_settles_it()
 
     with mat.run([crashes]) as run:
         look(1)
-    assert lived(run.result) == Lived(cost=0, success=run.result.success, unjudged=True)
-    assert lived(run.result).complied is None
-    assert Lived(cost=0, success=True).complied is True
-    assert Lived(cost=0, success=True, broken=("a",), unjudged=True).complied is False
+    assert schedule_result(run.result) == ScheduleResult(cost=0, success=run.result.success, unjudged=True)
+    assert schedule_result(run.result).complied is None
+    assert ScheduleResult(cost=0, success=True).complied is True
+    assert ScheduleResult(cost=0, success=True, broken=("a",), unjudged=True).complied is False
 
 
-lives = st.lists(
+executed = st.lists(
     st.builds(
-        Lived, cost=st.integers(0, 6), success=st.sampled_from([True, False, None]),
+        ScheduleResult, cost=st.integers(0, 6), success=st.sampled_from([True, False, None]),
         broken=st.sampled_from([(), ("a",), ("b",)]), unjudged=st.booleans(),
     ),
     max_size=12,
 )  # fmt: skip
 
 
-@given(lives, st.integers(0, 6))
+@given(executed, st.integers(0, 6))
 def test_the_frontier_answers_every_budget_as_all_lives_do(found, budget):
     def said(some):
         within = [life for life in some if life.cost <= budget]
@@ -196,7 +196,7 @@ def test_a_search_grows_chains_from_its_own_runs_and_executes_only_what_is_missi
     assert not set(extra) & set(alone)
     assert result.chains == chains(shop.specs, execute(shop), budget=8, count=12, seed=chain_seed(result.nominal))
     assert result.certificate == plain.certificate
-    assert (plain.chains, min(life.cost for life in plain.lives)) == ((), 0)
+    assert (plain.chains, min(life.cost for life in plain.executed)) == ((), 0)
 
 
 @pytest.mark.full
@@ -204,8 +204,8 @@ def test_a_search_grows_chains_from_its_own_runs_and_executes_only_what_is_missi
 def test_the_lives_of_a_search_hold_the_cheapest_failure_it_executed(shop, strategy):
     result = shop.search(budget=8, strategy=strategy)
     runs = [shop.evaluate(mat.spec.RunSpec(schedule=schedule)) for schedule in tuple(shop.executed)]
-    assert result.lives == frontier(lived(run) for run in runs)
-    assert min(life.cost for life in result.lives if life.broken) == 4
+    assert result.executed == frontier(schedule_result(run) for run in runs)
+    assert min(life.cost for life in result.executed if life.broken) == 4
 
 
 @pytest.mark.full
@@ -217,7 +217,7 @@ def test_a_chain_begins_undisturbed_rises_in_cost_and_stays_within_the_budget(sh
         assert costs[0] == 0
         assert costs == sorted(set(costs))
         assert costs[-1] <= budget
-        assert chain[0] == lived(run(Schedule()))
+        assert chain[0] == schedule_result(run(Schedule()))
     if budget < 4:
         assert shop.executed == [Schedule()]
 
@@ -343,7 +343,7 @@ def test_no_chains_execute_nothing(shop):
 
 
 def test_a_grid_without_operators_gives_undisturbed_chains(shop):
-    assert chains((), execute(shop), budget=12, count=3) == ((lived(shop.nominal()),),) * 3
+    assert chains((), execute(shop), budget=12, count=3) == ((schedule_result(shop.nominal()),),) * 3
 
 
 def test_all_that_is_wrong_is_said_at_once(shop):

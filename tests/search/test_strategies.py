@@ -58,7 +58,7 @@ def drive(lab, strategy, *, most=2_000, stop="first", peek=0):
     while driven.executed < most and (edge := strategy.ask(wanted)) is not None:
         driven.asked.append(edge)
         if peek:
-            strategy.ahead(peek)
+            strategy.upcoming(peek)
         if edge.schedule not in driven.runs:
             driven.runs[edge.schedule] = lab.evaluate(mat.spec.RunSpec(seed=lab.seed, schedule=edge.schedule), vary=True)
         run = driven.runs[edge.schedule]
@@ -207,7 +207,7 @@ class TestEveryStrategy:
         strategy = STRATEGIES[name](plan(lab, seed=5))
         driven = drive(lab, strategy, most=30, stop="budget")
         assert driven.executed == 30
-        ahead = [edge.schedule for edge in strategy.ahead(4)]
+        ahead = [edge.schedule for edge in strategy.upcoming(4)]
         assert ahead
         assert [strategy.ask().schedule for _ in ahead] == ahead
 

@@ -181,7 +181,7 @@ class Knowledge:
         self._model: dict[AdversaryState, dict[str, _Trials]] = {}
         self._counts: dict[tuple[Place, str], int] = {}
         self._leads: dict[tuple[Place, str], tuple[Place | None, int]] = {}
-        self._ahead: dict[tuple[Place, int], int] = {}
+        self._promises: dict[tuple[Place, int], int] = {}
         self._values: dict[AdversaryState, int] = {}
         self.paid = False
 
@@ -239,16 +239,16 @@ class Knowledge:
 
     def _lead_promise(self, place: Place, text: str, left: int) -> int:
         lead, steps = self._leads[place, text]
-        return 0 if lead is None else self.objective.later(self._ahead[lead, left], steps)
+        return 0 if lead is None else self.objective.later(self._promises[lead, left], steps)
 
-    def _look_ahead(self, place: Place) -> None:
+    def _update_promises(self, place: Place) -> None:
         """The largest promise at a place or ahead of it, for each size of what is left of the budget."""
         moves = self.moves.get(str(place[0]), ())
         for left in range(INJECTIONS_LEFT + 1):
             promises = (self._promise(place, left, move) for move in moves if self._can_pay(left, move))
-            self._ahead[place, left] = max(promises, default=0) if left else 0
+            self._promises[place, left] = max(promises, default=0) if left else 0
             if left:
-                self._ahead[place, left] = max(self._ahead[place, left], self._pass_promise(place, left))
+                self._promises[place, left] = max(self._promises[place, left], self._pass_promise(place, left))
 
     def _can_pay(self, left: int, move: Move) -> bool:
         return move.choice.cost <= left * self.least
@@ -320,7 +320,7 @@ class Knowledge:
 
     def _revalue(self, seen: Seen) -> None:
         state, moves = self.state(seen), self.affordable(seen)
-        self._look_ahead(state[0])
+        self._update_promises(state[0])
         self._values[state] = max(self.scores(state, moves, "explore"))
 
 
@@ -451,7 +451,7 @@ class AdversarySearch:
         runs, differed = self._repetitions.get(run.spec.schedule, (1, 0))
         self.learner.learn(run, instability=Fraction(differed, runs), known=self._known)
 
-    def ahead(self, count: int) -> Sequence[Edge]:
+    def upcoming(self, count: int) -> Sequence[Edge]:
         """Nothing: the next episode depends on what the learner learns from the last one."""
         return ()
 
@@ -468,7 +468,7 @@ class AdversarySearch:
 
 
 def _grid_keys(run: Run, states: Sequence[str]) -> Iterable[GridKey]:
-    """A key for each injection: D at its call, and the injection."""
+    """A key for each injection: the history digest at its call, and the injection."""
     asked = {record.site: record.step for record in run.records}
     for item in run.spec.schedule:
         step = asked.get(first_ask(item.site))

@@ -62,8 +62,8 @@ class Anytime:
     def tell(self, edge: Edge, outcome: EdgeOutcome) -> None:
         (self._greedy or self._exact).tell(edge, outcome)
 
-    def ahead(self, count: int) -> Sequence[Edge]:
-        return (self._greedy or self._exact).ahead(count)
+    def upcoming(self, count: int) -> Sequence[Edge]:
+        return (self._greedy or self._exact).upcoming(count)
 
     def policy(self, edge: Edge) -> Choose | None:
         return None
@@ -161,7 +161,7 @@ class Greedy:
             self._runs.append(_Candidate(run, edge.cost, step, outcome.states, margin=margin, news=news.worth, nearer=nearer))
             self._any_nearer = self._any_nearer or nearer
 
-    def ahead(self, count: int) -> Sequence[Edge]:
+    def upcoming(self, count: int) -> Sequence[Edge]:
         """The edges of the next turns if these show nothing new; runs whose edges are not computed yet are left out."""
         if self._is_over or not self._runs:
             return ()

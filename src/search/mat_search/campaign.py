@@ -8,7 +8,7 @@ from typing import TypeAlias
 
 from mat.core import limits
 from mat.core.campaign import Certificate, Counterexample, Covered, Stability
-from mat.core.curve import Chain, Lived
+from mat.core.curve import Chain, ScheduleResult
 from mat.core.operator import OperatorSpec
 from mat.core.run import Finding, Run
 from mat.core.search import Stop
@@ -93,7 +93,7 @@ class CampaignResult:
     `unconfirmed`: not reproduced, or in this process only. `nominal_stability` counts how often the nominal run was repeated,
     the fresh process included. `searched`: executions that the strategy asked for, `shrinking` that shrinking took;
     `executions`: all, checks included, of which `recalled` were taken from a journal. `first`: executions until the first hit.
-    `lives` are the executed schedules that decide the worst case at every budget, `chains` random ones that grew, `covered`
+    `executed` are the executed schedules that decide the worst case at every budget, `chains` random ones that grew, `covered`
     the coverage of all. `complete`: the cost up to which nothing is left to execute, whether or not the checks held; -1 for
     strategies that prove nothing, and before the undisturbed run. `layer`: the next one, None if it is beyond the budget.
     `limited`: a limit ended the search or its checks. `interrupted`: a KeyboardInterrupt ended a part of the search, and the
@@ -124,7 +124,7 @@ class CampaignResult:
     layer: Layer | None = None
     limited: bool = False
     interrupted: bool = False
-    lives: tuple[Lived, ...] = ()
+    executed: tuple[ScheduleResult, ...] = ()
     chains: tuple[Chain, ...] = ()
     covered: Covered = field(default_factory=Covered)
 

@@ -26,7 +26,7 @@ from random import Random
 from typing import TypeAlias
 
 from mat.core.adversary import Adaptive, Seen
-from mat.core.curve import Chain, Lived, lived
+from mat.core.curve import Chain, ScheduleResult, schedule_result
 from mat.core.errors import SpecError
 from mat.core.operator import GridPoint, OperatorSpec
 from mat.core.run import Run, prefixes
@@ -67,7 +67,7 @@ class Chains:
         self._grid, self._budget = Grid(operators), budget
         self._chains = [_GrowingChain(Random(stream_seed(seed, f"search/chain/{index}"))) for index in range(count)]
         self._waiting: dict[Schedule, list[_GrowingChain]] = {NO_SCHEDULE: list(self._chains)} if count else {}
-        self._known: dict[Schedule, tuple[Lived, Offered]] = {}
+        self._known: dict[Schedule, tuple[ScheduleResult, Offered]] = {}
         self.executions = 0
 
     def note(self, run: Run) -> None:
@@ -101,15 +101,15 @@ class Chains:
         if waiting is None:
             return
         offered = offered_by(run, schedule, self._grid, self._budget)
-        self._known[schedule] = (lived(run), offered)
+        self._known[schedule] = (schedule_result(run), offered)
         for chain in waiting:
             self._grow(chain)
 
     def _grow(self, chain: _GrowingChain) -> None:
         """Grow a chain as far as possible without executing anything."""
         while (known := self._known.get(chain.wanted)) is not None:
-            life, offered = known
-            chain.links.append(life)
+            result, offered = known
+            chain.links.append(result)
             if not offered:
                 chain.complete = True
                 return
@@ -124,7 +124,7 @@ class _GrowingChain:
 
     def __init__(self, stream: Random) -> None:
         self.stream, self.wanted, self.complete = stream, NO_SCHEDULE, False
-        self.links: list[Lived] = []
+        self.links: list[ScheduleResult] = []
 
 
 def offered_by(run: Run, schedule: Schedule, grid: Grid, budget: int) -> Offered:

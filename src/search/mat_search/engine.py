@@ -17,7 +17,7 @@ from typing import Final
 
 from mat.core import limits
 from mat.core.campaign import Certificate, Counterexample, Covered, Stability
-from mat.core.curve import Lived, frontier, lived
+from mat.core.curve import ScheduleResult, frontier, schedule_result
 from mat.core.errors import SpecError
 from mat.core.operator import grid_data
 from mat.core.run import Run, prefixes, same_violation
@@ -101,13 +101,13 @@ def search(
     """
     spec = nominal.spec.under(NO_SCHEDULE)
     vary = vary if nominal.concolic else None
-    lives = _ExecutionNotes(campaign, nominal, note)
-    executions = Executions(spec, evaluate, vary=vary, adapt=adapt, executor=executor, journal=journal, note=lives.note)
+    notes = _ExecutionNotes(campaign, nominal, note)
+    executions = Executions(spec, evaluate, vary=vary, adapt=adapt, executor=executor, journal=journal, note=notes.note)
     try:
         if campaign.strategy == "statistical":
-            return replace(sample(nominal, executions, campaign, progress), covered=lives.covered)
+            return replace(sample(nominal, executions, campaign, progress), covered=notes.covered)
         result = _Search(nominal, executions, campaign, (confirm, confirm_again), progress, enough).run()
-        return lives.completed(result, executions)
+        return notes.completed(result, executions)
     finally:
         executions.close()
 
@@ -138,14 +138,14 @@ class _ExecutionNotes:
         self._chains = Chains(campaign.operators, budget=campaign.budget, count=campaign.curve, seed=chain_seed(nominal))
         self._note = note
         self._tally = CoverageTally()
-        self.frontier: tuple[Lived, ...] = ()
+        self.frontier: tuple[ScheduleResult, ...] = ()
 
     @property
     def covered(self) -> Covered:
         return self._tally.covered
 
     def note(self, run: Run) -> None:
-        self.frontier = frontier([*self.frontier, lived(run)])
+        self.frontier = frontier([*self.frontier, schedule_result(run)])
         self._chains.note(run)
         self._tally.note(run)
         if self._note is not None:
@@ -162,7 +162,7 @@ class _ExecutionNotes:
             except KeyboardInterrupt:
                 interrupted = True
         return replace(
-            result, chains=self._chains.grown, lives=self.frontier, covered=self.covered, executions=executions.count,
+            result, chains=self._chains.grown, executed=self.frontier, covered=self.covered, executions=executions.count,
             interrupted=interrupted,
         )  # fmt: skip
 
@@ -261,7 +261,7 @@ class _Search:
             if begun:
                 self._end_in_time()
             if executions.lookahead:
-                executions.begin([edge.schedule, *(item.schedule for item in strategy.ahead(executions.lookahead))])
+                executions.begin([edge.schedule, *(item.schedule for item in strategy.upcoming(executions.lookahead))])
             run = self._execute(edge)
             if not begun:
                 self._checks.begin(run)

@@ -243,7 +243,7 @@ class Exhaustive:
         self._sequence += 1
         heapq.heappush(self._queue, (cost, size, self._sequence, item))
 
-    def ahead(self, count: int) -> Sequence[Edge]:
+    def upcoming(self, count: int) -> Sequence[Edge]:
         """The first edges of the queue that cannot be skipped, by current knowledge."""
         near = (item[-1] for item in heapq.nsmallest(2 * count, self._queue))
         edges = (

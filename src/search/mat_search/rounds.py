@@ -50,7 +50,7 @@ class Rounds(ABC):
         if not outcome.hit:
             self._learn(rank, edge, outcome)
 
-    def ahead(self, count: int) -> Sequence[Edge]:
+    def upcoming(self, count: int) -> Sequence[Edge]:
         """The rest of the round."""
         return self._queue[:count]
 

@@ -62,7 +62,7 @@ class RandomSearch:
         if len(self._runs) > limits.RUNS_KEPT:
             self._runs.pop(next(known for known in self._runs if known != NO_SCHEDULE))
 
-    def ahead(self, count: int) -> Sequence[Edge]:
+    def upcoming(self, count: int) -> Sequence[Edge]:
         """The next draws without further results."""
         if not self._started or NO_SCHEDULE not in self._runs:
             return ()

@@ -145,12 +145,12 @@ def _port_name(port: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Edge:
-    """One injection into one parent. `state` is D at the site, `step` where it will be asked.
+    """One injection into one parent. `state` is the history digest at the site, `step` where it will be asked.
 
     `key`: two edges with one key lead to the same run from there on; None for the root, the empty schedule. `loose` is the key
     with the user's complete state digest (mat.spec.StateDigest with complete=True) instead of the history; it holds for
-    injections that decide by the call alone. `lineage` holds eight bytes of D for each step of the parent, to name the first
-    step that differs. The edges of one run share their large fields, so that a queue of them stays small.
+    injections that decide by the call alone. `lineage` holds eight bytes of the history digest for each step of the parent, to
+    name the first step that differs. The edges of one run share their large fields, so that a queue of them stays small.
     """
 
     parent: Schedule
@@ -190,16 +190,16 @@ def free(schedule: Schedule) -> Edge:
 
 _parsed = lru_cache(maxsize=100_000)(parse_site)
 _DIGITS: Final = 16
-"""Hex digits of D kept per step of a lineage."""
+"""Hex digits of the history digest kept per step of a lineage."""
 
 
 def lineage(states: Sequence[str]) -> bytes:
-    """The first digits of D of each step of a run, as bytes."""
+    """The first digits of the history digest of each step of a run, as bytes."""
     return bytes.fromhex("".join([state[:_DIGITS] for state in states]))
 
 
 def first_difference(one: bytes, states: Sequence[str]) -> int | None:
-    """The first step at which a lineage and another run's D differ."""
+    """The first step at which a lineage and another run's history digests differ."""
     other = lineage(states)
     width = _DIGITS // 2
     for start in range(0, min(len(one), len(other)), width):
@@ -264,8 +264,8 @@ class Offers:
         found = self._bases.get(record.step)
         if found is None:
             _, pending, _, alone = self._context
-            vouched = _digest_base(self._run, record, pending) if record.step in alone else ""
-            found = self._bases[record.step] = _base(record, self._states[record.step], pending), vouched
+            by_state = _digest_base(self._run, record, pending) if record.step in alone else ""
+            found = self._bases[record.step] = _base(record, self._states[record.step], pending), by_state
         return found
 
     def _edges(self, offered: Mapping[str, Sequence[Option]]) -> Iterator[Edge]:
@@ -289,11 +289,11 @@ class Offers:
                 for option in options:
                     if not trace.matters(option, record, more=option.choice.cost <= self._spare):
                         continue
-                    base, vouched = self._base(record)
+                    base, by_state = self._base(record)
                     for point in self._grid.by_client(option, errors):
                         yield _new_edge(
                             schedule, point, site, self.cost + option.choice.cost, len(schedule) + 1, record.step,
-                            states[record.step], (base, point.text), short, (vouched, point.text) if vouched else None,
+                            states[record.step], (base, point.text), short, (by_state, point.text) if by_state else None,
                         )  # fmt: skip
 
 
@@ -314,11 +314,11 @@ def sites(record: Record, contended: Container[int], *, ends: bool = False) -> t
 
 
 def _base(record: Record, state: str, pending: Sequence[_Pending]) -> str:
-    """Everything the future depends on: D, the call itself, and the pending effects of earlier perturbations.
+    """Everything the future depends on: the history digest, the call itself, and the pending effects of earlier perturbations.
 
-    D covers what earlier perturbations did to sealed crossings. It does not cover what they are doing to crossings in flight (a
-    timeout and a lost acknowledgement that both still wait), the rest of their ranges, or the order of runnable threads after
-    one of them was held.
+    The history digest covers what earlier perturbations did to sealed crossings. It does not cover what they are doing to
+    crossings in flight (a timeout and a lost acknowledgement that both still wait), the rest of their ranges, or the order of
+    runnable threads after one of them was held.
     """
     going_on = [item.text for item in pending if item.acts_after(record)]
     return digest([state, record.site, record.action.arguments, record.at_ms, going_on])
@@ -332,7 +332,7 @@ def _digest_base(run: Run, record: Record, pending: Sequence[_Pending]) -> str:
     """
     port = record.site.rpartition("#")[0]
     at_ms = record.at_ms if run.clocked else None
-    left = [item.ahead(record) for item in pending if item.acts_after(record)]
+    left = [item.remaining(record) for item in pending if item.acts_after(record)]
     return digest([run.states[record.step], port, record.action.arguments, at_ms, left])
 
 
@@ -393,7 +393,7 @@ class _Pending:
         """Whether the perturbation may still change something after this record is asked."""
         return self.about or self.until_seq is None or self.until_seq > record.asked_seq
 
-    def ahead(self, record: Record) -> str:
+    def remaining(self, record: Record) -> str:
         """The rest of the perturbation as text, counted from a call: how many calls it has covered, and how many are left."""
         if self.about:
             return self.text

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from mat.core.campaign import Certificate, Counterexample, Stability
-from mat.core.curve import Chain, Lived, frontier, lived
+from mat.core.curve import Chain, ScheduleResult, frontier, schedule_result
 from mat.core.errors import SpecError
 from mat.core.operator import grid_data
 from mat.core.run import Run, same_violation
@@ -38,10 +38,10 @@ def sample(nominal: Run, executions: Executions, campaign: Campaign, progress: P
             why="mat_search has no statistics of its own",
             fix="pass Campaign(interval=, decided=), as in mat.measure.sequential",
         )
-    hits, lives = Hits(campaign.judge, nominal), _EpisodeCounts()
+    hits, counts = Hits(campaign.judge, nominal), _EpisodeCounts()
     reason, interrupted = "", False
     try:
-        reason = _run_episodes(nominal, executions, campaign, hits, lives, decided, progress)
+        reason = _run_episodes(nominal, executions, campaign, hits, counts, decided, progress)
     except SearchStopped as stopped:
         reason = str(stopped)
     except KeyboardInterrupt:
@@ -62,19 +62,19 @@ def sample(nominal: Run, executions: Executions, campaign: Campaign, progress: P
         unconfirmed=(),
         certificate=Certificate(
             proven=False,
-            reason=f"a share, not a proof: {lives.runs} random schedules within the budget ({reason})",
+            reason=f"a share, not a proof: {counts.runs} random schedules within the budget ({reason})",
             executions=executions.count,
             grid=grid_data(campaign.operators),
             seeds=(nominal.spec.seed,),
-            estimate=interval(lives.failures, lives.runs),
+            estimate=interval(counts.failures, counts.runs),
         ),
         executions=executions.count,
         searched=searched,
-        first=lives.first,
+        first=counts.first,
         recalled=executions.recalled,
         findings=(*nominal.findings, *executions.findings),
         interrupted=interrupted,
-        lives=lives.frontier,
+        executed=counts.frontier,
         chains=grown,
     )
 
@@ -85,14 +85,14 @@ class _EpisodeCounts:
     def __init__(self) -> None:
         self.runs = self.failures = 0
         self.first: int | None = None
-        self.frontier: tuple[Lived, ...] = ()
+        self.frontier: tuple[ScheduleResult, ...] = ()
 
     def note(self, run: Run, *, broke: bool) -> None:
         self.runs += 1
         self.failures += broke
         if broke and self.first is None:
             self.first = self.runs
-        self.frontier = frontier([*self.frontier, lived(run)])
+        self.frontier = frontier([*self.frontier, schedule_result(run)])
 
 
 def _run_episodes(
@@ -100,25 +100,25 @@ def _run_episodes(
     executions: Executions,
     campaign: Campaign,
     hits: Hits,
-    lives: _EpisodeCounts,
+    counts: _EpisodeCounts,
     decided: Callable[[int, int], str],
     progress: Progress | None,
 ) -> str:
     """Execute episodes; returns why no more of them were executed."""
-    while lives.runs < campaign.max_runs:
+    while counts.runs < campaign.max_runs:
         policy = random_policy(
             nominal,
             campaign.operators,
             budget=campaign.budget,
             seed=Entropy.of(nominal.spec).seed_of("search/statistical"),
-            episode=lives.runs,
+            episode=counts.runs,
         )
         run = executions.adapted(policy)
         hits.note(free(run.spec.schedule), run)
-        lives.note(run, broke=bool(hits.broken(run)))
+        counts.note(run, broke=bool(hits.broken(run)))
         if progress is not None:
             progress(executions.count, hits.cost, 0)
-        side = decided(lives.failures, lives.runs)
+        side = decided(counts.failures, counts.runs)
         if side:
             return f"decided: {side} the target"
     return f"max_runs={campaign.max_runs} is not enough to decide"

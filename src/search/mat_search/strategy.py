@@ -67,7 +67,7 @@ class Strategy(Protocol):
     def tell(self, edge: Edge, outcome: EdgeOutcome) -> None:
         """Take the outcome of an edge that `ask` returned."""
 
-    def ahead(self, count: int) -> Sequence[Edge]:
+    def upcoming(self, count: int) -> Sequence[Edge]:
         """Up to `count` edges that `ask` will probably return next, so that workers can start; changes nothing."""
 
     def policy(self, edge: Edge) -> Choose | None:

@@ -240,8 +240,9 @@ def search_row(task: str, variant: str, result: CampaignResult) -> SearchRow:
 def curve(task: str, category: str, budget: int, result: CampaignResult) -> CurveRow:
     """The row of a search for robustness curves."""
     return curve_row(
-        item=task, category=category, budget=budget, certificate=result.certificate, lives=result.lives, chains=result.chains
-    )
+        item=task, category=category, budget=budget, certificate=result.certificate, executed=result.executed,
+        chains=result.chains,
+    )  # fmt: skip
 
 
 def _unjudged_contract(run: Run) -> str:

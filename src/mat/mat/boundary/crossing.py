@@ -108,7 +108,7 @@ def crossing(session: Session, port: Port, arguments: dict[str, Any], *, suspend
                 else:
                     value = yield from _serve(session, step, port)
             else:  # neither the fault layer nor the tape sees it
-                value = _as_reply(port, (yield Ask(partial(stand_in, step.given))))
+                value = _as_reply(port, (yield Ask(partial(stand_in, step.current_arguments))))
             if faults is not None and port.boundary and faults.crashes(step):
                 faults.acted(step, Crash(), differs=True)
                 session.crash()
@@ -126,8 +126,8 @@ def crossing(session: Session, port: Port, arguments: dict[str, Any], *, suspend
 
 def _decoded(port: Port, step: AskedStep, value: Any) -> Any:
     """The reply as the client's object: the very one that the port returned, where nothing has changed it."""
-    if step.original is not None and step.original[0] is value:
-        return step.original[1]
+    if step.client_reply is not None and step.client_reply[0] is value:
+        return step.client_reply[1]
     assert port.decode is not None
     return port.decode(thaw(value))
 
@@ -147,7 +147,7 @@ def _mediate(
             step.error_kind = "blocked"
             raise Blocked(decided.reason or f"{port.name} is not allowed")
         if decided.arguments is not None:
-            step.executed = decided.arguments
+            step.replaced_arguments = decided.arguments
     return stand_in
 
 
@@ -191,20 +191,20 @@ def _serve(session: Session, step: Any, port: Port, command: Invoke = _INVOKE) -
     if session.crashed:  # while this call slept or waited
         step.error_kind = "crash"
         raise ProcessCrashed(f"{port.name}: the process has ended")
-    if step.executed is not None or port.stream or (step.mediation is not None and step.mediation.approval):
+    if step.replaced_arguments is not None or port.stream or (step.mediation is not None and step.mediation.approval):
         command = Invoke(_replacements(step), through=command.through, limit=command.limit)
     step.invoked += 1
     try:
         value = yield command
     except BaseException as error:
         if command.passed is not None:
-            step.passed = command.passed
+            step.delivered = command.passed
         session.heard(step, None, error.error if type(error) is Stopped else error)
         raise
     if port.encode is not None and not port.stream:
         original, value = value, port.encode(value)
-        if step.original is None:
-            step.original = (value, original)
+        if step.client_reply is None:
+            step.client_reply = (value, original)
     session.heard(step, value, None)
     return value
 
@@ -214,14 +214,16 @@ def _replacements(step: Any) -> FrozenDict | None:
 
     In an approved call, lists and mappings are passed as they were when it was asked: the caller may have changed them since.
     """
-    asked, mediation = step.asked, step.mediation
+    passed, mediation = step.passed_arguments, step.mediation
     if mediation is not None and mediation.approval:
+        current = step.current_arguments.items()
         return FrozenDict(
-            {name: item for name, item in step.given.items() if isinstance(item, dict | list) or item is not asked.get(name)}
+            {name: item for name, item in current if isinstance(item, dict | list) or item is not passed.get(name)}
         )
-    if step.executed is None:
+    if step.replaced_arguments is None:
         return None
-    return FrozenDict({name: item for name, item in step.executed.items() if name not in asked or item is not asked[name]})
+    replaced = step.replaced_arguments.items()
+    return FrozenDict({name: item for name, item in replaced if name not in passed or item is not passed[name]})
 
 
 def _perturb(session: Session, faults: SessionFaults, step: Any, port: Port, phase: str) -> Crossing:
@@ -239,9 +241,9 @@ def _perturb(session: Session, faults: SessionFaults, step: Any, port: Port, pha
             faults.acted(step, effect, differs=True)
             return [] if port.stream else None
         case Rewrite(arguments=changed):
-            base = step.executed if step.executed is not None else step.asked
+            base = step.replaced_arguments if step.replaced_arguments is not None else step.passed_arguments
             faults.acted(step, effect, differs=any(name not in base or base[name] != changed[name] for name in changed))
-            step.executed = FrozenDict({**base, **changed})
+            step.replaced_arguments = FrozenDict({**base, **changed})
         case Truncate(chunks=limit):
             faults.acted(step, effect, differs=port.stream)
             command = Invoke(limit=limit)
@@ -262,7 +264,7 @@ def _perturb(session: Session, faults: SessionFaults, step: Any, port: Port, pha
         _confirm_approval(session, step)
     value = yield from _serve(session, step, port, command)
     if isinstance(effect, Truncate) and effect.kind and port.stream:
-        step.error_kind, step.passed = effect.kind, list(value)
+        step.error_kind, step.delivered = effect.kind, list(value)
         said = f"{port.name}: the stream broke after {len(value)} chunks"
         raise faults.failure(step, effect.kind, said, retry_after_s=None, midway=True)
     if isinstance(effect, Duplicate):

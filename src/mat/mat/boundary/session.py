@@ -52,16 +52,16 @@ class AskedStep(Protocol):
     """A step that was asked and is not sealed yet. Each layer notes its results on it."""
 
     step: int
-    asked: FrozenDict
+    passed_arguments: FrozenDict
     mediation: Mediation | None
-    executed: FrozenDict | None
+    replaced_arguments: FrozenDict | None
     invoked: int
     error_kind: str
-    passed: list[Any] | None
-    original: tuple[Any, Any] | None
+    delivered: list[Any] | None
+    client_reply: tuple[Any, Any] | None
 
     @property
-    def given(self) -> FrozenDict:
+    def current_arguments(self) -> FrozenDict:
         """The arguments that the port would get now."""
 
 

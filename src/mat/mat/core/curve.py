@@ -13,7 +13,7 @@ from mat.core.run import Run
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Lived:
+class ScheduleResult:
     """The result of one executed schedule.
 
     `cost` is the whole schedule's. `success` is Y, None if nothing judges success. `broken`: ids of the hard
@@ -33,13 +33,13 @@ class Lived:
         return None if self.unjudged else True
 
 
-Chain: TypeAlias = tuple[Lived, ...]
+Chain: TypeAlias = tuple[ScheduleResult, ...]
 """Schedules, each the one before it plus one perturbation; the first is the empty schedule. Costs never fall."""
 
 
-def lived(run: Run) -> Lived:
+def schedule_result(run: Run) -> ScheduleResult:
     """The result of a finished run."""
-    return Lived(
+    return ScheduleResult(
         cost=run.spec.schedule.cost,
         success=run.success,
         broken=tuple(sorted({violation.contract for violation in run.broken})),
@@ -47,20 +47,20 @@ def lived(run: Run) -> Lived:
     )
 
 
-def frontier(lives: Iterable[Lived]) -> tuple[Lived, ...]:
+def frontier(executed: Iterable[ScheduleResult]) -> tuple[ScheduleResult, ...]:
     """The few results that decide a worst-case curve: the cheapest for each answer to each question, by cost.
 
     The worst over all schedules that cost at most B is the same for these as for all, at every B.
     """
-    cheapest: dict[tuple[str, bool | None], Lived] = {}
-    for life in lives:
-        for answer in (("success", life.success), ("complied", life.complied)):
+    cheapest: dict[tuple[str, bool | None], ScheduleResult] = {}
+    for result in executed:
+        for answer in (("success", result.success), ("complied", result.complied)):
             known = cheapest.get(answer)
-            if known is None or _rank(life) < _rank(known):
-                cheapest[answer] = life
+            if known is None or _rank(result) < _rank(known):
+                cheapest[answer] = result
     return tuple(sorted(set(cheapest.values()), key=_rank))
 
 
-def _rank(life: Lived) -> tuple[int, tuple[str, ...], bool, str]:
+def _rank(result: ScheduleResult) -> tuple[int, tuple[str, ...], bool, str]:
     """A total order, so that the cheapest result does not depend on which came first."""
-    return (life.cost, life.broken, life.unjudged, str(life.success))
+    return (result.cost, result.broken, result.unjudged, str(result.success))

@@ -43,7 +43,7 @@ class ArtifactTracking:
     def issued(self, opened: OpenStep, port: Port, reply: Any, *, at_ms: int) -> None:
         """Note the artifacts in a port's reply, before anything changes it on the way to the agent."""
         whole = "".join(reply) if port.stream and all(isinstance(chunk, str) for chunk in reply) else reply
-        found = self._known.issued_by(port, whole, opened.given, step=opened.step, at_ms=at_ms)
+        found = self._known.issued_by(port, whole, opened.current_arguments, step=opened.step, at_ms=at_ms)
         if found:
             before = cast("tuple[Any, ...]", opened.artefacts.get("issued", ()))
             facts = self._redactor.value(FrozenList([*before, *as_facts(found)]))

@@ -121,7 +121,7 @@ class FaultLayer:
         The reply of a read that is lost on its way back is in no cache, so it does not belong to the port's earlier replies:
         whatever is injected later, the run goes on as after a time-out (`mat_search.covering`).
         """
-        replied = opened.raw is not None and opened.raw.error is None
+        replied = opened.port_reply is not None and opened.port_reply.error is None
         history = self._history.get((opened.port.boundary, opened.port.name))
         if history and replied and isinstance(effect, Raise) and opened.action.changes_nothing:
             history.pop()
@@ -142,19 +142,19 @@ class FaultLayer:
     def heard(self, opened: OpenStep, value: Any, error: BaseException | None) -> None:
         """Keep a port's reply before anything changes it, for operators that read earlier replies."""
         port = opened.port
-        if opened.raw is None and self._crash(opened) is not None:
-            opened.raw = self._form.heard(opened, value, error)
+        if opened.port_reply is None and self._crash(opened) is not None:
+            opened.port_reply = self._form.heard(opened, value, error)
         history = self._history.get((port.boundary, port.name))
         if history is None:
             return
         if error is None:
-            arguments = opened.executed or opened.arguments
+            arguments = opened.replaced_arguments or opened.arguments
             history.append(
                 Past(kind=port.kind, agent=opened.agent, arguments=arguments, value=_copy(value), at_ms=opened.at_ms)
             )
-        if opened.raw is None and self._perturbation(opened) is not None:
+        if opened.port_reply is None and self._perturbation(opened) is not None:
             # if a call is delivered twice, its first reply counts
-            opened.raw = self._form.heard(opened, value, error)
+            opened.port_reply = self._form.heard(opened, value, error)
 
     def unreached(self) -> tuple[Perturbation, ...]:
         """Perturbations of the schedule whose site was never reached."""
@@ -205,8 +205,9 @@ class FaultLayer:
         port = opened.port
         self._reached.add(item.key)
         call = Call(
-            port=port.name, kind=port.kind, agent=opened.agent, site=opened.site, arguments=opened.executed or opened.arguments,
-            at_ms=opened.at_ms, parameters=item.parameters, index=opened.nth - item.site.nth, given=opened.given,
+            port=port.name, kind=port.kind, agent=opened.agent, site=opened.site,
+            arguments=opened.replaced_arguments or opened.arguments, at_ms=opened.at_ms, parameters=item.parameters,
+            index=opened.nth - item.site.nth, given=opened.current_arguments,
             past=tuple(self._history.get((port.boundary, port.name), ()))[-limits.HISTORY :],
         )  # fmt: skip
         stream = self._world.entropy.stream(f"fault/{item.operator}/{opened.site}")
@@ -215,7 +216,7 @@ class FaultLayer:
             effect = _effect_of(operator, call, reply, stream)
         else:
             effect, decisions = equivalences.decide(item, operator, call, reply, stream, _effect_of)
-        self._form.cut_damaged(effect, opened.given if reply is None else reply.value)
+        self._form.cut_damaged(effect, opened.current_arguments if reply is None else reply.value)
         note = FaultNote(operator=item.operator, parameters=item.parameters, effect="Pass", changed=False)
         opened.faults = (*opened.faults, note)
         if equivalences is None:

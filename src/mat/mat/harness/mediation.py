@@ -33,7 +33,7 @@ class MediationLayer:
         """Check an approved step again before it runs; None if the approval still holds."""
         if opened.mediation is None:
             return None
-        executed = None if opened.executed is None else self._form.executed(opened, opened.executed)
+        executed = None if opened.replaced_arguments is None else self._form.executed(opened, opened.replaced_arguments)
         record = replace(opened.proposed(), executed=executed)
         refused = self.mediator.confirm(record, self._form.mediation(opened, opened.mediation))
         return None if refused is None else replace(refused, arguments=opened.mediation.arguments)
@@ -56,8 +56,8 @@ def _on_real_arguments(opened: OpenStep, decided: MediationOutcome) -> Mediation
 
 def _with_real_arguments(opened: OpenStep, mediation: Mediation) -> Mediation:
     """A rewrite changes the recorded form; parameters that it leaves unchanged get their real values back."""
-    if mediation.arguments is None or opened.arguments is opened.asked:
+    if mediation.arguments is None or opened.arguments is opened.passed_arguments:
         return mediation
     sealed = opened.arguments
     changed = {field: item for field, item in mediation.arguments.items() if field not in sealed or item is not sealed[field]}
-    return replace(mediation, arguments=FrozenDict({**opened.asked, **changed}))
+    return replace(mediation, arguments=FrozenDict({**opened.passed_arguments, **changed}))

@@ -133,7 +133,7 @@ class Metering:
         ledger = self.ledger
         if work is None or ledger is None:
             return None
-        needs, why = work.needs(port.kind, f"{PER_PORT[port.kind]}:{name}", opened.given)
+        needs, why = work.needs(port.kind, f"{PER_PORT[port.kind]}:{name}", opened.current_arguments)
         with self._lock:
             resource = ""
             if not why:

@@ -25,29 +25,30 @@ new_draft: Final = draft_of(Record)
 class OpenStep:
     """A step that was asked and is not sealed; each layer notes on it what it does.
 
-    `record` is the record under construction, with the facts known at the ask; sealing adds the other fields. `asked` holds the
-    arguments as the agent passed them, `action.arguments` their recorded form. `mediation` and `executed` hold unredacted
-    arguments, `raw` is the port's reply, `original` its encoded form and the client's object itself, `passed` the chunks of a
-    stream that the agent has got. `error_kind` is the kind of error that a layer raises here.
+    `record` is the record under construction, with the facts known at the ask; sealing adds the other fields.
+    `passed_arguments` are those of the agent's call, `action.arguments` their recorded form, `replaced_arguments` those that
+    governance or a fault put in their place; they and `mediation` are unredacted. `port_reply` is what the port answered,
+    `client_reply` its encoded form with the client's object itself, `delivered` the chunks of a stream that the agent has
+    got. `error_kind` is the kind of error that a layer raises here.
     """
 
     __slots__ = (
-        "artefacts", "asked", "error_kind", "executed", "faults", "invoked", "links", "mediation", "original", "passed", "port",
-        "raw", "record", "taped",
+        "artefacts", "client_reply", "delivered", "error_kind", "faults", "invoked", "links", "mediation", "passed_arguments",
+        "port", "port_reply", "record", "replaced_arguments", "taped",
     )  # fmt: skip
 
     artefacts: FrozenDict
-    asked: FrozenDict
+    passed_arguments: FrozenDict
     error_kind: str
-    executed: FrozenDict | None
+    replaced_arguments: FrozenDict | None
     faults: tuple[FaultNote, ...]
     invoked: int
     links: tuple[Link, ...]
     mediation: Mediation | None
-    original: tuple[Any, Any] | None
-    passed: list[Any] | None
+    client_reply: tuple[Any, Any] | None
+    delivered: list[Any] | None
     port: Port
-    raw: Observation | None
+    port_reply: Observation | None
     record: Record
     taped: bool
 
@@ -81,9 +82,9 @@ class OpenStep:
         return self.record.action.arguments
 
     @property
-    def given(self) -> FrozenDict:
+    def current_arguments(self) -> FrozenDict:
         """The arguments that the port would get now: the asked ones, or their replacement by governance or a fault."""
-        return self.asked if self.executed is None else self.executed
+        return self.passed_arguments if self.replaced_arguments is None else self.replaced_arguments
 
     @property
     def nth(self) -> int:
@@ -95,13 +96,13 @@ class OpenStep:
         """Whether the call had its effect: yes, no, or unknown without a reply."""
         if self.invoked == 0:
             return "no"
-        return "yes" if self.raw is not None and self.raw.error is None else "unknown"
+        return "yes" if self.port_reply is not None and self.port_reply.error is None else "unknown"
 
     def proposed(self) -> Record:
         """The proposed record, to be judged before the call: without an observation, effect unknown."""
         asked = self.record
         return new_record(
             asked.step, asked.at_ms, asked.at_ms, asked.asked_seq, asked.asked_seq, asked.agent, asked.role, asked.state,
-            asked.site, asked.action, NOTHING, "unknown", self.mediation, self.links, self.executed, None, self.invoked, (),
-            False, self.artefacts,
+            asked.site, asked.action, NOTHING, "unknown", self.mediation, self.links, self.replaced_arguments, None,
+            self.invoked, (), False, self.artefacts,
         )  # fmt: skip

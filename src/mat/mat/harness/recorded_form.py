@@ -31,7 +31,7 @@ class RecordedForm:
 
     def executed(self, opened: OpenStep, arguments: FrozenDict) -> FrozenDict:
         """The recorded form of arguments that replaced the asked ones; unchanged fields keep the form they have."""
-        asked, sealed = opened.asked, opened.arguments
+        asked, sealed = opened.passed_arguments, opened.arguments
         same = {
             field for field, item in arguments.items() if field in asked and (item is asked[field] or item is sealed[field])
         }
@@ -40,7 +40,7 @@ class RecordedForm:
 
     def served(self, opened: OpenStep) -> FrozenDict:
         """The recorded form of the arguments that the port gets now."""
-        return opened.arguments if opened.executed is None else self.executed(opened, opened.executed)
+        return opened.arguments if opened.replaced_arguments is None else self.executed(opened, opened.replaced_arguments)
 
     def mediation(self, opened: OpenStep, mediation: Mediation) -> Mediation:
         if mediation.arguments is None and not mediation.reason:

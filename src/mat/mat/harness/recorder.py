@@ -176,9 +176,9 @@ class Recorder:
             draft.site = f"{counter.prefix}{nth}"
             draft.action = new_action(port.kind, counter.name, sealed, port.effect, port.impact, port.boundary)
             opened = OpenStep()
-            opened.record, opened.port, opened.asked = draft, port, arguments
+            opened.record, opened.port, opened.passed_arguments = draft, port, arguments
             opened.links, opened.artefacts = links, artifacts
-            opened.mediation = opened.executed = opened.raw = opened.passed = opened.original = None
+            opened.mediation = opened.replaced_arguments = opened.port_reply = opened.delivered = opened.client_reply = None
             opened.invoked, opened.faults, opened.taped, opened.error_kind = 0, (), False, ""
             self._seq += 1
             self._records.append(opened)
@@ -225,7 +225,7 @@ class Recorder:
     def seal(self, opened: OpenStep, value: Any) -> None:
         """Phase two, with a reply."""
         port = opened.port
-        if self._artifacts is not None and opened.raw is not None:
+        if self._artifacts is not None and opened.port_reply is not None:
             self._artifacts.arrived(opened, port, value)
         if type(value) is dict and port.record == "keep" and self._redactor.clean(value):
             sealed: Value = FrozenDict(value)
@@ -260,7 +260,7 @@ class Recorder:
         import asyncio
 
         cancelled = isinstance(error, asyncio.CancelledError | GeneratorExit | KeyboardInterrupt | RunStopped)
-        passed = opened.passed  # the chunks of a stream that the agent got before it ended
+        passed = opened.delivered  # the chunks of a stream that the agent got before it ended
         value, opaque = (None, False) if passed is None else self._form.reply(opened.port, passed)
         chunks = None if passed is None else len(passed)
         if self._artifacts is not None:
@@ -273,7 +273,7 @@ class Recorder:
     def _seal(self, opened: OpenStep, observation: Observation, effected: Effected) -> None:
         """Make the record of an open step, and fold it once all steps asked before it are sealed."""
         faults, time = self.faults, self._time
-        executed, mediation, raw = opened.executed, opened.mediation, opened.raw
+        executed, mediation, raw = opened.replaced_arguments, opened.mediation, opened.port_reply
         if self.metering.active:
             observation = self.metering.charged(opened, observation)
         if executed is not None:

@@ -163,7 +163,7 @@ def _start(self: threading.Thread) -> None:
             _real_start(self)
         return
     simulated = turns.enlist(self.name)
-    simulated.stays = self.daemon
+    simulated.may_outlive_run = self.daemon
     self.mat_simulated = simulated  # type: ignore[attr-defined]
     self.run = _thread_target(turns, simulated, self.run)  # type: ignore[method-assign]
     try:
@@ -197,7 +197,7 @@ def _start_new_thread(function: Callable[..., Any], args: tuple[Any, ...], kwarg
     if world is None or world.scheduler is None:
         return _real_start_new_thread(function, args, {} if kwargs is None else kwargs)
     simulated = world.scheduler.enlist("a thread without a name")
-    simulated.stays = True
+    simulated.may_outlive_run = True
     target = _thread_target(world.scheduler, simulated, lambda: function(*args, **(kwargs or {})))
     try:
         return _real_start_new_thread(target, ())

@@ -25,7 +25,7 @@ from mat.kernel import clock as clocks
 from mat.kernel import probe
 from mat.kernel.foreign import ForeignThreads, Lasting
 from mat.kernel.jobs import ExecutorJobs
-from mat.kernel.threads import HeldCall, Outside, SimulatedThread, Surroundings, real_rlock
+from mat.kernel.threads import ExternalWaker, HeldCall, SchedulerHost, SimulatedThread, real_rlock
 
 _SLICE_S: Final = 0.02
 """Real seconds between two checks for something outside the run."""
@@ -36,7 +36,7 @@ _PACE_S: Final = 0.05
 class Scheduler:
     """The scheduler of one world's threads. Only the thread with the turn calls its methods; any thread may call `wake`."""
 
-    def __init__(self, world: Surroundings) -> None:
+    def __init__(self, world: SchedulerHost) -> None:
         self._world = world
         self._mutex = real_rlock()
         self._count = 0
@@ -86,12 +86,12 @@ class Scheduler:
 
     # -- blocking and waking ----------------------------------------------------------------------------------------
 
-    def block(self, thread: SimulatedThread, key: Any, deadline_ns: int | None, outside: Outside | None = None) -> bool:
+    def block(self, thread: SimulatedThread, key: Any, deadline_ns: int | None, outside: ExternalWaker | None = None) -> bool:
         """Hand over until `key` is woken (returns True) or the deadline has come (False). RunStopped if the run has ended."""
         thread.polls = 0
         return self._block(thread, key, deadline_ns, outside)
 
-    def _block(self, thread: SimulatedThread, key: Any, deadline_ns: int | None, outside: Outside | None) -> bool:
+    def _block(self, thread: SimulatedThread, key: Any, deadline_ns: int | None, outside: ExternalWaker | None) -> bool:
         with self._mutex:
             thread.key, thread.deadline_ns, thread.outside, thread.timed_out = key, deadline_ns, outside, False
             self._order += 1
@@ -102,7 +102,7 @@ class Scheduler:
         return not thread.timed_out
 
     def polled(
-        self, thread: SimulatedThread, weight: int = 1, limit_ns: int | None = None, outside: Outside | None = None
+        self, thread: SimulatedThread, weight: int = 1, limit_ns: int | None = None, outside: ExternalWaker | None = None
     ) -> bool:
         """Note a poll; after `limits.POLLS` of them without a wait, each further one lets run time pass.
 
@@ -185,12 +185,12 @@ class Scheduler:
         if self._ready:
             self._running = thread = self._ready.popleft()
             self._switches += 1
-            thread.gate.release()
+            thread.turn_lock.release()
 
     def _take_turn(self, thread: SimulatedThread) -> None:
         """Wait for the turn. If the thread that has the turn makes no progress, leave it behind."""
         try:
-            while not thread.gate.acquire(timeout=self._patience_s(thread)):
+            while not thread.turn_lock.acquire(timeout=self._patience_s(thread)):
                 if self._running is None:
                     self._poll()
                 else:
@@ -198,7 +198,7 @@ class Scheduler:
         except BaseException:  # an interrupt: the run is being torn down, and this thread goes on without the turn
             with self._mutex:
                 self._forget(thread)
-                thread.gate.acquire(blocking=False)  # it may have just got its turn
+                thread.turn_lock.acquire(blocking=False)  # it may have just got its turn
             raise
         if thread.stop:
             reason, thread.stop = thread.stop, ""
@@ -514,9 +514,9 @@ class Scheduler:
             self.over = True
             for thread in [*self._waiting, *self._ready]:
                 if thread is not self.owner:
-                    stays = thread.deadline_ns is None and thread in self._waiting
-                    thread.ended = not (stays and (thread.stays or probe.idles(thread.ident)))
-                    thread.gate.release()
+                    waits_on = thread.deadline_ns is None and thread in self._waiting
+                    thread.ended = not (waits_on and (thread.may_outlive_run or probe.idles(thread.ident)))
+                    thread.turn_lock.release()
             self._waiting.clear()
             self._ready.clear()
             self.threads.clear()

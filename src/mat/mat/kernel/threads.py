@@ -13,7 +13,7 @@ allocate_lock: Final = threading._allocate_lock  # type: ignore[attr-defined]
 real_rlock: Final = threading.RLock
 
 
-class Outside(Protocol):
+class ExternalWaker(Protocol):
     """Something outside the run that can wake a waiting thread: an event loop with its own descriptors."""
 
     def listens(self) -> bool: ...
@@ -27,19 +27,19 @@ class Outside(Protocol):
 class SimulatedThread:
     """One thread of the run.
 
-    `key`: what it waits for. `gate` opens when its turn comes. `polls`: how often it has polled (the clock, an event, a future)
-    since it last waited. `stays`: it may outlive the run while it waits without a deadline, as daemons do. `ended`: the run is
-    over, so it must end.
+    `key`: what it waits for. `turn_lock` is released when its turn comes. `polls`: how often it has polled (the clock, an
+    event, a future) since it last waited. `may_outlive_run`: as daemons do, while it waits without a deadline. `ended`: the
+    run is over, so it must end.
     """
 
     __slots__ = (
-        "at_gate",
+        "at_turn_lock",
         "deadline_ns",
         "ended",
         "finished",
-        "gate",
         "ident",
         "key",
+        "may_outlive_run",
         "name",
         "native",
         "number",
@@ -47,25 +47,25 @@ class SimulatedThread:
         "outside",
         "polled_ns",
         "polls",
-        "stays",
         "stop",
         "timed_out",
+        "turn_lock",
     )
 
     def __init__(self, name: str, number: int, ident: int = 0) -> None:
         self.name, self.number, self.ident = name, number, ident
-        self.gate = allocate_lock()
-        self.gate.acquire()
+        self.turn_lock = allocate_lock()
+        self.turn_lock.acquire()
         self.key: Any = None
         self.deadline_ns: int | None = None
         self.order = 0
-        self.outside: Outside | None = None
+        self.outside: ExternalWaker | None = None
         self.timed_out = False
         self.finished = False
         self.stop: str = ""
         self.native = threading.get_native_id() if ident else 0
         self.polls = self.polled_ns = 0
-        self.stays = False
+        self.may_outlive_run = False
         self.ended = False
 
 
@@ -78,7 +78,7 @@ class HeldCall:
         self.left, self.ended, self.release = turns, 0, release
 
 
-class Surroundings(Protocol):
+class SchedulerHost(Protocol):
     """What the scheduler needs from its world. `guarded`: a run is open."""
 
     guarded: bool

@@ -32,7 +32,7 @@ from fractions import Fraction
 from typing import Final, Literal, TypeAlias, get_args
 
 from mat.core.campaign import Certificate
-from mat.core.curve import Chain, Lived, frontier
+from mat.core.curve import Chain, ScheduleResult, frontier
 from mat.core.errors import SpecError
 from mat.kernel.entropy import stream_seed
 from mat.measure.bootstrap import FEW, GUARDED, clipped, expanded, outwards
@@ -59,14 +59,14 @@ class CurveRow:
     """The contribution of one search of one item to the curves.
 
     `budget`: the largest cost that was searched. `bound`: the cost up to which the search is proven complete, -1
-    without a proof. `lives`: executed schedules, or their frontier. `chains`: random schedules, extended up to `budget`.
+    without a proof. `executed`: executed schedules, or their frontier. `chains`: random schedules, extended up to `budget`.
     """
 
     item: str
     category: str = ""
     budget: int
     bound: int = -1
-    lives: tuple[Lived, ...] = ()
+    executed: tuple[ScheduleResult, ...] = ()
     chains: tuple[Chain, ...] = ()
 
 
@@ -120,17 +120,17 @@ def curve_row(
     category: str = "",
     budget: int,
     certificate: Certificate | None,
-    lives: Iterable[Lived],
+    executed: Iterable[ScheduleResult],
     chains: Iterable[Chain] = (),
 ) -> CurveRow:
-    """The row of a finished search. To stay small, it keeps only the lives that decide the curve.
+    """The row of a finished search. To stay small, it keeps only the results that decide the curve.
 
-    Executions of chains count as lives too, so the worst of all is never above the random schedules.
+    Executions of chains count too, so the worst of all is never above the random schedules.
     """
     chains = tuple(chains)
     bound = certificate.bound if certificate is not None and certificate.proven else -1
-    lives = frontier([*lives, *(life for chain in chains for life in chain)])
-    return CurveRow(item=item, category=category, budget=budget, bound=bound, lives=lives, chains=chains)
+    executed = frontier([*executed, *(result for chain in chains for result in chain)])
+    return CurveRow(item=item, category=category, budget=budget, bound=bound, executed=executed, chains=chains)
 
 
 def curves(rows: Iterable[CurveRow], *, budget: int | None = None, confidence: float = CONFIDENCE) -> tuple[Curve, ...]:
@@ -141,12 +141,12 @@ def curves(rows: Iterable[CurveRow], *, budget: int | None = None, confidence: f
     value is their mean. A category without such an item has None, with n = 0. Categories are ordered by name, with "all" last;
     items without a category, or with a category called "all", count only in "all".
     """
-    found = sorted((row for row in rows if row.lives or row.chains), key=lambda row: (row.category, row.item))
+    found = sorted((row for row in rows if row.executed or row.chains), key=lambda row: (row.category, row.item))
     if not found:
         return ()
     largest = min(row.budget for row in found) if budget is None else budget
     _check(found, largest, confidence)
-    kinds = tuple(kind for kind in KINDS if any(row.chains if kind == "random" else row.lives for row in found))
+    kinds = tuple(kind for kind in KINDS if any(row.chains if kind == "random" else row.executed for row in found))
     categories = dict.fromkeys(row.category for row in found if row.category not in ("", ALL))
     return tuple(
         _curve(_rows_of(found, category), category, kind, measure, largest, confidence)
@@ -185,8 +185,8 @@ def _curve(
 # -- the value of an item ---------------------------------------------------------------------------------------------
 
 
-def _answer(life: Lived, measure: Measure) -> bool | None:
-    return life.success if measure == "success" else life.complied
+def _answer(result: ScheduleResult, measure: Measure) -> bool | None:
+    return result.success if measure == "success" else result.complied
 
 
 def _random(row: CurveRow, measure: Measure, largest: int) -> _Values | None:
@@ -202,14 +202,14 @@ def _random(row: CurveRow, measure: Measure, largest: int) -> _Values | None:
     return tuple(found)
 
 
-def _longest(chain: Chain, budget: int) -> Lived:
+def _longest(chain: Chain, budget: int) -> ScheduleResult:
     """The longest part of a chain that costs at most the budget. The first part costs nothing."""
-    return [life for life in chain if life.cost <= budget][-1]
+    return [result for result in chain if result.cost <= budget][-1]
 
 
 def _worst(row: CurveRow, measure: Measure, largest: int) -> _Values | None:
     """The worst executed schedule within each budget; None if at some budget none could be judged."""
-    judged = [(life.cost, answer) for life in row.lives if (answer := _answer(life, measure)) is not None]
+    judged = [(result.cost, answer) for result in row.executed if (answer := _answer(result, measure)) is not None]
     if not any(cost == 0 for cost, _ in judged):
         return None
     return tuple(Fraction(all(answer for cost, answer in judged if cost <= budget)) for budget in range(largest + 1))
@@ -220,7 +220,7 @@ def _guaranteed(row: CurveRow, measure: Measure, largest: int) -> _Values | None
     worst = _worst(row, measure, largest)
     if worst is None:
         return None
-    unjudged = min((life.cost for life in row.lives if _answer(life, measure) is None), default=largest + 1)
+    unjudged = min((result.cost for result in row.executed if _answer(result, measure) is None), default=largest + 1)
     until = min(row.bound, unjudged - 1)
     return tuple(value if budget <= until else Fraction(0) for budget, value in enumerate(worst))
 

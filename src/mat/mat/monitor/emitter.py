@@ -177,7 +177,7 @@ class Body:
                 continue
             now = function.field(replace(side, before=False))
             if side.before:
-                (slot,) = self.scope.own(item, place, None)
+                (slot,) = self.scope.slots_for(item, place, None)
                 updates.append(self.set(slot, now))
                 sides.append(self._stored(slot) if order and self.scope.local else slot)
             else:
@@ -196,7 +196,7 @@ class Body:
         """The value of a slot of the record's id, read in the first half. Only a key, not a variable, needs it."""
         goal = self.layout.of_goal
         assert isinstance(goal.key, Field)
-        (table,) = self.function.joint.scope.own(goal, "table", None)
+        (table,) = self.function.joint.scope.slots_for(goal, "table", None)
         place = [known.name for known in self.scope.slots].index(slot)
         row = self.function.asked(f"{table}.get({self.function.field(goal.key)})", "q")
         return self.function.asked(f"None if {row} is None else {row}[{place}]", "q")
@@ -277,12 +277,12 @@ class GoalEmitter:
         else:
             value = body.value(goal.body, goal.when == "last")
             if goal.when == "last":
-                (last,) = body.scope.own(goal, "last", False)
+                (last,) = body.scope.slots_for(goal, "last", False)
                 lines = [*body.take(), body.set(last, self._emit_last(value))]
             else:
                 lines = [*body.take(), *guarded(value, [self.report()])]
         if goal.when == "first":
-            (started,) = body.scope.own(goal, "started", False)
+            (started,) = body.scope.slots_for(goal, "started", False)
             lines.append(body.set(started, TRUE))
         return lines
 
@@ -347,7 +347,7 @@ class GoalEmitter:
         return lines
 
     def _table(self) -> str:
-        return self.function.joint.scope.own(self.goal, "table", None)[0]
+        return self.function.joint.scope.slots_for(self.goal, "table", None)[0]
 
     def _emit_chain(self, guard: FormulaNode, first: Eventually, link: FormulaNode, then: Eventually) -> list[str]:
         """Emit a goal with a trigger, a first answer within some steps, and a second answer within some steps of the first.
@@ -381,9 +381,9 @@ class GoalEmitter:
 
     def leaf(self, number: int, body: Body) -> str:
         """The value of a leaf of the engine; any, where the kind of the record decides a connective around it."""
-        planned, kind = self.layout.planned(), self.function.kind
-        leaf = planned.leaves[number]
-        if not any(decided(node, kind) is not None for node in planned.around[number]):
+        future, kind = self.layout.future_goal(), self.function.kind
+        leaf = future.leaves[number]
+        if not any(decided(node, kind) is not None for node in future.around[number]):
             return body.value(leaf)
         if not is_present(leaf):
             body.emit_operators(leaf)
@@ -392,9 +392,9 @@ class GoalEmitter:
     def _emit_engine(self) -> list[str]:
         """Emit a goal with several or nested future operators: see `obligations`."""
         body, goal = self.body, self.goal
-        planned = self.layout.planned()
-        plan, leaves = planned.plan, planned.leaves
-        (engine,) = body.scope.own(goal, "engine", None, plan=plan)
+        future = self.layout.future_goal()
+        plan, leaves = future.plan, future.leaves
+        (engine,) = body.scope.slots_for(goal, "engine", None, plan=plan)
         opens = conjunction([negated(self.leaf(index, body)) for index in plan.guard])
         truth = "".join(f"bool({self.leaf(number, body)}), " for number in range(len(leaves)))
         before = body.take()

@@ -58,7 +58,7 @@ class StateSlot:
     start: Any
     form: str = "plain"
     plan: ObligationPlan | None = None
-    slice: Slice | None = None
+    slice: ParametricSlice | None = None
 
 
 class Scope:
@@ -69,8 +69,8 @@ class Scope:
         self.slots: list[StateSlot] = []
         self._known: dict[tuple[Any, ...], tuple[str, ...]] = {}
 
-    def own(
-        self, owner: Any, part: str, *starts: Any, plan: ObligationPlan | None = None, slice: Slice | None = None
+    def slots_for(
+        self, owner: Any, part: str, *starts: Any, plan: ObligationPlan | None = None, slice: ParametricSlice | None = None
     ) -> tuple[str, ...]:
         """The slots of a formula or goal, created on first use."""
         key = (id(owner), part)
@@ -85,7 +85,7 @@ class Scope:
 
 
 @dataclass(slots=True)
-class Slice:
+class ParametricSlice:
     """The states of one for_each, by id. An id untouched for `lasts` steps and `lasts_ms` is forgotten.
 
     -1: no window counts in that unit; None: it is never forgotten.
@@ -108,7 +108,7 @@ class Slice:
     def forgets(self) -> bool:
         return self.lasts is not None and self.lasts_ms is not None
 
-    def matters(self, window: Window) -> None:
+    def keep_for(self, window: Window) -> None:
         """Note that a slot matters for as long as this window."""
         if window.high is not None:
             self.lasts = None if self.lasts is None else max(self.lasts, window.high)
@@ -119,7 +119,7 @@ class Slice:
 
 
 @dataclass(frozen=True, slots=True)
-class Planned:
+class FutureGoal:
     """A goal's formula as a plan for `Obligations`, and the past formulas that are its leaves.
 
     `around`: for each leaf the connectives around it, up to the next operator; () where it stands in several places.
@@ -142,8 +142,8 @@ class JointGoals:
             for goal in goals
         )
         self.scope = Scope("s", local=False)
-        self.slices: dict[int, Slice] = {}
-        self.plans: dict[int, Planned] = {}
+        self.slices: dict[int, ParametricSlice] = {}
+        self.plans: dict[int, FutureGoal] = {}
         self.used: list[list[str]] = [[] for _ in goals]
         """Per goal the slots of the trace it needs, in the order of its formula: the same in every program it is part of."""
         self.constants: dict[str, Any] = {"dig": dig, "holds": holds, "matches": matches, "Obligations": Obligations}
@@ -151,7 +151,7 @@ class JointGoals:
         atoms = [_atoms(goal) for goal in self.goals]
         self.kinds = frozenset(kind for found in atoms for atom in found for kind in atom.kinds or ())
         """The action kinds that need lines of their own; all others share some."""
-        self.standing = Counter(id(atom) for found in atoms for atom in found)
+        self.goals_with = Counter(id(atom) for found in atoms for atom in found)
         """In how many goals each atom occurs, so that a user's function is called once."""
         self.uses: Counter[int] = Counter()
         """How often each formula occurs in other formulas and in goals."""
@@ -178,12 +178,12 @@ class JointGoals:
         goal = self.goals[index]
         scope = self.scope
         if goal.key is not None:
-            part = self.slices[index] = Slice(scope=Scope(f"a{index}_", local=True))
+            part = self.slices[index] = ParametricSlice(scope=Scope(f"a{index}_", local=True))
             scope = part.scope
         layout = Layout(self, index, scope)
         layout.goal()
         if goal.key is not None:
-            self.used[index] += self.scope.own(goal, "table", None, slice=self.slices[index])
+            self.used[index] += self.scope.slots_for(goal, "table", None, slice=self.slices[index])
 
     def constant(self, value: Any) -> str:
         """The expression of a constant: a literal if it is plain, else a name."""
@@ -220,7 +220,8 @@ class Layout:
         goal = self.of_goal
         self.node(goal.body)
         if goal.when == "last":
-            self._note_used(self.scope, self.scope.own(goal, "last", -1 if self.scope.local else of_nothing(goal.body)))
+            start = -1 if self.scope.local else value_on_empty_trace(goal.body)
+            self._note_used(self.scope, self.scope.slots_for(goal, "last", start))
             self._note_lifetime(Window())
         if not goal.ahead:
             return
@@ -229,10 +230,10 @@ class Layout:
             self._note_used(self.scope, self.chained())
             return
         if found is None:
-            self._note_used(self.scope, self.scope.own(goal, "engine", None, plan=self.planned().plan))
+            self._note_used(self.scope, self.scope.slots_for(goal, "engine", None, plan=self.future_goal().plan))
             if self.part is not None:
                 self.part.engine = True
-                self._note_lifetime(reaches(goal.body))
+                self._note_lifetime(obligation_window(goal.body))
             return
         _, operator, _ = found
         names = self.pending(operator)
@@ -245,20 +246,20 @@ class Layout:
         self.part.due, self.part.pending = operator.window, names[0]
         self._note_lifetime(operator.window)
 
-    def planned(self) -> Planned:
+    def future_goal(self) -> FutureGoal:
         """The goal's plan: always the same object."""
         if self.index not in self.joint.plans:
-            self.joint.plans[self.index] = planned(self.of_goal)
+            self.joint.plans[self.index] = future_goal(self.of_goal)
         return self.joint.plans[self.index]
 
     def chained(self) -> tuple[str, ...]:
         """The queues of open triggers, and of first answers that can still be followed."""
-        return self.scope.own(self.of_goal, "chained", (), ())
+        return self.scope.slots_for(self.of_goal, "chained", (), ())
 
     def pending(self, operator: Eventually | Until | Next) -> tuple[str, ...]:
         """Steps whose obligation is open: a queue, or only the first if there is no deadline."""
         alone = isinstance(operator, Next) or not (operator.window.bounded or operator.window.low or operator.window.low_ms)
-        return self.scope.own(self.of_goal, "pending", -1 if alone else ())
+        return self.scope.slots_for(self.of_goal, "pending", -1 if alone else ())
 
     def _note_used(self, scope: Scope, names: tuple[str, ...]) -> None:
         if scope is self.joint.scope:
@@ -266,7 +267,7 @@ class Layout:
 
     def _note_lifetime(self, window: Window) -> None:
         if self.part is not None:
-            self.part.matters(window)
+            self.part.keep_for(window)
 
     def node(self, node: FormulaNode) -> None:
         for part in children(node):
@@ -283,29 +284,29 @@ class Layout:
         scope = self.scope_of(node)
         match node:
             case Once(window=window) | Since(window=window):
-                names = scope.own(node, "seen", FAR)
+                names = scope.slots_for(node, "seen", FAR)
                 if window.timed:
-                    names += scope.own(node, "seen_ms", FAR)
+                    names += scope.slots_for(node, "seen_ms", FAR)
                 if delayed(window):
-                    names += scope.own(node, "young", ())
+                    names += scope.slots_for(node, "young", ())
                 return names
             case AtMost(window=window):
-                return scope.own(node, "hits", () if window.bounded else 0)
+                return scope.slots_for(node, "hits", () if window.bounded else 0)
             case Previous():
-                return scope.own(node, "previous", False if scope.local else -2)
+                return scope.slots_for(node, "previous", False if scope.local else -2)
             case Started():
-                return scope.own(self.of_goal, "started", False)
+                return scope.slots_for(self.of_goal, "started", False)
             case Compare() | Atom():
                 names = ()
                 for compare in compares_of(node):
                     for side in (compare.left, compare.right):
                         if isinstance(side, Field) and side.before:
-                            names += scope.own(compare, "left" if side is compare.left else "right", None)
+                            names += scope.slots_for(compare, "left" if side is compare.left else "right", None)
                 return names
         return ()
 
 
-def reaches(node: FormulaNode) -> Window:
+def obligation_window(node: FormulaNode) -> Window:
     """How long the obligations of nested future operators can stay open."""
     future = [part for part in subformulas(node) if isinstance(part, Eventually | Until | Next)]
     if any(isinstance(part, Next) for part in future):
@@ -324,22 +325,22 @@ def delayed(window: Window) -> bool:
     return window.low_ms > 0 or window.low > 1
 
 
-def of_nothing(node: FormulaNode) -> bool:
+def value_on_empty_trace(node: FormulaNode) -> bool:
     """The value on an empty trace, where no atom is true and nothing was true before."""
     match node:
         case Not(part=part):
-            return not of_nothing(part)
+            return not value_on_empty_trace(part)
         case And(parts=parts):
-            return all(of_nothing(part) for part in parts)
+            return all(value_on_empty_trace(part) for part in parts)
         case Or(parts=parts):
-            return any(of_nothing(part) for part in parts)
+            return any(value_on_empty_trace(part) for part in parts)
         case AtMost():
             return True
         case _:
             return False
 
 
-def planned(goal: Goal) -> Planned:
+def future_goal(goal: Goal) -> FutureGoal:
     """The plan of a goal with several future operators, or one inside another."""
     nodes: list[Ahead] = []
     leaves: list[FormulaNode] = []
@@ -354,13 +355,13 @@ def planned(goal: Goal) -> Planned:
 
     def tree(node: FormulaNode, place: tuple[FormulaNode, ...] = ()) -> Tree:
         if id(node) not in known:
-            known[id(node)] = grown(node, place)
+            known[id(node)] = build(node, place)
         else:
             for leaf in leaves_of(known[id(node)]):
                 around[leaf] = ()
         return known[id(node)]
 
-    def grown(node: FormulaNode, place: tuple[FormulaNode, ...]) -> Tree:
+    def build(node: FormulaNode, place: tuple[FormulaNode, ...]) -> Tree:
         match node:
             case _ if not looks_ahead(node):
                 leaves.append(node)
@@ -386,4 +387,4 @@ def planned(goal: Goal) -> Planned:
         return ("node", len(nodes) - 1)
 
     root = tree(goal.body)
-    return Planned(ObligationPlan(root, tuple(nodes), depth(goal.body)), tuple(leaves), tuple(around))
+    return FutureGoal(ObligationPlan(root, tuple(nodes), depth(goal.body)), tuple(leaves), tuple(around))

@@ -48,7 +48,7 @@ class SliceEmitter:
         self.goal = self.joint.goals[index]
         self.part = self.joint.slices[index]
         self.layout = Layout(self.joint, index, self.part.scope)
-        (self.table,) = self.joint.scope.own(self.goal, "table", None)
+        (self.table,) = self.joint.scope.slots_for(self.goal, "table", None)
         self.names = [slot.name for slot in self.part.scope.slots]
         self._forgets_later = False
         """Whether ids are forgotten only after every id of the record was handled: a later one may still be owed a report."""
@@ -240,10 +240,10 @@ class SliceEmitter:
         """Like `_report_due`, for nested future operators."""
         emitter = GoalEmitter(self.function, self.layout, Body(self.function, self.part.scope), "late")
         report, step, at = emitter.report("start"), self.function.need("step"), self.function.need("at")
-        planned = self.layout.planned()
-        outside, trace = planned.plan.outside, self.function.trace
+        future = self.layout.future_goal()
+        outside, trace = future.plan.outside, self.function.trace
         trace.layout = self.layout
-        leaves = range(len(planned.leaves))
+        leaves = range(len(future.leaves))
         truth = "".join(f"bool({emitter.leaf(leaf, trace)}), " if leaf in outside else "False, " for leaf in leaves)
         due = f"due_{self.table}"
         broken = block(f"for start in engine.pass_by({step}, {at}, truth):", [*self._load_for_witness("late"), report])

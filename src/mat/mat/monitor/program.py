@@ -13,7 +13,7 @@ from mat.core.record import ActionKind
 from mat.monitor.deep import room_for
 from mat.monitor.emitter import GoalEmitter, RecordCode
 from mat.monitor.explain import Explained, explained
-from mat.monitor.layout import CompiledState, JointGoals, Layout, Slice, StateSlot, of_nothing
+from mat.monitor.layout import CompiledState, JointGoals, Layout, ParametricSlice, StateSlot, value_on_empty_trace
 from mat.monitor.normal_form import Goal, chain, pattern, shape
 from mat.monitor.obligations import Obligations, OpenSlices
 from mat.monitor.parametric import SliceEmitter
@@ -123,7 +123,7 @@ class Program:
             if part is None:
                 yield from self._open_of_goal(index, None, values)
                 continue
-            (table,) = self._joint.scope.own(goal, "table", None)
+            (table,) = self._joint.scope.slots_for(goal, "table", None)
             names = [slot.name for slot in part.scope.slots]
             for key, row in values[table].items():
                 yield from self._open_of_goal(index, key, dict(zip(names, (row,) if part.bare else row, strict=False)))
@@ -132,27 +132,28 @@ class Program:
         goal, part = self.goals[index], self._joint.slices.get(index)
         scope = self._joint.scope if part is None else part.scope
         if goal.when == "last":
-            last = values[scope.own(goal, "last", False)[0]]
+            last = values[scope.slots_for(goal, "last", False)[0]]
             if part is None:
                 yield OpenObligation(index, key, None, last)
             elif last >= 0:
                 yield OpenObligation(index, key, last, met=False)
-        if goal.when == "first" and part is None and not values[scope.own(goal, "started", False)[0]]:
-            yield OpenObligation(index, None, None, of_nothing(goal.body.parts[1]))  # nothing has happened
+        if goal.when == "first" and part is None and not values[scope.slots_for(goal, "started", False)[0]]:
+            yield OpenObligation(index, None, None, value_on_empty_trace(goal.body.parts[1]))  # nothing has happened
         if not goal.ahead:
             return
         found = pattern(goal)
         if found is None and chain(goal) is not None:
-            yield from (OpenObligation(index, key, start, met=False) for start in values[scope.own(goal, "chained", ())[0]])
+            starts = values[scope.slots_for(goal, "chained", ())[0]]
+            yield from (OpenObligation(index, key, start, met=False) for start in starts)
             return
         if found is None:
-            engine = values[scope.own(goal, "engine", None)[0]]
+            engine = values[scope.slots_for(goal, "engine", None)[0]]
             starts = list(engine.open)
             broken = set(engine.close())
             yield from (OpenObligation(index, key, start, start not in broken) for start in starts)
             return
         absent = found[2]
-        waiting = values[scope.own(goal, "pending", -1)[0]]
+        waiting = values[scope.slots_for(goal, "pending", -1)[0]]
         if isinstance(waiting, int):
             waiting = () if waiting < 0 else (waiting,)
         for entry in waiting:
@@ -177,7 +178,7 @@ def _saved_start(slot: StateSlot) -> Any:
     return () if slot.form in ("engine", "queue") else slot.start
 
 
-def _live_row(part: Slice, row: tuple[Any, ...]) -> tuple[Any, ...]:
+def _live_row(part: ParametricSlice, row: tuple[Any, ...]) -> tuple[Any, ...]:
     if not part.engine:
         return row
     held = len(part.scope.slots)
@@ -185,18 +186,18 @@ def _live_row(part: Slice, row: tuple[Any, ...]) -> tuple[Any, ...]:
     return (*[Obligations(slot.plan, value) if slot.plan is not None else value for slot, value in slots], *row[held:])
 
 
-def _saved_row(part: Slice, row: tuple[Any, ...]) -> tuple[Any, ...]:
+def _saved_row(part: ParametricSlice, row: tuple[Any, ...]) -> tuple[Any, ...]:
     return tuple(value.save() if isinstance(value, Obligations) else value for value in row) if part.engine else row
 
 
-def _order(part: Slice, table: Mapping[Any, tuple[Any, ...]]) -> list[tuple[Any, Any]]:
+def _order(part: ParametricSlice, table: Mapping[Any, tuple[Any, ...]]) -> list[tuple[Any, Any]]:
     """(touched, id) as the fold would have queued them."""
     if not part.forgets:
         return []
     return sorted(((row if part.bare else row[-1], key) for key, row in table.items()), key=lambda entry: entry[0])
 
 
-def _deadlines(part: Slice, table: Mapping[Any, tuple[Any, ...]]) -> Any:
+def _deadlines(part: ParametricSlice, table: Mapping[Any, tuple[Any, ...]]) -> Any:
     """Obligations that can expire: (start, id) of those with a deadline, oldest first; nested ones by id."""
     slots = part.scope.slots
     if part.engine:

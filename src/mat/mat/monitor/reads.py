@@ -216,7 +216,7 @@ class RecordReads:
             return FALSE
         compares = [item for item in atom.compares if plain(item)]
         calls = atom.test is not None or any(item.operator == "test" for item in compares)
-        if calls and self.joint.standing[id(atom)] > 1:
+        if calls and self.joint.goals_with[id(atom)] > 1:
             if id(atom) not in self._onces:
                 self._onces[id(atom)] = self.local("u")
                 self._firsts.append(f"{self._onces[id(atom)]} = None")
