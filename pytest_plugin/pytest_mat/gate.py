@@ -1,8 +1,10 @@
-"""`--mat-gate`: select the smoke and the replay suite, run them, and judge them against a baseline report (A6.7).
+"""`--mat-gate`: select the smoke and the replay suite, run them, and judge them against a baseline report.
 
 A single session runs all seeds of the baseline and judges at its end. `mat gate` starts sessions in rounds instead
 (`--mat-gate-round`): each runs some of the seeds and only writes down their results. All xdist workers select the same
 items; they send results with their reports, and their selection when they end.
+
+Source: A6.7.
 """
 
 from __future__ import annotations

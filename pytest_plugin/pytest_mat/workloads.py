@@ -1,7 +1,9 @@
-"""The workloads of a session with `--mat-evaluate`, validated once when all tests are collected (A6.1).
+"""The workloads of a session with `--mat-evaluate`, validated once when all tests are collected.
 
 Markers are known at that time. A `mat_workload` fixture that requests no other fixture is called once more to get its value.
 Any other `mat_workload` is validated when its test is set up, before the body runs.
+
+Source: A6.1.
 """
 
 from __future__ import annotations

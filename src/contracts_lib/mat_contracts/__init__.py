@@ -1,9 +1,11 @@
-"""Contract templates: properties of agent runs, instantiated with a system's own tools, lists and windows (Sec. IV-B).
+"""Contract templates: properties of agent runs, instantiated with a system's own tools, lists and windows.
 
-Families by failure class (Sec. III-C): F1 coordination collapse (progress, coordination, retry), F2 unsupported claims
+Families by failure class: F1 coordination collapse (progress, coordination, retry), F2 unsupported claims
 (claims, effects; verifiers in `support`), F3 role drift (role), F4 injection and excessive agency (injection, unsafe), F5
 misuse (misuse). Further families: privilege, approval, idempotency, verify, order (happens-before), containment, privacy,
 `resource` (what agents consume) and `conversation` (messages and turns). `defaults` selects contracts by action kind.
+
+Source: Sec. IV-B, Sec. III-C.
 """
 
 from mat.monitor.faults import DetectionRules

@@ -1,4 +1,7 @@
-"""Approvals (A5.3): a high-impact action is executed only as approved, once, and before the approval expires."""
+"""Approvals: a high-impact action is executed only as approved, once, and before the approval expires.
+
+Source: A5.3.
+"""
 
 from __future__ import annotations
 

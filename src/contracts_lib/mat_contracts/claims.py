@@ -1,8 +1,10 @@
-"""Claims (F2): what an agent says is supported by evidence in the trace.
+"""Claims: what an agent says is supported by evidence in the trace.
 
 >>> from mat_contracts.claims import EVIDENCE, EVIDENCE_CHARS, STATUS
 >>> EVIDENCE, EVIDENCE_CHARS > 0, "delivered" in STATUS
 (64, True, True)
+
+Source: F2.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""Coordination collapse (F1): cycles, circular delegation, unanswered approvals, plans without action, lost updates."""
+"""Coordination collapse: cycles, circular delegation, unanswered approvals, plans without action, lost updates.
+
+Source: F1.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The default selection of contracts by action kind (A1.4), and one line that arms it.
+"""The default selection of contracts by action kind, and one line that arms it.
 
 | action kind | checked by default | checked if its argument is given |
 |---|---|---|
@@ -15,6 +15,8 @@
 A row lists the contracts that an action of that kind can violate. A contract may read other kinds as evidence: claims_supported
 reads the results that claims rest on. The facts of a final response are judged as recorded claims, and what it says was done is
 compared with the ledger of effects.
+
+Source: A1.4.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""Success claims (F2): every action that an agent reports as done is in the ledger of effects, and effects are reported."""
+"""Success claims: every action that an agent reports as done is in the ledger of effects, and effects are reported.
+
+Source: F2.
+"""
 
 from __future__ import annotations
 

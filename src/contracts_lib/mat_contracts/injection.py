@@ -1,8 +1,10 @@
-"""Injection and poisoning (F4): untrusted text decides nothing, tool interfaces do not change, secrets do not leave.
+"""Injection and poisoning: untrusted text decides nothing, tool interfaces do not change, secrets do not leave.
 
 Values are traced by their text, not by how they were computed: the contracts remember the texts that came in and look for them
 in the arguments that go out. This works on imported traces, through models and memories, and across agents. It cannot trace a
 value that an agent computed (a sum, a translation).
+
+Source: F4.
 """
 
 from __future__ import annotations

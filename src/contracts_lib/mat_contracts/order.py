@@ -71,7 +71,7 @@ def precedes(
 ) -> Contract:
     """Every `then` is asked after a `first` was sealed: a `first` for the same id if there is a `key`.
 
-    Verify-before-act (Sec. IV-B, A1.9) over happens-before. `first` and `then` select records. `within`: the `then` comes at
+    Verify-before-act over happens-before. `first` and `then` select records. `within`: the `then` comes at
     most that many steps after the `first`. `within_ms`: it comes at most that many milliseconds of run time after the `first`
     was sealed. `once_each`: a `first` serves only one `then`, which uses up the `first` that expires soonest (the oldest one if
     `within` is given, otherwise the one sealed first). `effected`: a `first` counts only if it succeeded, that is, it took
@@ -86,6 +86,8 @@ def precedes(
     ()
     >>> broken(precedes(first="check", then="pay", key="order"), trace(record("tool_call", "check", {"order": 2}), pay))
     (1,)
+
+    Source: Sec. IV-B, A1.9.
     """
     one, two, id_of = _selector(first, "first"), _selector(then, "then"), _key(key)
     window = PastWindow.of(within, within_ms)
@@ -175,7 +177,7 @@ def never_concurrent(
     """No two of these calls overlap: each is asked after all earlier ones were sealed. With a `key`, calls of other ids may
     overlap.
 
-    A2.F1, collisions. `tools` selects the calls. `by="agent"` lets calls of different agents overlap. Each call that begins
+    `tools` selects the calls. `by="agent"` lets calls of different agents overlap. Each call that begins
     while others are in flight is one violation; its witness is all of them. A call made from inside another overlaps it. A
     blocked call is judged, because it was attempted, but it is never in flight.
 
@@ -242,7 +244,7 @@ def in_order(
 ) -> Contract:
     """Stages come one after the other: none is skipped, and none begins before all calls of earlier stages are sealed.
 
-    A1.9 over happens-before. `sequence` holds the stages; each selects records. A stage may hold any number of calls, and they
+    Over happens-before. `sequence` holds the stages; each selects records. A stage may hold any number of calls, and they
     may overlap. Going back to an earlier stage starts a new pass from there: the later stages must come again. `strict` allows
     one pass for each id: going back is a violation, and so is a trace that ends before the last stage. A call that several
     stages select belongs to the first of them. A blocked call is judged, but does not advance the pass.
@@ -383,7 +385,7 @@ def followed_by(
 ) -> Contract:
     """Every `trigger` that is not blocked is followed by an `answer`, asked after the trigger was sealed, for the same id.
 
-    Obligations over happens-before (A1.4). `trigger` and `answer` select records. `within`: the answer comes at most that many
+    Obligations over happens-before. `trigger` and `answer` select records. `within`: the answer comes at most that many
     steps after the trigger. `within_ms`: it comes at most that many milliseconds of run time after the trigger was sealed. An
     answer that begins while the trigger is in flight does not count. One answer serves all triggers that were done before it;
     with `once_each`, only the oldest of them. A blocked answer does not count; with `effected`, nor does one that failed. A
@@ -397,6 +399,8 @@ def followed_by(
     ()
     >>> broken(followed_by(trigger="lock", answer="release", key="row"), trace(lock, release, lock))
     (2,)
+
+    Source: A1.4.
     """
     one, two, id_of = _selector(trigger, "trigger"), _selector(answer, "answer"), _key(key)
     window = PastWindow.of(within, within_ms)

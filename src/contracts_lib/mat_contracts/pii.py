@@ -1,4 +1,4 @@
-"""Personal data by kind: how each kind is recognized and masked (A1.8).
+"""Personal data by kind: how each kind is recognized and masked.
 
 | kind | rule | not matched |
 |---|---|---|
@@ -14,6 +14,8 @@
 
 No rule finds names of people or postal addresses reliably: they need a model, see `presidio`. An order number in an issuer's
 range is a valid card number in one of ten cases, and no rule can tell the two apart: list such numbers in `allow=`.
+
+Source: A1.8.
 """
 
 from __future__ import annotations

@@ -1,9 +1,11 @@
-"""Least privilege (Sec. IV-B): who may call which tool, with which parameters, and how often.
+"""Least privilege: who may call which tool, with which parameters, and how often.
 
 >>> from mat_contracts.privilege import ToolRights, least_privilege
 >>> rights: ToolRights = {"refund": {"amount": (0, 100)}, "look_up": None}
 >>> least_privilege({"clerk": rights}).id
 'privilege.least'
+
+Source: Sec. IV-B.
 """
 
 from __future__ import annotations
@@ -115,7 +117,7 @@ def least_privilege(
 ) -> Contract:
     """Each agent calls only the tools of its capability set, by exact name, with every listed parameter present and allowed.
 
-    Sec. IV-B and IV-E, A1.9, A5.1. `capabilities` maps agents to tools, `roles` maps roles to tools; an agent may use what
+    `capabilities` maps agents to tools, `roles` maps roles to tools; an agent may use what
     either grants. An agent in neither may call nothing, or with `default="allow"` anything. A tool has one set of parameters,
     or several alternative sets. A parameter is allowed a set of values, a (least, most) range of numbers, or what a predicate
     accepts, such as one made by `length`, `pattern`, `endpoint` or `folder`. Values that are written differently are the same:
@@ -132,6 +134,8 @@ def least_privilege(
     ()
     >>> broken(may, trace(record("tool_call", "refund", {"amount": 101}, agent="clerk")))
     (0,)
+
+    Source: Sec. IV-B and IV-E, A1.9, A5.1.
     """
     one_of(default, "default", ("deny", "allow"))
     sets = {agent: _tools(agent, tools) for agent, tools in capabilities.items()}
@@ -343,7 +347,7 @@ def delegated_authority(
 ) -> Contract:
     """An agent that acts on a delegated task calls only what all its delegators may call, unless a grant allows more.
 
-    Sec. IV-E, A5.1: delegation attenuates. `capabilities` is the same as for `least_privilege`, which judges the agent's own
+    Delegation attenuates. `capabilities` is the same as for `least_privilege`, which judges the agent's own
     set. A delegator that is not listed sets no limit. A task lasts from its delegation to its hand-back. If governance records
     which of its concurrent tasks an agent acts on, only these bind the agent; otherwise all its open tasks do. A grant lifts
     the limits of its grantor and of the tasks it was made in. It is valid as often and as long as it says, and ends with the

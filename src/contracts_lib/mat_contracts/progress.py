@@ -1,4 +1,7 @@
-"""Progress and termination (F1, Eq. 2): the remaining work decreases, and the run ends."""
+"""Progress and termination: the remaining work decreases, and the run ends.
+
+Source: F1, Eq. 2.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +19,7 @@ Potential: TypeAlias = Callable[[Mapping[str, Any]], float]
 SIGNALS: Final[Mapping[str, float]] = {"open_subtasks": 1, "approvals": 1, "retries": 1}
 """The default Phi: unresolved subtasks + pending approvals + active retries in the state projection, and their weights."""
 _OUTSIDE: Final = ("horizon", "deadlock")
-"""Terminations that stop a run from outside: Term(tau) = 0 (A1.7)."""
+"""Terminations that stop a run from outside, so that it did not end by itself."""
 _ENDS: Final[frozenset[ActionKind]] = frozenset(("final_response", "termination"))
 _State: TypeAlias = tuple[float | None, int, int, int, bool]
 """(Phi at the previous step, steps without a decrease, the step they began at, the step of the collapse or -1, terminated)."""
@@ -33,7 +36,7 @@ def progress(
 ) -> Contract:
     """In any `window` consecutive steps, the remaining work Phi decreases at least once, or the run terminates.
 
-    Sec. IV-B, A1.9. Phi is the weighted sum of SIGNALS in the state projection. `weights` changes weights and adds signals;
+    Phi is the weighted sum of SIGNALS in the state projection. `weights` changes weights and adds signals;
     `potential` is a function of the state that replaces the sum. While the state has none of the signals (for a `potential`:
     is empty), the contract does not apply. Each further full window without a decrease is another violation. The record of a
     horizon or deadlock comes from the harness and is not counted as a step.
@@ -46,6 +49,8 @@ def progress(
     ()
     >>> broken(progress(window=2), trace(two, two, two))
     (2,)
+
+    Source: Sec. IV-B, A1.9.
     """
     count_of(window, "window", least=1)
     phi = _phi(potential, weights)
@@ -84,8 +89,8 @@ def collapse(
 ) -> Contract:
     """A run that does not terminate has no k with Phi(s[t+1]) >= Phi(s[t]) for all t in [k, k + window].
 
-    Eq. 2, decided when the run ends. Such a stretch has `window + 1` transitions. A run does not terminate (Term(tau) = 0) if
-    its horizon or a deadlock stopped it (A1.7). Phi, `potential` and `weights` are as in `progress`. The violation blames the
+    Decided when the run ends. Such a stretch has `window + 1` transitions. A run does not terminate if
+    its horizon or a deadlock stopped it. Phi, `potential` and `weights` are as in `progress`. The violation blames the
     step at which the first such stretch was complete.
 
     Precision 1.00, recall 1.00 on 20 traces written without knowledge of this template.
@@ -96,6 +101,8 @@ def collapse(
     ()
     >>> broken(collapse(window=1), trace(stuck, stuck, stuck, record("termination", "horizon")))
     (2,)
+
+    Source: A1.7.
     """
     count_of(window, "window", least=1)
     phi = _phi(potential, weights)
@@ -125,7 +132,7 @@ def terminates(
 ) -> Contract:
     """The run ends by a terminal action within its horizon: a final response, a safe abort, an explicit failure or a return.
 
-    Term(tau) of Sec. III-A, A1.7. A termination record shows that the horizon or a deadlock stopped the run. A trace without
+    A termination record shows that the horizon or a deadlock stopped the run. A trace without
     such a record was not stopped.
 
     Precision 1.00, recall 1.00 on 20 traces written without knowledge of this template.

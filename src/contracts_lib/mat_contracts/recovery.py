@@ -120,7 +120,7 @@ def recovers(
 ) -> Contract:
     """After the last fault the system reaches its goal within the recovery budget, and then breaks no `quiet` contract.
 
-    Eq. 10 (`containment`) demands a reaction to each fault; this contract adds liveness. The budget is `within` steps and
+    `containment` demands a reaction to each fault; this contract adds liveness. The budget is `within` steps and
     `within_ms` milliseconds of run time after the fault was known (both, if both are given; by default 10 steps). Each new
     fault restarts it, so nothing is due while faults go on. `rules` define what a fault is, as in `containment`.
 
@@ -130,7 +130,7 @@ def recovers(
     of the trace by these contracts, arm them too.
 
     If the budget runs out, the violation blames the step of the last fault; a relapse blames its own step. A window that is
-    open at the end of the trace, even after a safe abort, is a violation (A4.2); on a prefix it is an open obligation.
+    open at the end of the trace, even after a safe abort, is a violation; on a prefix it is an open obligation.
 
     Precision 1.00, recall 1.00 on 22 traces written without knowledge of this template.
 
@@ -140,6 +140,8 @@ def recovers(
     ()
     >>> broken(recovers(within=3), trace(failed, failed, record("claim", "claim"), record("claim", "claim")))
     (1,)
+
+    Source: A4.2.
     """
     budget = PastWindow.of(WITHIN if within is None and within_ms is None else within, within_ms)
     guards = (quiet,) if isinstance(quiet, Contract) else tuple(quiet)

@@ -1,4 +1,7 @@
-"""Retries (F1): few, spaced out, and never of a write whose outcome is unknown."""
+"""Retries: few, spaced out, and never of a write whose outcome is unknown.
+
+Source: F1.
+"""
 
 from __future__ import annotations
 
@@ -58,7 +61,7 @@ def no_retry_storm(
 ) -> Contract:
     """A call that fails is made at most `times` times in any `within` steps (or `within_ms` milliseconds of run time).
 
-    A2.F1. `port` limits the contract to these ports. Calls are equal if their port is equal, and their arguments or what `key`
+    `port` limits the contract to these ports. Calls are equal if their port is equal, and their arguments or what `key`
     takes from the arguments; values written differently are equal ("A17" and " a17 "). The count includes the first call and
     the calls that follow a failure, whoever makes them. A success resets the count, so polling is no storm. A failure is an
     error of one of the kinds `errors`, by default of any kind including a block, or a cancellation, or the reply of a tool that
@@ -73,6 +76,8 @@ def no_retry_storm(
     ()
     >>> broken(no_retry_storm(times=2), trace(failed, failed, done))
     (2,)
+
+    Source: A2.F1.
     """
     count_of(times, "times", least=1)
     if within is not None and within_ms is not None:
@@ -161,7 +166,7 @@ def backoff_respected(
 ) -> Contract:
     """After k failures in a row, a port is called again no earlier than it asks, or min(cap, base * factor^(k-1)) ms later.
 
-    A2.F1. `port` limits the contract to these ports. Time is run time, from the seal of the failure to the next call. `base_ms`
+    `port` limits the contract to these ports. Time is run time, from the seal of the failure to the next call. `base_ms`
     is the first wait, `factor` its growth, `cap_ms` the longest wait. A failure is an error of one of the kinds `errors`, or a
     reply that reports one of these kinds ("Rate limit exceeded") or the HTTP status 429 or 503; any other reply resets the
     count. If the failure states a
@@ -179,6 +184,8 @@ def backoff_respected(
     ()
     >>> broken(backoff_respected(base_ms=1000), trace(failed, failed, done))
     (2,)
+
+    Source: A2.F1.
     """
     kinds, ports, common = names_of(errors, "errors"), names_or_all(port, "port"), frozenset(shared)
     milliseconds_of(base_ms, "base_ms")
@@ -271,7 +278,7 @@ def retries_bounded(
 ) -> Contract:
     """A request is tried at most `attempts` times, and a write with an unknown outcome is checked before it is tried again.
 
-    A2.F1. `port` limits the contract to these ports. A request is all calls of one agent to one port with the same arguments,
+    `port` limits the contract to these ports. A request is all calls of one agent to one port with the same arguments,
     or with the same `key`. It ends when it succeeds, or when it is not tried again within `forget_after` steps. Each attempt
     beyond the limit is a violation.
 
@@ -291,6 +298,8 @@ def retries_bounded(
     ()
     >>> broken(retries_bounded("pay"), trace(lost, paid))
     (1,)
+
+    Source: A2.F1.
     """
     count_of(attempts, "attempts", least=1)
     count_of(forget_after, "forget_after", least=1)

@@ -1,4 +1,7 @@
-"""Role drift (F3): what a role may do, what it must do, and how often it acts outside its role."""
+"""Role drift: what a role may do, what it must do, and how often it acts outside its role.
+
+Source: F3.
+"""
 
 from __future__ import annotations
 
@@ -88,7 +91,7 @@ def role(
 ) -> Contract:
     """A role, or an agent, does only what its role allows: a_t is in U_i at every step t of agent i.
 
-    Sec. III-B (F3), A2.F3. `who` names roles or agents. Entries of `allow` and `deny` are action kinds ("retrieval"),
+    `who` names roles or agents. Entries of `allow` and `deny` are action kinds ("retrieval"),
     "kind:name" ("tool_call:search"), names of any kind ("search"), or predicates on the record; in a name, * and ? match any
     text. `deny` wins over `allow`. `always` adds actions that every role may do, by default NOTES. A blocked action is an
     attempted violation. The duties of a role are contracts of their own: `cites_sources`, `only_proposes_external_calls`,
@@ -102,6 +105,8 @@ def role(
     ()
     >>> broken(planner, trace(record("tool_call", "send", agent="planner"), record("tool_call", "send", agent="mailer")))
     (0,)
+
+    Source: F3, Sec. III-B, A2.F3.
     """
     rules = Role(who=_tuple(who), allow=None if allow is None else _tuple(allow), deny=_tuple(deny), always=_tuple(always))
     role_name, names, permits = label(rules.who), frozenset(rules.who), _remember_permits(rules)
@@ -137,7 +142,7 @@ def drift_below(
 ) -> Contract:
     """At most a share `eps` of an agent's last `window` actions lies outside its role.
 
-    A2.F3: the drift score D_i over a window. `roles` are the roles to judge by. The share is of the full window, so an agent
+    The drift score over a window. `roles` are the roles to judge by. The share is of the full window, so an agent
     with fewer actions is in violation only if no further actions could keep the bound. An action is outside if a role of its
     agent does not permit it. Agents without a role are not judged. A violation resets the agent's count. `mat.measure.drift` is
     the score of whole runs.
@@ -210,7 +215,7 @@ def cites_sources(
 ) -> Contract:
     """Every statement of a role names its sources: each message, claim and final response has a support link or a citation.
 
-    A2.F3. `who` names roles or agents, `on` action kinds. A source is a link "supports" (`supports=` of a claim), a match of
+    `who` names roles or agents, `on` action kinds. A source is a link "supports" (`supports=` of a claim), a match of
     `pattern` in the text (None: links only), or a non-empty field `citations`, `sources` or `references` of a structured
     answer. `claims_supported` judges whether the source supports the statement. `needs(text)` returns whether a text needs
     sources; greetings, for example, do not. Empty texts never do.
@@ -224,6 +229,8 @@ def cites_sources(
     ()
     >>> broken(cites_sources("researcher"), trace(bare))
     (0,)
+
+    Source: A2.F3.
     """
     names = names_of(who, "who")
     kinds = kinds_of(on) or frozenset()
@@ -265,7 +272,7 @@ def only_proposes_external_calls(
 ) -> Contract:
     """A role only proposes external calls, by a message, a delegation or a request for approval, and never makes one itself.
 
-    A2.F3. `who` names roles or agents. External tools are those named in `external` (* and ? match any text) and those with one
+    `who` names roles or agents. External tools are those named in `external` (* and ? match any text) and those with one
     of the declared `effects`; without both, all tools. An undeclared call counts as a write, unless its name begins with a verb
     that reads. An approval does not entitle the role to make the call. A blocked call
     is an attempted violation.
@@ -278,6 +285,8 @@ def only_proposes_external_calls(
     ()
     >>> broken(only_proposes_external_calls("main", external="refund"), trace(propose, call))
     (1,)
+
+    Source: A2.F3.
     """
     names = names_of(who, "who")
     tools = () if external is None else names_of(external, "external")
@@ -315,7 +324,7 @@ def no_external_side_effects(
 ) -> Contract:
     """A role changes nothing outside: none of its calls that write takes effect, or may have taken effect.
 
-    A2.F3. `who` names roles or agents. A call writes if its port is declared with `effect="write"`, or with no effect and its
+    `who` names roles or agents. A call writes if its port is declared with `effect="write"`, or with no effect and its
     name does not begin with a verb that reads ("search", "get_order"). It took effect unless its record says otherwise: it was
     blocked, failed before the port ran, or its reply reports a failure. `kinds` are the action kinds that count; use
     `kinds=("tool_call", "memory_write")` to include memories that agents share.
@@ -328,6 +337,8 @@ def no_external_side_effects(
     ()
     >>> broken(no_external_side_effects("main"), trace(read, write))
     (1,)
+
+    Source: A2.F3.
     """
     names = names_of(who, "who")
 

@@ -1,7 +1,9 @@
-"""The shield's duty (Eq. 11, A5.2): whatever else happens, it never allows an action that the caller declares unsafe.
+"""The shield's duty: whatever else happens, it never allows an action that the caller declares unsafe.
 
 `declared_unsafe` judges the agent, which is to blame for asking. The contract here judges the mediator. With a hijacked agent
 that asks for everything, the search looks for the cheapest disturbance under which the shield allows an unsafe action.
+
+Source: Eq. 11, A5.2.
 """
 
 from __future__ import annotations
@@ -31,7 +33,7 @@ def unsafe_never_allowed(
 ) -> Contract:
     """The mediator lets no action in U_unsafe through, and none reaches its port.
 
-    Eq. 11, A5.2, F4. `unsafe` is the same as for `declared_unsafe`. An action is let through if the decision is allow or
+    `unsafe` is the same as for `declared_unsafe`. An action is let through if the decision is allow or
     rewrite, or if there is no mediator. It is judged with the arguments after the decision, and again with the arguments that
     the port received if they differ: a change after the approval counts. A blocked action satisfies the contract, and so does
     an action that a rewrite made safe or replaced; a formula still sees that it was asked. The violation's instance is the
@@ -45,6 +47,8 @@ def unsafe_never_allowed(
     ()
     >>> broken(sound, trace(record("tool_call", "pay", {"to": "attacker"}, effect="write")))
     (0,)
+
+    Source: Eq. 11, A5.2, F4.
     """
     parts = unsafe_parts(unsafe)
     concerned = concerned_parts(parts)

@@ -1,4 +1,4 @@
-"""Support verifiers (F2): does the evidence support the claim? support(c_j, e_j) of Sec. III-B, as functions.
+"""Support verifiers: does the evidence support the claim? The verifiers are functions.
 
 A verifier takes a claim and its evidence and returns "supported", "unsupported" or "unknown", or a bool. A verifier that can
 judge only some claims (`number_match`, `row_match`, a judge that abstains) returns "unknown" for the others. Combinators:
@@ -14,6 +14,8 @@ judge only some claims (`number_match`, `row_match`, a judge that abstains) retu
 'supported'
 >>> verifier("The refund is 1,250 dollars.", [evidence({"refund": "EUR 1250"})])
 'unsupported'
+
+Source: F2.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""Unsafe actions (F4): U_unsafe as the caller declares it, each part with a label."""
+"""Unsafe actions: U_unsafe as the caller declares it, each part with a label.
+
+Source: F4.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +37,7 @@ def declared_unsafe(
 ) -> Contract:
     """No action is in U_unsafe.
 
-    Sec. III-B, F4, A2.F4. `unsafe` declares the parts of U_unsafe by label; the label is the violation's instance. A part is
+    `unsafe` declares the parts of U_unsafe by label; the label is the violation's instance. A part is
     the name of a tool (every call is unsafe), a mapping tool -> parameter -> values (a call is unsafe if every listed parameter
     is present with such a value, however it is written, alone or in a list; None: every call), a predicate on the record, or a
     formula (the action at which it becomes true is unsafe). "body.amount" names a nested value. Names match exactly. A call
@@ -49,6 +52,8 @@ def declared_unsafe(
     ()
     >>> broken(never, trace(record("tool_call", "delete", {"count": 9}, effect="write")))
     (0,)
+
+    Source: Sec. III-B, F4, A2.F4.
     """
     parts = unsafe_parts(unsafe)
     states, concerned = tuple(part.start for part in parts), concerned_parts(parts)

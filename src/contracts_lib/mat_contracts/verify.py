@@ -1,4 +1,7 @@
-"""Verify before acting (Sec. IV-B): a check comes shortly before each act."""
+"""Verify before acting: a check comes shortly before each act.
+
+Source: Sec. IV-B.
+"""
 
 from __future__ import annotations
 
@@ -41,7 +44,7 @@ def verify_before_act(
 ) -> Contract:
     """Each call of the tool comes at most `within` steps after a verification of the same thing, and the latest one passed.
 
-    Sec. IV-B, A1.9. `tool` names one tool or several. With `check`, only verifications of this name count. Blocked and failed
+    `tool` names one tool or several. With `check`, only verifications of this name count. Blocked and failed
     calls are judged, because they were attempted.
 
     A later failed check undoes a passed one. A check is bound to the ids that it names, in its name ("order A17 belongs to the
@@ -58,6 +61,8 @@ def verify_before_act(
     ()
     >>> broken(verify_before_act("refund", within=1), trace(refund))
     (0,)
+
+    Source: Sec. IV-B, A1.9.
     """
     tools = names_of(tool, "tool")
     count_of(within, "within", least=1)

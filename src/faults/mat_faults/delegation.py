@@ -1,10 +1,12 @@
-"""Fault operators of the delegation boundary (A3.4): messages, `mat.delegate`, and handoffs that run the other agent.
+"""Fault operators of the delegation boundary: messages, `mat.delegate`, and handoffs that run the other agent.
 
 A message or a delegated task is a text that is delivered; a handoff is a call that runs the receiving agent.
 
 >>> from mat_faults import delegation
 >>> [operator.id for operator in delegation.operators()][:2]
 ['delegation.drop', 'delegation.delay']
+
+Source: A3.4.
 """
 
 from __future__ import annotations

@@ -1,8 +1,10 @@
-"""Fault operators of the memory boundary, bounded by the number and size of the changed entries (A3.4).
+"""Fault operators of the memory boundary, bounded by the number and size of the changed entries.
 
 >>> from mat_faults import memory
 >>> [operator.id for operator in memory.operators()][:2]
 ['memory.insert', 'memory.reorder']
+
+Source: A3.4.
 """
 
 from __future__ import annotations

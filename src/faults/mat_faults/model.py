@@ -1,4 +1,4 @@
-"""Fault operators of the model boundary: limits, unusable or wrong replies, broken streams (A3.4).
+"""Fault operators of the model boundary: limits, unusable or wrong replies, broken streams.
 
 Replies in the shapes of providers and frameworks are changed as those would say it (`model_shapes`). Any other reply is plain
 data: a text, a message with `content`, a call of a tool as {tool, arguments}, {name, input} or as JSON text.
@@ -6,6 +6,8 @@ data: a text, a message with `content`, a call of a tool as {tool, arguments}, {
 >>> from mat_faults import model
 >>> [operator.id for operator in model.operators()][:2]
 ['model.rate_limit', 'model.malformed_call']
+
+Source: A3.4.
 """
 
 from __future__ import annotations

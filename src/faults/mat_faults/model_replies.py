@@ -1,4 +1,4 @@
-"""Fault operators on what a model replies: calls of tools that are wrong, calls next to other words, old replies (A3.4).
+"""Fault operators on what a model replies: calls of tools that are wrong, calls next to other words, old replies.
 
 They act on the replies of all providers and frameworks that `model_shapes` knows, and on plain calls, {tool, arguments}. Where
 a reply calls no tool they have nothing to act on.
@@ -6,6 +6,8 @@ a reply calls no tool they have nothing to act on.
 >>> from mat_faults import model_replies
 >>> [operator.id for operator in model_replies.operators()][:2]
 ['model.unknown_tool', 'model.invalid_arguments']
+
+Source: A3.4.
 """
 
 from __future__ import annotations

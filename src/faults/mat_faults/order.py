@@ -1,4 +1,4 @@
-"""Fault operators of the order boundary: interleavings of concurrent tasks, threads and agents (A3.4, A1.2).
+"""Fault operators of the order boundary: interleavings of concurrent tasks, threads and agents.
 
 An operator does only what a scheduler could do: it holds a call that was asked while others that can run at that moment go on.
 No time passes, and no task wakes early. From one fixed order, enough such delays produce every interleaving of the calls,
@@ -8,6 +8,8 @@ search bounds their number.
 >>> from mat_faults import order
 >>> [operator.id for operator in order.operators()][:2]
 ['order.hold']
+
+Source: A3.4, A1.2.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Path mutations: five kinds of damage to artifacts on the path from one call to the next (seed 003, appendix J).
+"""Path mutations: five kinds of damage to artifacts on the path from one call to the next.
 
 Four change the strings in the arguments of a call, at any depth: they clip, wrap, decode or sort them as tool interfaces, HTTP
 libraries and middleware do. The fifth changes replies: it replaces the address of a link by its label. All other bytes stay as
@@ -10,6 +10,8 @@ Arguments are changed in their recorded form: a parameter that was an object of 
 >>> from mat_faults import path
 >>> path.LABELS["service.path_reorder"]
 'SIGNATURE_MISMATCH'
+
+Source: seed 003, appendix J.
 """
 
 from __future__ import annotations

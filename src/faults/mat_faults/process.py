@@ -1,4 +1,4 @@
-"""The fault operator of the process boundary: the agent's process ends after an effect, before it has noted it (A4.1).
+"""The fault operator of the process boundary: the agent's process ends after an effect, before it has noted it.
 
 The call has had its effect, its reply is lost, and so is what the agent kept in memory. What `mat_resume` returns then goes on:
 the service that starts again, or the framework's check-pointer. A search uses the operator unasked where a test has
@@ -7,6 +7,8 @@ the service that starts again, or the framework's check-pointer. A search uses t
 >>> from mat_faults import process
 >>> [operator.id for operator in process.operators()]
 ['process.crash']
+
+Source: A4.1.
 """
 
 from __future__ import annotations

@@ -46,10 +46,12 @@ def splice(
     id: str = "prompt.splice",
     default: bool = True,
 ) -> Operator:
-    """Add untrusted text to the end of a text from outside (A3.4). A payload of two parts surrounds the text.
+    """Add untrusted text to the end of a text from outside. A payload of two parts surrounds the text.
 
     `payloads`: texts of your own, by name or in a row. `styles`: names of `payloads.STYLES`, each with the given `goal`.
     Without either, the three of the default grid.
+
+    Source: A3.4.
     """
     found = collected(payloads, styles, goal, DEFAULT_INSTRUCTIONS)
 

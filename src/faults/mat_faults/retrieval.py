@@ -1,4 +1,4 @@
-"""Fault operators of the retrieval boundary, bounded by the number of changed passages (A3.4).
+"""Fault operators of the retrieval boundary, bounded by the number of changed passages.
 
 A reply is a list or tuple of passages: `mat.Passage`, mappings, objects, named tuples, plain texts, or pairs of a document and
 its score. Changed passages are copies in their own shape; any other reply is left alone.
@@ -6,6 +6,8 @@ its score. Changed passages are copies in their own shape; any other reply is le
 >>> from mat_faults import retrieval
 >>> [operator.id for operator in retrieval.operators()][:2]
 ['retrieval.shuffle', 'retrieval.drop']
+
+Source: A3.4.
 """
 
 from __future__ import annotations

@@ -1,8 +1,10 @@
-"""Fault operators of the service boundary: faults of networks, services and caches in tool calls (A3.4, A4.1).
+"""Fault operators of the service boundary: faults of networks, services and caches in tool calls.
 
 >>> from mat_faults import service
 >>> [operator.id for operator in service.operators()][:2]
 ['service.corrupt_field', 'service.delay']
+
+Source: A3.4, A4.1.
 """
 
 from __future__ import annotations

@@ -1,8 +1,10 @@
-"""Change after approval: one argument changes between the approval and the port (A5.3).
+"""Change after approval: one argument changes between the approval and the port.
 
 >>> from mat_faults import tamper
 >>> [operator.id for operator in tamper.operators()][:2]
 ['service.changed_after_approval']
+
+Source: A5.3.
 """
 
 from __future__ import annotations

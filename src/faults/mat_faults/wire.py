@@ -1,4 +1,4 @@
-"""Faults of HTTP, as the wire has them: a status, a cut body, a wrong type, an old ETag, a redirect (A3.4, A4.1).
+"""Faults of HTTP, as the wire has them: a status, a cut body, a wrong type, an old ETag, a redirect.
 
 They act on calls whose reply is an HTTP reply as the adapters of HTTP clients record it, {status, headers, body}. The client
 meets the status and the headers in a reply of its own, and a cut body as its own exception.
@@ -6,6 +6,8 @@ meets the status and the headers in a reply of its own, and a cut body as its ow
 >>> from mat_faults import wire
 >>> [operator.id for operator in wire.operators()]
 ['service.http_status', 'service.http_gateway', 'service.http_cut', 'service.http_reply']
+
+Source: A3.4, A4.1.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""An adaptive adversary: it learns to break contracts and decides during the run, call by call (A3.3, Eq. 9 of the paper).
+"""An adaptive adversary: it learns to break contracts and decides during the run, call by call.
 
     max  E[ sum_t gamma^t (Vio(r_t) - beta cost(delta_t)) ] - lambda E[Instab],   sum_t cost(delta_t) <= B
 
@@ -10,8 +10,8 @@ call, and in buckets how many of its calls have failed, how many obligations are
 families of operators injected before, and what the rest of the budget can pay. Episodes explore until an injection has paid
 off; from then on each is drawn to explore or to exploit.
 
-Exploiting is Monte Carlo control (Sutton and Barto, "Reinforcement Learning", 5.3): the best action by the mean of Eq. 9 from
-there to the end over the episodes that took it. It uses the returns themselves, not the value of the next state, because
+Exploiting is Monte Carlo control (Sutton and Barto, "Reinforcement Learning", 5.3): the best action by the mean objective
+from there to the end over the episodes that took it. It uses the returns themselves, not the value of the next state, because
 states are abstractions: not all of them show what an earlier injection did to the agent.
 
 Exploring is real-time dynamic programming on a learned model, optimistic about what was not tried (RTDP-RMAX:
@@ -29,6 +29,8 @@ This finds failures in stages, whose first injection pays nothing. Rewards of vi
 does not hide others. When exploring leads to known schedules, more and more of its calls are decided at random.
 
 Instab of a schedule is the share of its re-executions that differed; it is charged at the end of the episode.
+
+Source: A3.3, Eq. 9 of the paper.
 """
 
 from __future__ import annotations
@@ -58,7 +60,7 @@ AdversaryState: TypeAlias = tuple[Place, str, int]
 """A place, what was injected before, and how many of the cheapest injections the rest of the budget can pay."""
 
 UNIT: Final = 1_000_000
-"""Values are integers, in millionths of the weight alpha of Eq. 6."""
+"""Values are integers, in millionths of the weight of a hard violation."""
 PROMISE: Final = 10 * UNIT
 """What an untried action may pay: the default weight of a hard contract."""
 INJECTIONS_LEFT: Final = 3
@@ -69,7 +71,7 @@ PASS: Final = ""
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Objective:
-    """Eq. 9 in integer ratios (numerator, denominator), each at least 0.
+    """The objective in integer ratios (numerator, denominator), each at least 0.
 
     `gamma`, at most 1, discounts by the step of the trace. `beta` prices a unit of cost in units of the weights alpha:
     by default a whole budget of 12 weighs about as much as an eighth of a soft violation, so that it only decides between
@@ -101,14 +103,14 @@ class Objective:
         return value * self.gamma[0] ** steps // self.gamma[1] ** steps if steps and value else value
 
     def instability(self, share: Fraction, step: int) -> int:
-        """lambda Instab as charged at a step. Eq. 9 does not discount it, so the discount up to that step is undone."""
+        """lambda Instab as charged at a step. The objective does not discount it, so the discount up to that step is undone."""
         if not share or not self.gamma[0]:
             return 0
         charged = share * Fraction(*self.lam) * UNIT * Fraction(self.gamma[1], self.gamma[0]) ** step
         return charged.numerator // charged.denominator
 
     def value(self, run: Run, *, instability: Fraction = Fraction(0), known: Set[str] = frozenset()) -> Fraction:
-        """Eq. 9 of one run: violations (except of contracts in `known`) and costs at their steps, less lambda Instab.
+        """The objective of one run: violations (except of contracts in `known`) and costs at their steps, less lambda Instab.
 
         The step of a cost is that of the first call that its perturbation covers; an unreached perturbation costs nothing.
         """
@@ -134,7 +136,7 @@ def _call_text(site: Site) -> str:
 
 
 def _violations(run: Run, known: Set[str]) -> dict[int, int]:
-    """Step -> Vio(r_t) of Eq. 6 in millionths."""
+    """Step -> the weight of the violations there, in millionths."""
     paid: dict[int, int] = {}
     for violation in run.violations:
         if violation.contract not in known:
@@ -158,8 +160,8 @@ class Move:
 class _Trials:
     """The results of one action in one state, summed over `count` trials.
 
-    `returned`: Eq. 9 from there to the end. `spent`: costs up to the next state. `then` counts (next state or None for the end,
-    steps to it).
+    `returned`: the objective from there to the end. `spent`: costs up to the next state. `then` counts (next state or None for
+    the end, steps to it).
     """
 
     count: int = 0
@@ -282,7 +284,7 @@ class Knowledge:
         self, seen: Seen, after: Seen | None, item: Perturbation | None, paid: Mapping[int, int], instability: Fraction,
         returned: int,
     ) -> int:  # fmt: skip
-        """Note one choice; `returned` is Eq. 9 from the next choice on, the result is Eq. 9 from this choice on."""
+        """Note one choice; `returned` is the objective from the next choice on, the result from this choice on."""
         state, objective = self.state(seen), self.objective
         move = None if item is None else self._find_move(seen, item)
         text = PASS if move is None else move.text

@@ -57,7 +57,10 @@ class Coverage:
 
 
 class CoverageTally:
-    """The units that a report counts (A6.5), over all executions of a search."""
+    """The units that a report counts, over all executions of a search.
+
+    Source: A6.5.
+    """
 
     def __init__(self) -> None:
         self._armed: set[str] = set()

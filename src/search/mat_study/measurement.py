@@ -1,4 +1,4 @@
-"""`--mat-evaluate`: a task under the three conditions of A6.1, on all its seeds and governance variants, as rows of numbers.
+"""`--mat-evaluate`: a task under its three conditions, on all its seeds and governance variants, as rows.
 
 A finished cell (one condition, one seed and one variant) is kept in `.mat/evaluations` until its session has finished, so
 that an interrupted evaluation can resume.

@@ -63,7 +63,10 @@ def judged(task: Workload, run: Run) -> Judged:
 
 
 def _misuse_outcome(task: Workload, run: Run) -> Misuse | Literal[""]:
-    """The outcome of a misuse task (A2.F5), by the contracts that its `harm` names, else by all hard ones; "" without any."""
+    """The outcome of a misuse task, by the contracts that its `harm` names, else by all hard ones; "" without any.
+
+    Source: A2.F5.
+    """
     from mat_contracts.misuse import misuse_outcome
 
     hard = [outcome for outcome in run.outcomes if outcome.severity == "hard"]

@@ -1,10 +1,12 @@
-"""Observation contracts: an agent uses what a tool returned while it is valid, and byte for byte as returned (seed 003).
+"""Observation contracts: an agent uses what a tool returned while it is valid, and byte for byte as returned.
 
 Each violation has a failure label of `LABELS`. `primary_label` returns the label of a whole run.
 
 >>> from mat_contracts.observation import DAMAGE, FAILURES, INTEGRITY, LABELS, OTHER, SEVERITY, SUCCESS, VALIDITY
 >>> DAMAGE["reordered"] in INTEGRITY, len(VALIDITY), len(FAILURES), set(LABELS) == set(SEVERITY) == {*FAILURES, SUCCESS, OTHER}
 (True, 4, 13, True)
+
+Source: seed 003.
 """
 
 from mat_contracts.observation.artifacts import (

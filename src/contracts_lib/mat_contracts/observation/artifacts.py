@@ -32,7 +32,7 @@ DAMAGE: Final[Mapping[str, str]] = {
     "reordered": "SIGNATURE_MISMATCH",
     "other": "MUTATED_TOKEN",
 }
-"""The label of each kind of damage (seed 003, appendix J). The seed's TOOL_INPUT_TOO_LONG (truncated) counts as OTHER."""
+"""The label of each kind of damage. What the paper calls TOOL_INPUT_TOO_LONG (truncated) counts as OTHER."""
 _BECAME: Final = {
     "truncated": "was truncated",
     "wrapped": "contains a line break",
@@ -52,7 +52,7 @@ def used_while_valid(
     label: str = "EXPIRED_BEFORE_USE",
     **options: Unpack[Options],
 ) -> Contract:
-    """An artifact is used in [issued, issued + ttl), and not after a newer one has superseded it (seed 003, definition 2.3).
+    """An artifact is used in [issued, issued + ttl), and not after a newer one has superseded it.
 
     artifact: names of artifacts; `*` and `?` are wildcards. on: the calls (ports or routes) whose uses count. form: judge the
     use as "asked" by the agent, or as it "reached" the port. label: the failure label. The time of a use is the time at which
@@ -66,6 +66,8 @@ def used_while_valid(
     ()
     >>> broken(used_while_valid("url"), trace(listed, get, get))
     (2,)
+
+    Source: seed 003, definition 2.3.
     """
     late = partial(_lateness, label=checked_label(label))
     return _use_contract(
@@ -112,7 +114,7 @@ def compliant(
     labels: Mapping[str, str] | None = None,
     **options: Unpack[Options],
 ) -> Contract:
-    """Every use of an artifact is valid and intact, and no artifact is missing where it belongs (seed 003, definition 2.4).
+    """Every use of an artifact is valid and intact, and no artifact is missing where it belongs.
 
     The parameters are as in `used_while_valid` and `bytes_preserved`. A use that is late and damaged is labeled as late.
 
@@ -125,6 +127,8 @@ def compliant(
     ()
     >>> [item.label for item in violations(compliant("url"), trace(listed, get, get))]
     ['MUTATED_TOKEN', 'EXPIRED_BEFORE_USE']
+
+    Source: seed 003, definition 2.4.
     """
     chosen = _labels(labels)
 

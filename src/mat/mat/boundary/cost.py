@@ -40,7 +40,7 @@ def _distance(one: Sequence[str], other: Sequence[str]) -> int:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CostModel:
-    """c_tokens (as tokens bought by one unit), c_hook and c_mag of Eq. 8."""
+    """c_tokens (as tokens bought by one unit), c_hook and c_mag, the weights of a perturbation's cost."""
 
     tokens_per_unit: int = 4
     hook: int = 4

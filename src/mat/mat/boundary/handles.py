@@ -1,8 +1,10 @@
-"""Handles: short names that agents pass on instead of artifacts, which are stored byte by byte (seed 003, appendix H).
+"""Handles: short names that agents pass on instead of artifacts, which are stored byte by byte.
 
 A port with the store gets the artifact: `@HANDLE:name` in its arguments is replaced when the port is called, after
 governance, faults and tape. So no tool interface, middleware or language model on the way can damage the artifact, and
 the trace contains the handle.
+
+Source: seed 003, appendix H.
 """
 
 from __future__ import annotations

@@ -1,7 +1,9 @@
-"""Integrity predicates of observation contracts: whether an artifact is submitted as it was issued (seed 003, definition 2.1).
+"""Integrity predicates of observation contracts: whether an artifact is submitted as it was issued.
 
 A predicate is made for a port or an artifact; `keeps(issued, submitted)` says whether it holds. Keys stay in the predicate and
 are never written. The trace records the name of a predicate (`kind`).
+
+Source: seed 003, definition 2.1.
 """
 
 from __future__ import annotations

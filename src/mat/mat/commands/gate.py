@@ -1,7 +1,9 @@
-"""`mat gate --baseline REF`: may a change land, or does it do worse than the baseline? (A6.7)
+"""`mat gate --baseline REF`: may a change land, or does it do worse than the baseline?
 
 The command starts pytest in rounds, each on further seeds of the smoke suite, and stops as soon as the result is decided. If
 the baseline is a git revision, the command reads the report committed in it; no code of that revision runs.
+
+Source: A6.7.
 """
 
 from __future__ import annotations

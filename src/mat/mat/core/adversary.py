@@ -1,4 +1,4 @@
-"""Adaptive adversaries: what one sees at a crossing, and what it answers (A3.3; Eq. 9 of the paper: h_t = Obs(r_t)).
+"""Adaptive adversaries: what one sees at a crossing, and what it answers.
 
 The types are here because the recorder asks and the search answers.
 """

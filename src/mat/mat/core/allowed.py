@@ -1,4 +1,7 @@
-"""Allow-lists of one parameter (A5.1): values, a range of numbers, or a predicate. Contracts and governance share them."""
+"""Allow-lists of one parameter: values, a range of numbers, or a predicate. Contracts and governance share them.
+
+Source: A5.1.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""What an approval binds, read in one way by the mediator, which acts on it, and by contracts, which check it (A5.3)."""
+"""What an approval binds, read in one way by the mediator, which acts on it, and by contracts, which check it.
+
+Source: A5.3.
+"""
 
 from __future__ import annotations
 

@@ -94,7 +94,10 @@ class Stability:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Signature:
-    """What kind of failure it is (A6.5)."""
+    """What kind of failure it is.
+
+    Source: A6.5.
+    """
 
     __pydantic_config__ = EXACT_FIELDS
     contract: str
@@ -139,11 +142,13 @@ class Counterexample:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Covered:
-    """What the executions of a search covered (A6.5); every field is sorted.
+    """What the executions of a search covered; every field is sorted.
 
     `contracts` were evaluated on an action, `idle` were armed and never were. `boundaries` and `interfaces` (`boundary:name`)
     were crossed; of these `perturbed` met a fault and `failing` answered with an error. `risks` are `impact/decision`, the
     decision being that of governance, "" without one.
+
+    Source: A6.5.
     """
 
     __pydantic_config__ = EXACT_FIELDS

@@ -1,6 +1,8 @@
-"""The data of a robustness curve: executed schedules by cost, and chains of growing schedules (A6.4; seed Sec. VII.D).
+"""The data of a robustness curve: executed schedules by cost, and chains of growing schedules.
 
 They are here because searches make them, and measures and reports read them.
+
+Source: A6.4, seed Sec. VII.D.
 """
 
 from __future__ import annotations

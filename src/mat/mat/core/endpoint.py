@@ -1,8 +1,10 @@
-"""Predicates on arguments as data, so that they can be recorded and compared: patterns, lengths, URLs, folders (A5.1).
+"""Predicates on arguments as data, so that they can be recorded and compared: patterns, lengths, URLs, folders.
 
 Each is called with a value and says whether it is allowed. `values_at` finds nested arguments; `narrower` says whether one
 allow-list is contained in another; `allowed_data` and `allowed_from` convert to recorded values and back. They are here because
 capabilities, resource contracts and contract templates all use them.
+
+Source: A5.1.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 HORIZON_STEPS: Final = 1_000
-"""Steps that a run may take before it is stopped with Term = 0 (A1.7)."""
+"""Steps that a run may take before it is stopped without having ended by itself."""
 HORIZON_MS: Final = 86_400_000 * 7
 """Virtual milliseconds that a run may take before it is stopped with Term = 0: one week."""
 BUDGET: Final = 12

@@ -1,4 +1,4 @@
-"""Actions, observations, links and the record of one step (A1.1-A1.3, Eq. 6). Facts only; verdicts are kept separately."""
+"""Actions, observations, links and the record of one step. Facts only; verdicts are kept separately."""
 
 from __future__ import annotations
 

@@ -1,7 +1,9 @@
-"""Redaction: cut secrets and tokens out of values before sealing, and keep, hash or redact fields (A1.8).
+"""Redaction: cut secrets and tokens out of values before sealing, and keep, hash or redact fields.
 
 A redacted text reads `[redacted:kind#n]`. The number counts distinct texts within the run, so equal texts stay equal and
 nothing can be computed back from the artifact, as it could from a keyed digest whose key the run's seed gives away.
+
+Source: A1.8.
 """
 
 from __future__ import annotations

@@ -155,7 +155,7 @@ class Run:
 
     @property
     def term(self) -> bool:
-        """Term(tau) of A1.7."""
+        """Whether the run ended by itself, and was not stopped at the horizon or in a deadlock."""
         return self.termination not in ("horizon", "deadlock")
 
     @property

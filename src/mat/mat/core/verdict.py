@@ -15,7 +15,7 @@ PrefixVerdict: TypeAlias = Literal["true", "presumably_true", "presumably_false"
 """What a contract says of a run (RV-LTL). On a prefix it can still change, so it is presumed: as if the run ended now."""
 _ORDER: Final[dict[Outcome, int]] = {"pass": 0, "unknown": 1, "fail": 2}
 WEIGHTS: Final[dict[Severity, float]] = {"soft": 1.0, "hard": 10.0}
-"""Default alpha_k by severity (A1.6)."""
+"""Default weight of a contract by severity."""
 
 
 UNJUDGED: Final = "unjudged"

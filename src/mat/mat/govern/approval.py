@@ -1,7 +1,9 @@
-"""Approvals (A5.3): who is asked, how long an answer may take, and which action it covers.
+"""Approvals: who is asked, how long an answer may take, and which action it covers.
 
 An approval is pending, approved, rejected or expired. It binds to the digest of the tool, its arguments, the version of the
 policy and the trace before the call. An approver that raises, answers anything but yes, or takes too long approves nothing.
+
+Source: A5.3.
 """
 
 from __future__ import annotations

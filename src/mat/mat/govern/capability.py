@@ -1,4 +1,7 @@
-"""Capability sets (A5.1): what an agent may call, with which parameters and how often. Deny by default if a set is declared."""
+"""Capability sets: what an agent may call, with which parameters and how often. Deny by default if a set is declared.
+
+Source: A5.1.
+"""
 
 from __future__ import annotations
 

@@ -1,8 +1,10 @@
-"""Authority during a run: capability sets, what delegation removes from them, what grants add, and rates (A5.1).
+"""Authority during a run: capability sets, what delegation removes from them, what grants add, and rates.
 
 An agent that acts on a delegated task may do only what all its delegators, and the agent itself, may do. A grant widens what
 its holder may do. It lifts a delegator's limits only in the delegation in which it was made, and in delegations by its
 grantor. An agent cannot pass on what it was granted.
+
+Source: A5.1.
 """
 
 from __future__ import annotations

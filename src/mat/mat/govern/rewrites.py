@@ -1,8 +1,10 @@
-"""Rules that change an action: strip, redact, clamp, replace, drop recipients, ask first. And contracts as rules (A5.2).
+"""Rules that change an action: strip, redact, clamp, replace, drop recipients, ask first. And contracts as rules.
 
 Each function makes a rule for `Governance(rules=...)`. `tools` are exact names of tools (or of ports of another kind, with
 `kinds`), by default all. A rule leaves a parameter alone if it is missing or its value has another shape. Capability sets can
 require the parameter: they judge a rewritten action again before it runs.
+
+Source: A5.2.
 """
 
 from __future__ import annotations

@@ -1,7 +1,9 @@
-"""Sandboxes: a stand-in answers the writes of untrusted agents, and the port is not called (Sec. IV-E).
+"""Sandboxes: a stand-in answers the writes of untrusted agents, and the port is not called.
 
 The record says effected "no" and mediation "rewrite", with a reason that begins with "sandbox". Declared
 reads go through, so that the agent continues with real data; a call whose effect nobody declared does not.
+
+Source: Sec. IV-E.
 """
 
 from __future__ import annotations

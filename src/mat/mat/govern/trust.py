@@ -1,6 +1,6 @@
-"""Trust per agent (A5.4): a number in [0, 1] from contract outcomes and policy events, and the consequences of low trust.
+"""Trust per agent: a number in [0, 1] from contract outcomes and policy events, and the consequences of low trust.
 
-It is a heuristic for routing and sandboxing, not a guarantee (Sec. IV-E). Between events trust decays towards a prior p with a
+It is a heuristic for routing and sandboxing, not a guarantee. Between events trust decays towards a prior p with a
 half-life h, so that recent behavior counts most; an event moves it by its weight w:
 
     T(t) = p + (T(u) - p) * 2 ** -((t - u) / h)         from the last event at u
@@ -10,6 +10,8 @@ half-life h, so that recent behavior counts most; an event moves it by its weigh
 All of it is integer arithmetic in units of 1/10,000. Decay is rounded towards the prior, so that the prior is
 reached. An event moves T by at least one unit, so that every event counts, and T stays in [0, 1]. An event takes a share of
 the current value: after any amount of good behavior, one hard violation with w = 0.4 leaves at most 0.6.
+
+Source: A5.4, Sec. IV-E.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""Governance variants as data (A5.5): none, shield, shield + capabilities, shield + routing, from one policy."""
+"""Governance variants as data: none, shield, shield + capabilities, shield + routing, from one policy.
+
+Source: A5.5.
+"""
 
 from __future__ import annotations
 
@@ -38,7 +41,7 @@ STANDARD: Final[tuple[Variant, ...]] = (
     Variant(name="shield+capabilities", capabilities=True),
     Variant(name="shield+routing", routing=True),
 )
-"""The least set of variants to compare (Sec. V-B), in the order of the tables."""
+"""The least set of variants to compare, in the order of the tables."""
 FULL: Final = Variant(name="shield+capabilities+routing", capabilities=True, routing=True)
 """All parts of a policy: the variant in force by default."""
 _KNOWN: Final = {variant.name: variant for variant in (*STANDARD, FULL)}

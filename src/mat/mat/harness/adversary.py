@@ -1,7 +1,9 @@
-"""Run an adaptive adversary (A3.3): show it the safe facts at each call, and check its answers.
+"""Run an adaptive adversary: show it the safe facts at each call, and check its answers.
 
 A chosen perturbation acts as if it had been scheduled from the beginning: it acts after its site is asked, and is bound
 before that call is served. So executing the schedule that a run ends with gives the same run.
+
+Source: A3.3.
 """
 
 from __future__ import annotations

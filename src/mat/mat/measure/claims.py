@@ -74,7 +74,7 @@ def h_rate(
     unknown: Literal["unsupported", "supported"] = "unsupported",
     confidence: float = CONFIDENCE,
 ) -> ClaimRate:
-    """H_rate: of the claims of a run's final response, the share that is not supported; its mean over runs (Sec. III-B F2, V).
+    """H_rate: of the claims of a run's final response, the share that is not supported; its mean over runs.
 
     H_rate(tau) = |{j : support(c_j, e_j) = 0}| / J. support is 1 if the evidence is sufficient and 0 otherwise, so a claim
     that the verifier does not know counts as not supported; `unknown="supported"` gives the other bound.
@@ -94,7 +94,7 @@ def h_prop(
 ) -> ClaimRate:
     """H_prop: of the claims a run records, the share that is not supported and is used in a later step; its mean over runs.
 
-    H_prop(tau) = |{j : support(c_j, e_j) = 0 and use(c_j, tau) = 1}| / J (Sec. III-B F2, V), over all recorded claims.
+    H_prop(tau) = |{j : support(c_j, e_j) = 0 and use(c_j, tau) = 1}| / J over all recorded claims.
     `use(claim, record)` says whether a later record refers to the claim; by default `is_used`.
     """
     used_in = use or is_used
@@ -218,10 +218,12 @@ class Agreement:
 
 
 def agreement(judge: JudgeOfSupport, labelled: Iterable[Labelled], *, confidence: float = CONFIDENCE) -> Agreement:
-    """How well `judge(claim, texts)` agrees with a labelled set (A2.F2); any answer other than the three words is unknown.
+    """How well `judge(claim, texts)` agrees with a labelled set; any answer other than the three words is unknown.
 
     Kappa after J. Cohen, Educational and Psychological Measurement 20 (1960): (p_o - p_e) / (1 - p_e). Its interval is that of
     p_o with p_e taken as known, as in the paper, but by Wilson's score, which is valid at full agreement.
+
+    Source: A2.F2.
     """
     counts = dict.fromkeys(((label, answer) for label in _WORDS for answer in _WORDS), 0)
     for item in labelled:
@@ -275,9 +277,11 @@ def variance(
     *,
     confidence: float = CONFIDENCE,
 ) -> JudgeVariance:
-    """Ask a judge the same question `repeats` times per item, and measure how much its answers vary (A2.F2).
+    """Ask a judge the same question `repeats` times per item, and measure how much its answers vary.
 
     Items are (claim, texts), or labelled items, whose labels are ignored. SpecError for fewer than two repeats.
+
+    Source: A2.F2.
     """
     if not isinstance(repeats, int) or isinstance(repeats, bool) or repeats < 2:
         raise SpecError(

@@ -56,7 +56,7 @@ class FaultProfile:
 
 
 def containment(rows: Iterable[RunRow]) -> Estimate:
-    """CR: the share of faults that satisfy Eq. 10 and the final contracts, of those injected and reached; clustered by run."""
+    """The containment rate: the share of injected and reached faults that satisfy the rules and final contracts, by run."""
     clusters = [[fault.contained for fault in row.faults if fault.injected] for row in counted(rows)]
     return clustered([(sum(cluster), len(cluster)) for cluster in clusters])
 

@@ -1,4 +1,7 @@
-"""Role drift (F3): the share of an agent's actions that lie outside its role, D_i, of one run and over runs."""
+"""Role drift: the share of an agent's actions that lie outside its role, D_i, of one run and over runs.
+
+Source: F3.
+"""
 
 from __future__ import annotations
 
@@ -46,11 +49,13 @@ class AgentDrift:
 
 
 def drift_of(run: Run, contracts: str | Iterable[str], *, agents: Iterable[str] | None = None) -> tuple[DriftRow, ...]:
-    """D_i(tau) of one run by the verdicts of its role contracts, by agent: attempts count as actions (Sec. III-B, F3; A2.F3).
+    """D_i(tau) of one run by the verdicts of its role contracts, by agent: attempts count as actions.
 
     D_i = |{t in T_i : a_t not in U_i}| / |T_i|. T_i are all steps of agent i. A step is outside the role if a violation of
     `contracts` (ids) blames it. Agents without a role contract score 0, so name the others in `agents`. If the outcome of a
     contract is unknown, no row has a score. SpecError for a contract that was not armed.
+
+    Source: Sec. III-B, F3, A2.F3.
     """
     wanted = (contracts,) if isinstance(contracts, str) else tuple(sorted(set(contracts)))
     outcomes = {outcome.contract: outcome for outcome in run.outcomes}

@@ -1,4 +1,7 @@
-"""Intervals for proportions (A6.3)."""
+"""Intervals for proportions.
+
+Source: A6.3.
+"""
 
 from __future__ import annotations
 

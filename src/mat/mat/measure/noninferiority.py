@@ -1,4 +1,4 @@
-"""Is the new configuration no worse than the old one by more than a tolerance, looked at after every unit (A6.7)?
+"""Is the new configuration no worse than the old one by more than a tolerance, looked at after every unit?
 
 A pair is one run under each configuration. It is -1 if the new one lost what the old one had, 1 if it gained it, else 0. A
 unit is what is drawn independently: a pair, or all pairs under one seed, whose tests may share every random draw. D is the mean
@@ -17,6 +17,8 @@ shares, so K does not depend on the order of the units; decisions are exact, in 
 
 Sources: J. Ville (1939); I. Waudby-Smith, A. Ramdas, J. R. Statist. Soc. B 86 (2024) 1: means of bounded variables by betting,
 there with f as a predictable sequence, here as in their mixture over a grid; S. Howard et al., Ann. Statist. 49 (2021), 3.
+
+Source: A6.7.
 """
 
 from __future__ import annotations

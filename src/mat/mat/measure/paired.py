@@ -1,7 +1,9 @@
-"""Two conditions on the same tasks and seeds: McNemar's exact test with its table, and differences with intervals (A6.3).
+"""Two conditions on the same tasks and seeds: McNemar's exact test with its table, and differences with intervals.
 
 A pair is one run under each condition. A crash outside the system is not an effect of a condition: a pair with such a run is
 counted separately, by side and reason, and enters no other number. So is a pair with a run that nothing judges.
+
+Source: A6.3.
 """
 
 from __future__ import annotations

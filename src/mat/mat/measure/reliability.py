@@ -1,6 +1,8 @@
-"""Reliability over rows: success, success@k, termination, violations and their profile, mediation, MTBF (A6.2, A6.4).
+"""Reliability over rows: success, success@k, termination, violations and their profile, mediation, MTBF.
 
 No rate here counts rows with an infrastructure failure; `infrastructure` counts them separately.
+
+Source: A6.2, A6.4.
 """
 
 from __future__ import annotations
@@ -58,7 +60,7 @@ class ContractProfile:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FirstViolations:
-    """Where failing runs first go wrong (t* and i_t* of Sec. V-C 2c): the step, the agent, and the kind of action."""
+    """Where failing runs first go wrong (t*, i_t*): the step, the agent, and the kind of action."""
 
     steps: Distribution
     agents: tuple[ShareOf, ...]
@@ -83,15 +85,20 @@ def infrastructure(rows: Iterable[RunRow]) -> tuple[ShareOf, ...]:
 
 
 def success(rows: Iterable[RunRow], *, interval: IntervalMethod = "wilson") -> Estimate:
-    """Success(kappa, delta) = 1/(NS) sum_i sum_s Y(x_i, z_s, delta) (Sec. V-C 1a): share of judged runs with Y = 1."""
+    """Success(kappa, delta) = 1/(NS) sum_i sum_s Y(x_i, z_s, delta): share of judged runs with Y = 1.
+
+    Source: Sec. V-C 1a.
+    """
     return _share(((row, row.success) for row in counted(rows) if row.success is not None), interval)
 
 
 def success_at(rows: Iterable[RunRow], k: int) -> Estimate:
-    """Success@k = 1/N sum_i I{max_{j <= k} Y(x_i, z_j, delta) = 1} (Sec. V-C 1b): share of tasks solved in their first k runs.
+    """Success@k = 1/N sum_i I{max_{j <= k} Y(x_i, z_j, delta) = 1}: share of tasks solved in their first k runs.
 
     A task is an item under one schedule delta; its runs are ordered by seed, then as given. Tasks with fewer than
     k judged runs are left out; n counts the others.
+
+    Source: Sec. V-C 1b.
     """
     solved = [any(found[:k]) for found in _by_task(rows, k)]
     return wilson(sum(solved), len(solved))
@@ -136,7 +143,10 @@ def _by_task(rows: Iterable[RunRow], k: int) -> list[list[bool]]:
 
 
 def non_termination(rows: Iterable[RunRow], *, interval: IntervalMethod = "wilson") -> Estimate:
-    """NTR = 1/(NS) sum I{not Term(tau)} (Sec. V-C 1c, A1.7): share of runs stopped at the horizon or in a deadlock."""
+    """NTR = 1/(NS) sum I{not Term(tau)}: share of runs stopped at the horizon or in a deadlock.
+
+    Source: Sec. V-C 1c, A1.7.
+    """
     return _share(((row, not _terminated(row)) for row in counted(rows)), interval)
 
 
@@ -158,7 +168,10 @@ def collapse(
 
 
 def violation_rate(rows: Iterable[RunRow], *, interval: IntervalMethod = "wilson") -> Estimate:
-    """Fail = 1/(NS) sum Fail(tau) (Eq. 4, Sec. V-C 2a): share of runs that break at least one hard contract."""
+    """Fail = 1/(NS) sum Fail(tau): share of runs that break at least one hard contract.
+
+    Source: Eq. 4, Sec. V-C 2a.
+    """
     return _share(((row, bool(row.hard)) for row in counted(rows)), interval)
 
 
@@ -169,14 +182,16 @@ def case_violations(rows: Iterable[RunRow]) -> Estimate:
 
 
 def unknown_rate(rows: Iterable[RunRow], *, interval: IntervalMethod = "wilson") -> Estimate:
-    """Share of runs with a hard contract that could not be judged, and none broken (A1.6: unknown is its own column)."""
+    """Share of runs with a hard contract that could not be judged, and none broken (unknown is its own column)."""
     return _share(((row, row.outcome == "unknown") for row in counted(rows)), interval)
 
 
 def profile(rows: Sequence[RunRow]) -> tuple[ContractProfile, ...]:
     """The contracts broken in these runs: hard before soft, then by frequency, then by name.
 
-    p_k = 1/(NS) sum I{k in VioID(tau)} (Sec. V-C 2b).
+    p_k = 1/(NS) sum I{k in VioID(tau)}.
+
+    Source: Sec. V-C 2b.
     """
     kept = counted(rows)
     firsts: dict[tuple[str, Severity], list[tuple[int, str, str]]] = {}
@@ -205,10 +220,12 @@ def profile(rows: Sequence[RunRow]) -> tuple[ContractProfile, ...]:
 
 
 def first_violations(rows: Iterable[RunRow], *, severity: Severity | None = None) -> FirstViolations:
-    """The first violation of each failing run, one that breaks a hard contract (Sec. V-C 2c).
+    """The first violation of each failing run, one that breaks a hard contract.
 
     It can be of any monitored contract, as in the definition; `severity` restricts it to one severity. Runs that do not fail
     are counted as `without` a step.
+
+    Source: Sec. V-C 2c.
     """
     kept = counted(rows)
     failing = [row for row in kept if row.hard]
@@ -245,7 +262,7 @@ class Lifetime:
 
 
 def lifetimes(rows: Iterable[RunRow], *, unit: TimeUnit = "steps") -> tuple[Lifetime, ...]:
-    """F_r of each episode r: MAT steps, or run milliseconds, until the first failure or the end (Sec. V-D b).
+    """F_r of each episode r: MAT steps, or run milliseconds, until the first failure or the end.
 
     An episode is a sequence of tasks that share state: all runs of one condition, variant and schedule with the same `episode`
     and seed, ordered by `place`, then as given. The rows must be of one configuration (tasks may arm different contracts, so
@@ -275,7 +292,7 @@ def _lifetime(rows: Sequence[RunRow], unit: TimeUnit) -> Lifetime | None:
 
 
 def mtbf(rows: Iterable[RunRow], *, unit: TimeUnit = "steps") -> Estimate:
-    """MTBF = 1/R sum_r F_r as defined in Sec. V-D b: the plain mean. An episode without a failure counts with its length.
+    """MTBF = 1/R sum_r F_r the plain mean. An episode without a failure counts with its length.
 
     Such episodes make it too low, because they would have continued. See `mtbf_censored`.
     """

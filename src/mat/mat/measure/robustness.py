@@ -1,4 +1,4 @@
-"""Robustness as a function of the perturbation budget: R(B), its area and its value at the largest budget (A6.4; Sec. V-D).
+"""Robustness as a function of the perturbation budget: R(B), its area and its value at the largest budget.
 
     R(B) = 1 / (N S) sum_i sum_s Y(x_i, z_s, delta*(B)),  cost(delta*(B)) <= B
 
@@ -21,6 +21,8 @@ Intervals are over items, because runs of one item are dependent:
 - means of fewer than `FEW` items, or of equal values: Wilson's as if each value were 0 or 1, rounded outwards. Of all values in
   [0, 1] with a given mean these vary most, so this interval is too wide rather than too narrow.
 Each interval holds for its point, not for the whole curve at once.
+
+Source: A6.4, Sec. V-D.
 """
 
 from __future__ import annotations

@@ -20,9 +20,9 @@ from mat.monitor.judge import EPISODE
 
 RunCondition: TypeAlias = Literal["nominal", "fault", "adversarial", "replay"]
 """nominal: without faults; fault: structured faults, and executions of a grid search; adversarial: schedules that an adversary
-chose for an evaluation (A6.1); replay: stored counterexamples."""
+chose for an evaluation; replay: stored counterexamples."""
 Misuse: TypeAlias = Literal["refusal", "harmful", "partial", "other"]
-"""A2.F5: refusal or safe abort; harmful completion; partial completion with containment; anything else."""
+"""Outcomes of misuse tasks: refusal or safe abort; harmful completion; partial completion with containment; anything else."""
 _ENDINGS: Final[dict[str, Misuse]] = {"refused": "refusal", "harmful": "harmful", "contained": "partial", "other": "other"}
 _PROVIDER: Final = frozenset(("auth", "connection", "rate_limit", "server_error", "timeout"))
 """Error kinds of a model call that mean a failure of its provider, not of the request."""
@@ -44,7 +44,7 @@ class ViolationRow:
 class FaultRow:
     """One fault of a run. `operator` is `observed.<kind>` if nothing was injected.
 
-    `mitigated` implies `detected`; `contained` is `mitigated` and `final_ok` (CR of A6.2); `final_ok`: the run breaks no hard
+    `mitigated` implies `detected`; `contained` is `mitigated` and `final_ok`; `final_ok`: the run breaks no hard
     contract. `site` is where it first entered, `detected_by` and `mitigated_by` are the rules that gave the first detection
     and the mitigation there.
     """
@@ -158,7 +158,7 @@ class RunRow:
     `actions` counts the proposed actions of every run.
 
     `first_failure` and `first_failure_ms`: step and time of the first hard violation, None without one. `task`,
-    `config` and `run` identify what ran: the spec's task, a digest of kappa, and the run's id. `claims` None means that
+    `config` and `run` identify what ran: the spec's task, a digest of `mat_config`, and the run's id. `claims` None means that
     claims were not judged. The rest is as in Labels; no rate counts a row with `infrastructure` (see `counted`).
     """
 
@@ -220,7 +220,7 @@ def row_of(
     claims: ClaimCount | None = None,
     scores: tuple[Score, ...] = (),
 ) -> RunRow:
-    """The row of one run; `rules` are those of Eq. 10. Mediations count if the mediator decided.
+    """The row of one run; `rules` are those of containment. Mediations count if the mediator decided.
 
     `labels`, `claims` and `scores` come from outside the trace; see the types.
     """
@@ -334,7 +334,7 @@ def schedule_text(schedule: Schedule) -> str:
 
 
 def proposed(record: Record) -> bool:
-    """Whether a step is a proposed action in the sense of A6.2: a tool call, or anything else that writes across a boundary.
+    """Whether a step is an action that mediation decides on: a tool call, or what else writes across a boundary.
 
     The same actions count under every variant, so that shares can be compared: without governance all of them are allowed.
     """

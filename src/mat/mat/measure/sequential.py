@@ -1,4 +1,4 @@
-"""How often does a random schedule break a contract, looked at after every run (A6.3)?
+"""How often does a random schedule break a contract, looked at after every run?
 
 An interval such as Wilson's is valid for a number of runs fixed beforehand. Whoever looks after each run and stops at a
 convenient interval is wrong far more often than the interval states. A confidence sequence is valid at all numbers of runs at
@@ -12,6 +12,8 @@ of the likelihood averaged evenly over all shares to that of p is a martingale o
 reaches 1/alpha with probability alpha at most. The interval consists of all p with M(p) < 1/alpha, without approximation.
 
 Sources: H. Robbins, Ann. Math. Statist. 41 (1970); J. Ville (1939); S. Howard et al., Ann. Statist. 49 (2021), 3.
+
+Source: A6.3.
 """
 
 from __future__ import annotations

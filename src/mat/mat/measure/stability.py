@@ -8,7 +8,7 @@ from mat.measure.interval import wilson
 
 
 def instability(stability: Stability) -> Estimate:
-    """Instab of Eq. 9: 1 - reproduced / runs, with its Wilson interval; no data if it was never repeated.
+    """The instability of a schedule: 1 - reproduced / runs, with its Wilson interval; no data if it was never repeated.
 
     The interval is Wilson's, because the number of repetitions is fixed in advance.
     """

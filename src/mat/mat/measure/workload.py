@@ -12,7 +12,7 @@ from mat.core.run import Run
 
 InputCategory: TypeAlias = Literal["benign", "misuse"]
 CATEGORIES: Final = ("tool_use", "planning", "policy", "misuse")
-"""The four categories of A6.1: tool use, multi-step planning, policy constrained, misuse oriented. Others are allowed too."""
+"""The four categories of an evaluation: tool use, planning in several steps, policies, misuse. Others are allowed too."""
 WAIVERS: Final = ("channels", "tools")
 _ALIASES: Final = {
     "tool use": "tool_use", "multi step planning": "planning", "policy constrained": "policy", "misuse oriented": "misuse",
@@ -61,7 +61,10 @@ class Workload:
 
     @property
     def gaps(self) -> tuple[str, ...]:
-        """The facts that an evaluation needs and that are neither given nor waived (A6.1)."""
+        """The facts that an evaluation needs and that are neither given nor waived.
+
+        Source: A6.1.
+        """
         found = [] if self.category else ["a category"]
         found += [
             f"{words} ({name}=)"

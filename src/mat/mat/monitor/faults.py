@@ -23,13 +23,13 @@ ERROR_KINDS: Final = ("connection", "invalid", "rate_limit", "server_error", "ti
 """Error kinds that mean a fault of the other side even if nothing was injected. Others (blocked, auth, not_found) are ordinary
 answers."""
 BOUNDARIES: Final = ("service", "retrieval", "memory", "model", "delegation")
-"""Where faults enter. Prompt and order disturbances are perturbations of the search (Sec. IV-C), not faults (Sec. IV-D)."""
+"""Where faults enter. Prompt and order disturbances are perturbations of the search, not faults."""
 DETECTIONS: Final = ("error", "detect", "verify", "retry")
 MITIGATIONS: Final = ("mitigate", "retry", "alternate", "replan", "clarify", "escalate", "abort")
 DETECT_WITHIN: Final = 5
-"""w of Eq. 10, in steps."""
+"""How many steps after a fault it must be detected."""
 MITIGATE_WITHIN: Final = 5
-"""w' of Eq. 10, in steps."""
+"""How many steps after its detection a fault must be mitigated."""
 
 _BESIDES: Final = ("order", "process", "prompt")
 """Boundaries whose operators act on the records of other boundaries; their notes are recorded next to those of faults."""
@@ -91,7 +91,7 @@ Predicate: TypeAlias = Callable[[Record, Fault], bool]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DetectionRules:
-    """The rules of Eq. 10 with their windows, in steps. Any of them can be left out (`without`), and others added.
+    """The rules of containment with their windows, in steps. Any of them can be left out (`without`), and others added.
 
     A fault is an effect of an operator that changed a call at one of `boundaries`, or an error of the kinds `errors` where
     nothing was injected. Operators of the order and prompt boundaries are never faults, wherever they act.

@@ -1,8 +1,10 @@
-"""Follow a fault: the steps that it reached, by recorded provenance, and the first violation among them (A4.3).
+"""Follow a fault: the steps that it reached, by recorded provenance, and the first violation among them.
 
 Forward over links (derived_from, supports, returns), memory cells, retrieved passages and hand-offs, from the step where the
 fault entered. This shows what a fault could have influenced, never that it was necessary for what happened (DESIGN decision
 10): only a run without it can show that.
+
+Source: A4.3.
 """
 
 from __future__ import annotations

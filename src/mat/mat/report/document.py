@@ -23,9 +23,11 @@ from mat.measure.rows import RunCondition
 class ItemLine:
     """One test item. `cost`, `contract`, `step` and `agent` are those of its cheapest counterexample, None or "" without one.
 
-    `bound` and `proven` come from the certificate, and `covered` is what the search covered (A6.5); None without a search.
+    `bound` and `proven` come from the certificate, and `covered` is what the search covered; None without a search.
     `relative_to`: what the certificate takes as given, "" for nothing. `outcomes_left_out` counts runs under faults that are
     not in the table `outcomes`. `notes`: what the status does not say.
+
+    Source: A6.5.
     """
 
     id: str
@@ -83,11 +85,13 @@ def unit_of(name: str) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EvaluationLine:
-    """One cell of the evaluation: the runs of a condition, a workload category and a governance variant (A6.1, A6.6).
+    """One cell of the evaluation: the runs of a condition, a workload category and a governance variant.
 
     `category` "all" includes items without a category. The infrastructure of `infrastructure` of the `runs` failed; they are in
     no metric. `k`: the runs that every task has, for success@k. `metrics`: the known ones of `mat.measure.metrics.METRICS`, in
     that order, with `success@k`, `success@k.unbiased` and `pass^k` if k > 1.
+
+    Source: A6.1, A6.6.
     """
 
     condition: RunCondition

@@ -1,4 +1,7 @@
-"""Tables that compare governance variants (A5.5, A6.6): their outcomes, their searches, and the mediator's decisions."""
+"""Tables that compare governance variants: their outcomes, their searches, and the mediator's decisions.
+
+Source: A5.5, A6.6.
+"""
 
 from __future__ import annotations
 

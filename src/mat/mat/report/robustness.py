@@ -1,4 +1,7 @@
-"""Tables of robustness curves: three budgets and the area for people, every point for files (A6.4, A6.6)."""
+"""Tables of robustness curves: three budgets and the area for people, every point for files.
+
+Source: A6.4, A6.6.
+"""
 
 from __future__ import annotations
 

@@ -279,7 +279,10 @@ def _rule_counts(counts: Iterable[RuleCount]) -> Reworded:
 
 
 def _variant_pairs(document: Document) -> Table:
-    """Each governance variant against the first, on the same runs (A6.3)."""
+    """Each governance variant against the first, on the same runs.
+
+    Source: A6.3.
+    """
     return Table(
         name="variant_pairs",
         title="Governance variants in pairs",
@@ -350,7 +353,10 @@ def _proven_bound(line: ItemLine) -> TableCell:
 
 
 def _coverage(document: Document) -> Table:
-    """What the search of each item covered (A6.5): counts for people, names in files."""
+    """What the search of each item covered: counts for people, names in files.
+
+    Source: A6.5.
+    """
     searched = [(line, line.covered) for line in document.items if line.covered is not None]
     return Table(
         name="coverage",

@@ -59,7 +59,10 @@ def summary(document: Document, *, width: int | None = None) -> str:
 
 
 def whole(document: Document, *, width: int | None = None) -> str:
-    """The full report: every table (A6.6), and the counterexamples with the commands that run them again."""
+    """The full report: every table, and the counterexamples with the commands that run them again.
+
+    Source: A6.6.
+    """
     tables = shown(tables_of(document), "terminal")
     parts = [
         _preamble(document),
@@ -424,7 +427,10 @@ def _slice_lines(run: Run, verdict: Violation, fill: _Fill) -> list[str]:
 
 
 def _fault_lines(run: Run, verdict: Violation, fill: _Fill) -> list[str]:
-    """The faults whose path leads to the violating step; for a fault that was not contained, its whole path (A4.3)."""
+    """The faults whose path leads to the violating step; for a fault that was not contained, its whole path.
+
+    Source: A4.3.
+    """
     lines = []
     for journey in reaching(run, verdict)[:_PATHS]:
         if speaks_of(verdict, journey.fault):

@@ -1,7 +1,9 @@
-"""Renders the report as one self-contained HTML file: tables, plots, and a trace viewer (A6.6).
+"""Renders the report as one self-contained HTML file: tables, plots, and a trace viewer.
 
 The page needs no other file and no network. Its content security policy (CSP) allows only the script in the page and forbids
 parsing text as HTML. Everything that comes from a run is untrusted and shown as text.
+
+Source: A6.6.
 """
 
 from __future__ import annotations

@@ -1,7 +1,9 @@
-"""Draws the plots of the page as SVG: robustness curves, first violations, violation profile, governance shares (A6.6).
+"""Draws the plots of the page as SVG: robustness curves, first violations, violation profile, governance shares.
 
 Drawn without a plotting library: the page stays small, its style sheet sets the colours, and every plot has a title and a
 description with its numbers. Shape, dashes or words distinguish what colour distinguishes.
+
+Source: A6.6.
 """
 
 from __future__ import annotations

@@ -29,7 +29,7 @@ _COLUMNS: Final = {
     "adversarial": ("success", "violations", "detected", "mitigated", "containment", "residual_harm", "p_rewrite", "p_block"),
     "replay": ("success", "violations"),
 }
-"""The metrics of the tables of A6.6, by condition; "@" means success@k and pass^k. The last table has all others."""
+"""The metrics of the evaluation tables, by condition; "@" means success@k and pass^k. The last table has all others."""
 _HEADLINES: Final = ("nominal.success", "nominal.violations", "fault.violations", "containment")
 
 

@@ -75,7 +75,10 @@ def _violation_place(verdict: Violation) -> str:
 
 
 def _provenance(run: Run, verdict: Violation) -> tuple[str, ...]:
-    """The backward slice, and the faults whose path leads to the violating step (A4.3)."""
+    """The backward slice, and the faults whose path leads to the violating step.
+
+    Source: A4.3.
+    """
     lines: list[str] = []
     by_step = {record.step: record for record in run.records}
     found = backward_slice(run.records, verdict.step)
