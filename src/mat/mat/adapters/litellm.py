@@ -1,13 +1,13 @@
 """LiteLLM: `completion` and `acompletion`, streamed or not, as model calls.
 
 Seam: the code of the two functions themselves, so that callers that imported them before the attachment are reached as well.
-What LiteLLM does of its own below them (fallbacks, retries, caches) stays inside of the call.
+What LiteLLM does of its own below them (fallbacks, retries, caches) stays inside of the call; a Router is above them.
 """
 
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Mapping
-from types import FunctionType
+from types import FunctionType, SimpleNamespace
 from typing import Any, Final
 
 from mat.adapters.attachment import Adapter, Attachment
@@ -16,20 +16,20 @@ from mat.boundary.session import active
 
 _VOLATILE: Final = ("id", "created", "system_fingerprint")
 """Fields of a reply that differ from call to call."""
-_crossings: dict[str, Callable[..., Any]] = {}
-"""What the two functions do while LiteLLM is attached."""
+_crossings: Final = SimpleNamespace(completion=None, acompletion=None)
+"""What the two functions do while LiteLLM is attached; None while it is not."""
 
 
 def _completion(*args: Any, **kwargs: Any) -> Any:
     from mat.adapters.litellm import _crossings
 
-    return _crossings["completion"](*args, **kwargs)
+    return _crossings.completion(*args, **kwargs)
 
 
 async def _acompletion(*args: Any, **kwargs: Any) -> Any:
     from mat.adapters.litellm import _crossings
 
-    return await _crossings["acompletion"](*args, **kwargs)
+    return await _crossings.acompletion(*args, **kwargs)
 
 
 def install(attachment: Attachment) -> None:
@@ -43,15 +43,16 @@ def install(attachment: Attachment) -> None:
         given = {**dict(zip(("model", "messages"), args, strict=False)), **kwargs}
         stream = bool(given.get("stream"))
         port = attachment.model(
-            str(given.get("model")), errors=errors, stream=stream, encode=_data, decode=_chunk if stream else _reply
-        )
+            str(given.get("model")), of=_handler(given), errors=errors, stream=stream, encode=_data,
+            decode=_chunk if stream else _reply,
+        )  # fmt: skip
         tools = [each.get("function", each).get("name") for each in given.get("tools") or ()]
         asked = {"messages": [_plain(each) for each in given.get("messages") or ()], **({"tools": tools} if tools else {})}
         return port, asked, stream
 
     def sync(real: Callable[..., Any]) -> Callable[..., Any]:
         def call(*args: Any, **kwargs: Any) -> Any:
-            if active() is None:
+            if active() is None or kwargs.get("acompletion"):  # then it returns acompletion(...)
                 return real(*args, **kwargs)
             port, asked, stream = port_and_prompt(args, kwargs)
             return (cross_stream if stream else cross)(port, asked, lambda changed: real(*args, **kwargs))
@@ -76,7 +77,7 @@ def install(attachment: Attachment) -> None:
 
     for name, code, made in (("completion", _completion, sync), ("acompletion", _acompletion, asynchronous)):
         function = getattr(litellm, name)
-        _crossings[name] = made(_copy(function))
+        attachment.replace_value(_crossings, name, made(getattr(_crossings, name) or _copy(function)))
         attachment.replace_value(function, "__code__", code.__code__)
 
 
@@ -85,6 +86,14 @@ def _copy(function: Any) -> FunctionType:
     made = FunctionType(function.__code__, function.__globals__, function.__name__, function.__defaults__, function.__closure__)
     made.__kwdefaults__ = function.__kwdefaults__
     return made
+
+
+def _handler(given: Mapping[str, Any]) -> type | None:
+    """The class that users wrote for a provider of their own."""
+    from litellm import custom_provider_map
+
+    provider = given.get("custom_llm_provider") or str(given.get("model")).partition("/")[0]
+    return next((type(each["custom_handler"]) for each in custom_provider_map if each["provider"] == provider), None)
 
 
 def _errors() -> dict[str, Callable[[str], BaseException]]:
@@ -136,7 +145,7 @@ def _message(text: Any) -> dict[str, Any]:
 ADAPTERS: Final = {
     "litellm": Adapter(
         name="litellm", package="litellm", install=install, extra="litellm", release="litellm>=1.110",
-        policy="num_retries, fallbacks and a router's own retries lie inside of the call: a fault is met where it returns",
+        policy="num_retries and fallbacks lie inside of the call and do not see a fault; a Router sees it and tries again",
     )
 }  # fmt: skip
 

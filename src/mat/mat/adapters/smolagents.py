@@ -1,13 +1,15 @@
 """smolagents: tools, models, managed agents.
 
 Seams, all public: `Tool.__call__`, inside of the agent's own handling of errors; `generate` and `generate_stream` of models;
-`__call__` of agents, by which one agent calls another.
+`__call__` of agents, by which one agent calls another; `run` of agents, for the name of the one at work.
 """
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterator, Mapping
+import inspect
+from collections.abc import Callable, Generator, Iterator, Mapping
+from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any, Final
 
@@ -17,8 +19,9 @@ from mat.boundary.session import active
 
 _ANSWER: Final = "final_answer"
 """The tool by which an agent ends; it does nothing."""
+_END: Final = object()
 _acting: ContextVar[str] = ContextVar("mat_smolagents_acting", default="")
-"""The managed agent at work; "" for the one that was run."""
+"""The agent at work; "" if it has no name."""
 
 
 def install(attachment: Attachment) -> None:
@@ -45,20 +48,50 @@ def install(attachment: Attachment) -> None:
                 return real(self, task, **options)
 
             def call(changed: dict[str, Any] | None) -> Any:
-                entered = _acting.set(str(self.name or ""))
-                try:
-                    return real(self, (changed or {}).get("task", task), **options)
-                finally:
-                    _acting.reset(entered)
+                return real(self, (changed or {}).get("task", task), **options)
 
             return cross(attachment.delegation(str(self.name)), {"task": task}, call, agent=_acting.get())
 
         return _call
 
+    def run(real: Callable[..., Any]) -> Callable[..., Any]:
+        def _run_agent(self: Any, *given: Any, **options: Any) -> Any:
+            if active() is None:
+                return real(self, *given, **options)
+            name = str(self.name or "")
+            with _at_work(name):
+                found = real(self, *given, **options)
+            return _steps(found, name) if inspect.isgenerator(found) else found
+
+        return _run_agent
+
     attachment.replace_method(Tool, "__call__", call_tool)
     attachment.replace_method(MultiStepAgent, "__call__", call_agent)
+    attachment.replace_method(MultiStepAgent, "run", run)
     if attachment.models is not False:
         _models(attachment)
+
+
+@contextmanager
+def _at_work(name: str) -> Iterator[None]:
+    entered = _acting.set(name)
+    try:
+        yield
+    finally:
+        _acting.reset(entered)
+
+
+def _steps(steps: Generator[Any, Any, Any], name: str) -> Iterator[Any]:
+    """The steps of an agent that is run as a stream: it works only while one is asked for."""
+    try:
+        while True:
+            with _at_work(name):
+                step = next(steps, _END)
+            if step is _END:
+                return
+            yield step
+    finally:
+        steps.close()
 
 
 def _by_name(tool: Any, given: tuple[Any, ...], options: Mapping[str, Any]) -> dict[str, Any]:
