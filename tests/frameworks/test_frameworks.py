@@ -15,7 +15,7 @@ import pytest
 HERE = Path(__file__).parent
 FRAMEWORKS = {
     "langgraph": "langgraph", "openai_agents": "agents", "pydantic_ai": "pydantic_ai", "mcp": "mcp", "google_adk": "google.adk",
-    "smolagents": "smolagents",
+    "smolagents": "smolagents", "litellm": "litellm",
 }  # fmt: skip
 """Our name of a framework, and the module that must be there."""
 CASES = {
@@ -62,6 +62,10 @@ def rule():
 def mat_attach():
     return {{"{framework}": {{"retrievers": ["search_kb"], "effects": {effects}{more}}}}}
 
+@pytest.fixture
+def mat_instrument():
+    return {instrument}
+
 @pytest.mark.mat({marker})
 def test_case(mat_run, rule):
     shop.reset()
@@ -74,6 +78,13 @@ MORE = {
     "pydantic_ai": ', "errors": dict.fromkeys(["timeout", "connection"], __import__("pydantic_ai").ModelRetry)',
 }
 EFFECTS = {"look_up": "read", "stock": "read", "refund": "write", "sell": "write", "send_mail": "write"}
+INSTRUMENT = {
+    # what users declare by themselves, because the framework has only models
+    "litellm": {
+        **{f"shop.{name}": {"effect": effect} for name, effect in EFFECTS.items()},
+        "shop.search_kb": {"kind": "retriever"}, "shop.charge": {}, "shop.ship": {},
+    },
+}  # fmt: skip
 REPORT = "import json,sys;print(json.load(open(sys.argv[1]))['items'][0]['status'])"
 
 
@@ -89,6 +100,7 @@ def folder(tmp_path: Path, framework: str, case: str, mode: str, *, careful: boo
         mind=fixed if careful else careless,
         effects=EFFECTS,
         more=MORE.get(framework, ""),
+        instrument=INSTRUMENT.get(framework, {}),
     )
     (tmp_path / "test_case.py").write_text(text)
     (tmp_path / "pytest.ini").write_text("[pytest]\npythonpath = .\n")
@@ -98,7 +110,7 @@ def folder(tmp_path: Path, framework: str, case: str, mode: str, *, careful: boo
 def pytest_in(path: Path, *arguments: str, hash_seed: str = "0") -> subprocess.CompletedProcess[str]:
     import os
 
-    environment = {**os.environ, "PYTHONHASHSEED": hash_seed}
+    environment = {**os.environ, "PYTHONHASHSEED": hash_seed, "LITELLM_LOCAL_MODEL_COST_MAP": "True"}
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *arguments]
     return subprocess.run(command, cwd=path, env=environment, capture_output=True, text=True, timeout=240, check=False)
 

@@ -1,4 +1,4 @@
-"""The command line: `mat show | replay | report | diff | suite | gate | check | query | import | export | doctor | completion`.
+"""The command line: `mat show | replay | report | diff | suite | gate | check | query | import | export | doctor | ...`.
 
 Exit codes: 0 pass, 1 violation or difference, 2 usage.
 """
@@ -15,7 +15,7 @@ from keyword import iskeyword
 from pathlib import Path
 from typing import Final
 
-from mat.commands import completion, doctor, export, gate, import_, query, report
+from mat.commands import completion, doctor, export, gate, import_, mcp_proxy, query, report
 from mat.commands.shared import PASS, UNDER, USAGE, complain, count, error_data, one_of, print_json
 from mat.core.errors import MatError, did_you_mean
 
@@ -56,7 +56,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return USAGE
     options = _parse(parser, given)
     try:
-        name = f"{options.name}_" if iskeyword(options.name) else options.name
+        name = f"{options.name}_" if iskeyword(options.name) else options.name.replace("-", "_")
         command: Callable[[argparse.Namespace], int] = getattr(import_module(f"mat.commands.{name}"), name)
         code = command(options)
         sys.stdout.flush()
@@ -162,6 +162,7 @@ def parser_of_commands() -> argparse.ArgumentParser:
     import_.add_parser(add)
     export.add_parser(add)
     report.add_parser(add)
+    mcp_proxy.add_parser(add)
     completion.add_parser(add, parser)
     return parser
 

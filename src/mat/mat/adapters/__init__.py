@@ -5,6 +5,7 @@
 
 from mat.adapters.attach import attach
 from mat.adapters.attachment import Adapter, Attachment
+from mat.adapters.program import program
 from mat.boundary.calls import cross, cross_async, cross_stream, cross_stream_async
 
-__all__ = ["Adapter", "Attachment", "attach", "cross", "cross_async", "cross_stream", "cross_stream_async"]
+__all__ = ["Adapter", "Attachment", "attach", "cross", "cross_async", "cross_stream", "cross_stream_async", "program"]

@@ -56,7 +56,10 @@ class Declared:
 
 @dataclass(slots=True, kw_only=True)
 class Attachment:
-    """The options of one attachment, its ports, and what it has replaced. See `mat.attach` for the options."""
+    """The options of one attachment, its ports, and what it has replaced. See `mat.attach` for the options.
+
+    `tape`: whether tools and retrievers run again in a replay ("inprocess"), or their replies come from the recording.
+    """
 
     adapter: Adapter | None = None
     effects: Mapping[str, str] = field(default_factory=dict)
@@ -66,6 +69,7 @@ class Attachment:
     models: bool | Mapping[str, str] = True
     memory: bool | Mapping[str, str] = True
     perturb: bool | Collection[str] | Mapping[str, bool | Collection[str]] = True
+    tape: Literal["external", "inprocess"] = "inprocess"
     declared: dict[str, Declared] = field(default_factory=dict)
     _ports: dict[tuple[str, ...], Port] = field(default_factory=dict)
     _replaced: list[tuple[Any, str, Any]] = field(default_factory=list)
@@ -103,6 +107,7 @@ class Attachment:
             port = self._ports[kind, name] = make_port(
                 name=name, kind=kind, boundary="service", effect=found, impact=self.impacts.get(name, "low"),
                 errors=self.errors or errors, perturb=self._perturb(name), encode=encode, decode=decode and _of_plain(decode),
+                tape=self.tape,
                 guess=None if callee is None else Guess(callee, "service"),
             )  # fmt: skip
         return port
@@ -120,7 +125,7 @@ class Attachment:
         if port is None:
             port = self._ports["retrieval", name] = make_port(
                 name=name, kind="retrieval", boundary="retrieval", effect="read", errors=self.errors,
-                perturb=self._perturb(name), encode=encode, decode=_of_plain(decode),
+                perturb=self._perturb(name), encode=encode, decode=_of_plain(decode), tape=self.tape,
                 guess=None if callee is None else Guess(callee, "retrieval"),
             )  # fmt: skip
         return port

@@ -1,0 +1,288 @@
+"""Agents that are programs: what they do crosses the run of the test that started them."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import mat
+import mat_faults
+from mat.adapters import program
+from mat.adapters.program import Program
+
+HERE = Path(__file__).parent / "programs"
+CATALOG = mat_faults.operators()
+pytestmark = [
+    pytest.mark.skipif(sys.platform == "win32", reason="a program's proxies find the run by a Unix socket"), pytest.mark.full
+]  # fmt: skip
+
+
+def command(agent: str, ledger: Path, *options: str) -> list[str]:
+    proxy = [sys.executable, "-m", "mat", "mcp-proxy", *options, "--"]
+    return [sys.executable, str(HERE / "client.py"), agent, "--", *proxy, sys.executable, str(HERE / "server.py"), str(ledger)]
+
+
+@pytest.fixture
+def ledger(tmp_path: Path) -> Path:
+    return tmp_path / "ledger"
+
+
+@pytest.fixture
+def agent(ledger: Path) -> Callable[..., Program]:
+    return lambda name, **options: program(command(name, ledger), **options)
+
+
+def refunds(ledger: Path) -> list[str]:
+    return ledger.read_text().splitlines() if ledger.exists() else []
+
+
+def fault(operator: str, site: str, **parameters: Any) -> mat.spec.Perturbation:
+    return mat.spec.perturbation(operator, site, parameters, cost=4)
+
+
+def test_outside_of_a_run_the_proxy_only_passes_messages_on(agent: Callable[..., Program], ledger: Path) -> None:
+    done = agent("careless").run("A17")
+    assert (done.code, done.stdout, done.stderr) == (0, "refunded A17\n", "log: called refund\n")
+    assert refunds(ledger) == ["A17"]
+
+
+def test_what_a_program_asks_its_servers_is_a_trace_with_effects_by_annotation(agent: Callable[..., Program]) -> None:
+    with mat.run() as run:
+        assert agent("careful", effects={"refund": "write"}).run("A17").stdout == "refunded A17\n"
+    asked = [(each.action.kind, each.action.name, each.action.effect) for each in run.trace[:-1]]
+    assert asked == [
+        ("retrieval", "initialize", "read"), ("retrieval", "tools/list", "read"), ("tool_call", "balance", "read"),
+        ("tool_call", "refund", "write"),
+    ]  # fmt: skip
+    assert run.trace[3].action.arguments == {"order": "A17"}
+    assert "_meta" not in str(run.trace[3].observation.value)  # the server's process id differs from run to run
+
+
+def test_requests_of_the_server_to_the_client_pass_in_the_middle_of_a_call(agent: Callable[..., Program]) -> None:
+    with mat.run():
+        assert agent("talkative").run().stdout == "the model said yes\n"
+
+
+def test_a_server_that_ends_in_a_call_and_a_method_that_it_does_not_have_are_errors_as_they_came(
+    agent: Callable[..., Program],
+) -> None:
+    with mat.run() as run:
+        assert agent("doomed").run().stdout == "lost with -32000\n"
+    assert run.trace[2].effected == "unknown"
+    with mat.run():
+        assert agent("unknown").run().stdout == "-32601 Method not found: no/such\n"
+
+
+def test_a_lost_acknowledgement_is_a_time_out_after_the_effect(agent: Callable[..., Program], ledger: Path) -> None:
+    with mat.run(schedule=[fault("service.lost_ack", "main/service:refund#1")], operators=CATALOG) as run:
+        assert agent("careless").run("A17").stdout == "refunded A17\n"
+    assert refunds(ledger) == ["A17", "A17"]
+    assert [each.effected for each in run.trace if each.action.name == "refund"] == ["yes", "yes"]
+
+
+@pytest.mark.parametrize(("operator", "parameters"), [("service.timeout", {}), ("service.error", {"kind": "server_error"})])
+def test_a_fault_before_the_effect_has_the_form_of_the_wire(
+    agent: Callable[..., Program], ledger: Path, operator: str, parameters: dict[str, str]
+) -> None:
+    with mat.run(schedule=[fault(operator, "main/service:refund#1", **parameters)], operators=CATALOG) as run:
+        assert agent("careless").run("A17").stdout == "refunded A17\n"  # an error of the protocol, or a result with isError
+    assert run.result is not None
+    assert run.result.unreached == ()
+    assert refunds(ledger) == ["A17"]
+
+
+def test_a_poisoned_resource_is_what_the_program_reads(agent: Callable[..., Program], ledger: Path) -> None:
+    poison = fault("retrieval.poison", "main/retrieval:resource#1", payload="policy_update", magnitude=1)
+    with mat.run(schedule=[poison], operators=CATALOG) as run:
+        agent("obedient").run("A17")
+    assert len(run.trace[2].observation.value) > 1
+    assert refunds(ledger) == ["of somebody else", "A17"]
+
+
+def test_governance_blocks_and_rewrites_what_a_program_does(agent: Callable[..., Program], ledger: Path) -> None:
+    def nobody(record: Any) -> Any:
+        return mat.policy.Block("not today") if record.action.name == "refund" else None
+
+    def other(record: Any) -> Any:
+        return mat.policy.Rewrite({"order": "SAFE"}) if record.arguments.get("order") == "A17" else None
+
+    with mat.run(governance=mat.policy.Governance(rules=(nobody,))):
+        assert "not today" in agent("careful").run("A17").stdout
+    assert refunds(ledger) == []
+    with mat.run(governance=mat.policy.Governance(rules=(other,))):
+        assert agent("careless").run("A17").stdout == "refunded SAFE\n"
+    assert refunds(ledger) == ["SAFE"]
+
+
+def test_a_budget_of_calls_stops_a_program(agent: Callable[..., Program], ledger: Path) -> None:
+    contract = mat.budget.ResourceContract(name="desk", budgets={"tool:refund": 0})
+    with mat.run(), mat.budget.contracted(contract):
+        agent("careless").run("A17")
+    assert refunds(ledger) == []
+
+
+def test_a_crash_ends_the_program_and_the_run_goes_on_by_itself(agent: Callable[..., Program], ledger: Path) -> None:
+    with mat.run(schedule=[fault("process.crash", "main/process:service.refund#1")], operators=CATALOG) as run:
+        with pytest.raises(mat.errors.ProcessCrashed):
+            agent("careless").run("A17")
+        run.resume()
+        assert agent("careful").run("A17").stdout == "refunded before\n"
+    assert refunds(ledger) == ["A17"]
+
+
+def test_a_program_that_hangs_is_ended_with_all_that_it_started(agent: Callable[..., Program]) -> None:
+    with mat.run(), pytest.raises(subprocess.TimeoutExpired, match="timed out after 3"):
+        agent("stuck", timeout_s=3).run("A17")
+
+
+def test_a_program_that_fails_says_how(tmp_path: Path) -> None:
+    with mat.run():
+        done = program([sys.executable, "-c", "import sys; print('x', file=sys.stderr); sys.exit(7)"]).run()
+    assert (done.code, done.stderr) == (7, "x\n")
+
+
+def test_draws_of_a_program_come_from_the_seed() -> None:
+    def seed(number: int) -> str:
+        with mat.run(seed=number):
+            return program([sys.executable, "-c", "import os; print(os.environ['MAT_SEED'])"]).run().stdout
+
+    assert seed(1) == seed(1) != seed(2)
+
+
+def test_what_is_no_message_of_a_proxy_is_refused() -> None:
+    stranger = "import os, socket; s = socket.socket(socket.AF_UNIX); s.connect(os.environ['MAT_RUN']); s.sendall(b'hello\\n')"
+    with mat.run(), pytest.raises(mat.MatError, match=r"what is no message of `mat mcp-proxy`: hello"):
+        program([sys.executable, "-c", stranger]).run()
+
+
+def test_a_single_string_is_refused_with_its_parts() -> None:
+    with pytest.raises(mat.MatError, match=r"write program\(\['node', 'agent.js'\]\)"):
+        program("node agent.js")  # type: ignore[arg-type]
+
+
+# -- HTTP -----------------------------------------------------------------------------------------------------------------
+
+ASKS = """
+import json, os, urllib.error, urllib.request
+
+def post(path, body):
+    request = urllib.request.Request(os.environ["API"] + path, data=json.dumps(body).encode(), method="POST",
+                                     headers={"Content-Type": "application/json"})
+    return json.load(urllib.request.urlopen(request, timeout=20))
+
+try:
+    print(post("/chat/completions", {"model": "small", "messages": [{"role": "user", "content": "hi"}]})["choices"])
+    print(post("/refunds", {"order": "A17"}))
+except urllib.error.HTTPError as error:
+    print(error.code)
+except OSError as error:
+    print(type(error).__name__)
+"""
+
+
+@pytest.fixture
+def api() -> Any:
+    class API(BaseHTTPRequestHandler):
+        def log_message(self, *given: Any) -> None:
+            pass
+
+        def do_POST(self) -> None:
+            body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+            made = {"choices": ["hello"], "usage": {"prompt_tokens": 3, "completion_tokens": 4, "total_tokens": 7}}
+            content = json.dumps(made if "model" in body else {"refunded": body["order"]}).encode()
+            self.send_response(200)
+            self.send_header("Content-Type", "application/json")
+            self.send_header("Content-Length", str(len(content)))
+            self.end_headers()
+            self.wfile.write(content)
+
+    server = HTTPServer(("127.0.0.1", 0), API)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    yield f"http://127.0.0.1:{server.server_address[1]}/v1"
+    server.shutdown()
+
+
+def test_a_gateway_records_models_and_endpoints_of_a_program(api: str) -> None:
+    asks = program([sys.executable, "-c", ASKS], http={"API": api})
+    assert asks.run().stdout == "['hello']\n{'refunded': 'A17'}\n"  # outside of a run: the API itself
+    with mat.run() as run:
+        assert asks.run().stdout == "['hello']\n{'refunded': 'A17'}\n"
+    kinds = [(each.action.kind, each.action.effect) for each in run.trace[:2]]
+    assert kinds == [("model_call", "read"), ("tool_call", "write")]
+    assert run.trace[0].action.name == "small"
+    assert run.trace[1].action.arguments["body"] == {"order": "A17"}
+
+
+@pytest.mark.parametrize(
+    ("operator", "parameters", "answer"),
+    [
+        ("service.timeout", {}, "RemoteDisconnected"), ("service.error", {"kind": "server_error"}, "503"),
+        ("service.http_status", {"status": 429}, "429"),
+    ],
+)  # fmt: skip
+def test_a_fault_at_a_gateway_is_a_status_or_a_closed_connection(
+    api: str, operator: str, parameters: dict[str, Any], answer: str
+) -> None:
+    asks = program([sys.executable, "-c", ASKS], http={"API": api})
+    with mat.run() as run:
+        asks.run()
+    with mat.run(schedule=[fault(operator, run.trace[1].site, **parameters)], operators=CATALOG):
+        assert asks.run().stdout.splitlines()[1] == answer
+
+
+# -- under pytest ---------------------------------------------------------------------------------------------------------
+
+TEST = """
+import sys
+import pytest
+from mat.adapters import program
+from mat_contracts import no_duplicate_effect
+
+@pytest.fixture
+def agent(tmp_path):
+    return program({command}, effects={{"refund": "write"}})
+
+@pytest.fixture
+def refunded_once():
+    return no_duplicate_effect("refund", key="order")
+
+@pytest.mark.mat(budget=4)
+def test_refund(mat_run, agent, refunded_once):
+    assert "refunded" in agent.run("A17").stdout
+"""
+
+
+def write_test(folder: Path, agent: str) -> None:
+    text = repr(command(agent, Path("LEDGER"))).replace("'LEDGER'", 'str(tmp_path / "ledger")')
+    (folder / "test_case.py").write_text(TEST.format(command=text))
+    (folder / "pytest.ini").write_text("[pytest]\n")
+
+
+def pytest_in(folder: Path, *arguments: str, hash_seed: str = "0") -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, "PYTHONHASHSEED": hash_seed}
+    made = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *arguments]
+    return subprocess.run(made, cwd=folder, env=environment, capture_output=True, text=True, timeout=240, check=False)
+
+
+def test_a_double_refund_is_found_replayed_in_a_new_process_and_gone_when_it_is_mended(tmp_path: Path) -> None:
+    write_test(tmp_path, "careless")
+    searched = pytest_in(tmp_path, "--mat-stress", "--mat-report", "report.json")
+    item = json.loads((tmp_path / "report.json").read_text())["items"][0]
+    assert (item["status"], item["cost"]) == ("counterexample", 4), searched.stdout
+    [replay] = (tmp_path / "mat_replays").glob("*.mat.json")
+    strict = pytest_in(tmp_path, "--mat-replay", str(replay), hash_seed="7")
+    assert strict.returncode == 1
+    assert "ReplayDivergence" not in strict.stdout
+    write_test(tmp_path, "careful")
+    mended = pytest_in(tmp_path, "--mat-stress", "--mat-report", "report.json")
+    assert mended.returncode == 0, mended.stdout
+    assert {each["status"] for each in json.loads((tmp_path / "report.json").read_text())["items"]} == {"certified", "replayed"}
