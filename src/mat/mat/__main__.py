@@ -10,14 +10,15 @@ import os
 import sys
 import textwrap
 from collections.abc import Callable, Sequence
-from importlib import import_module, metadata
+from importlib import import_module
 from keyword import iskeyword
 from pathlib import Path
 from typing import Final
 
-from mat.commands import completion, doctor, export, gate, import_, mcp_proxy, query, report
-from mat.commands.shared import PASS, UNDER, USAGE, complain, count, error_data, one_of, print_json
+from mat.commands import mcp_proxy
+from mat.commands.shared import PASS, UNDER, USAGE, Add, complain, count, error_data, one_of, print_json
 from mat.core.errors import MatError, did_you_mean
+from mat.core.proxied import IN_PROXY
 
 _CHECK: Final = "validate replay files and list every problem; with --contracts, judge recorded traces"
 _CHECK_EXAMPLES: Final = """mat check tests/mat_replays/*.mat.json
@@ -49,7 +50,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for stream in (sys.stdout, sys.stderr):  # a character that the terminal cannot encode must not end the command
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="backslashreplace")
-    parser = parser_of_commands()
+    parser = _parser_of_proxy() if IN_PROXY and arguments is None else parser_of_commands()
     given = list(sys.argv[1:] if arguments is None else arguments)
     if not given:
         parser.print_help(sys.stderr)
@@ -130,6 +131,10 @@ def _refuse(options: argparse.Namespace, error: MatError) -> int:
 
 def parser_of_commands() -> argparse.ArgumentParser:
     """The parser of `mat`. Each command is a function in the module of the same name in `mat.commands`."""
+    from importlib import metadata
+
+    from mat.commands import completion, doctor, export, gate, import_, query, report
+
     parser = argparse.ArgumentParser(
         prog="mat",
         description="Show, check and run the replay files that pytest --mat-stress writes to mat_replays/; judge recorded "
@@ -137,16 +142,7 @@ def parser_of_commands() -> argparse.ArgumentParser:
         epilog="example: mat show tests/mat_replays/test_refund-3f2a91.mat.json",
     )
     parser.add_argument("--version", action="version", version=f"mat {metadata.version('pytest-mat')}")
-    commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
-
-    def add(name: str, text: str, example: str) -> argparse.ArgumentParser:
-        made = commands.add_parser(
-            name, help=text, description=text, epilog=f"example: {example}", formatter_class=_Help,
-        )  # fmt: skip
-        made.add_argument("--json", action="store_true", help="print one JSON value instead of text")
-        made.set_defaults(name=name)
-        return made
-
+    add = _adds_commands(parser)
     file = "tests/mat_replays/test_refund-3f2a91.mat.json"
     show = add("show", "show a counterexample and all its steps", f"mat show {file}")
     show.add_argument("file", type=Path, metavar="FILE", help="a replay file")
@@ -165,6 +161,27 @@ def parser_of_commands() -> argparse.ArgumentParser:
     mcp_proxy.add_parser(add)
     completion.add_parser(add, parser)
     return parser
+
+
+def _parser_of_proxy() -> argparse.ArgumentParser:
+    """The parser of `mat mcp-proxy` alone, without the other commands, which take time to load."""
+    parser = argparse.ArgumentParser(prog="mat")
+    mcp_proxy.add_parser(_adds_commands(parser))
+    return parser
+
+
+def _adds_commands(parser: argparse.ArgumentParser) -> Add:
+    commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
+
+    def add(name: str, text: str, example: str) -> argparse.ArgumentParser:
+        made = commands.add_parser(
+            name, help=text, description=text, epilog=f"example: {example}", formatter_class=_Help,
+        )  # fmt: skip
+        made.add_argument("--json", action="store_true", help="print one JSON value instead of text")
+        made.set_defaults(name=name)
+        return made
+
+    return add
 
 
 class _Help(argparse.RawDescriptionHelpFormatter):

@@ -15,16 +15,12 @@ from typing import Any, Final, Literal, TypeAlias
 from mat.boundary.calls import cross
 from mat.boundary.port import Port, make_port
 from mat.core.errors import Blocked
+from mat.core.proxied import CLOSED
 
 Forward: TypeAlias = Callable[[dict[str, Any]], dict[str, Any]]
 """Sends a request with these params to the server, and returns {"result": ...} or {"error": ...}."""
 
-ADDRESS: Final = "MAT_RUN"
-"""The environment variable with the socket of the run that a program belongs to."""
-VERSION: Final = 1
-"""Of the messages between a proxy and a run."""
 TIMED_OUT: Final = -32001
-CLOSED: Final = -32000
 REPORTED: Final = ("server_error", "rate_limit", "auth", "not_found", "invalid")
 """Kinds of fault that a server reports in the result of a tool, as the specification says of errors of execution."""
 VOLATILE: Final = ("_meta", "requestState")
@@ -241,5 +237,5 @@ def _thawed(value: Any) -> Any:
 
 
 __all__ = [
-    "ADDRESS", "CLOSED", "REPORTED", "TIMED_OUT", "VERSION", "VOLATILE", "Forward", "MCPPorts", "ServerReported", "ToolFailed",
+    "REPORTED", "TIMED_OUT", "VOLATILE", "Forward", "MCPPorts", "ServerReported", "ToolFailed",
 ]  # fmt: skip

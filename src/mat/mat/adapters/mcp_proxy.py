@@ -12,25 +12,23 @@ import selectors
 import socket
 import subprocess
 import sys
-import threading
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from http.client import HTTPConnection, HTTPResponse, HTTPSConnection
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, Final, Protocol, TypeAlias
-from urllib.parse import urlsplit
 
-from mat.adapters.mcp_crossing import CLOSED, VERSION, Forward
+from mat.core.proxied import CLOSED, VERSION
 
 PASSED: Final = ("ping", "notifications/initialized")
 """Requests that are no step."""
-_CLOSED: Final[dict[str, Any]] = {"error": {"code": CLOSED, "message": "Connection closed"}}
+CLOSED_REPLY: Final[dict[str, Any]] = {"error": {"code": CLOSED, "message": "Connection closed"}}
 _CANCELLED: Final[dict[str, Any]] = {"error": {"code": -32800, "message": "Request cancelled"}}
 _GREETING: Final = "mat-initialize"
 _CHUNK: Final = 1 << 16
 
 Message: TypeAlias = dict[str, Any]
+Forward: TypeAlias = Callable[[dict[str, Any]], dict[str, Any]]
+"""Sends a request with these params to the server, and returns {"result": ...} or {"error": ...}."""
 
 
 class Crossing(Protocol):
@@ -61,7 +59,7 @@ class RunConnection:
 
     def answer(self, method: str, params: Mapping[str, Any], forward: Forward) -> dict[str, Any]:
         self._send({"cross": method, "params": params})
-        last: dict[str, Any] = _CLOSED
+        last: dict[str, Any] = CLOSED_REPLY
         while True:
             told = self._receive()
             if "forward" in told:
@@ -117,7 +115,7 @@ class StdioProxy:
     def __init__(self, command: Sequence[str], crossing: Crossing, *, client_in: int = 0, client_out: int = 1) -> None:
         self._command, self._crossing = list(command), crossing
         self._client, self._out = _Lines(client_in), client_out
-        self._selector = selectors.DefaultSelector()
+        self._selector = getattr(selectors, "PollSelector", selectors.SelectSelector)()  # epoll takes no files
         self._selector.register(client_in, selectors.EVENT_READ, self._from_client)
         self._queue: deque[tuple[Message, bytes]] = deque()
         self._server: subprocess.Popen[bytes] | None = None
@@ -156,7 +154,7 @@ class StdioProxy:
 
         def forward(changed: dict[str, Any]) -> dict[str, Any]:
             nonlocal raw
-            sent = line if changed == params else _line({**message, "params": changed})
+            sent = line if changed == params else line_of({**message, "params": changed})
             reply, raw = self._ask(message, sent)
             return reply
 
@@ -164,12 +162,12 @@ class StdioProxy:
         if self._cancelled:
             return
         unchanged = self._reply is not None and reply is self._reply[0] and raw
-        self._write(raw if unchanged else _line({"jsonrpc": "2.0", "id": message["id"], **reply}))
+        self._write(raw if unchanged else line_of({"jsonrpc": "2.0", "id": message["id"], **reply}))
 
     def _ask(self, message: Message, line: bytes) -> tuple[dict[str, Any], bytes]:
         """Send a request to the server, and wait for its reply while all other messages pass."""
         if not self._start(greet=message["method"] != "initialize"):
-            return _CLOSED, b""
+            return CLOSED_REPLY, b""
         self._greeted = True
         return self._exchange(message["id"], line)
 
@@ -182,7 +180,7 @@ class StdioProxy:
         if self._cancelled:
             return _CANCELLED, b""
         if self._reply is None:
-            self._reply = _CLOSED, b""
+            self._reply = CLOSED_REPLY, b""
         return self._reply
 
     def _start(self, *, greet: bool) -> bool:
@@ -194,8 +192,8 @@ class StdioProxy:
             self._selector.register(self._server_lines.descriptor, selectors.EVENT_READ, self._from_server)
         if greet and not self._greeted and self._greeting is not None:
             self._greeted = True
-            self._exchange(_GREETING, _line(_request(_GREETING, "initialize", self._greeting)))
-            self._to_server(_line({"jsonrpc": "2.0", "method": "notifications/initialized"}))
+            self._exchange(_GREETING, line_of(_request(_GREETING, "initialize", self._greeting)))
+            self._to_server(line_of({"jsonrpc": "2.0", "method": "notifications/initialized"}))
         return not self._server_gone
 
     def _pump(self) -> None:
@@ -204,7 +202,7 @@ class StdioProxy:
 
     def _from_client(self) -> None:
         for line in self._client.read():
-            message = _parsed(line)
+            message = parsed(line)
             if is_crossed(message):
                 self._queue.append((message, line))
             else:
@@ -220,7 +218,7 @@ class StdioProxy:
         if self._server is not None:
             self._to_server(line)
         elif message.get("method") == "ping" and "id" in message:
-            self._write(_line({"jsonrpc": "2.0", "id": message["id"], "result": {}}))
+            self._write(line_of({"jsonrpc": "2.0", "id": message["id"], "result": {}}))
         elif "method" not in message or "id" in message:  # no request that a recording answers
             self._start(greet=True)
             self._to_server(line)
@@ -228,9 +226,9 @@ class StdioProxy:
     def _from_server(self) -> None:
         assert self._server_lines is not None
         for line in self._server_lines.read():
-            message = _parsed(line)
+            message = parsed(line)
             if self._awaited is not None and "method" not in message and message.get("id") == self._awaited:
-                self._reply = _body(message) or _CLOSED, line + b"\n"
+                self._reply = reply_in(message) or CLOSED_REPLY, line + b"\n"
             else:
                 self._write(line + b"\n")
         if self._server_lines.ended:
@@ -275,15 +273,20 @@ def is_crossed(message: Message) -> bool:
     return "id" in message and isinstance(message.get("method"), str) and message["method"] not in PASSED
 
 
+def reply_in(message: Message) -> dict[str, Any]:
+    """The reply that a message carries; {} for one that is no reply."""
+    return {name: message[name] for name in ("result", "error") if name in message}
+
+
 def _request(number: Any, method: str, params: Mapping[str, Any]) -> Message:
     return {"jsonrpc": "2.0", "id": number, "method": method, "params": params}
 
 
-def _line(message: Message) -> bytes:
+def line_of(message: Message) -> bytes:
     return json.dumps(message, ensure_ascii=False, separators=(",", ":")).encode() + b"\n"
 
 
-def _parsed(line: bytes) -> Message:
+def parsed(line: bytes) -> Message:
     """A message; {} for what is none, such as a batch: it passes as it is."""
     try:
         found = json.loads(line)
@@ -292,148 +295,10 @@ def _parsed(line: bytes) -> Message:
     return found if isinstance(found, dict) else {}
 
 
-# -- streamable HTTP ------------------------------------------------------------------------------------------------------
-
-_HOP: Final = ("connection", "transfer-encoding", "content-length", "keep-alive", "host", "accept-encoding")
-"""Headers of one connection, which a proxy does not pass on (RFC 9110, 7.6.1), and those that it sets."""
-
-
-class HTTPProxy:
-    """A proxy for a server at an address, on the loopback interface. `port` 0: one that is free."""
-
-    def __init__(self, url: str, crossing: Crossing, *, port: int = 0) -> None:
-        self._parts, self._crossing = urlsplit(url), crossing
-        self._crossing_lock = threading.Lock()
-        proxy = self
-
-        class Handler(BaseHTTPRequestHandler):
-            protocol_version = "HTTP/1.1"
-
-            def log_message(self, *given: Any) -> None:
-                pass
-
-            def do_POST(self) -> None:
-                proxy._post(self)
-
-            def do_GET(self) -> None:
-                proxy._pass(self, b"")
-
-            do_DELETE = do_GET  # noqa: N815
-
-        self._httpd = ThreadingHTTPServer(("127.0.0.1", port), Handler)
-        self._httpd.daemon_threads = True
-
-    @property
-    def url(self) -> str:
-        host, port = self._httpd.server_address[:2]
-        return f"http://{host!s}:{port}{self._parts.path or '/'}"
-
-    def serve(self) -> None:
-        self._httpd.serve_forever(poll_interval=0.1)
-
-    def close(self) -> None:
-        self._httpd.shutdown()
-        self._httpd.server_close()
-
-    def _post(self, handler: BaseHTTPRequestHandler) -> None:
-        body = handler.rfile.read(int(handler.headers.get("Content-Length") or 0))
-        message = _parsed(body)
-        if not is_crossed(message):
-            self._pass(handler, body)
-            return
-        got: list[tuple[dict[str, Any], HTTPResponse, list[bytes]]] = []
-
-        def forward(params: dict[str, Any]) -> dict[str, Any]:
-            sent = body if params == (message.get("params") or {}) else _line({**message, "params": params})
-            try:
-                response = self._send(handler, sent)
-                reply, before = _reply_in(response, message["id"])
-            except OSError:
-                return _CLOSED
-            got[:] = [(reply, response, before)]
-            return reply
-
-        with self._crossing_lock:
-            reply = self._crossing.answer(message["method"], message.get("params") or {}, forward)
-        answer = json.dumps({"jsonrpc": "2.0", "id": message["id"], **reply}, ensure_ascii=False).encode()
-        headers = _kept(got[0][1]) if got else {}
-        if got and got[0][2]:  # events of the server come before the reply
-            content = b"".join([*got[0][2], b"event: message\ndata: ", answer, b"\n\n"])
-            _respond(handler, 200, {**headers, "Content-Type": "text/event-stream"}, content)
-        else:
-            _respond(handler, 200, {**headers, "Content-Type": "application/json"}, answer)
-
-    def _send(self, handler: BaseHTTPRequestHandler, body: bytes) -> HTTPResponse:
-        kind = HTTPSConnection if self._parts.scheme == "https" else HTTPConnection
-        connection = kind(self._parts.netloc)
-        headers = {name: value for name, value in handler.headers.items() if name.lower() not in _HOP}
-        path = self._parts.path or "/"
-        target = f"{path}?{self._parts.query}" if self._parts.query else path
-        connection.request(handler.command, target, body=body or None, headers=headers)
-        return connection.getresponse()
-
-    def _pass(self, handler: BaseHTTPRequestHandler, body: bytes) -> None:
-        """Pass a request and its response, streamed or not, as they are."""
-        try:
-            response = self._send(handler, body)
-        except OSError as error:
-            _respond(handler, 502, {"Content-Type": "text/plain"}, f"the server cannot be reached: {error}".encode())
-            return
-        handler.send_response(response.status)
-        for name, value in _kept(response).items():
-            handler.send_header(name, value)
-        handler.send_header("Connection", "close")
-        handler.end_headers()
-        handler.close_connection = True
-        with suppress(OSError):
-            while chunk := response.read1(_CHUNK):
-                handler.wfile.write(chunk)
-                handler.wfile.flush()
-
-
-def _kept(response: HTTPResponse) -> dict[str, str]:
-    return {name: value for name, value in response.getheaders() if name.lower() not in _HOP}
-
-
-def _respond(handler: BaseHTTPRequestHandler, status: int, headers: Mapping[str, str], content: bytes) -> None:
-    handler.send_response(status)
-    for name, value in headers.items():
-        handler.send_header(name, value)
-    handler.send_header("Content-Length", str(len(content)))
-    handler.end_headers()
-    handler.wfile.write(content)
-
-
-def _reply_in(response: HTTPResponse, number: Any) -> tuple[dict[str, Any], list[bytes]]:
-    """The reply to a request in a response, and the events before it, as they came."""
-    if "text/event-stream" not in (response.getheader("Content-Type") or ""):
-        found = _parsed(response.read())
-        return _body(found) or {"error": {"code": -32603, "message": f"the server answered with {response.status}"}}, []
-    before: list[bytes] = []
-    for event in _events(response):
-        data = b"\n".join(line[5:].strip() for line in event.splitlines() if line.startswith(b"data:"))
-        found = _parsed(data)
-        if found.get("id") == number and "method" not in found:
-            return _body(found) or _CLOSED, before
-        before.append(event)
-    return _CLOSED, before
-
-
-def _events(response: HTTPResponse) -> Iterator[bytes]:
-    lines: list[bytes] = []
-    while line := response.readline():
-        lines.append(line)
-        if not line.strip():
-            yield b"".join(lines)
-            lines = []
-
-
-def _body(message: Message) -> dict[str, Any]:
-    return {name: message[name] for name in ("result", "error") if name in message}
-
-
 def warn(text: str) -> None:
     print(f"mat mcp-proxy: {text}", file=sys.stderr)
 
 
-__all__ = ["Crossing", "HTTPProxy", "RunConnection", "RunGone", "StdioProxy", "is_crossed", "warn"]
+__all__ = [
+    "CLOSED_REPLY", "Crossing", "RunConnection", "RunGone", "StdioProxy", "is_crossed", "line_of", "parsed", "reply_in", "warn",
+]  # fmt: skip

@@ -20,10 +20,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any, Final, Literal
 
-from mat.adapters.mcp_crossing import ADDRESS, CLOSED, VERSION, MCPPorts
+from mat.adapters.mcp_crossing import MCPPorts
 from mat.boundary.session import active
 from mat.core import limits
 from mat.core.errors import SpecError
+from mat.core.proxied import ADDRESS, CLOSED, VERSION
 from mat.kernel import clock as clocks
 from mat.kernel import world as worlds
 from mat.kernel.writes import unwatched

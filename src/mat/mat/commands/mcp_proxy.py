@@ -13,6 +13,7 @@ from typing import Any, Final
 
 from mat.commands.shared import PASS, USAGE, Add
 from mat.core.errors import MatError, SpecError
+from mat.core.proxied import ADDRESS
 
 _HELP: Final = "a proxy before an MCP server, which records what a client asks, disturbs it, or replays a recording"
 _EXAMPLES: Final = """mat mcp-proxy --record shop.mat.jsonl -- npx @modelcontextprotocol/server-memory
@@ -47,7 +48,6 @@ def add_parser(add: Add) -> None:
 
 
 def mcp_proxy(options: argparse.Namespace) -> int:
-    from mat.adapters.mcp_crossing import ADDRESS
     from mat.adapters.mcp_proxy import RunConnection, warn
 
     if not options.rest and not options.url and not options.replay:
@@ -151,9 +151,11 @@ def _ended_by_signal() -> Iterator[None]:
 
 
 def _serve(options: argparse.Namespace, crossing: Any) -> int:
-    from mat.adapters.mcp_proxy import HTTPProxy, StdioProxy
+    from mat.adapters.mcp_proxy import StdioProxy
 
     if options.url:
+        from mat.adapters.mcp_proxy_http import HTTPProxy
+
         proxy = HTTPProxy(options.url, crossing, port=options.port)
         print(f"mat mcp-proxy: {proxy.url}", flush=True)
         try:
