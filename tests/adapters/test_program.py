@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
@@ -59,12 +60,9 @@ def test_what_a_program_asks_its_servers_is_a_trace_with_effects_by_annotation(a
     with mat.run() as run:
         assert agent("careful", effects={"refund": "write"}).run("A17").stdout == "refunded A17\n"
     asked = [(each.action.kind, each.action.name, each.action.effect) for each in run.trace[:-1]]
-    assert asked == [
-        ("retrieval", "initialize", "read"), ("retrieval", "tools/list", "read"), ("tool_call", "balance", "read"),
-        ("tool_call", "refund", "write"),
-    ]  # fmt: skip
-    assert run.trace[3].action.arguments == {"order": "A17"}
-    assert "_meta" not in str(run.trace[3].observation.value)  # the server's process id differs from run to run
+    assert asked == [("tool_call", "balance", "read"), ("tool_call", "refund", "write")]
+    assert run.trace[1].action.arguments == {"order": "A17"}
+    assert "_meta" not in str(run.trace[1].observation.value)  # the server's process id differs from run to run
 
 
 def test_requests_of_the_server_to_the_client_pass_in_the_middle_of_a_call(agent: Callable[..., Program]) -> None:
@@ -77,7 +75,7 @@ def test_a_server_that_ends_in_a_call_and_a_method_that_it_does_not_have_are_err
 ) -> None:
     with mat.run() as run:
         assert agent("doomed").run().stdout == "lost with -32000\n"
-    assert run.trace[2].effected == "unknown"
+    assert run.trace[0].effected == "unknown"
     with mat.run():
         assert agent("unknown").run().stdout == "-32601 Method not found: no/such\n"
 
@@ -104,7 +102,7 @@ def test_a_poisoned_resource_is_what_the_program_reads(agent: Callable[..., Prog
     poison = fault("retrieval.poison", "main/retrieval:resource#1", payload="policy_update", magnitude=1)
     with mat.run(schedule=[poison], operators=CATALOG) as run:
         agent("obedient").run("A17")
-    assert len(run.trace[2].observation.value) > 1
+    assert len(run.trace[0].observation.value) > 1
     assert refunds(ledger) == ["of somebody else", "A17"]
 
 
@@ -121,6 +119,31 @@ def test_governance_blocks_and_rewrites_what_a_program_does(agent: Callable[...,
     with mat.run(governance=mat.policy.Governance(rules=(other,))):
         assert agent("careless").run("A17").stdout == "refunded SAFE\n"
     assert refunds(ledger) == ["SAFE"]
+
+
+def test_capabilities_name_tools_and_nothing_of_the_protocol(agent: Callable[..., Program], ledger: Path) -> None:
+    allowed = mat.policy.Governance(capabilities={"main": ["balance"]})
+    with mat.run(governance=allowed) as run:
+        assert "no capability refund" in agent("careful").run("A17").stdout
+    assert refunds(ledger) == []
+    assert [each.blocked for each in run.trace[:-1]] == [False, True]
+
+
+def test_an_approver_decides_on_a_call_of_a_program(agent: Callable[..., Program], ledger: Path) -> None:
+    def ask(record: Any) -> Any:
+        return mat.policy.NeedsApproval() if record.action.name == "refund" else None
+
+    for answer in (False, True):
+        asked: list[Any] = []
+
+        def approver(what: str, arguments: Any, answer: bool = answer, asked: list[Any] = asked) -> bool:
+            asked.append(arguments)
+            return answer
+
+        with mat.run(governance=mat.policy.Governance(rules=(ask,), approver=approver)):
+            agent("careless").run("A17")
+        assert asked[0] == {"order": "A17"}
+        assert refunds(ledger) == ["A17"] * answer
 
 
 def test_a_budget_of_calls_stops_a_program(agent: Callable[..., Program], ledger: Path) -> None:
@@ -156,6 +179,28 @@ def test_draws_of_a_program_come_from_the_seed() -> None:
             return program([sys.executable, "-c", "import os; print(os.environ['MAT_SEED'])"]).run().stdout
 
     assert seed(1) == seed(1) != seed(2)
+
+
+def test_half_a_message_of_a_stranger_holds_nobody_up_for_longer_than_the_program_may_take() -> None:
+    stranger = (
+        "import os, socket, time; s = socket.socket(socket.AF_UNIX); s.connect(os.environ['MAT_RUN']); s.sendall(b'{');"
+        "time.sleep(60)"
+    )
+    with mat.run(), pytest.raises(subprocess.TimeoutExpired):
+        program([sys.executable, "-c", stranger], timeout_s=2).run()
+
+
+def test_a_server_that_hangs_does_not_outlive_the_run_even_in_a_session_of_its_own(
+    agent: Callable[..., Program], ledger: Path
+) -> None:
+    with mat.run(), pytest.raises(subprocess.TimeoutExpired):
+        agent("stuck", timeout_s=3, env={"NEW_SESSION": "1"}).run("A17")
+    for _ in range(100):
+        left = subprocess.run(["pgrep", "-f", str(ledger)], capture_output=True, text=True, check=False).stdout.split()
+        if not left:
+            return
+        time.sleep(0.1)
+    pytest.fail(f"still there: {left}")
 
 
 def test_what_is_no_message_of_a_proxy_is_refused() -> None:
@@ -249,7 +294,7 @@ from mat_contracts import no_duplicate_effect
 
 @pytest.fixture
 def agent(tmp_path):
-    return program({command}, effects={{"refund": "write"}})
+    return program({command}, effects={{"refund": "write"}}, tape={tape!r})
 
 @pytest.fixture
 def refunded_once():
@@ -261,9 +306,9 @@ def test_refund(mat_run, agent, refunded_once):
 """
 
 
-def write_test(folder: Path, agent: str) -> None:
+def write_test(folder: Path, agent: str, *, tape: str = "inprocess") -> None:
     text = repr(command(agent, Path("LEDGER"))).replace("'LEDGER'", 'str(tmp_path / "ledger")')
-    (folder / "test_case.py").write_text(TEST.format(command=text))
+    (folder / "test_case.py").write_text(TEST.format(command=text, tape=tape))
     (folder / "pytest.ini").write_text("[pytest]\n")
 
 
@@ -286,3 +331,56 @@ def test_a_double_refund_is_found_replayed_in_a_new_process_and_gone_when_it_is_
     mended = pytest_in(tmp_path, "--mat-stress", "--mat-report", "report.json")
     assert mended.returncode == 0, mended.stdout
     assert {each["status"] for each in json.loads((tmp_path / "report.json").read_text())["items"]} == {"certified", "replayed"}
+
+
+def test_a_recording_answers_in_the_place_of_servers_until_the_program_does_something_else(tmp_path: Path) -> None:
+    """A server that starts late is told what the recording answered for it: else a fixed agent would look in vain."""
+    write_test(tmp_path, "forgetful", tape="external")
+    searched = pytest_in(tmp_path, "--mat-stress")
+    assert "cost 4" in searched.stdout, searched.stdout
+    [replay] = (tmp_path / "mat_replays").glob("*.mat.json")
+    (tmp_path / "conftest.py").write_text("import os\nos.environ['NO_SERVER'] = '1'\n")
+    strict = pytest_in(tmp_path, "--mat-replay", str(replay), hash_seed="7")
+    assert strict.returncode == 1
+    assert "refund had the same effect" in strict.stdout, strict.stdout
+    (tmp_path / "conftest.py").unlink()
+    write_test(tmp_path, "looking", tape="external")
+    mended = pytest_in(tmp_path, hash_seed="7")
+    assert mended.returncode == 0, mended.stdout
+    assert "2 passed" in mended.stdout
+
+
+def test_a_program_that_a_module_makes_once_keeps_nothing_from_run_to_run(tmp_path: Path) -> None:
+    made = command("careless", tmp_path / "ledger")
+    (tmp_path / "pytest.ini").write_text("[pytest]\n")
+    (tmp_path / "test_case.py").write_text(
+        "import pytest\nfrom mat.adapters import program\n"
+        f"AGENT = program({made!r})\n\n"
+        "@pytest.mark.mat(budget=1)\ndef test_refund(mat_run):\n    assert AGENT.run('A17').code == 0\n"
+    )
+    done = pytest_in(tmp_path, "--mat-stress", "--mat-report", "report.json")
+    assert "AGENT" not in (tmp_path / "report.json").read_text(), done.stdout
+
+
+def test_a_proxy_of_a_run_loads_nothing_of_a_run() -> None:
+    ask = "import sys; sys.argv = ['mat', 'mcp-proxy']; import mat.__main__, mat.adapters.mcp_proxy; print(*sys.modules)"
+    environment = {**os.environ, "MAT_RUN": "somewhere"}
+    done = subprocess.run([sys.executable, "-c", ask], env=environment, capture_output=True, text=True, timeout=60, check=True)
+    loaded = set(done.stdout.split())
+    assert "mat.adapters.mcp_proxy" in loaded
+    assert loaded.isdisjoint({"mat.harness.recorder", "mat.boundary.calls", "pydantic", "http.server", "asyncio", "mat.report"})
+
+
+def test_a_server_may_need_an_api_that_the_run_serves_in_the_middle_of_a_call(agent: Callable[..., Program], api: str) -> None:
+    with mat.run() as run:
+        assert agent("calling", http={"API": api}).run("A17").stdout == "200\n"
+    assert [each.action.kind for each in run.trace[:-1]] == ["tool_call", "tool_call"]
+    assert "refunds" in run.trace[1].action.name
+
+
+def test_a_second_delivery_has_an_id_of_its_own_and_the_client_hears_of_one(
+    agent: Callable[..., Program], ledger: Path
+) -> None:
+    with mat.run(schedule=[fault("service.duplicate", "main/service:refund#1")], operators=CATALOG):
+        assert agent("careless").run("A17").stdout == "refunded A17\n"
+    assert refunds(ledger) == ["A17", "A17"]

@@ -4,6 +4,7 @@
 """
 
 import json
+import os
 import subprocess
 import sys
 
@@ -16,7 +17,13 @@ class ServerError(Exception):
 
 class Client:
     def __init__(self, command):
-        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        self.process = subprocess.Popen(
+            command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            start_new_session="NEW_SESSION" in os.environ,  # as the SDK of Python does
+        )
         self.number = 0
         self.request("initialize", protocolVersion="2025-06-18", capabilities={}, clientInfo={"name": "agent", "version": "1"})
         self.send({"method": "notifications/initialized"})
@@ -72,6 +79,25 @@ def careful(client, order):
         except ServerError:
             continue
     return "sorry"
+
+
+def forgetful(client, order):
+    client.call("refund", order=f"first {order}")
+    return careless(client, order)
+
+
+def looking(client, order):
+    """The forgetful one, which looks before it tries again."""
+    client.call("refund", order=f"first {order}")
+    try:
+        return client.call("refund", order=order)[1]
+    except ServerError:
+        found = [client.call("balance", order=each)[1] for each in (f"first {order}", order)]
+        return "refunded before" if found == ["1", "1"] else careless(client, order)
+
+
+def calling(client, order):
+    return client.call("post")[1]
 
 
 def obedient(client, order):

@@ -7,7 +7,10 @@ resource, `greet` a prompt. `slow` never answers, `exit` ends the server in the 
 import json
 import os
 import sys
+import urllib.request
 
+if "NO_SERVER" in os.environ:
+    sys.exit("there is no server")
 LEDGER = sys.argv[1]
 OPEN = {"type": "object"}
 TOOLS = [
@@ -39,6 +42,9 @@ def call(name, arguments):
         return text("refunded " + arguments["order"], _meta={"pid": os.getpid()})
     if name == "balance":
         return text(str(refunds().count(arguments["order"])))
+    if name == "post":
+        request = urllib.request.Request(os.environ["API"] + "/refunds", data=b'{"order": "A17"}', method="POST")
+        return text(str(urllib.request.urlopen(request, timeout=10).status))
     if name == "exit":
         os._exit(3)
     if name == "ask":

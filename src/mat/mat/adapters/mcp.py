@@ -7,25 +7,29 @@ of the session. What the server says of a tool in its annotations gives the effe
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any, Final
 
 from mat.adapters.attachment import Adapter, Attachment
+from mat.adapters.mcp_replies import (
+    REPORTED,
+    TIMED_OUT,
+    PassagesField,
+    ToolFailed,
+    failed,
+    of_passages,
+    passages,
+    steady,
+    tool_result,
+)
 from mat.boundary.calls import cross_async
 from mat.boundary.session import active
+from mat.core.proxied import CLOSED
 
-_CODES: Final = {"timeout": -32001, "connection": -32000}
+_CODES: Final = {"timeout": TIMED_OUT, "connection": CLOSED}
 """Codes of the errors that the client raises itself: REQUEST_TIMEOUT and CONNECTION_CLOSED of the SDK."""
 _OLD_CODES: Final = {**_CODES, "timeout": 408}
 """The same before 2.0, where a time-out has the status of HTTP."""
-_VOLATILE: Final = ("_meta", "requestState")
-"""Fields of a reply that may differ from run to run: notes for the protocol, and the sealed state of a call in rounds."""
-_REPORTED: Final = ("server_error", "rate_limit", "auth", "not_found", "invalid")
-"""Kinds of fault that a server reports in the result of the tool, as the specification says of errors of execution."""
-
-
-class ToolFailed(Exception):  # noqa: N818  (for the client it is a result and no error)
-    """A fault that the client meets as a result with `isError`."""
 
 
 def install(attachment: Attachment) -> None:
@@ -64,8 +68,8 @@ def install(attachment: Attachment) -> None:
 
             try:
                 return await cross_async(port, asked, call)
-            except ToolFailed as failed:
-                return _tool_result({"content": [{"type": "text", "text": str(failed)}], "isError": True})
+            except ToolFailed as told:
+                return _tool_result(failed(str(told)))
 
         return _call_tool
 
@@ -86,7 +90,7 @@ def install(attachment: Attachment) -> None:
         async def _get_prompt(self: Any, name: str, arguments: Any = None, *given: Any, **options: Any) -> Any:
             if active() is None:
                 return await real(self, name, arguments, *given, **options)
-            port = attachment.retriever("prompt", encode=_messages, decode=_prompt)
+            port = attachment.retriever("prompt", encode=_contents("messages"), decode=_prompt)
             asked = {"name": name, **({"arguments": arguments} if arguments else {})}
 
             def call(changed: dict[str, Any] | None) -> Any:
@@ -130,7 +134,7 @@ def _errors() -> dict[str, Callable[[str], BaseException]]:
     def raised(kind: str) -> Callable[[str], BaseException]:
         return lambda text: error(codes[kind], text)
 
-    return {**{kind: raised(kind) for kind in codes}, **dict.fromkeys(_REPORTED, ToolFailed)}
+    return {**{kind: raised(kind) for kind in codes}, **dict.fromkeys(REPORTED, ToolFailed)}
 
 
 def _effect(annotations: Any) -> str:
@@ -144,66 +148,38 @@ def _effect(annotations: Any) -> str:
 # -- replies as data ------------------------------------------------------------------------------------------------------
 
 
-def _data(reply: Any) -> dict[str, Any]:
-    found: dict[str, Any] = reply.model_dump(mode="json", by_alias=True, exclude_none=True)
-    return {name: item for name, item in found.items() if name not in _VOLATILE}
+def _data(reply: Any) -> Any:
+    return steady(reply.model_dump(mode="json", by_alias=True, exclude_none=True))
 
 
-def _contents(field: str) -> Callable[[Any], Any]:
-    """The parts of a reply as passages; a result that reports an error stays as it is."""
-
-    def passages(reply: Any) -> Any:
-        data = _data(reply)
-        return data if data.get("isError") else data.get(field, [])
-
-    return passages
-
-
-def _messages(reply: Any) -> Any:
-    """The messages of a prompt as passages, those of text with it on top."""
-    return [
-        {"role": each["role"], "text": each["content"]["text"]} if each["content"]["type"] == "text" else each
-        for each in _data(reply)["messages"]
-    ]
-
-
-def _part(passage: Any) -> Any:
-    return {"type": "text", "text": passage} if isinstance(passage, str) else passage
+def _contents(field: PassagesField) -> Callable[[Any], Any]:
+    return lambda reply: passages(_data(reply), field)
 
 
 def _tool_result(data: Any) -> Any:
-    """A result again: of its data, or of passages, without its structured form, which holds the same."""
     from mcp.types import CallToolResult
 
-    if isinstance(data, Mapping) and ("content" in data or "structuredContent" in data):
-        return CallToolResult.model_validate({"content": [], **data})
-    parts = [] if data is None else data if isinstance(data, list) else [data if isinstance(data, str) else str(data)]
-    return CallToolResult.model_validate({"content": [_part(each) for each in parts]})
+    return CallToolResult.model_validate(tool_result(data))
 
 
-def _resource(passages: Any) -> Any:
+def _resource(data: Any) -> Any:
     from mcp.types import ReadResourceResult
 
-    parts = [{"uri": "resource://unknown", "text": each} if isinstance(each, str) else each for each in passages or ()]
-    return ReadResourceResult.model_validate({"contents": parts})
+    return ReadResourceResult.model_validate(of_passages(data, "contents"))
 
 
-def _prompt(passages: Any) -> Any:
+def _prompt(data: Any) -> Any:
     from mcp.types import GetPromptResult
 
-    def message(each: Any) -> Any:
-        if isinstance(each, str):
-            each = {"role": "user", "text": each}
-        return {"role": each["role"], "content": {"type": "text", "text": each["text"]}} if "text" in each else each
-
-    return GetPromptResult.model_validate({"messages": [message(each) for each in passages or ()]})
+    return GetPromptResult.model_validate(of_passages(data, "messages"))
 
 
 ADAPTERS: Final = {
     "mcp": Adapter(
         name="mcp", package="mcp", install=install, extra="mcp", release="mcp>=1.30",
         policy="a tool that fails is a result with isError; the client raises its own error for time-outs and lost "
-        "connections, and retries nothing",
+        "connections, and repeats no call (since 2.0 over HTTP: once where the server refuses its headers; it resumes broken "
+        "streams)",
     )
 }  # fmt: skip
 

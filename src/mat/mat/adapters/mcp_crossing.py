@@ -1,8 +1,8 @@
 """Requests of MCP as steps of a run, as plain data: what a proxy or a program's run does with one JSON-RPC request.
 
 `tools/call` is a tool call (or a retrieval, for tools named as retrievers), `resources/read` and `prompts/get` are
-retrievals that can be poisoned. The rest, such as `initialize` and `tools/list`, is recorded and served in replays, and no
-fault changes it.
+retrievals that can be poisoned. The rest, such as `initialize` and `tools/list`, is a step only where a recording has to answer
+in the place of the server, and no fault changes it.
 """
 
 from __future__ import annotations
@@ -10,8 +10,22 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Final, Literal, TypeAlias
 
+from mat.adapters.mcp_replies import (
+    REPORTED,
+    TIMED_OUT,
+    VOLATILE,
+    PassagesField,
+    ToolFailed,
+    failed,
+    of_passages,
+    passages,
+    plain,
+    steady,
+    tool_result,
+)
 from mat.boundary.calls import cross
 from mat.boundary.port import Port, make_port
 from mat.core.errors import Blocked
@@ -20,11 +34,9 @@ from mat.core.proxied import CLOSED
 Forward: TypeAlias = Callable[[dict[str, Any]], dict[str, Any]]
 """Sends a request with these params to the server, and returns {"result": ...} or {"error": ...}."""
 
-TIMED_OUT: Final = -32001
-REPORTED: Final = ("server_error", "rate_limit", "auth", "not_found", "invalid")
-"""Kinds of fault that a server reports in the result of a tool, as the specification says of errors of execution."""
-VOLATILE: Final = ("_meta", "requestState")
-"""Fields of a reply that may differ from run to run: notes for the protocol, and the sealed state of a call in rounds."""
+STEPS: Final = ("tools/call", "resources/read", "prompts/get")
+"""Requests that are always a step."""
+_INTERNAL: Final = -32603
 _FAILED: Final = "ServerReported"
 
 
@@ -33,10 +45,6 @@ class ServerReported(Exception):  # noqa: N818  (a reply of the server, as the p
 
     def __init__(self, error: Mapping[str, Any]) -> None:
         super().__init__(json.dumps(dict(error), sort_keys=True))
-
-
-class ToolFailed(Exception):  # noqa: N818  (for the client it is a result and no error)
-    """A fault that the client meets as a result with `isError`."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -54,11 +62,22 @@ class MCPPorts:
     _annotated: dict[str, str] = field(default_factory=dict)
     _ports: dict[tuple[str, str], Port] = field(default_factory=dict)
 
+    def anew(self) -> MCPPorts:
+        """The same options, with nothing learnt: for one run."""
+        return MCPPorts(
+            effects=self.effects, impacts=self.impacts, retrievers=self.retrievers, perturb=self.perturb, tape=self.tape
+        )
+
     def answer(self, method: str, params: Mapping[str, Any], forward: Forward, *, server: str = "") -> dict[str, Any]:
         """One request as a step: {"result": ...} or {"error": ...}, the very object that `forward` returned if it is unchanged.
 
         A blocked call is a result with `isError`. `mat.MatError` and what ends a run propagate. `server`: its name.
         """
+        if self.tape == "inprocess" and method not in STEPS:
+            reply = forward(dict(params))
+            if method == "tools/list":
+                self._learn(reply.get("result"))
+            return reply
         port, asked, put = self._step(method, params, server)
         got: list[tuple[Any, dict[str, Any]]] = []
 
@@ -72,9 +91,9 @@ class MCPPorts:
         try:
             result = cross(port, asked, call)
         except Blocked as blocked:
-            return _failed(f"blocked: {blocked}")
-        except ToolFailed as failed:
-            return _failed(str(failed))
+            return _failed(method, f"blocked: {blocked}")
+        except ToolFailed as told:
+            return _failed(method, str(told))
         except Exception as error:
             code = _error_object(error)
             if code is None:
@@ -115,16 +134,16 @@ class MCPPorts:
         if port is None or port.effect != effect:
             port = self._ports["tool", name] = make_port(
                 name=name, kind="tool_call", boundary="service", effect=effect, impact=self.impacts.get(name, "low"),
-                errors=_ERRORS, tape=self.tape, perturb=self.perturb, encode=_steady, decode=_result,
+                errors=_ERRORS, tape=self.tape, perturb=self.perturb, encode=steady, decode=tool_result,
             )  # fmt: skip
         return port
 
-    def _retriever(self, name: str, part: str) -> Port:
+    def _retriever(self, name: str, field: PassagesField) -> Port:
         port = self._ports.get(("retrieval", name))
         if port is None:
             port = self._ports["retrieval", name] = make_port(
                 name=name, kind="retrieval", boundary="retrieval", effect="read", errors=_ERRORS, tape=self.tape,
-                perturb=self.perturb, encode=_passages(part), decode=_of_passages(part),
+                perturb=self.perturb, encode=partial(passages, field=field), decode=partial(of_passages, field=field),
             )  # fmt: skip
         return port
 
@@ -133,7 +152,7 @@ class MCPPorts:
         if port is None:
             port = self._ports["plain", name] = make_port(
                 name=name, kind="retrieval", boundary="retrieval", effect="read", tape=self.tape, perturb=False,
-                encode=_steady, decode=_result,
+                encode=steady, decode=plain,
             )  # fmt: skip
         return port
 
@@ -158,84 +177,11 @@ def _error_object(error: Exception) -> dict[str, Any] | None:
     return found
 
 
-def _failed(text: str) -> dict[str, Any]:
-    return {"result": {"content": [{"type": "text", "text": text}], "isError": True}}
+def _failed(method: str, text: str) -> dict[str, Any]:
+    """A failure as the protocol has it: of a tool in its result, of anything else as an error."""
+    if method != "tools/call":
+        return {"error": {"code": _INTERNAL, "message": text}}
+    return {"result": failed(text)}
 
 
-# -- replies as data ------------------------------------------------------------------------------------------------------
-
-
-def _steady(result: Any) -> Any:
-    """The reply without what may differ from run to run."""
-    if not isinstance(result, Mapping):
-        return result
-    return {name: item for name, item in result.items() if name not in VOLATILE}
-
-
-def _result(data: Any) -> Any:
-    """A result again: of its data, or of a text or of parts that a fault put in its place."""
-    if isinstance(data, Mapping) and not _is_part(data):
-        return {str(name): _thawed(item) for name, item in data.items()}
-    items = [] if data is None else list(data) if isinstance(data, list | tuple) else [data]
-    return {"content": [_part(each) for each in items]}
-
-
-def _passages(part: str) -> Callable[[Any], Any]:
-    """The parts of a reply as passages; a result that reports an error stays as it is."""
-
-    def encode(result: Any) -> Any:
-        if not isinstance(result, Mapping) or result.get("isError"):
-            return _steady(result)
-        return [_flat(each) for each in result.get(part, ())]
-
-    return encode
-
-
-def _of_passages(part: str) -> Callable[[Any], Any]:
-    def decode(data: Any) -> Any:
-        if isinstance(data, Mapping):
-            return {str(name): _thawed(item) for name, item in data.items()}
-        return {part: [_passage(each, part) for each in data or ()]}
-
-    return decode
-
-
-def _flat(item: Any) -> Any:
-    """A message of a prompt with its text on top, where faults and contracts look for it."""
-    if isinstance(item, Mapping) and isinstance(item.get("content"), Mapping) and item["content"].get("type") == "text":
-        return {"role": item.get("role", "user"), "text": item["content"].get("text", "")}
-    return item
-
-
-def _passage(item: Any, part: str) -> Any:
-    """An item of a reply, of the passage that it was or that a fault added."""
-    text = item if isinstance(item, str) else item.get("text", "") if isinstance(item, Mapping) else str(item)
-    if part == "messages":
-        if isinstance(item, Mapping) and "content" in item:
-            return _thawed(item)
-        role = item.get("role", "user") if isinstance(item, Mapping) else "user"
-        return {"role": role, "content": {"type": "text", "text": text}}
-    if isinstance(item, Mapping) and (part == "contents" or "type" in item):
-        return _thawed(item) if part == "content" or "uri" in item else {"uri": "resource://unknown", "text": text}
-    return {"uri": "resource://unknown", "text": text} if part == "contents" else {"type": "text", "text": text}
-
-
-def _is_part(data: Mapping[str, Any]) -> bool:
-    return "type" in data and "content" not in data
-
-
-def _part(item: Any) -> Any:
-    if isinstance(item, Mapping) and "type" in item:
-        return _thawed(item)
-    return {"type": "text", "text": item if isinstance(item, str) else json.dumps(_thawed(item), ensure_ascii=False)}
-
-
-def _thawed(value: Any) -> Any:
-    from mat.core.value import snapshot, thaw
-
-    return thaw(snapshot(value))
-
-
-__all__ = [
-    "REPORTED", "TIMED_OUT", "VOLATILE", "Forward", "MCPPorts", "ServerReported", "ToolFailed",
-]  # fmt: skip
+__all__ = ["STEPS", "Forward", "MCPPorts", "ServerReported"]

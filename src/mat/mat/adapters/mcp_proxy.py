@@ -7,17 +7,20 @@ another process with a run in progress (`RunConnection`, the other end of `mat.a
 from __future__ import annotations
 
 import json
+import math
 import os
 import selectors
 import socket
 import subprocess
 import sys
+import time
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Any, Final, Protocol, TypeAlias
 
-from mat.core.proxied import CLOSED, VERSION
+from mat.core.errors import SpecError
+from mat.core.proxied import ADDRESS, CLOSED, VERSION
 
 PASSED: Final = ("ping", "notifications/initialized")
 """Requests that are no step."""
@@ -25,14 +28,26 @@ CLOSED_REPLY: Final[dict[str, Any]] = {"error": {"code": CLOSED, "message": "Con
 _CANCELLED: Final[dict[str, Any]] = {"error": {"code": -32800, "message": "Request cancelled"}}
 _GREETING: Final = "mat-initialize"
 _CHUNK: Final = 1 << 16
+_LAST_S: Final = 30.0
+"""Seconds in which a server may answer what a client asked that has closed its end."""
 
 Message: TypeAlias = dict[str, Any]
-Forward: TypeAlias = Callable[[dict[str, Any]], dict[str, Any]]
-"""Sends a request with these params to the server, and returns {"result": ...} or {"error": ...}."""
+
+
+class Forward(Protocol):
+    """Sends a request to the server, and returns {"result": ...} or {"error": ...}: the client's own with these params, or one
+    of the proxy, by its `method`."""
+
+    def __call__(self, params: dict[str, Any], /, *, method: str = "") -> dict[str, Any]: ...
 
 
 class Crossing(Protocol):
-    """What answers requests: {"result": ...} or {"error": ...}, the same object that `forward` returned if it is unchanged."""
+    """What answers requests: {"result": ...} or {"error": ...}, the same object that `forward` returned if it is unchanged.
+
+    `descriptor`: becomes readable where there is nobody left who answers; None if that cannot happen.
+    """
+
+    descriptor: int | None
 
     def answer(self, method: str, params: Mapping[str, Any], forward: Forward) -> dict[str, Any]: ...
 
@@ -48,12 +63,21 @@ class RunConnection:
     """The run in progress in another process, by the socket that MAT_RUN names. One request at a time.
 
     The proxy sends {"cross": method, "params": ...}; the run answers {"forward": params}, and gets {"reply": ...}, as often as
-    it wants; then {"answer": reply}, or {"answer": null} for the last reply as it was.
+    it wants; then {"answer": reply}, or {"answer": null} for the last reply as it was. {"forward": params, "method": ...} is a
+    request that the client has not made now: one that a recording answered, and that the server has to know of.
     """
 
     def __init__(self, address: str, *, name: str) -> None:
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        self._socket.connect(address)
+        try:
+            self._socket.connect(address)
+        except OSError as error:
+            raise SpecError(
+                what=f"{ADDRESS} names {address}, where no run is in progress: {error.strerror}",
+                why="a program that a test has started gives the variable to its servers, and the test has ended",
+                fix=f"unset {ADDRESS}, or start the program by mat.adapters.program",
+            ) from None
+        self.descriptor: int | None = self._socket.fileno()
         self._stream = self._socket.makefile("rwb")
         self._send({"mat": VERSION, "server": name})
 
@@ -63,7 +87,7 @@ class RunConnection:
         while True:
             told = self._receive()
             if "forward" in told:
-                last = forward(told["forward"])
+                last = forward(told["forward"], method=told.get("method", ""))
                 self._send({"reply": last})
             else:
                 return last if told["answer"] is None else told["answer"]
@@ -117,6 +141,8 @@ class StdioProxy:
         self._client, self._out = _Lines(client_in), client_out
         self._selector = getattr(selectors, "PollSelector", selectors.SelectSelector)()  # epoll takes no files
         self._selector.register(client_in, selectors.EVENT_READ, self._from_client)
+        if crossing.descriptor is not None:
+            self._selector.register(crossing.descriptor, selectors.EVENT_READ, self._run_has_ended)
         self._queue: deque[tuple[Message, bytes]] = deque()
         self._server: subprocess.Popen[bytes] | None = None
         self._server_lines: _Lines | None = None
@@ -125,6 +151,8 @@ class StdioProxy:
         self._awaited: Any = None
         self._reply: tuple[dict[str, Any], bytes] | None = None
         self._cancelled = False
+        self._ends_s = math.inf
+        self._own = 0
 
     def serve(self) -> int:
         """Pass messages on until the client closes its end; returns the exit code of the server, 0 if it was not needed."""
@@ -150,12 +178,15 @@ class StdioProxy:
         params = message.get("params") or {}
         if message["method"] == "initialize":
             self._greeting = params
-        self._cancelled, raw = False, b""
+        self._cancelled, raw, sent = False, b"", False
 
-        def forward(changed: dict[str, Any]) -> dict[str, Any]:
-            nonlocal raw
-            sent = line if changed == params else line_of({**message, "params": changed})
-            reply, raw = self._ask(message, sent)
+        def forward(changed: dict[str, Any], /, *, method: str = "") -> dict[str, Any]:
+            nonlocal raw, sent
+            if method or sent:  # an id may be used once
+                reply, _ = self._ask_for_ourselves(method or message["method"], changed)
+                return reply
+            sent = True
+            reply, raw = self._ask(message, line if changed == params else line_of({**message, "params": changed}))
             return reply
 
         reply = self._crossing.answer(message["method"], params, forward)
@@ -170,6 +201,15 @@ class StdioProxy:
             return CLOSED_REPLY, b""
         self._greeted = True
         return self._exchange(message["id"], line)
+
+    def _ask_for_ourselves(self, method: str, params: dict[str, Any]) -> tuple[dict[str, Any], bytes]:
+        """Send a request of which the client does not hear: without its token for progress, under an id of the proxy."""
+        if not self._start(greet=True):
+            return CLOSED_REPLY, b""
+        self._own += 1
+        number = f"mat-{self._own}"
+        kept = {name: item for name, item in params.items() if name != "_meta"}
+        return self._exchange(number, line_of(_request(number, method, kept)))
 
     def _exchange(self, number: Any, line: bytes) -> tuple[dict[str, Any], bytes]:
         self._awaited, self._reply = number, None
@@ -197,8 +237,15 @@ class StdioProxy:
         return not self._server_gone
 
     def _pump(self) -> None:
-        for key, _ in self._selector.select():
+        """Pass on what has come. Where the client has gone, the server has a while to answer what was asked."""
+        left_s = None if self._ends_s == math.inf else self._ends_s - time.monotonic()
+        if left_s is not None and left_s <= 0:
+            raise RunGone
+        for key, _ in self._selector.select(left_s):
             key.data()
+
+    def _run_has_ended(self) -> None:
+        raise RunGone
 
     def _from_client(self) -> None:
         for line in self._client.read():
@@ -209,6 +256,7 @@ class StdioProxy:
                 self._pass(message, line)
         if self._client.ended:
             self._selector.unregister(self._client.descriptor)
+            self._ends_s = time.monotonic() + _LAST_S
 
     def _pass(self, message: Message, line: bytes) -> None:
         if message.get("method") == "notifications/cancelled":
@@ -300,5 +348,6 @@ def warn(text: str) -> None:
 
 
 __all__ = [
-    "CLOSED_REPLY", "Crossing", "RunConnection", "RunGone", "StdioProxy", "is_crossed", "line_of", "parsed", "reply_in", "warn",
+    "CLOSED_REPLY", "Crossing", "Forward", "RunConnection", "RunGone", "StdioProxy", "is_crossed", "line_of",
+    "parsed", "reply_in", "warn",
 ]  # fmt: skip

@@ -9,7 +9,7 @@ import json
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from http.client import HTTPConnection, HTTPResponse, HTTPSConnection
+from http.client import HTTPConnection, HTTPException, HTTPResponse, HTTPSConnection
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, Final
 from urllib.parse import urlsplit
@@ -27,6 +27,7 @@ class HTTPProxy:
     def __init__(self, url: str, crossing: Crossing, *, port: int = 0) -> None:
         self._parts, self._crossing = urlsplit(url), crossing
         self._crossing_lock = threading.Lock()
+        self._own = 0
         proxy = self
 
         class Handler(BaseHTTPRequestHandler):
@@ -66,12 +67,14 @@ class HTTPProxy:
             return
         got: list[tuple[dict[str, Any], HTTPResponse, list[bytes]]] = []
 
-        def forward(params: dict[str, Any]) -> dict[str, Any]:
+        def forward(params: dict[str, Any], /, *, method: str = "") -> dict[str, Any]:
+            if method or got:  # an id may be used once
+                return self._ask_for_ourselves(handler, method or message["method"], params)
             sent = body if params == (message.get("params") or {}) else line_of({**message, "params": params})
             try:
                 response = self._send(handler, sent)
                 reply, before = _reply_in(response, message["id"])
-            except OSError:
+            except (OSError, HTTPException):
                 return CLOSED_REPLY
             got[:] = [(reply, response, before)]
             return reply
@@ -86,6 +89,16 @@ class HTTPProxy:
         else:
             _respond(handler, 200, {**headers, "Content-Type": "application/json"}, answer)
 
+    def _ask_for_ourselves(self, handler: BaseHTTPRequestHandler, method: str, params: dict[str, Any]) -> dict[str, Any]:
+        """Send a request of which the client does not hear: without its token for progress, under an id of the proxy."""
+        self._own += 1
+        kept = {name: item for name, item in params.items() if name != "_meta"}
+        sent = {"jsonrpc": "2.0", "id": f"mat-{self._own}", "method": method, "params": kept}
+        try:
+            return _reply_in(self._send(handler, line_of(sent)), sent["id"])[0]
+        except (OSError, HTTPException):
+            return CLOSED_REPLY
+
     def _send(self, handler: BaseHTTPRequestHandler, body: bytes) -> HTTPResponse:
         kind = HTTPSConnection if self._parts.scheme == "https" else HTTPConnection
         connection = kind(self._parts.netloc)
@@ -99,7 +112,7 @@ class HTTPProxy:
         """Pass a request and its response, streamed or not, as they are."""
         try:
             response = self._send(handler, body)
-        except OSError as error:
+        except (OSError, HTTPException) as error:
             _respond(handler, 502, {"Content-Type": "text/plain"}, f"the server cannot be reached: {error}".encode())
             return
         handler.send_response(response.status)

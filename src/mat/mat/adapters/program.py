@@ -25,6 +25,9 @@ from mat.boundary.session import active
 from mat.core import limits
 from mat.core.errors import SpecError
 from mat.core.proxied import ADDRESS, CLOSED, VERSION
+from mat.core.record import Record
+from mat.core.value import thaw
+from mat.harness.recorder import Recorder
 from mat.kernel import clock as clocks
 from mat.kernel import world as worlds
 from mat.kernel.writes import unwatched
@@ -32,6 +35,11 @@ from mat.kernel.writes import unwatched
 _LOOK_S: Final = 0.02
 """Real seconds between two looks whether the program has ended."""
 _CHUNK: Final = 1 << 16
+_NO_STATE: Final = (
+    "initialize", "ping", "tools/list", "resources/list", "resources/templates/list", "prompts/list", "resources/read",
+    "prompts/get", "completion/complete",
+)  # fmt: skip
+"""Requests that leave a server as it is."""
 _GONE: Final = {"error": {"code": CLOSED, "message": "Connection closed"}}
 
 
@@ -63,7 +71,7 @@ class Program:
         command = [*self._command, *arguments]
         if active() is None:
             return self._plainly(command, input)
-        with _Serving(self._ports, self._http) as serving:
+        with _Serving(self._ports.anew(), self._http) as serving:
             return serving.run(command, input, env={**os.environ, **self._env}, cwd=self._cwd, timeout_s=self._timeout_s)
 
     def _plainly(self, command: list[str], input: str) -> Completed:
@@ -180,10 +188,10 @@ class _Serving:
             return Completed(code=code, stdout=_text(out), stderr=_text(err))
 
     def _wait(self, command: list[str], timeout_s: float) -> None:
-        left = self._until - clocks.real_monotonic()
-        if left <= 0:
-            raise subprocess.TimeoutExpired(command, timeout_s)
-        for key, _ in self._selector.select(min(left, _LOOK_S)):
+        left_s = self.left_s()
+        if left_s <= 0:  # arguments differ from run to run, where they name folders
+            raise subprocess.TimeoutExpired(os.path.basename(command[0]), timeout_s)
+        for key, _ in self._selector.select(min(left_s, _LOOK_S)):
             key.data()
 
     def _end(self) -> None:
@@ -205,12 +213,20 @@ class _Serving:
         last: list[dict[str, Any]] = []
 
         def forward(sent: dict[str, Any]) -> dict[str, Any]:
+            proxy.catch_up()
             reply = proxy.ask({"forward": sent})
             last[:] = [reply]
             return reply
 
+        step = _steps()
         found = self._ports.answer(method, params, forward, server=proxy.server)
+        if not last and method not in _NO_STATE:
+            proxy.missed += [(method, {**params, **asked}) for asked in _taped(step, method)]
         return None if last and found is last[0] else found
+
+    @property
+    def gateways(self) -> tuple[Any, ...]:
+        return tuple(self._gateways.values())
 
     def left_s(self) -> float:
         return max(0.0, self._until - clocks.real_monotonic())
@@ -226,10 +242,21 @@ class _Proxy:
         self._connection, self._serving = connection, serving
         self._rest = b""
         self.server = ""
+        self.missed: list[tuple[str, dict[str, Any]]] = []
+
+    def catch_up(self) -> None:
+        """Send the server what a recording has answered in its place so far: from here on it has to know."""
+        missed, self.missed = self.missed, []
+        for method, params in missed:
+            self.ask({"forward": params, "method": method})
 
     def handle(self) -> None:
         """Read what has come, and answer it."""
-        for message in self._receive():
+        try:
+            found = self._receive()
+        except TimeoutError:  # half a message, and the program's time is over
+            return
+        for message in found:
             if "cross" in message:
                 self._send({"answer": self._serving.answer(self, str(message["cross"]), message.get("params") or {})})
             elif message.get("mat") == VERSION:
@@ -241,19 +268,32 @@ class _Proxy:
         """Send an instruction, and wait for the reply; a proxy that has ended is a closed connection."""
         self._send(message)
         while True:
-            self._connection.settimeout(self._serving.left_s() or _LOOK_S)
             try:
+                self._wait_for_it()
                 found = self._receive()
             except TimeoutError:
                 return _GONE
-            finally:
-                self._connection.settimeout(None)
             if not found:
                 return _GONE
             for each in found:
                 if "reply" in each:
                     reply: dict[str, Any] = each["reply"]
                     return reply
+
+    def _wait_for_it(self) -> None:
+        """Wait for this proxy, and serve the gateways in the meantime: its server may need one to answer."""
+        with selectors.DefaultSelector() as selector:
+            selector.register(self._connection, selectors.EVENT_READ)
+            for gateway in self._serving.gateways:
+                selector.register(gateway.listener, selectors.EVENT_READ, gateway.handle)
+            while (left_s := self._serving.left_s()) > 0:
+                ready = [key for key, _ in selector.select(left_s)]
+                for key in ready:
+                    if key.data is not None:
+                        key.data()
+                if any(key.data is None for key in ready):
+                    return
+        raise TimeoutError
 
     def _send(self, message: dict[str, Any]) -> None:
         with suppress(OSError):  # it has ended, which the next read tells
@@ -262,6 +302,7 @@ class _Proxy:
     def _receive(self) -> list[dict[str, Any]]:
         """The messages that have come, at least one; none at the end of the connection."""
         while True:
+            self._connection.settimeout(self._serving.left_s() or _LOOK_S)
             try:
                 chunk = self._connection.recv(_CHUNK)
             except ConnectionError:
@@ -293,6 +334,23 @@ def _foreign(message: object) -> SpecError:
         why="only the proxy of this version of pytest-mat may use that socket",
         fix="start the server as `mat mcp-proxy -- command`, with the pytest-mat that runs the test",
     )
+
+
+def _steps() -> int:
+    session = active()
+    return len(session.trace.records) if isinstance(session, Recorder) else 0
+
+
+def _taped(step: int, method: str) -> Iterator[dict[str, Any]]:
+    """What the server would have been asked, as often as it would, if the recording had not answered since this step."""
+    session = active()
+    records = session.trace.records[step:] if isinstance(session, Recorder) else ()
+    for record in records:
+        if isinstance(record, Record) and record.taped:
+            asked = record.action.arguments if record.executed is None else record.executed
+            given = {name: thaw(item) for name, item in asked.items()}
+            for _ in range(record.invoked):
+                yield {"arguments": given} if method == "tools/call" else given
 
 
 def _gateway(url: str, ports: MCPPorts) -> Any:

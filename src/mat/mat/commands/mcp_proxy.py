@@ -71,6 +71,8 @@ def mcp_proxy(options: argparse.Namespace) -> int:
 class _Plain:
     """No run: every message passes."""
 
+    descriptor: int | None = None
+
     def answer(self, method: str, params: Mapping[str, Any], forward: Any) -> dict[str, Any]:
         found: dict[str, Any] = forward(dict(params))
         return found
@@ -78,6 +80,8 @@ class _Plain:
 
 class _OwnRun:
     """A run of this process, in real time."""
+
+    descriptor: int | None = None
 
     def __init__(self, ports: Any, *, server: str, recorded: Sequence[Any]) -> None:
         self._ports, self._server, self._recorded = ports, server, recorded
@@ -117,7 +121,7 @@ def _own_run(options: argparse.Namespace) -> Iterator[_OwnRun]:
     records = _recorded(options.replay) if options.replay else ()
     tape = Tape(_entries(records), live=0) if options.replay else None
     schedule = _schedule(options.schedule) if options.schedule else ()
-    ports = MCPPorts(retrievers=frozenset(options.retriever), tape="external" if options.replay else "inprocess")
+    ports = MCPPorts(retrievers=frozenset(options.retriever), tape="external")
     run = mat.run(schedule=schedule, clock="real", tape=tape, task=options.server or "mcp-proxy")
     with _ended_by_signal():
         try:
