@@ -278,6 +278,7 @@ PLAN = GatePlan(
 )
 SAME = GateEvidence(seeds=SEEDS, outcomes=OLD.outcomes, replays=(ReplayEnd(id=REPLAY, status="replayed"),))
 RULES = GateRules(tolerances=with_tolerances({}))
+BY_SEED = replace(RULES, unit="seed")
 
 
 def but(change, evidence: GateEvidence = SAME) -> GateEvidence:
@@ -304,8 +305,8 @@ def test_a_change_that_changes_nothing_passes_in_every_aspect():
     assert found.passed
     assert {line.verdict for line in found.lines} == {"kept"}
     assert found.settled
-    assert (found.line("success").table.pairs, found.line("success").difference.n) == (500, 100)
-    assert (found.line("governance").table.pairs, found.line("governance").difference.n) == (501, 101)
+    assert (found.line("success").table.pairs, found.line("success").difference.n) == (500, 500)
+    assert (found.line("governance").table.pairs, found.line("governance").difference.n) == (501, 501)
 
 
 LOOSER = replace(BLOCKED, decision="allow")
@@ -408,7 +409,7 @@ FEW = replace(SAME, outcomes=tuple(one for one in SAME.outcomes if one.seed < 20
 
 
 def test_too_few_pairs_are_undecided_which_fails_in_words_of_its_own_and_passes_on_request():
-    found = judge(OLD, PLAN, FEW, RULES)
+    found = judge(OLD, PLAN, FEW, BY_SEED)
     assert found.failures == ("success",)
     assert found.line("success").verdict == "undecided"
     assert found.line("success").needed == 83 - 20
@@ -418,7 +419,40 @@ def test_too_few_pairs_are_undecided_which_fails_in_words_of_its_own_and_passes_
         "20 seeds do not decide a tolerance of 5%; 63 more seeds without a loss would decide it: 163 seeds\n    of each test"
     )
     assert undecided in text
-    assert judge(OLD, PLAN, FEW, replace(RULES, undecided="pass")).passed
+    assert judge(OLD, PLAN, FEW, replace(BY_SEED, undecided="pass")).passed
+
+
+def test_noise_outside_of_the_seeds_leaves_an_aspect_undecided_with_the_chance_and_the_number_that_it_takes():
+    def noisy(one: RunOutcome) -> RunOutcome | None:  # a tenth fails then, another tenth now
+        return replace(one, success=False) if one.item == TESTS[0] and one.seed % 10 == 3 else None
+
+    before = but(noisy, SAME).outcomes
+    now = but(lambda one: replace(one, success=False) if one.item == TESTS[0] and one.seed % 10 == 7 else None)
+    plan = replace(PLAN, smoke=PLAN.smoke[:1])
+    evidence = replace(now, outcomes=tuple(one for one in now.outcomes if one.item == TESTS[0] or one.condition == "replay"))
+    found = judge(replace(OLD, outcomes=before), plan, evidence, RULES)
+    line = found.line("success")
+    assert (line.verdict, line.table.only_old, line.table.only_new) == ("undecided", 10, 10)
+    assert line.chance == pytest.approx(0.27, abs=0.05)
+    text = " ".join(gate_text(found, baseline="old.json").split())
+    assert "20 pairs of 100 differ, and an unchanged system with as much noise passes in 2" in text
+    assert "seeds of each test, in the baseline too, in 80%" in text
+
+
+def test_few_runs_are_compared_with_several_executions_which_count_only_where_nothing_differs():
+    old = replace(OLD, outcomes=tuple(one for one in OLD.outcomes if one.seed < 2))
+    plan = gate.plan(old, tests=TESTS, replays={}, least=RULES.least)
+    assert (RULES.least, len(plan.smoke), plan.executions) == (59, 5, 6)
+    times = tuple(one for one in SAME.outcomes if one.seed < 2) * plan.executions
+    assert judge(old, plan, GateEvidence(seeds=2, outcomes=times), RULES).line("success").verdict == "kept"
+    assert (
+        judge(old, plan, GateEvidence(seeds=2, outcomes=times[: len(times) // 2]), RULES).line("success").verdict == "undecided"
+    )
+    wrong = (*times[:-1], replace(times[-1], success=False))
+    line = judge(old, plan, GateEvidence(seeds=2, outcomes=wrong), RULES).line("success")
+    assert (line.verdict, line.table.pairs) == ("undecided", 10)
+    broken = (*times[:-1], replace(times[-1], outcome="fail"))  # a tolerance of 0: any execution decides
+    assert judge(old, plan, GateEvidence(seeds=2, outcomes=broken), RULES).line("compliance").verdict == "lost"
 
 
 def test_a_regression_fails_even_where_the_undecided_may_pass():
@@ -447,7 +481,7 @@ def test_containment_is_judged_where_both_runs_met_faults_and_success_where_both
 def test_a_baseline_of_which_nothing_is_left_to_run_does_not_pass():
     gone = GatePlan(removed_tests=TESTS, removed_replays=(REPLAY,), emptied=("planning", "tool use"))
     found = judge(OLD, gone, GateEvidence(), RULES)
-    assert found.failures == ("success", "compliance", "replays")
+    assert found.failures == ("success", "compliance", "replays", "removed")
     assert "no run of the baseline can be compared" in gate_text(found, baseline="old.json")
     assert judge(Baseline(categories={}, statuses={}, outcomes=()), GatePlan(), GateEvidence(), RULES).failures == ("empty",)
 
@@ -457,13 +491,13 @@ def test_a_test_that_gives_no_run_fails_and_one_that_is_skipped_where_removals_d
     broken = replace(SAME, unrun=(Unrun(item=TESTS[0], why="its setup failed", skipped=False),))
     assert judge(OLD, PLAN, broken, RULES).failures == ("unrun",)
     skipped = replace(SAME, unrun=(Unrun(item=TESTS[0], why="it was skipped", skipped=True),))
-    assert judge(OLD, PLAN, skipped, RULES).passed
+    listed = replace(RULES, removed="list")
+    assert judge(OLD, PLAN, skipped, listed).passed
     assert "Without a run on each seed\n  test_a.py::test_one: it was skipped" in gate_text(
-        judge(OLD, PLAN, skipped, RULES), baseline="x"
+        judge(OLD, PLAN, skipped, listed), baseline="x"
     )
-    strict = replace(RULES, removed="fail")
-    assert judge(OLD, PLAN, skipped, strict).failures == ("unrun",)
-    assert judge(OLD, replace(PLAN, removed_replays=("x",)), SAME, strict).failures == ("removed",)
+    assert judge(OLD, PLAN, skipped, RULES).failures == ("unrun",)
+    assert judge(OLD, replace(PLAN, removed_replays=("x",)), SAME, RULES).failures == ("removed",)
 
 
 # -- the plan ---------------------------------------------------------------------------------------------------------
@@ -520,11 +554,12 @@ def test_the_plan_takes_passing_tests_by_category_on_the_baselines_seeds_and_nam
 
 
 def test_rounds_double_stop_at_a_judgement_and_do_not_look_beyond_where_one_is_possible():
-    def at(seeds: int, change=lambda one: None) -> int:
+    def at(seeds: int, change=lambda one: None, rules=BY_SEED) -> int:
         outcomes = tuple(one for one in SAME.outcomes if one.seed < seeds)
-        return next_seeds(judge(OLD, PLAN, but(change, replace(SAME, seeds=seeds, outcomes=outcomes)), RULES))
+        return next_seeds(judge(OLD, PLAN, but(change, replace(SAME, seeds=seeds, outcomes=outcomes)), rules))
 
     assert [at(4), at(16), at(64), at(83)] == [16, 64, 83, 83]  # 83 are the first that decide where nothing is lost
+    assert [at(seeds, rules=RULES) for seeds in (4, 16, 64, 100)] == [16, 64, 100, 100]  # a test of a fixed number
     assert at(4, on(TESTS[0], range(1), success=False)) == 8  # slower where a loss may be found soon
     assert at(4, on(TESTS[0], range(1), outcome="fail")) == 4  # lost: nothing more is asked
     assert at(60, on(TESTS[0], range(60), success=False)) == 60
@@ -543,7 +578,7 @@ def test_a_test_under_suspicion_alone_keeps_the_gate_from_passing_early():
         rows = [
             replace(one, success=not (one.item == names[0] and one.seed < lost)) for one in old.outcomes if one.seed < seeds
         ]
-        return judge(old, plan, GateEvidence(seeds=seeds, outcomes=tuple(rows)), RULES)
+        return judge(old, plan, GateEvidence(seeds=seeds, outcomes=tuple(rows)), BY_SEED)
 
     assert at(90, 0).settled
     assert at(90, 8).line("success").verdict == "kept"
@@ -563,7 +598,7 @@ def test_the_json_has_every_line_and_all_that_was_not_judged():
     plan = replace(PLAN, new_tests=("n",), removed_tests=("r",), elsewhere=("e",), left_out=("l",))
     evidence = replace(PLANTED["governance"], apart=(ExcludedRuns(item="a", reason="model timeout", runs=2),))
     data = gate_data(judge(OLD, plan, evidence, RULES), baseline="old.json")
-    assert (data["passed"], data["failures"], data["baseline"]) == (False, ["governance"], "old.json")
+    assert (data["passed"], data["failures"], data["baseline"]) == (False, ["governance", "removed"], "old.json")
     line = next(line for line in data["lines"] if line["aspect"] == "governance")
     assert line["verdict"] == "lost"
     assert line["lost"] == [{"item": TESTS[3], "seed": 7, "schedule": "", "why": f"{BLOCKED.site}: block -> allow"}]

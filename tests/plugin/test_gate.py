@@ -200,20 +200,26 @@ def test_governance_that_lets_more_happen_fails_the_gate_by_its_own_line(shop):
 @pytest.mark.full
 def test_new_and_removed_tests_are_listed_and_what_was_not_selected_is_distinguished(gated):
     gated.tests(TESTS.replace("test_look", "test_gaze"))
-    session = gated.run(*GATE, "--mat-gate-set", "undecided=pass")
+    session = gated.run(*GATE, "--mat-gate-set", "undecided=pass", "--mat-gate-set", "removed=list")
     assert "New tests, not in the baseline\n  test_shop.py::test_gaze" in session.text
     assert "Removed tests of the baseline\n  test_shop.py::test_look" in session.text
     assert "Categories without a selected test\n  looking" in session.text
     assert session.code == 0
-    assert gated.run(*GATE, "--mat-gate-set", "undecided=pass", "--mat-gate-set", "removed=fail").code == 1
+    assert gated.run(*GATE, "--mat-gate-set", "undecided=pass").code == 1  # less was measured
     gated.tests(TESTS)
     session = gated.run(*GATE, "-k", "refund", "--mat-gate-set", "undecided=pass")
     assert "In the baseline, but not collected in this session\n  test_shop.py::test_look" in session.text
     assert "Removed" not in session.text
 
 
+def test_few_seeds_of_a_system_that_does_the_same_every_time_are_run_until_they_decide(gated):
+    session = gated.run(*GATE, "--mat-gate-set", "seeds=1")
+    assert session.code == 0
+    assert "The baseline has few runs, so each was compared with 7 executions" in session.text
+
+
 def test_too_few_seeds_are_undecided_and_fail(gated):
-    session = gated.run(*GATE, "--mat-gate-set", "seeds=3")
+    session = gated.run(*GATE, "--mat-gate-set", "seeds=3", "--mat-gate-set", "unit=seed")
     assert session.code == 1
     assert "The gate fails. Undecided: success." in session.text
     assert (
@@ -233,7 +239,8 @@ def test_a_test_whose_set_up_fails_gives_no_run_and_fails_the_gate(gated):
 @pytest.mark.full
 def test_a_test_that_is_skipped_now_is_listed(gated):
     gated.tests(TESTS.replace("    def test_look", "    @pytest.mark.skip\n    def test_look"))
-    session = gated.run(*GATE, "--mat-gate-set", "undecided=pass")
+    assert gated.run(*GATE, "--mat-gate-set", "undecided=pass").code == 1
+    session = gated.run(*GATE, "--mat-gate-set", "undecided=pass", "--mat-gate-set", "removed=list")
     assert session.code == 0
     assert "Without a run on each seed\n  test_shop.py::test_look: it was skipped" in session.text
 

@@ -39,7 +39,7 @@ class Suites:
         """The items to run. `there`: whether an item that was not collected may still exist."""
         plan = self._round.plan or measure.plan(
             self._baseline, tests=tests, replays=replays, broken=broken, there=there, smoke=self._round.smoke,
-            seeds=self._round.seeds, all_replays=self._round.all_replays,
+            seeds=self._round.seeds, all_replays=self._round.all_replays, least=self._settings.rules.least,
         )  # fmt: skip
         self.take(plan)
         if self._round.plan is None:
@@ -49,7 +49,8 @@ class Suites:
     def take(self, plan: GatePlan) -> None:
         """Set the plan, made here or by a worker (they all make the same), and select the seeds of this session."""
         self.plan = plan
-        self._seeds = {test.item: test.seeds[self._round.begin : self._round.end] for test in plan.smoke}
+        begin, end = self._round.begin, self._round.end
+        self._seeds = {test.item: test.seeds[begin:end] * plan.executions for test in plan.smoke}
 
     def seeds_of(self, item: str) -> tuple[int, ...]:
         return self._seeds[item]

@@ -118,12 +118,12 @@ class Gathered:
         """The short name of the category from the workload, which may come from a fixture."""
         return self.rows[0].category if self.rows else ""
 
-    def note(self, given: Evaluated, condition: RunCondition) -> None:
-        """Keep the run's row once per RunSpec: repetitions that check determinism add no evidence."""
+    def note(self, given: Evaluated, condition: RunCondition, *, repeated: bool = False) -> None:
+        """Keep the run's row once per RunSpec: repetitions that check determinism add nothing. `repeated`: this one does."""
         self.unjudged = self.unjudged or _unjudged_contract(given.run)
         self.variants = given.variants
         self.shared |= given.shared
-        if given.run.id in self._counted:
+        if given.run.id in self._counted and not repeated:
             return
         self._counted.add(given.run.id)
         if len(given.run.spec.schedule):

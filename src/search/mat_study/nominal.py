@@ -86,14 +86,14 @@ class Smoke:
 
 
 def smoke(subject: Subject, means: Means, gathered: Gathered, seeds: Sequence[int]) -> Smoke:
-    """Execute all seeds, passing or failing: the gate judges their share (`--mat-gate`)."""
+    """Execute all seeds, passing or failing, some of them several times: the gate judges their share (`--mat-gate`)."""
     shown: Evaluated | None = None
     last: Evaluated | None = None
     failed = violated = 0
     for done, seed in enumerate(seeds):
         given = means.evaluate(Plan(seed=seed))
         if isinstance(given, Evaluated):
-            gathered.note(given, "nominal")
+            gathered.note(given, "nominal", repeated=seed in seeds[:done])
             gathered.show_nominal(given.run)
         if isinstance(given, Lost) or given.outcome in ("skipped", "error"):
             return Smoke(reported=given, result=ItemResult(id=subject.id, status="failed", executions=done))

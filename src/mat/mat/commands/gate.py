@@ -61,13 +61,17 @@ def add_parser(add: Add) -> None:
     option("--smoke", metavar="N", help="tests per category (default 5), or all for every test of the baseline")
     option("--seeds", metavar="N", help="run each test on at most N seeds (default: all seeds of the baseline)")
     option("--confidence", metavar="SHARE", help="confidence of the intervals (default 0.95)")
-    option("--unit", metavar="WHAT", help="unit of inference: seed (default), or run if tests share no randomness")
+    option("--unit", metavar="WHAT", help="what is independent: run (default), or seed if tests share what they draw")
     option("--replays", metavar="WHICH", help="replay files to run: suite (default, those that mat suite selects) or all")
     option("--waive", action="append", default=[], metavar="CONTRACT", help="ignore the loss of this contract; may be repeated")
     option("--undecided", metavar="HOW", help="when there are too few seeds to decide: fail (default) or pass")
     option(
-        "--removed", metavar="HOW", help="when tests or replays of the baseline are missing: list them (list, default) or fail"
+        "--removed", metavar="HOW", help="when tests or replays of the baseline are missing: fail (default), or list"
     )
+    option(
+        "--power", action="store_true",
+        help="run nothing; tell how many seeds decide each tolerance, and how probably the baseline's do",
+    )  # fmt: skip
     option("--summary", type=Path, metavar="FILE", help="write a short Markdown summary, for a pull request")
 
 
@@ -77,6 +81,8 @@ def gate(options: argparse.Namespace) -> int:
 
     settings = settings_of(given_by(options), folder=Path())
     reported, name = read_baseline(options.baseline, file=settings.file)
+    if options.power:
+        return _tell_power(reported, name, settings, json=options.json)
     found = _run_rounds(reported, settings, options.rest)
     summarise(found, name, options.summary)
     if options.json:
@@ -84,6 +90,20 @@ def gate(options: argparse.Namespace) -> int:
     else:
         print(blocks_in_text(gate_blocks(found, baseline=name), width=width()), end="")
     return PASS if found.passed else VIOLATION
+
+
+def _tell_power(reported: Reported, name: str, settings: GateSettings, *, json: bool) -> int:
+    from mat.measure.gate import plan
+    from mat.report.gate import power_blocks, power_data
+    from mat.report.terminal import blocks_in_text
+
+    baseline = baseline_of(reported)
+    planned = plan(baseline, tests=baseline.categories, replays={}, smoke=settings.smoke, seeds=settings.seeds)
+    if json:
+        print_json(power_data(planned, settings.rules, baseline=name))
+    else:
+        print(blocks_in_text(power_blocks(planned, settings.rules, baseline=name), width=width()), end="")
+    return PASS
 
 
 def summarise(found: Gate, name: str, file: Path | None) -> None:

@@ -20,9 +20,9 @@ _NAMES: Final = ("confidence", "file", "removed", "replays", "seeds", "smoke", "
 
 _CHOICES: Final = {
     "undecided": ("fail", "pass"),
-    "removed": ("list", "fail"),
+    "removed": ("fail", "list"),
     "replays": ("suite", "all"),
-    "unit": ("seed", "run"),
+    "unit": ("run", "seed"),
 }
 
 
@@ -94,7 +94,7 @@ def settings_of(given: Mapping[str, Any], *, folder: Path) -> GateSettings:
     assert confidence is not None
     rules = GateRules(
         tolerances=with_tolerances(shares), confidence=confidence, waived=frozenset(waived),
-        unit=merged.get("unit", "seed"), undecided=merged.get("undecided", "fail"), removed=merged.get("removed", "list"),
+        unit=merged.get("unit", "run"), undecided=merged.get("undecided", "fail"), removed=merged.get("removed", "fail"),
     )  # fmt: skip
     return GateSettings(
         rules=rules, file=file, replays=merged.get("replays", "suite"), smoke=counts["smoke"], seeds=counts["seeds"]

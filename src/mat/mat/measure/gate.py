@@ -11,11 +11,13 @@ schedule. A run is paired with the baseline's run of equal item, seed and schedu
 - replays: replays that hold: none breaks again, none has become stale;
 - replay_success: task success of replays that succeeded.
 
-The statistics are those of `mat.measure.noninferiority`, which allow a look after every round. The unit is the seed: under one
-seed the tests draw the same random numbers, so their losses may be dependent. In addition, each test is tested alone, so that
-many good tests do not hide a lost one. At a confidence of 95 %, an aspect that is worse by the tolerance or more passes with
-probability 2.5 % at most. An aspect that is no worse, in total and in each test, fails with probability 5 % at most, half of it
-for each question. A gate passes only if every aspect passes, so a wrong pass is no more likely.
+The population is these tests on further seeds. The unit is the run, because what a run draws depends on its test and its seed.
+When all seeds have run, an aspect is kept if the exact test of `mat.measure.margin` shows it: at a confidence of 95 %, one that
+is worse by the tolerance passes with probability 5 % at most. Where the baseline has few runs, each is compared with several
+executions, so that a system that does the same every time can pass. What is lost is looked for after every round
+(`mat.measure.noninferiority`), in total and in each test alone, so that many good tests do not hide a lost one; an aspect that
+is no worse fails with probability 5 % at most, half of it for each question. A gate passes only if every aspect passes, so a
+wrong pass is no more likely.
 """
 
 from __future__ import annotations
@@ -28,6 +30,7 @@ from typing import Final, Literal, TypeAlias, get_args
 
 from mat.core.campaign import Counterexample
 from mat.measure.estimate import Estimate
+from mat.measure.margin import difference_of, kept, pairs_needed, power
 from mat.measure.noninferiority import CONFIDENCE, NonInferiority, Units, decision, difference, further, units_of, worse
 from mat.measure.paired import PairTable
 from mat.measure.regression import RunOutcome, RunPair, Under, compare, other_variants
@@ -74,7 +77,7 @@ class GatePlan:
     `broken`: replay files that cannot be read or have no test. `left_out`: replays that the suite does not need. `new_...`
     exist in the session only, `removed_...` in the baseline only; `elsewhere`: tests and replays of the baseline that this
     session did not collect, or left out, although their files exist. `emptied`: categories of the baseline without a test
-    that could represent them.
+    that could represent them. `executions`: how often each test runs on each seed.
     """
 
     smoke: tuple[SmokeTest, ...] = ()
@@ -87,6 +90,7 @@ class GatePlan:
     removed_replays: tuple[str, ...] = ()
     elsewhere: tuple[str, ...] = ()
     emptied: tuple[str, ...] = ()
+    executions: int = 1
 
     @property
     def seeds(self) -> int:
@@ -124,12 +128,14 @@ def plan(
     smoke: int | None = SMOKE,
     all_replays: bool = False,
     seeds: int | None = None,
+    least: int = 0,
 ) -> GatePlan:
     """Select both suites from what a session collected: `tests`, and `replays` by node id.
 
     `smoke` tests for each category, those with the fewest steps of the passing ones; None takes every test with a nominal
     run in the baseline, passing or not. `seeds` limits the seeds of each test. `there` returns whether an
-    item that was not collected may still exist, because this session did not look for it.
+    item that was not collected may still exist, because this session did not look for it. `least`: how many comparisons can
+    decide at all; where the baseline has fewer runs, each is compared with several executions.
     """
     found = frozenset(tests)
     known = {item: category for item, category in baseline.categories.items() if item in found}
@@ -147,10 +153,13 @@ def plan(
     gone_tests = [item for item in baseline.categories if item in runs and item not in found]
     gone_replays = [item for item in baseline.statuses if item not in replays]
     had = {choice.category for choice in nominal_passes(baseline.categories, baseline.outcomes)}
+    suite = tuple(
+        SmokeTest(item=item, category=category, seeds=tuple(sorted(set(runs[item]))[:seeds])) for item, category in chosen
+    )
+    planned = sum(len(test.seeds) for test in suite)
     return GatePlan(
-        smoke=tuple(
-            SmokeTest(item=item, category=category, seeds=tuple(sorted(set(runs[item]))[:seeds])) for item, category in chosen
-        ),
+        smoke=suite,
+        executions=max(1, -(-least // planned)) if planned else 1,
         replays=tuple(sorted(taken)),
         broken=tuple(sorted(broken)),
         left_out=tuple(name for name in names if name not in set(taken)),
@@ -216,23 +225,37 @@ class GateEvidence:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GateRules:
-    """The rules of a gate. `confidence` is that of the intervals, with half of the rest on either side.
+    """The rules of a gate. `confidence` is that of each claim, and of each limit of an interval.
 
-    `unit`: what is independent, seeds or single runs; a replay is a unit of its own. `waived`: contracts that the change
-    removes on purpose. `undecided`: what to do if the seeds do not decide; `removed`: what to do if something of the baseline
-    no longer exists or is skipped.
+    `unit`: what is independent, runs or seeds, with all tests of one; a replay is a unit of its own. `waived`: contracts that
+    the change removes on purpose. `undecided`: what to do if the seeds do not decide; `removed`: what to do if something of
+    the baseline no longer exists or is skipped.
     """
 
     tolerances: Mapping[GateAspect, Fraction]
     confidence: Fraction = CONFIDENCE
-    unit: Literal["seed", "run"] = "seed"
+    unit: Literal["run", "seed"] = "run"
     waived: frozenset[str] = frozenset()
     undecided: Literal["fail", "pass"] = "fail"
-    removed: Literal["list", "fail"] = "list"
+    removed: Literal["fail", "list"] = "fail"
 
     @property
     def alpha(self) -> Fraction:
+        """How often an aspect that is worse by its tolerance may pass."""
+        return 1 - self.confidence
+
+    @property
+    def alpha_lost(self) -> Fraction:
+        """How often one that is no worse may fail, for each of two questions: in total, and in a test alone."""
         return (1 - self.confidence) / 2
+
+    @property
+    def least(self) -> int:
+        """The number of comparisons with which the strictest tolerance can be met at all."""
+        strictest = min((each for each in self.tolerances.values() if each), default=None)
+        if strictest is None or self.unit == "seed":
+            return 0
+        return pairs_needed(tolerance=strictest, alpha=self.alpha) or 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -254,7 +277,9 @@ class ItemLoss:
 class GateLine:
     """One aspect. `difference` is new minus old over units; `lost` names the pairs that had it and no longer have it.
 
-    `needed`: how many more units without a difference would decide an undecided one for the change; None if none can.
+    `chance`: how probably an unchanged system whose pairs differ as often as these passes on as many; `needed`: how many it
+    takes for 80 %. Both are None for an aspect without a tolerance; where the unit is the seed, `needed` is how many more
+    seeds without a difference would decide it.
     """
 
     aspect: GateAspect
@@ -265,6 +290,7 @@ class GateLine:
     lost: tuple[RunPair, ...]
     items: tuple[ItemLoss, ...]
     needed: int | None = None
+    chance: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -306,7 +332,7 @@ class Gate:
 
 def judge(baseline: Baseline, plan: GatePlan, evidence: GateEvidence, rules: GateRules) -> Gate:
     """Judge the evidence so far."""
-    pairs, unpaired = _pairs(baseline, evidence.outcomes)
+    pairs, again, unpaired = _pairs(baseline, evidence.outcomes)
     smoke = [pair for pair in pairs if _suite_of(pair.new) == "nominal"]
     replayed = [pair for pair in pairs if _suite_of(pair.new) == "replay"]
     facts: dict[GateAspect, list[_Fact]] = {
@@ -317,20 +343,29 @@ def judge(baseline: Baseline, plan: GatePlan, evidence: GateEvidence, rules: Gat
         "replays": _replay_facts(baseline, plan, evidence),
         "replay_success": _facts(replayed, _success),
     }
+    repeated: dict[GateAspect, list[_Fact]] = {
+        "success": _facts(again, _success),
+        "compliance": _facts(again, lambda pair: _compliance(pair, rules.waived)),
+        "containment": _facts(again, _containment),
+        "governance": _facts(again, _governance),
+    }
     tested, replayable = bool(plan.smoke or plan.removed_tests), bool(plan.replays or plan.removed_replays)
     expected: dict[GateAspect, bool] = {"success": tested, "compliance": tested, "replays": replayable}
     whole = evidence.seeds >= plan.seeds
-    lines = tuple(_line(name, facts[name], rules, expected=expected.get(name, False)) for name in ASPECTS)
+    lines = tuple(
+        _line(name, facts[name], repeated.get(name, []), rules, expected=expected.get(name, False), whole=whole)
+        for name in ASPECTS
+    )
     return Gate(
         lines=lines, plan=plan, evidence=evidence, rules=rules, unpaired=unpaired,
-        variants=other_variants((pair.old, pair.new) for pair in pairs), settled=whole or _is_settled(lines),
+        variants=other_variants((pair.old, pair.new) for pair in pairs), settled=whole or _is_settled(lines, rules),
     )  # fmt: skip
 
 
 def next_seeds(gate: Gate) -> int:
     """The number of seeds of each test after the next round; unchanged if no more are needed.
 
-    Twice the number so far, four times if nothing was lost, and at most as many as decide.
+    Twice the number so far, four times if nothing was lost; where the unit is the seed, at most as many as decide.
     """
     done, plan = gate.evidence.seeds, gate.plan
     if gate.settled or "unrun" in gate.failures:
@@ -338,27 +373,19 @@ def next_seeds(gate: Gate) -> int:
     if any(line.lost for line in gate.lines):
         return min(2 * done, plan.seeds)
     aim = min(4 * done, plan.seeds)
-    needed = max((line.needed or 0 for line in gate.lines), default=0) or aim
-    least = done + 1
-    while least < aim and _units_between(gate, done, least) < needed:
-        least += 1
-    return least
+    needed = max((line.needed or 0 for line in gate.lines), default=0)
+    return min(aim, done + needed) if gate.rules.unit == "seed" and needed else aim
 
 
-def _units_between(gate: Gate, done: int, seeds: int) -> int:
-    """Units that the smoke suite gains from one number of seeds to another."""
-    if gate.rules.unit == "run":
-        return sum(len(test.seeds[done:seeds]) for test in gate.plan.smoke)
-    return len({seed for test in gate.plan.smoke for seed in test.seeds[done:seeds]})
-
-
-def _is_settled(lines: Sequence[GateLine]) -> bool:
-    """Whether an aspect is lost, or all statistical ones are kept and no test is suspect (those get all their seeds)."""
+def _is_settled(lines: Sequence[GateLine], rules: GateRules) -> bool:
+    """Whether an aspect is lost; where the unit is the seed, also if all statistical ones are kept and no test is suspect."""
     if any(line.verdict == "lost" for line in lines):
         return True
     open_lines = [line for line in lines if line.tolerance and line.verdict != "nothing"]
-    return bool(open_lines) and all(
-        line.verdict == "kept" and not any(item.suspect for item in line.items) for line in open_lines
+    return (
+        rules.unit == "seed"
+        and bool(open_lines)
+        and all(line.verdict == "kept" and not any(item.suspect for item in line.items) for line in open_lines)
     )
 
 
@@ -394,11 +421,17 @@ def _suite_of(outcome: RunOutcome) -> Literal["nominal", "replay", ""]:
     return "replay" if outcome.condition == "replay" else ""
 
 
-def _pairs(baseline: Baseline, outcomes: Iterable[RunOutcome]) -> tuple[list[_Match], int]:
-    """(runs with their partners, in order; the number of smoke runs without a partner)."""
-    old, new = ({_key(one): one for one in side if _suite_of(one)} for side in (baseline.outcomes, outcomes))
-    pairs = [_Match(old=old[key], new=new[key]) for key in sorted(old.keys() & new.keys())]
-    return pairs, sum(_suite_of(new[key]) == "nominal" for key in new.keys() - old.keys())
+def _pairs(baseline: Baseline, outcomes: Iterable[RunOutcome]) -> tuple[list[_Match], list[_Match], int]:
+    """(runs with their partners, in order; further executions of them; the number of smoke runs without a partner)."""
+    old = {_key(one): one for one in baseline.outcomes if _suite_of(one)}
+    new: dict[tuple[str, str, int, str], list[RunOutcome]] = {}
+    for one in outcomes:
+        if _suite_of(one):
+            new.setdefault(_key(one), []).append(one)
+    matched = sorted(old.keys() & new.keys())
+    first = [_Match(old=old[key], new=new[key][0]) for key in matched]
+    again = [_Match(old=old[key], new=one) for key in matched for one in new[key][1:]]
+    return first, again, sum(new[key][0].condition == "nominal" for key in new.keys() - old.keys())
 
 
 def _key(outcome: RunOutcome) -> tuple[str, str, int, str]:
@@ -477,10 +510,18 @@ def _replay_facts(baseline: Baseline, plan: GatePlan, evidence: GateEvidence) ->
 # -- a line -----------------------------------------------------------------------------------------------------------
 
 
-def _line(aspect: GateAspect, facts: Sequence[_Fact], rules: GateRules, *, expected: bool) -> GateLine:
-    tolerance, alpha = rules.tolerances[aspect], rules.alpha
-    table, units, items = _table(facts), _units(facts, rules), _item_losses(facts, tolerance, alpha)
-    found = _decide(table, units, tolerance, alpha)
+def _line(
+    aspect: GateAspect, facts: Sequence[_Fact], again: Sequence[_Fact], rules: GateRules, *, expected: bool, whole: bool
+) -> GateLine:  # fmt: skip
+    """Judge one aspect. Further executions count only where nothing differs: else those of one seed are not independent."""
+    if again and not any(fact.change for fact in (*facts, *again)):
+        facts = [*facts, *again]
+    else:
+        facts = [*facts, *(fact for fact in again if fact.change < 0 and not rules.tolerances[aspect])]
+    tolerance = rules.tolerances[aspect]
+    table, units, items = _table(facts), _units(facts, rules), _item_losses(facts, tolerance, rules.alpha_lost)
+    by_run = rules.unit == "run"
+    found = _decide(table, units, tolerance, rules, whole=whole)
     if any(item.alone for item in items):
         found = "lost"
     verdict: GateVerdict = found or ("undecided" if facts or expected else "nothing")
@@ -489,33 +530,64 @@ def _line(aspect: GateAspect, facts: Sequence[_Fact], rules: GateRules, *, expec
         tolerance=tolerance,
         verdict=verdict,
         table=table,
-        difference=difference(units, rules.confidence),
+        difference=_difference(table, units, rules),
         lost=tuple(
             RunPair(item=fact.item, seed=fact.seed, schedule=fact.schedule, why=fact.why) for fact in facts if fact.change < 0
         ),
         items=items,
-        needed=further(units, tolerance, alpha) if verdict == "undecided" and tolerance else None,
-    )
+        needed=_needed(table, units, tolerance, rules) if verdict == "undecided" and tolerance else None,
+        chance=(
+            power(table.pairs, tolerance=tolerance, alpha=rules.alpha, differing=_differing(table))
+            if by_run and tolerance and table.pairs else None
+        ),
+    )  # fmt: skip
 
 
-def _decide(table: PairTable, units: Units, tolerance: Fraction, alpha: Fraction) -> NonInferiority:
-    """Decide one aspect. A tolerance of 0 needs no statistics: one lost pair decides. Without one, the aspect is kept."""
+def _decide(table: PairTable, units: Units, tolerance: Fraction, rules: GateRules, *, whole: bool) -> NonInferiority:
+    """Decide one aspect. A tolerance of 0 needs no statistics: one lost pair decides. Without one, the aspect is kept.
+
+    A loss is decided after any round; "kept" only when all seeds have run, unless the unit is the seed.
+    """
     if not tolerance and table.pairs:
         return "lost" if table.only_old else "kept"
-    return decision(units, tolerance, alpha) if table.pairs else ""
+    if not table.pairs:
+        return ""
+    if rules.unit == "seed":
+        return decision(units, tolerance, rules.alpha_lost)
+    if worse(units, tolerance, rules.alpha_lost):
+        return "lost"
+    shown = whole and kept(table.only_old, table.only_new, table.pairs, tolerance=tolerance, alpha=rules.alpha)
+    return "kept" if shown else ""
 
 
-def _units(facts: Iterable[_Fact], rules: GateRules) -> Units:
-    single = rules.unit == "run"
-    return units_of(
-        ((fact.item, fact.seed, fact.schedule) if single or fact.single else fact.seed, fact.change) for fact in facts
-    )
+def _difference(table: PairTable, units: Units, rules: GateRules) -> Estimate:
+    if rules.unit == "seed":
+        return difference(units, rules.confidence)
+    return difference_of(table.only_old, table.only_new, table.pairs, confidence=rules.confidence)
+
+
+def _needed(table: PairTable, units: Units, tolerance: Fraction, rules: GateRules) -> int | None:
+    if rules.unit == "seed":
+        return further(units, tolerance, rules.alpha_lost)
+    return pairs_needed(tolerance=tolerance, alpha=rules.alpha, differing=_differing(table))
+
+
+def _differing(table: PairTable) -> float:
+    """The share of pairs that differ."""
+    return (table.only_old + table.only_new) / table.pairs if table.pairs else 0.0
 
 
 def _table(facts: Iterable[_Fact]) -> PairTable:
     counts = Counter((fact.old, fact.new) for fact in facts)
     return PairTable(
         both=counts[True, True], only_old=counts[True, False], only_new=counts[False, True], neither=counts[False, False]
+    )
+
+
+def _units(facts: Iterable[_Fact], rules: GateRules) -> Units:
+    single = rules.unit == "run"
+    return units_of(
+        ((fact.item, fact.seed, fact.schedule) if single or fact.single else fact.seed, fact.change) for fact in facts
     )
 
 

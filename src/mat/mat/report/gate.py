@@ -8,7 +8,8 @@ from typing import Any, Final
 
 from mat.core.codec import FORMAT
 from mat.measure.estimate import Estimate
-from mat.measure.gate import Gate, GateLine
+from mat.measure.gate import Gate, GateLine, GatePlan, GateRules
+from mat.measure.margin import pairs_needed, power
 from mat.measure.regression import RunPair
 from mat.report import words
 from mat.report.table import Column, Listing, ReportBlock, Table
@@ -95,10 +96,17 @@ def against(found: Gate, baseline: str) -> str:
 
 def how(found: Gate) -> str:
     """How to read the table of aspects."""
-    unit = "the seed" if found.rules.unit == "seed" else "the run"
+    confidence = _percent(found.rules.confidence)
+    if found.rules.unit == "seed":
+        intervals = f"Intervals are {confidence} confidence sequences, valid at any stopping time; their unit is the seed."
+    else:
+        intervals = f"Each limit of an interval holds with {confidence} for these tests on new seeds; the unit is the run."
+    times = found.plan.executions
+    repeated = f" The baseline has few runs, so each was compared with {times} executions." if times > 1 else ""
+    empty = "" if found.plan.smoke else " The smoke suite is empty: the baseline has no test with a nominal run that passes."
     return (
-        f"A pair is two runs with the same test, seed and schedule. Intervals are {_percent(found.rules.confidence)} "
-        f"confidence sequences, valid at any stopping time; their unit is {unit}. A tolerance of 0% allows no lost pair."
+        f"A pair is two runs with the same test, seed and schedule. {intervals} A tolerance of 0% allows no lost pair."
+        f"{repeated}{empty}"
     )
 
 
@@ -174,13 +182,81 @@ def _undecided_line(found: Gate, line: GateLine) -> str:
     if not line.tolerance or line.needed is None:
         return f"{name}: {_does_not_decide(pairs, 'pair')} it"
     unit = found.rules.unit
+    if unit == "run":
+        return _undecided_runs(found, line, line.needed)
     done = f"{_does_not_decide(line.difference.n, unit)} a tolerance of {_percent(line.tolerance)}"
     sentence = f"{name}: {done}; {words.plural(line.needed, f'more {unit}')} without a loss would decide it"
     if not found.plan.smoke or found.evidence.seeds < found.plan.seeds:
         return sentence
-    more = line.needed if unit == "seed" else -(-line.needed // len(found.plan.smoke))
-    return f"{sentence}: {words.plural(found.plan.seeds + more, 'seed')} of each test, in the baseline too"
+    return f"{sentence}: {words.plural(found.plan.seeds + line.needed, 'seed')} of each test, in the baseline too"
+
+
+def _undecided_runs(found: Gate, line: GateLine, needed: int) -> str:
+    """What the pairs cannot show, how probably an unchanged system would have passed, and with how many it would."""
+    table = line.table
+    differ = f"{words.plural(table.only_old + table.only_new, 'pair')} of {table.pairs} differ"
+    sentence = f"{line.aspect}: {_does_not_decide(table.pairs, 'pair')} a tolerance of {_percent(line.tolerance)}; {differ}"
+    if line.chance is not None:
+        sentence += f", and an unchanged system with as much noise passes in {100 * line.chance:.0f}%"
+    tests = max(1, len(found.plan.smoke))
+    return f"{sentence}; with {words.plural(-(-needed // tests), 'seed')} of each test, in the baseline too, in 80%"
 
 
 def _does_not_decide(count: int, noun: str) -> str:
     return f"{words.plural(count, noun)} {'does' if count == 1 else 'do'} not decide"
+
+
+# -- how many seeds a gate needs ----------------------------------------------------------------------------------------
+
+_NOISE: Final = (0.0, 0.02, 0.05, 0.1, 0.18, 0.32)
+"""Shares of pairs that differ although nothing changed: 2 p (1 - p) for a success of p = 100, 99, 97, 95, 90 and 80 %."""
+_CHANCES: Final = (0.8, 0.95)
+
+
+def power_data(planned: GatePlan, rules: GateRules, *, baseline: str) -> dict[str, Any]:
+    """For each tolerance and share of differing pairs: the chance to pass, and the pairs needed for 80 % and 95 %."""
+    pairs = sum(len(test.seeds) for test in planned.smoke)
+    return {
+        "mat": FORMAT, "baseline": baseline, "tests": len(planned.smoke), "seeds": planned.seeds, "pairs": pairs,
+        "rows": [
+            {
+                "tolerance": float(tolerance), "differing": differing,
+                "chance": power(pairs, tolerance=tolerance, alpha=rules.alpha, differing=differing),
+                "needed": {
+                    f"{chance:g}": pairs_needed(
+                        tolerance=tolerance, alpha=rules.alpha, differing=differing, chance=chance
+                    )
+                    for chance in _CHANCES
+                },
+            }
+            for tolerance in sorted({each for each in rules.tolerances.values() if each})
+            for differing in _NOISE
+        ],
+    }  # fmt: skip
+
+
+def power_blocks(planned: GatePlan, rules: GateRules, *, baseline: str) -> Iterator[ReportBlock]:
+    """How probably an unchanged system passes with the baseline's runs, and how many seeds of each test it takes."""
+    data = power_data(planned, rules, baseline=baseline)
+    tests = max(1, len(planned.smoke))
+    yield (
+        f"{baseline} has {words.plural(len(planned.smoke), 'test')} on {words.plural(planned.seeds, 'seed')}: "
+        f"{words.plural(data['pairs'], 'pair')}. A pair differs where the same test and seed end otherwise although nothing "
+        "changed."
+    )
+    columns = ("tolerance", "pairs that differ", "passes", *(f"seeds for {100 * chance:.0f}%" for chance in _CHANCES))
+    yield Table(
+        name="power", title="An unchanged system",
+        columns=tuple(Column(name=name, key=name == "tolerance") for name in columns),
+        rows=tuple(
+            (
+                _percent(Fraction(row["tolerance"]).limit_denominator(10_000)), f"{100 * row['differing']:g}%",
+                f"{100 * row['chance']:.0f}%", *(_seeds(needed, tests) for needed in row["needed"].values()),
+            )
+            for row in data["rows"]
+        ),
+    )  # fmt: skip
+
+
+def _seeds(needed: int | None, tests: int) -> str:
+    return "-" if needed is None else str(-(-needed // tests))
