@@ -501,3 +501,54 @@ def test_a_live_call_that_fails_leaves_the_network_out_of_reach():
             broken("a")
         with pytest.raises(Uncontrolled):
             reach("a")
+
+
+# -- requests, for people -------------------------------------------------------------------------------------------------
+
+
+@mat.model("clerk")
+def clerk(prompt: str, model: str = "small") -> dict[str, Any]:
+    return {"text": "yes"}
+
+
+def test_a_file_shows_what_was_asked_without_secrets_and_a_miss_says_how_the_nearest_request_differs(tmp_path: Path):
+    path = tmp_path / "c.jsonl"
+    with mat.run(tape=Tape(cassette=Cassette(path, item="t", live=2))):
+        clerk("Refund order A17, which arrived broken")
+        clerk(f"Say hello to {mat.secret('hunter2-hunter2')}")
+    text = path.read_text()
+    assert '"asked":{' in text
+    assert "Refund order A17, which arrived broken" in text
+    assert "hunter2" not in text
+    again = Cassette(path, item="t", live=0)
+    with pytest.raises(LiveCallsSpent) as missed:
+        ask(again, "Refund order A18, which arrived broken", port=clerk)
+    assert (
+        "the nearest differs in prompt: recorded 'Refund order A17, which arrived broken', "
+        "asked 'Refund order A18, which arrived broken'"
+    ) in missed.value.why
+    with pytest.raises(LiveCallsSpent, match="nothing is recorded of this port"):
+        ask(again, "a")
+
+
+def test_a_request_that_is_asked_more_often_than_it_was_recorded_is_told_so():
+    cassette = Cassette(live=1)
+    ask(cassette, "a", port=clerk)
+    with pytest.raises(LiveCallsSpent, match="it was recorded fewer times than it is asked"):
+        ask(cassette, "a", "a", port=clerk)
+
+
+def test_a_port_whose_requests_are_redacted_keeps_them_out_of_the_file(tmp_path: Path):
+    @mat.model("quiet", record={"prompt": "redact", "reply": "keep"})
+    def quiet(prompt: str) -> dict[str, Any]:
+        return {"text": "yes"}
+
+    path = tmp_path / "c.jsonl"
+    ask(Cassette(path, item="t", live=1), "of a patient", port=quiet)
+    assert "patient" not in path.read_text()
+
+
+def test_long_texts_of_requests_are_cut(tmp_path: Path):
+    path = tmp_path / "c.jsonl"
+    ask(Cassette(path, item="t", live=1), "x" * 300_000, port=clerk)
+    assert path.stat().st_size < 60_000

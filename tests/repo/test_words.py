@@ -66,8 +66,9 @@ def test_a_name_of_mat_has_one_home(name: str) -> None:
 
 
 ORDINARY = {
-    "_answer", "_call", "_check", "_entry", "_json", "_key", "_learn", "_message", "_messages", "_outcome", "_part", "_problems",
-    "_prompt", "_read", "_refuse", "_request", "_response", "_table", "_text", "_violation", "_violations", "_write",
+    "_answer", "_call", "_check", "_entry", "_json", "_key", "_learn", "_message", "_messages", "_outcome", "_part",
+    "_problems", "_prompt", "_read", "_refuse", "_request", "_response", "_table", "_text", "_violation", "_violations",
+    "_write",
 }  # fmt: skip
 """What small functions may be called in many modules: a verb or a noun that says what they do there."""
 

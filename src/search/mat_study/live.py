@@ -145,7 +145,9 @@ def unanswered(error: MatError | None) -> str:
     """A refused live call as one line for a certificate; "" if every request was answered."""
     if error is None:
         return ""
-    return f"{error.what} (at {error.where}): {error.fix}" if error.where else f"{error.what}: {error.fix}"
+    _, _, nearest = error.why.partition("; ")
+    told = f"{error.what}; {nearest}" if nearest else error.what
+    return f"{told} (at {error.where}): {error.fix}" if error.where else f"{told}: {error.fix}"
 
 
 def _external_ports(run: Run) -> list[str]:

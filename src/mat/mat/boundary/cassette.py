@@ -6,7 +6,10 @@ is another sample; schedules are not, because two runs with the same request mus
 
 The file is a checkpoint log (`mat.core.checkpoint`) whose key is the test; each entry is one reply:
 
-    {"seed":0,"port":"model:planner","nth":1,"reply":{"request":"9c1f...","value":{"text":"refund it"}, ...}}
+    {"seed":0,"port":"model:planner","nth":1,"reply":{"request":"9c1f...","value":{"text":"refund it"}, ...},"asked":{...}}
+
+`asked` is the request for people, and for the error of one that is not recorded: without secrets, and long texts are cut.
+Files of earlier versions lack it.
 
 Processes share it: each reads what others have added before a run begins. Replies that hold secrets, or that a port's `record=`
 keeps out of files, are served in the process that received them and never written. An unfinished last line means that a
@@ -18,17 +21,19 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from mat.core import limits
 from mat.core.checkpoint import START, Log, Unusable, create, lock, share
 from mat.core.codec import decode, encode, load_json
 from mat.core.errors import CodecError, LimitReached, MatError
+from mat.core.nearest import in_words, nearest
 from mat.core.run import TapeEntry
+from mat.core.value import EMPTY, SPARSE, FrozenDict, snapshot_arguments, thaw
 
 CallKey: TypeAlias = tuple[int, str, str, int]
 """Seed, port, digest of the request, occurrence number of that request in its run."""
@@ -36,6 +41,8 @@ CallKey: TypeAlias = tuple[int, str, str, int]
 RECORDED_REPLIES: Final = "the recorded replies"
 """What a certificate is relative to if replies came from a cassette."""
 _KIND: Final = "cassette"
+_KEPT: Final = 20_000
+"""Characters that are kept of a text of a request."""
 _OLD: Final = b'{"mat":1,"reel":'
 
 
@@ -51,6 +58,7 @@ class _Recorded:
     port: str
     nth: int
     reply: TapeEntry
+    asked: FrozenDict = field(default=EMPTY, metadata=SPARSE)
 
     @property
     def key(self) -> CallKey:
@@ -71,6 +79,7 @@ class Cassette:
         self.only_serves = False
         self.notes: list[str] = []
         self._replies: dict[CallKey, TapeEntry] = {}
+        self._asked: dict[str, dict[str, FrozenDict]] = {}
         self._mark = START
         if path is not None and path.exists():
             if not path.is_file():  # opening a pipe would wait for a writer
@@ -94,8 +103,8 @@ class Cassette:
         self.served += found is not None
         return found
 
-    def spend(self, port: str, *, where: str) -> None:
-        """Count one live call; LiveCallsSpent if none is left."""
+    def spend(self, port: str, *, where: str, asked: FrozenDict = EMPTY) -> None:
+        """Count one live call; LiveCallsSpent, which says how the nearest recorded request differs, if none is left."""
         if self.only_serves:
             raise LiveCallsSpent(
                 f"no recorded reply of {port} for this request",
@@ -106,19 +115,33 @@ class Cassette:
         if self.spent >= self.live:
             raise LiveCallsSpent(
                 f"no recorded reply of {port} for this request, and {_spent_reason(self.live)}",
-                why="a request that differs from every recorded one needs a call of the real port",
+                why=f"a request that differs from every recorded one needs a call of the real port{self._nearest(port, asked)}",
                 fix=f"raise --mat-live-calls (or live_calls=) above {self.live}; recorded requests are not sent again",
                 where=where,
             )
         self.spent += 1
 
-    def keep(self, key: CallKey, reply: TapeEntry, *, written: bool) -> None:
+    def _nearest(self, port: str, asked: FrozenDict) -> str:
+        """How the nearest recorded request of this port differs from what was asked, as the end of a sentence."""
+        recorded = self._asked.get(port, {}).values()
+        found = nearest(thaw(_cut(asked)), [thaw(each) for each in recorded]) if asked else None
+        if found is None:
+            return "; nothing is recorded of this port" if asked and not recorded else ""
+        return f"; the nearest differs in {in_words(found)}" if found else "; it was recorded fewer times than it is asked"
+
+    def keep(self, key: CallKey, reply: TapeEntry, *, written: bool, asked: FrozenDict = EMPTY) -> None:
         """Keep the reply of a live call. `written`: also in the file, for other processes and later sessions."""
+        asked = _cut(asked)
+        self._learn_request(key[1], reply.request, asked)
         if self.path is not None and written:
             seed, port, _, nth = key
-            entry = encode(_Recorded(seed=seed, port=port, nth=nth, reply=reply))
+            entry = encode(_Recorded(seed=seed, port=port, nth=nth, reply=reply, asked=asked))
             self._exchange(ours=True, append=_reply_text(entry))
         self._replies.setdefault(key, reply)
+
+    def _learn_request(self, port: str, request: str, asked: FrozenDict) -> None:
+        if asked:
+            self._asked.setdefault(port, {}).setdefault(request, asked)
 
     def catch_up(self) -> None:
         """Read what other processes have added. Entries of this process's forks count as its own live calls."""
@@ -164,6 +187,7 @@ class Cassette:
             where = f"{log.path} at byte {line.offset}"
             found = decode(_Recorded, load_json(line.content, where=where), where=where, name="recorded call")
             self._replies.setdefault(found.key, found.reply)
+            self._learn_request(found.port, found.reply.request, found.asked)
             self.spent += ours
         if log.gap is not None and not log.gap.torn:
             what = f"the cassette of {self.item} has changed since it was written"
@@ -203,6 +227,21 @@ def _rewrite(path: Path, item: str) -> None:
             log.append(_reply_text(entry))
         log.close()
         os.replace(new, path)
+
+
+def _cut(asked: FrozenDict) -> FrozenDict:
+    """The request with long texts cut in their middle."""
+    return snapshot_arguments({name: _cut_value(item) for name, item in asked.items()}, "a request")
+
+
+def _cut_value(value: Any) -> Any:
+    if isinstance(value, str):
+        return value if len(value) <= _KEPT else f"{value[: _KEPT // 2]} [...] {value[-_KEPT // 2 :]}"
+    if isinstance(value, Mapping):
+        return {name: _cut_value(item) for name, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_cut_value(item) for item in value]
+    return value
 
 
 def _reply_text(entry: object) -> str:

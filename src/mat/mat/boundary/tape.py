@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Any
 
@@ -13,7 +13,7 @@ from mat.boundary.port import Port
 from mat.core.digest import canonical
 from mat.core.errors import MatError, SpecError
 from mat.core.run import TapeEntry
-from mat.core.value import snapshot, thaw
+from mat.core.value import FrozenDict, snapshot, thaw
 
 
 def _port_of(site: str) -> str:
@@ -38,7 +38,7 @@ class Tape:
         self._used: set[str] = set()
         self._cassette, self._seed = cassette, seed
         self._asked: Counter[tuple[str, str]] = Counter()
-        self._awaited: dict[str, CallKey] = {}
+        self._awaited: dict[str, tuple[CallKey, FrozenDict]] = {}
         self.live = live
         self.misses: list[str] = []
         self.refused: MatError | None = None
@@ -52,15 +52,20 @@ class Tape:
     def __len__(self) -> int:
         return len(self._by_site)
 
-    def serve(self, port: Port, site: str, request: str) -> Reply | BaseException | None:
-        """The recorded reply or error; None for a miss that may be a live call. Other misses are refused."""
+    def serve(
+        self, port: Port, site: str, request: str, asked: Callable[[], FrozenDict] = FrozenDict
+    ) -> Reply | BaseException | None:
+        """The recorded reply or error; None for a miss that may be a live call. Other misses are refused.
+
+        `request`: the digest of the arguments; `asked` returns them in a form that people read, which a cassette keeps.
+        """
         if not self._by_site and self._cassette is None:
             return None
         entry = self._by_site.get((site, request)) or self._moved_reply(site, request)
         if entry is not None:
             self._used.add(entry.site)
         elif self._cassette is not None:
-            entry = self._cassette_reply(self._cassette, port, site, request)
+            entry = self._cassette_reply(self._cassette, port, site, request, asked)
         else:
             self._count_miss(site)
         return None if entry is None else _as_reply(port, entry)
@@ -88,18 +93,21 @@ class Tape:
 
     # -- the cassette ---------------------------------------------------------------------------------------------------
 
-    def _cassette_reply(self, cassette: Cassette, port: Port, site: str, request: str) -> TapeEntry | None:
+    def _cassette_reply(
+        self, cassette: Cassette, port: Port, site: str, request: str, asked: Callable[[], FrozenDict]
+    ) -> TapeEntry | None:
         name = f"{port.boundary}:{port.name}"
         self._asked[name, request] += 1
         key = (self._seed, name, request, self._asked[name, request])
         entry = cassette.reply(key)
         if entry is None:
             self.misses.append(site)
+            readable = asked()
             try:
-                cassette.spend(name, where=site)
+                cassette.spend(name, where=site, asked=readable)
             except MatError as error:
                 raise self._refuse(error) from None
-            self._awaited[site] = key
+            self._awaited[site] = key, readable
         return entry
 
     def awaits(self, site: str) -> bool:
@@ -112,7 +120,7 @@ class Tape:
         SpecError if the served reply would differ from the port's: a reply of another type, or an error that is not one of
         the port's kinds.
         """
-        key = self._awaited.pop(site)
+        key, asked = self._awaited.pop(site)
         cassette = self._cassette
         assert cassette is not None
         if isinstance(said, Reply):
@@ -121,7 +129,7 @@ class Tape:
             entry, written = self._kept_error(port, said, recorded), True
         else:
             return  # the run was stopped or cancelled, or the call was refused: the port has not replied
-        cassette.keep(key, entry, written=written)
+        cassette.keep(key, entry, written=written, asked=asked)
 
     def _kept_reply(self, port: Port, said: Reply, recorded: TapeEntry) -> tuple[TapeEntry, bool]:
         if recorded.opaque:

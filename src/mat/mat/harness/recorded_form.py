@@ -42,6 +42,21 @@ class RecordedForm:
         """The recorded form of the arguments that the port gets now."""
         return opened.arguments if opened.replaced_arguments is None else self.executed(opened, opened.replaced_arguments)
 
+    def request(self, opened: OpenStep) -> FrozenDict:
+        """The arguments that the port gets now, for people who read a cassette.
+
+        Prompts, which a trace keeps as hashes only because they are long, are readable there; secrets are redacted.
+        """
+        port = opened.port
+        if port.kind != "model_call":
+            return self.served(opened)
+        readable = {
+            field: "keep" if port.policy(field) == "hash" else port.policy(field) for field in opened.current_arguments
+        }  # fmt: skip
+        return FrozenDict(
+            {field: self.redactor.apply(readable[field], item) for field, item in opened.current_arguments.items()}
+        )
+
     def mediation(self, opened: OpenStep, mediation: Mediation) -> Mediation:
         if mediation.arguments is None and not mediation.reason:
             return mediation

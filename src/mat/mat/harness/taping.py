@@ -23,7 +23,8 @@ class TapeLayer:
 
     def serve(self, opened: OpenStep) -> Reply | BaseException | None:
         """The taped reply to this call; None if the port is called."""
-        reply = self._tape.serve(opened.port, opened.site, digest(self._form.served(opened)))
+        request = digest(self._form.served(opened))
+        reply = self._tape.serve(opened.port, opened.site, request, lambda: self._form.request(opened))
         if reply is None:
             if self._tape.awaits(opened.site):
                 network.live.set(True)
