@@ -35,7 +35,8 @@ def written_once():
 def test_keeper(mat_run, written_once, tmp_path):
     server = [sys.executable, "-m", "mat", "mcp-proxy", "--", "node", os.environ["SERVER"]]
     keeper = [sys.executable, os.environ["KEEPER"], os.environ["CARE"], *server]
-    done = program(keeper, env={"MEMORY_FILE_PATH": str(tmp_path / "memory.jsonl")}).run("A17")
+    memory = {"MEMORY_FILE_PATH": str(tmp_path / "memory.jsonl")}
+    done = program(keeper, env=memory, tape="external").run("A17")
     assert (done.code, done.stdout) == (0, "1 notes\\n"), done.stderr
 """
 

@@ -18,7 +18,7 @@ import pytest
 import mat
 import mat_faults
 from mat.adapters import program
-from mat.adapters.program import Program
+from mat.adapters.program import AgentProgram
 
 HERE = Path(__file__).parent / "programs"
 CATALOG = mat_faults.operators()
@@ -38,7 +38,7 @@ def ledger(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def agent(ledger: Path) -> Callable[..., Program]:
+def agent(ledger: Path) -> Callable[..., AgentProgram]:
     return lambda name, **options: program(command(name, ledger), **options)
 
 
@@ -50,13 +50,13 @@ def fault(operator: str, site: str, **parameters: Any) -> mat.spec.Perturbation:
     return mat.spec.perturbation(operator, site, parameters, cost=4)
 
 
-def test_outside_of_a_run_the_proxy_only_passes_messages_on(agent: Callable[..., Program], ledger: Path) -> None:
+def test_outside_of_a_run_the_proxy_only_passes_messages_on(agent: Callable[..., AgentProgram], ledger: Path) -> None:
     done = agent("careless").run("A17")
     assert (done.code, done.stdout, done.stderr) == (0, "refunded A17\n", "log: called refund\n")
     assert refunds(ledger) == ["A17"]
 
 
-def test_what_a_program_asks_its_servers_is_a_trace_with_effects_by_annotation(agent: Callable[..., Program]) -> None:
+def test_what_a_program_asks_its_servers_is_a_trace_with_effects_by_annotation(agent: Callable[..., AgentProgram]) -> None:
     with mat.run() as run:
         assert agent("careful", effects={"refund": "write"}).run("A17").stdout == "refunded A17\n"
     asked = [(each.action.kind, each.action.name, each.action.effect) for each in run.trace[:-1]]
@@ -65,13 +65,13 @@ def test_what_a_program_asks_its_servers_is_a_trace_with_effects_by_annotation(a
     assert "_meta" not in str(run.trace[1].observation.value)  # the server's process id differs from run to run
 
 
-def test_requests_of_the_server_to_the_client_pass_in_the_middle_of_a_call(agent: Callable[..., Program]) -> None:
+def test_requests_of_the_server_to_the_client_pass_in_the_middle_of_a_call(agent: Callable[..., AgentProgram]) -> None:
     with mat.run():
         assert agent("talkative").run().stdout == "the model said yes\n"
 
 
 def test_a_server_that_ends_in_a_call_and_a_method_that_it_does_not_have_are_errors_as_they_came(
-    agent: Callable[..., Program],
+    agent: Callable[..., AgentProgram],
 ) -> None:
     with mat.run() as run:
         assert agent("doomed").run().stdout == "lost with -32000\n"
@@ -80,7 +80,7 @@ def test_a_server_that_ends_in_a_call_and_a_method_that_it_does_not_have_are_err
         assert agent("unknown").run().stdout == "-32601 Method not found: no/such\n"
 
 
-def test_a_lost_acknowledgement_is_a_time_out_after_the_effect(agent: Callable[..., Program], ledger: Path) -> None:
+def test_a_lost_acknowledgement_is_a_time_out_after_the_effect(agent: Callable[..., AgentProgram], ledger: Path) -> None:
     with mat.run(schedule=[fault("service.lost_ack", "main/service:refund#1")], operators=CATALOG) as run:
         assert agent("careless").run("A17").stdout == "refunded A17\n"
     assert refunds(ledger) == ["A17", "A17"]
@@ -89,7 +89,7 @@ def test_a_lost_acknowledgement_is_a_time_out_after_the_effect(agent: Callable[.
 
 @pytest.mark.parametrize(("operator", "parameters"), [("service.timeout", {}), ("service.error", {"kind": "server_error"})])
 def test_a_fault_before_the_effect_has_the_form_of_the_wire(
-    agent: Callable[..., Program], ledger: Path, operator: str, parameters: dict[str, str]
+    agent: Callable[..., AgentProgram], ledger: Path, operator: str, parameters: dict[str, str]
 ) -> None:
     with mat.run(schedule=[fault(operator, "main/service:refund#1", **parameters)], operators=CATALOG) as run:
         assert agent("careless").run("A17").stdout == "refunded A17\n"  # an error of the protocol, or a result with isError
@@ -98,7 +98,7 @@ def test_a_fault_before_the_effect_has_the_form_of_the_wire(
     assert refunds(ledger) == ["A17"]
 
 
-def test_a_poisoned_resource_is_what_the_program_reads(agent: Callable[..., Program], ledger: Path) -> None:
+def test_a_poisoned_resource_is_what_the_program_reads(agent: Callable[..., AgentProgram], ledger: Path) -> None:
     poison = fault("retrieval.poison", "main/retrieval:resource#1", payload="policy_update", magnitude=1)
     with mat.run(schedule=[poison], operators=CATALOG) as run:
         agent("obedient").run("A17")
@@ -106,7 +106,7 @@ def test_a_poisoned_resource_is_what_the_program_reads(agent: Callable[..., Prog
     assert refunds(ledger) == ["of somebody else", "A17"]
 
 
-def test_governance_blocks_and_rewrites_what_a_program_does(agent: Callable[..., Program], ledger: Path) -> None:
+def test_governance_blocks_and_rewrites_what_a_program_does(agent: Callable[..., AgentProgram], ledger: Path) -> None:
     def nobody(record: Any) -> Any:
         return mat.policy.Block("not today") if record.action.name == "refund" else None
 
@@ -121,7 +121,7 @@ def test_governance_blocks_and_rewrites_what_a_program_does(agent: Callable[...,
     assert refunds(ledger) == ["SAFE"]
 
 
-def test_capabilities_name_tools_and_nothing_of_the_protocol(agent: Callable[..., Program], ledger: Path) -> None:
+def test_capabilities_name_tools_and_nothing_of_the_protocol(agent: Callable[..., AgentProgram], ledger: Path) -> None:
     allowed = mat.policy.Governance(capabilities={"main": ["balance"]})
     with mat.run(governance=allowed) as run:
         assert "no capability refund" in agent("careful").run("A17").stdout
@@ -129,7 +129,7 @@ def test_capabilities_name_tools_and_nothing_of_the_protocol(agent: Callable[...
     assert [each.blocked for each in run.trace[:-1]] == [False, True]
 
 
-def test_an_approver_decides_on_a_call_of_a_program(agent: Callable[..., Program], ledger: Path) -> None:
+def test_an_approver_decides_on_a_call_of_a_program(agent: Callable[..., AgentProgram], ledger: Path) -> None:
     def ask(record: Any) -> Any:
         return mat.policy.NeedsApproval() if record.action.name == "refund" else None
 
@@ -146,14 +146,14 @@ def test_an_approver_decides_on_a_call_of_a_program(agent: Callable[..., Program
         assert refunds(ledger) == ["A17"] * answer
 
 
-def test_a_budget_of_calls_stops_a_program(agent: Callable[..., Program], ledger: Path) -> None:
+def test_a_budget_of_calls_stops_a_program(agent: Callable[..., AgentProgram], ledger: Path) -> None:
     contract = mat.budget.ResourceContract(name="desk", budgets={"tool:refund": 0})
     with mat.run(), mat.budget.contracted(contract):
         agent("careless").run("A17")
     assert refunds(ledger) == []
 
 
-def test_a_crash_ends_the_program_and_the_run_goes_on_by_itself(agent: Callable[..., Program], ledger: Path) -> None:
+def test_a_crash_ends_the_program_and_the_run_goes_on_by_itself(agent: Callable[..., AgentProgram], ledger: Path) -> None:
     with mat.run(schedule=[fault("process.crash", "main/process:service.refund#1")], operators=CATALOG) as run:
         with pytest.raises(mat.errors.ProcessCrashed):
             agent("careless").run("A17")
@@ -162,7 +162,7 @@ def test_a_crash_ends_the_program_and_the_run_goes_on_by_itself(agent: Callable[
     assert refunds(ledger) == ["A17"]
 
 
-def test_a_program_that_hangs_is_ended_with_all_that_it_started(agent: Callable[..., Program]) -> None:
+def test_a_program_that_hangs_is_ended_with_all_that_it_started(agent: Callable[..., AgentProgram]) -> None:
     with mat.run(), pytest.raises(subprocess.TimeoutExpired, match="timed out after 3"):
         agent("stuck", timeout_s=3).run("A17")
 
@@ -191,7 +191,7 @@ def test_half_a_message_of_a_stranger_holds_nobody_up_for_longer_than_the_progra
 
 
 def test_a_server_that_hangs_does_not_outlive_the_run_even_in_a_session_of_its_own(
-    agent: Callable[..., Program], ledger: Path
+    agent: Callable[..., AgentProgram], ledger: Path
 ) -> None:
     with mat.run(), pytest.raises(subprocess.TimeoutExpired):
         agent("stuck", timeout_s=3, env={"NEW_SESSION": "1"}).run("A17")
@@ -371,7 +371,9 @@ def test_a_proxy_of_a_run_loads_nothing_of_a_run() -> None:
     assert loaded.isdisjoint({"mat.harness.recorder", "mat.boundary.calls", "pydantic", "http.server", "asyncio", "mat.report"})
 
 
-def test_a_server_may_need_an_api_that_the_run_serves_in_the_middle_of_a_call(agent: Callable[..., Program], api: str) -> None:
+def test_a_server_may_need_an_api_that_the_run_serves_in_the_middle_of_a_call(
+    agent: Callable[..., AgentProgram], api: str
+) -> None:
     with mat.run() as run:
         assert agent("calling", http={"API": api}).run("A17").stdout == "200\n"
     assert [each.action.kind for each in run.trace[:-1]] == ["tool_call", "tool_call"]
@@ -379,7 +381,7 @@ def test_a_server_may_need_an_api_that_the_run_serves_in_the_middle_of_a_call(ag
 
 
 def test_a_second_delivery_has_an_id_of_its_own_and_the_client_hears_of_one(
-    agent: Callable[..., Program], ledger: Path
+    agent: Callable[..., AgentProgram], ledger: Path
 ) -> None:
     with mat.run(schedule=[fault("service.duplicate", "main/service:refund#1")], operators=CATALOG):
         assert agent("careless").run("A17").stdout == "refunded A17\n"

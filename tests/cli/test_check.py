@@ -382,12 +382,19 @@ def test_a_format_can_be_named_and_a_wrong_one_is_reported(check: Check, tmp_pat
     assert check(path, "--format", "otlp").code == 2
 
 
-def test_without_contracts_a_stored_trace_is_no_replay_file_and_the_way_to_judge_it_is_reported(
+def test_without_contracts_recorded_traces_are_validated_and_other_files_are_said_to_need_contracts(
     check: Check, tmp_path: Path
 ) -> None:
-    found = check(recorded(tmp_path / "runs.mat.jsonl", 1))
-    assert found.code == 2
-    assert "to judge recorded traces, add --contracts MODULE:NAME" in found.out
+    path = recorded(tmp_path / "runs.mat.jsonl", 1)
+    assert (check(path).code, check(path).out) == (0, f"{path}: ok\n")
+    lines = path.read_text().splitlines(keepends=True)
+    path.write_text(lines[0] + lines[1].replace('"step":0', '"step":7') + "".join(lines[2:]))
+    broken = check(path)
+    assert broken.code == 2
+    assert "has step 7" in broken.out
+    spans = tmp_path / "spans.jsonl"
+    spans.write_text('{"resourceSpans": []}\n{}\n')
+    assert "to judge recorded traces, add --contracts MODULE:NAME" in check(spans).out
 
 
 def test_the_help_shows_how_to_judge_traces_and_what_the_exit_codes_mean(capsys: pytest.CaptureFixture[str]) -> None:

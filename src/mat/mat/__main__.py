@@ -20,7 +20,8 @@ from mat.commands.shared import PASS, UNDER, USAGE, Add, complain, count, error_
 from mat.core.errors import MatError, did_you_mean
 from mat.core.proxied import IN_PROXY
 
-_CHECK: Final = "validate replay files and list every problem; with --contracts, judge recorded traces"
+_SHOW: Final = "show a counterexample and all its steps, or the steps of recorded traces"
+_CHECK: Final = "validate replay files and recorded traces and list every problem; with --contracts, judge recorded traces"
 _CHECK_EXAMPLES: Final = """mat check tests/mat_replays/*.mat.json
          mat check runs.mat.jsonl --contracts shop.contracts:refunds_capped
          mat check spans.jsonl.gz --format otlp --contracts shop.contracts:ALL
@@ -144,8 +145,8 @@ def parser_of_commands() -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=f"mat {metadata.version('pytest-mat')}")
     add = _adds_commands(parser)
     file = "tests/mat_replays/test_refund-3f2a91.mat.json"
-    show = add("show", "show a counterexample and all its steps", f"mat show {file}")
-    show.add_argument("file", type=Path, metavar="FILE", help="a replay file")
+    show = add("show", _SHOW, f"mat show {file}\n         mat show session.mat.jsonl")
+    show.add_argument("file", type=Path, metavar="FILE", help="a replay file, or recorded traces (.mat.jsonl)")
     _add_replay(
         add("replay", "run a replay file again and compare every step with its recording", _REPLAY_EXAMPLES.format(file=file))
     )
@@ -247,9 +248,7 @@ def _add_suite(suite: argparse.ArgumentParser) -> None:
 
 
 def _add_check(check: argparse.ArgumentParser) -> None:
-    check.add_argument(
-        "files", type=Path, nargs="+", metavar="FILE", help="replay files; with --contracts, recorded traces too"
-    )
+    check.add_argument("files", type=Path, nargs="+", metavar="FILE", help="replay files, or recorded traces")
     check.add_argument(
         "--contracts", action="append", default=[], metavar="MODULE:NAME",
         help="judge by these contracts: the name of a contract, of a list, or of a function that returns them; may be repeated",

@@ -31,7 +31,7 @@ from mat.boundary.port import Port, make_port
 from mat.core.errors import Blocked
 from mat.core.proxied import CLOSED
 
-Forward: TypeAlias = Callable[[dict[str, Any]], dict[str, Any]]
+_Forward: TypeAlias = Callable[[dict[str, Any]], dict[str, Any]]
 """Sends a request with these params to the server, and returns {"result": ...} or {"error": ...}."""
 
 STEPS: Final = ("tools/call", "resources/read", "prompts/get")
@@ -68,7 +68,7 @@ class MCPPorts:
             effects=self.effects, impacts=self.impacts, retrievers=self.retrievers, perturb=self.perturb, tape=self.tape
         )
 
-    def answer(self, method: str, params: Mapping[str, Any], forward: Forward, *, server: str = "") -> dict[str, Any]:
+    def answer(self, method: str, params: Mapping[str, Any], forward: _Forward, *, server: str = "") -> dict[str, Any]:
         """One request as a step: {"result": ...} or {"error": ...}, the very object that `forward` returned if it is unchanged.
 
         A blocked call is a result with `isError`. `mat.MatError` and what ends a run propagate. `server`: its name.
@@ -184,4 +184,4 @@ def _failed(method: str, text: str) -> dict[str, Any]:
     return {"result": failed(text)}
 
 
-__all__ = ["STEPS", "Forward", "MCPPorts", "ServerReported"]
+__all__ = ["STEPS", "MCPPorts", "ServerReported"]

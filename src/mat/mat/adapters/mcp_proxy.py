@@ -1,6 +1,6 @@
 """A proxy between an MCP client and a server: all messages pass unchanged, but for requests that a run answers.
 
-Two transports of the specification: stdio, one JSON-RPC message a line, and streamable HTTP. Who answers is a `Crossing`:
+Two transports of the specification: stdio, one JSON-RPC message a line, and streamable HTTP. Who answers is a `Responder`:
 another process with a run in progress (`RunConnection`, the other end of `mat.adapters.program`), or a run of this process.
 """
 
@@ -41,7 +41,7 @@ class Forward(Protocol):
     def __call__(self, params: dict[str, Any], /, *, method: str = "") -> dict[str, Any]: ...
 
 
-class Crossing(Protocol):
+class Responder(Protocol):
     """What answers requests: {"result": ...} or {"error": ...}, the same object that `forward` returned if it is unchanged.
 
     `descriptor`: becomes readable where there is nobody left who answers; None if that cannot happen.
@@ -136,13 +136,13 @@ class StdioProxy:
     The server is started when the first message has to reach it: where all replies come from a recording, never.
     """
 
-    def __init__(self, command: Sequence[str], crossing: Crossing, *, client_in: int = 0, client_out: int = 1) -> None:
-        self._command, self._crossing = list(command), crossing
+    def __init__(self, command: Sequence[str], responder: Responder, *, client_in: int = 0, client_out: int = 1) -> None:
+        self._command, self._responder = list(command), responder
         self._client, self._out = _Lines(client_in), client_out
         self._selector = getattr(selectors, "PollSelector", selectors.SelectSelector)()  # epoll takes no files
         self._selector.register(client_in, selectors.EVENT_READ, self._from_client)
-        if crossing.descriptor is not None:
-            self._selector.register(crossing.descriptor, selectors.EVENT_READ, self._run_has_ended)
+        if responder.descriptor is not None:
+            self._selector.register(responder.descriptor, selectors.EVENT_READ, self._run_has_ended)
         self._queue: deque[tuple[Message, bytes]] = deque()
         self._server: subprocess.Popen[bytes] | None = None
         self._server_lines: _Lines | None = None
@@ -164,11 +164,12 @@ class StdioProxy:
                     self._pump()
                 if self._server_gone and not self._queue:
                     break
+            return self._end_server()
         except RunGone:
-            pass
-        finally:
-            code = self._end_server()
-        return code
+            return self._end_server()
+        except BaseException:  # a signal: whoever sent it waits two seconds, and then kills this process
+            self._kill_server()
+            raise
 
     @property
     def _server_gone(self) -> bool:
@@ -189,7 +190,7 @@ class StdioProxy:
             reply, raw = self._ask(message, line if changed == params else line_of({**message, "params": changed}))
             return reply
 
-        reply = self._crossing.answer(message["method"], params, forward)
+        reply = self._responder.answer(message["method"], params, forward)
         if self._cancelled:
             return
         unchanged = self._reply is not None and reply is self._reply[0] and raw
@@ -308,12 +309,15 @@ class StdioProxy:
             return self._server.wait(timeout=2)
         except subprocess.TimeoutExpired:
             self._server.terminate()
-        try:
+        with suppress(subprocess.TimeoutExpired):
             self._server.wait(timeout=2)
-        except subprocess.TimeoutExpired:
+        self._kill_server()
+        return 0
+
+    def _kill_server(self) -> None:
+        if self._server is not None:
             self._server.kill()
             self._server.wait()
-        return 0
 
 
 def is_crossed(message: Message) -> bool:
@@ -348,6 +352,6 @@ def warn(text: str) -> None:
 
 
 __all__ = [
-    "CLOSED_REPLY", "Crossing", "Forward", "RunConnection", "RunGone", "StdioProxy", "is_crossed", "line_of",
+    "CLOSED_REPLY", "Forward", "Responder", "RunConnection", "RunGone", "StdioProxy", "is_crossed", "line_of",
     "parsed", "reply_in", "warn",
 ]  # fmt: skip

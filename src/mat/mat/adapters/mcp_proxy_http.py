@@ -14,7 +14,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, Final
 from urllib.parse import urlsplit
 
-from mat.adapters.mcp_proxy import CLOSED_REPLY, Crossing, is_crossed, line_of, parsed, reply_in
+from mat.adapters.mcp_proxy import CLOSED_REPLY, Responder, is_crossed, line_of, parsed, reply_in
 
 _CHUNK: Final = 1 << 16
 _HOP: Final = ("connection", "transfer-encoding", "content-length", "keep-alive", "host", "accept-encoding")
@@ -24,9 +24,9 @@ _HOP: Final = ("connection", "transfer-encoding", "content-length", "keep-alive"
 class HTTPProxy:
     """A proxy for a server at an address, on the loopback interface. `port` 0: one that is free."""
 
-    def __init__(self, url: str, crossing: Crossing, *, port: int = 0) -> None:
-        self._parts, self._crossing = urlsplit(url), crossing
-        self._crossing_lock = threading.Lock()
+    def __init__(self, url: str, responder: Responder, *, port: int = 0) -> None:
+        self._parts, self._responder = urlsplit(url), responder
+        self._lock = threading.Lock()
         self._own = 0
         proxy = self
 
@@ -79,8 +79,8 @@ class HTTPProxy:
             got[:] = [(reply, response, before)]
             return reply
 
-        with self._crossing_lock:
-            reply = self._crossing.answer(message["method"], message.get("params") or {}, forward)
+        with self._lock:
+            reply = self._responder.answer(message["method"], message.get("params") or {}, forward)
         answer = json.dumps({"jsonrpc": "2.0", "id": message["id"], **reply}, ensure_ascii=False).encode()
         headers = _kept(got[0][1]) if got else {}
         if got and got[0][2]:  # events of the server come before the reply

@@ -52,7 +52,7 @@ class Completed:
     stderr: str
 
 
-class Program:
+class AgentProgram:
     """A program as the system under test; make it with `program`."""
 
     def __init__(
@@ -94,7 +94,7 @@ def program(
     perturb: bool | Collection[str] = True,
     tape: Literal["external", "inprocess"] = "inprocess",
     http: Mapping[str, str] | None = None,
-) -> Program:
+) -> AgentProgram:
     """An agent that is a program, in any language: each execution of a test starts it anew.
 
     Put `mat mcp-proxy --` before the commands of its MCP servers: in a test, what the program asks them is recorded, judged,
@@ -131,7 +131,7 @@ def program(
         effects=dict(effects or {}), impacts=dict(impacts or {}), retrievers=frozenset(retrievers), perturb=perturb,
         tape=tape,
     )  # fmt: skip
-    return Program(
+    return AgentProgram(
         [str(each) for each in command], env=dict(env or {}), cwd=cwd, timeout_s=timeout_s, ports=ports, http=dict(http or {})
     )
 
@@ -375,4 +375,4 @@ def _text(file: IO[bytes]) -> str:
     return file.read().decode("utf-8", "replace")
 
 
-__all__ = ["Completed", "Program", "program"]
+__all__ = ["AgentProgram", "Completed", "program"]

@@ -7,7 +7,7 @@ import json
 import os
 import signal
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Final
 
@@ -125,10 +125,8 @@ def _own_run(options: argparse.Namespace) -> Iterator[_OwnRun]:
     run = mat.run(schedule=schedule, clock="real", tape=tape, task=options.server or "mcp-proxy")
     with _ended_by_signal():
         try:
-            with run:
+            with run, suppress(_Ended):  # that is how clients end their servers
                 yield _OwnRun(ports, server=options.server, recorded=records)
-        except _Ended:
-            pass
         finally:
             if options.record and run.recorder is not None:
                 _write(options.record, run.result)
