@@ -107,6 +107,10 @@ def test_a_branch_that_was_not_recorded_is_named_and_found_once_it_is(desk: pyte
         "no recorded reply of model:gpt-test for this request, and no live calls are allowed; the nearest differs in "
         "body.messages.2.content: recorded 'refunded', asked 'error: timed out'" in missed
     )
+    assert (
+        "1 of 3 schedules (33%) were reached with recorded replies; the others need at least 2 live calls, about 26 tokens"
+        in missed
+    )
     assert Model.asked == 2
     found = desk.runpytest_subprocess("--mat-live-calls", "8", "--mat-stress").stdout.str()
     assert "the reply of the 1st refund call by main is lost after the effect" in found

@@ -136,3 +136,13 @@ class SearchStopped(Exception):  # noqa: N818  (it is no error: what was found a
     >>> str(SearchStopped("out of quota"))
     'out of quota'
     """
+
+
+class Unanswered(SearchStopped):
+    """An execution needed a reply that is not recorded; `evaluate` may raise it. The search goes on with other schedules.
+
+    >>> from mat_search import SearchStopped
+    >>> from mat_search.campaign import Unanswered
+    >>> issubclass(Unanswered, SearchStopped)
+    True
+    """

@@ -29,7 +29,7 @@ from mat.kernel.entropy import Entropy
 from mat_search.adversary import AdversarySearch
 from mat_search.anytime import Anytime
 from mat_search.beam import Beam
-from mat_search.campaign import Campaign, CampaignResult, Confirm, EndExploring, Progress, SearchStopped
+from mat_search.campaign import Campaign, CampaignResult, Confirm, EndExploring, Progress, SearchStopped, Unanswered
 from mat_search.checks import Checks, SearchClaim, WithdrawnError, words
 from mat_search.coverage import CoverageTally
 from mat_search.covering import digest_assumptions
@@ -38,6 +38,7 @@ from mat_search.evolve import Evolutionary
 from mat_search.executions import Adapt, Evaluate, Executions, RunJournal
 from mat_search.exhaust import Exhaustive
 from mat_search.hits import Hit, Hits, distinct, matching_violation, same_failure
+from mat_search.reach import reach_text
 from mat_search.sample import RandomSearch
 from mat_search.shrink import Shows, ShrinkStopped, shrink
 from mat_search.space import Edge
@@ -189,6 +190,7 @@ class _Search:
         self._searched = self._shrinking = 0
         self._first: int | None = None
         self._interrupted = self._limited = False
+        self._unanswered: list[str] = []
         self._unfinished = ""
         self._unfaithful = ""
 
@@ -252,9 +254,9 @@ class _Search:
         return SearchClaim(grid=self._plan.grid, bound=self._strategy.bound, cheapest=hits.cheapest, nominal=hits.nominal)
 
     def _explore(self) -> None:
-        strategy, executions, begun = self._strategy, self._executions, False
+        strategy, executions, begun, reached = self._strategy, self._executions, False, 0
         while (edge := strategy.ask(self._cost_limit())) is not None:
-            if self._searched >= self._campaign.max_runs:
+            if self._searched + len(self._unanswered) >= self._campaign.max_runs:
                 limit = self._campaign.max_runs
                 counted = "1 execution does" if limit == 1 else f"{limit} executions do"
                 raise SearchStopped(f"{counted} not cover the budget of {self._campaign.budget}")
@@ -262,7 +264,15 @@ class _Search:
                 self._end_in_time()
             if executions.lookahead:
                 executions.begin([edge.schedule, *(item.schedule for item in strategy.upcoming(executions.lookahead))])
-            run = self._execute(edge)
+            try:
+                run = self._execute(edge)
+            except Unanswered as missing:
+                if not begun or not isinstance(strategy, Exhaustive):
+                    raise
+                self._unanswered.append(str(missing))
+                strategy.lose(edge)
+                continue
+            reached += 1
             if not begun:
                 self._checks.begin(run)
                 begun = True
@@ -274,6 +284,8 @@ class _Search:
                 self._note_hits(edge, hits)
             if self._progress is not None:
                 self._progress(executions.count, self._hits.cost, max(0, strategy.bound))
+        if self._unanswered:
+            raise SearchStopped(reach_text(reached, self._unanswered, self._checks.nominal))
 
     def _end_in_time(self) -> None:
         """Raise SearchStopped if no time is left but for the checks, and for shrinking what was found."""

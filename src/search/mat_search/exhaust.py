@@ -157,6 +157,7 @@ class Exhaustive:
         self._queue: list[tuple[int, int, int, Edge | Offers]] = [(0, 0, 0, ROOT)]
         self._sequence = 0
         self._open: Edge | None = None
+        self._lost: int | None = None
         self._done: Counter[int] = Counter()
         self._seen = SeenEdges()
         self.skipped = Skips()
@@ -190,6 +191,11 @@ class Exhaustive:
         offers = Offers(run, run.spec.schedule, edge.step, self._grid, outcome.states, budget=self._budget)
         for cost in offers.costs:
             self._push(offers.cost + cost, edge.size + 1, offers)
+
+    def lose(self, edge: Edge) -> None:
+        """Go on without an edge that `ask` returned and that cannot be executed: nothing is proven from its cost on."""
+        self._open = None
+        self._lost = edge.cost if self._lost is None else min(self._lost, edge.cost)
 
     def _offer(self, children: Iterable[Edge]) -> None:
         for child in children:
@@ -263,6 +269,8 @@ class Exhaustive:
     @property
     def bound(self) -> int:
         left = [self._queue[0][0]] if self._queue else []
+        if self._lost is not None:
+            left.append(self._lost)
         if self._open is not None:
             left.append(self._open.cost)
         return min(left) - 1 if left else self._budget

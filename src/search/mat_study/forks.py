@@ -30,7 +30,7 @@ from mat_search.executions import Declined
 
 T = TypeVar("T")
 _OUTPUT: Final = (1, 2)
-_DECISIONS: Final = ("SearchStopped", "LiveCallsSpent")
+_DECISIONS: Final = ("SearchStopped", "LiveCallsSpent", "Unanswered")
 """Raised by an evaluation that must not go on; the searching process has to make that decision itself."""
 
 

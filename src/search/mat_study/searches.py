@@ -24,6 +24,7 @@ from mat.kernel.entropy import KEYED
 from mat.kernel.folders import writable
 from mat.kernel.isolation import OutlivedState
 from mat_search import Campaign, CampaignResult, SearchStopped, search
+from mat_search.campaign import Unanswered
 from mat_search.journal import SearchJournal, open_journal
 from mat_study.evaluation import Evaluated, EvaluationLost, Evaluator, Lost, Plan
 from mat_study.means import Means, Subject, WriteLine
@@ -80,6 +81,8 @@ class SearchEvaluator:
                 self.lost = ended.lost
             if not why:
                 raise
+            if ended.lost.unanswered and disturbed and adversary is None:
+                raise Unanswered(why) from ended
             raise self._stop(why) from ended
 
     @property
