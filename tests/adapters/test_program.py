@@ -186,8 +186,10 @@ def test_half_a_message_of_a_stranger_holds_nobody_up_for_longer_than_the_progra
         "import os, socket, time; s = socket.socket(socket.AF_UNIX); s.connect(os.environ['MAT_RUN']); s.sendall(b'{');"
         "time.sleep(60)"
     )
+    began = time.monotonic()
     with mat.run(), pytest.raises(subprocess.TimeoutExpired):
         program([sys.executable, "-c", stranger], timeout_s=2).run()
+    assert time.monotonic() - began < 10
 
 
 def test_a_server_that_hangs_does_not_outlive_the_run_even_in_a_session_of_its_own(
@@ -265,6 +267,21 @@ def test_a_gateway_records_models_and_endpoints_of_a_program(api: str) -> None:
     assert kinds == [("model_call", "read"), ("tool_call", "write")]
     assert run.trace[0].action.name == "small"
     assert run.trace[1].action.arguments["body"] == {"order": "A17"}
+
+
+def test_a_gateway_takes_bodies_in_chunks_and_connections_that_nobody_uses(api: str) -> None:
+    chunked = (
+        "import http.client, os, socket, urllib.parse\n"
+        "to = urllib.parse.urlsplit(os.environ['API'])\n"
+        "idle = socket.create_connection((to.hostname, to.port))\n"
+        "c = http.client.HTTPConnection(to.netloc, timeout=20)\n"
+        "c.request('POST', to.path + '/refunds', body=iter([b'{\"order\": ', b'\"A17\"}']), encode_chunked=True,\n"
+        "          headers={'Transfer-Encoding': 'chunked', 'Content-Type': 'application/json'})\n"
+        "print(c.getresponse().read().decode())\n"
+    )
+    with mat.run() as run:
+        assert program([sys.executable, "-c", chunked], http={"API": api}).run().stdout == '{"refunded": "A17"}\n'
+    assert run.trace[0].action.arguments["body"] == {"order": "A17"}
 
 
 @pytest.mark.parametrize(

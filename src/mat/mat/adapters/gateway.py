@@ -12,6 +12,7 @@ from urllib.parse import urlencode, urlsplit
 from mat.adapters.attachment import Attachment
 from mat.adapters.http import HTTPRequest, HTTPStatus, bytes_of, port_of, reply_of, status_errors
 from mat.adapters.mcp_crossing import MCPPorts
+from mat.adapters.mcp_proxy_http import request_body
 from mat.boundary.calls import cross
 from mat.core.errors import Blocked
 from mat.kernel import network
@@ -19,6 +20,8 @@ from mat.kernel import network
 _HOP: Final = ("connection", "transfer-encoding", "content-length", "keep-alive", "host", "accept-encoding")
 _CUT: Final = "cut"
 _TIMEOUT_S: Final = 60.0
+_FIRST_BYTE_S: Final = 2.0
+"""Seconds that a connection may be open without a request: requests are served one at a time."""
 
 
 class _Gone(ConnectionError):  # noqa: N818  (what the program meets)
@@ -64,11 +67,21 @@ class Gateway:
             do_GET = do_HEAD = do_POST = do_PUT = do_PATCH = do_DELETE = do_OPTIONS = answer  # noqa: N815
 
         with connection:
+            connection.settimeout(_FIRST_BYTE_S)
+            try:
+                if not connection.recv(1, socket.MSG_PEEK):
+                    return
+            except OSError:  # opened in advance: the program connects again when it needs to
+                return
             connection.settimeout(_TIMEOUT_S)
             Handler(connection, address, self)  # type: ignore[arg-type]  # it needs no server
 
     def _answer(self, handler: BaseHTTPRequestHandler) -> None:
-        body = handler.rfile.read(int(handler.headers.get("Content-Length") or 0))
+        try:
+            body = request_body(handler)
+        except ValueError as error:
+            _respond(handler, 400, [], str(error).encode())
+            return
         asked = HTTPRequest(
             method=handler.command, url=f"{self._upstream.scheme}://{self._upstream.netloc}{handler.path}", content=body,
             headers={name.lower(): value for name, value in handler.headers.items()},

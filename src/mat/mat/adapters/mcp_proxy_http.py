@@ -60,7 +60,11 @@ class HTTPProxy:
         self._httpd.server_close()
 
     def _post(self, handler: BaseHTTPRequestHandler) -> None:
-        body = handler.rfile.read(int(handler.headers.get("Content-Length") or 0))
+        try:
+            body = request_body(handler)
+        except ValueError as error:
+            _respond(handler, 400, {"Content-Type": "text/plain"}, str(error).encode())
+            return
         message = parsed(body)
         if not is_crossed(message):
             self._pass(handler, body)
@@ -127,6 +131,19 @@ class HTTPProxy:
                 handler.wfile.flush()
 
 
+def request_body(handler: BaseHTTPRequestHandler) -> bytes:
+    """The body of a request, in one piece or in chunks (RFC 9112, 7.1), as clients send streams."""
+    if "chunked" not in handler.headers.get("Transfer-Encoding", "").lower():
+        return handler.rfile.read(int(handler.headers.get("Content-Length") or 0))
+    chunks: list[bytes] = []
+    while size := int(handler.rfile.readline().split(b";")[0] or b"0", 16):
+        chunks.append(handler.rfile.read(size))
+        handler.rfile.readline()
+    while handler.rfile.readline().strip():  # trailers
+        pass
+    return b"".join(chunks)
+
+
 def _kept(response: HTTPResponse) -> dict[str, str]:
     return {name: value for name, value in response.getheaders() if name.lower() not in _HOP}
 
@@ -164,4 +181,4 @@ def _events(response: HTTPResponse) -> Iterator[bytes]:
             lines = []
 
 
-__all__ = ["HTTPProxy"]
+__all__ = ["HTTPProxy", "request_body"]
