@@ -77,9 +77,7 @@ def git(folder: Path, *arguments: str) -> None:
 
 
 @pytest.mark.full
-def test_a_change_that_keeps_all_passes_in_rounds_up_to_all_seeds(
-    project: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_a_change_that_keeps_all_passes_in_rounds_up_to_all_seeds(project: Path, capfd: pytest.CaptureFixture[str]) -> None:
     assert main(["gate", "--baseline", "mat_baseline.json", *TOLERANCE, "--summary", "gate.md", "--json", "test_shop.py"]) == 0
     out, err = capfd.readouterr()
     data = json.loads(out)
