@@ -65,9 +65,7 @@ def add_parser(add: Add) -> None:
     option("--replays", metavar="WHICH", help="replay files to run: suite (default, those that mat suite selects) or all")
     option("--waive", action="append", default=[], metavar="CONTRACT", help="ignore the loss of this contract; may be repeated")
     option("--undecided", metavar="HOW", help="when there are too few seeds to decide: fail (default) or pass")
-    option(
-        "--removed", metavar="HOW", help="when tests or replays of the baseline are missing: fail (default), or list"
-    )
+    option("--removed", metavar="HOW", help="when tests or replays of the baseline are missing: fail (default), or list")
     option(
         "--power", action="store_true",
         help="run nothing; tell how many seeds decide each tolerance, and how probably the baseline's do",
