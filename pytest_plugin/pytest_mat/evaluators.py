@@ -16,6 +16,7 @@ from typing import Final
 import pytest
 from _pytest.outcomes import TEST_OUTCOME
 
+from mat.boundary.cassette import LiveCallsSpent
 from mat.core.codec import decode, encode
 from mat.core.errors import MatError
 from mat.core.run import Run
@@ -121,9 +122,10 @@ class ItemEvaluator:
             )  # fmt: skip
             return self._known
         failed_outside = outcome == "error"
+        refused = None if execution.tape is None else execution.tape.refused
         return LostItem(
             plan=plan, why=_lost_reason(reports, execution), outcome=outcome, refused=execution.refused and not failed_outside,
-            unanswered=unanswered(None if execution.tape is None else execution.tape.refused),
+            unanswered=unanswered(refused), missing=refused.missing if isinstance(refused, LiveCallsSpent) else None,
             task=execution.task, variants=execution.variants, reports=reports,
         )  # fmt: skip
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from typing import Any, Final
@@ -140,6 +140,7 @@ class _Running:
             store=self._runs,
             compared=page.compared(item),
             line=_line(item.config),
+            tell=_tell(item.config),
             saving=partial(self._session.savings.__setitem__, item.nodeid) if item.config.getoption("mat_doctor") else None,
         )
 
@@ -312,6 +313,18 @@ def _line(config: pytest.Config) -> WriteLine | None:
             reporter.rewrite(text[: reporter._tw.fullwidth - 1], erase=True)  # a line that wraps cannot be rewritten
 
     return show
+
+
+def _tell(config: pytest.Config) -> Callable[[str], None]:
+    """A function that writes a line of its own; without a terminal reporter, as in the workers of pytest-xdist, nothing."""
+    reporter = config.pluginmanager.getplugin("terminalreporter")
+
+    def tell(text: str) -> None:
+        if reporter is not None:
+            reporter.ensure_newline()
+            reporter.write_line(f"mat: {text}")
+
+    return tell
 
 
 def _silence(config: pytest.Config) -> None:

@@ -66,6 +66,11 @@ def add_options(parser: pytest.Parser) -> None:
         type="args",
     )  # fmt: skip
     parser.addini(
+        "mat_prices",
+        "what models cost, one a line: MODEL = INPUT/OUTPUT CURRENCY, per million tokens; for estimates of live calls",
+        type="linelist",
+    )
+    parser.addini(
         "mat_governance", "the governance variant of tests whose marker names none (marker: governance=)", default=None
     )
     add("--mat-confirm", action="store_true", help=argparse.SUPPRESS)  # internal: a fresh process, which executes requests
@@ -366,6 +371,7 @@ def _names_a_test(config: pytest.Config) -> bool:
 
 def settings_of(item: pytest.Item) -> ItemSettings:
     """The item's settings. The command line overrides markers, inner markers outer ones, and all override the ini file."""
+    from mat.core.resources import price_list
     from mat_study.settings import OVERRIDES, settings_from
 
     overrides = {name: item.config.getoption(f"mat_{name}") for name in OVERRIDES}
@@ -376,6 +382,7 @@ def settings_of(item: pytest.Item) -> ItemSettings:
         variants=asked_variants(item.config),
         timeout_s=item.config.getoption("mat_timeout"),
         errors=item.config.stash.get(_ERRORS, ()),
+        prices=price_list(item.config.getini("mat_prices")),
         require_proof=bool(item.config.getoption("mat_require_proof") or item.config.getini("mat_require_proof")),
         where=item.nodeid,
     )

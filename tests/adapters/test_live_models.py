@@ -83,7 +83,7 @@ def desk(pytester: pytest.Pytester) -> Iterator[pytest.Pytester]:
     Thread(target=server.serve_forever, daemon=True).start()
     Model.asked = 0
     pytester.makepyfile(desk=DESK.format(url=f"http://127.0.0.1:{server.server_address[1]}", key=KEY), test_desk=TEST)
-    pytester.makeini("[pytest]\nmat_attach = httpx\n")
+    pytester.makeini("[pytest]\nmat_attach = httpx\nmat_prices = gpt-test = 250/1000 USD\n")
     yield pytester
     server.shutdown()
 
@@ -108,9 +108,10 @@ def test_a_branch_that_was_not_recorded_is_named_and_found_once_it_is(desk: pyte
         "body.messages.2.content: recorded 'refunded', asked 'error: timed out'" in missed
     )
     assert (
-        "1 of 3 schedules (33%) were reached with recorded replies; the others need at least 2 live calls, about 26 tokens"
-        in missed
+        "1 of 3 schedules (33%) were reached with recorded replies; the others ask models something new: at least 1 live call, "
+        "13 tokens, 0.0055 USD" in missed
     )
+    assert "more live calls (--mat-live-calls)" in missed
     assert Model.asked == 2
     found = desk.runpytest_subprocess("--mat-live-calls", "8", "--mat-stress").stdout.str()
     assert "the reply of the 1st refund call by main is lost after the effect" in found
@@ -118,3 +119,53 @@ def test_a_branch_that_was_not_recorded_is_named_and_found_once_it_is(desk: pyte
     again = desk.runpytest_subprocess("--mat-live-calls", "0", "--mat-stress").stdout.str()
     assert "the reply of the 1st refund call by main is lost after the effect" in again
     assert Model.asked == asked
+
+
+def recorded(desk: pytest.Pytester, *options: str) -> dict[str, Any]:
+    """How far recorded replies reach, as the JSON report of a session says."""
+    desk.runpytest_subprocess("--mat-stress", "--mat-report", "report.json", *options)
+    found: dict[str, Any] = json.loads((desk.path / "report.json").read_text())["items"][0]["recorded"]
+    return found
+
+
+def money(calls: int) -> dict[str, Any]:
+    """The cost of calls of this endpoint: each reads 10 tokens at 250 USD a million and writes 3 at 1,000."""
+    return {"calls": calls, "tokens": 13 * calls, "price": 5_500 * calls, "currency": "USD", "unpriced": []}
+
+
+@pytest.mark.full
+def test_what_is_missing_is_recorded_call_by_call_and_nothing_is_asked_twice(desk: pytest.Pytester) -> None:
+    desk.runpytest_subprocess("--mat-live-calls", "8")
+    nothing_new = recorded(desk, "--mat-live-calls", "0")
+    assert nothing_new == {"reached": 1, "unreached": 2, "missing": money(1), "planned": money(4), "made": 0}
+    one_call = recorded(desk, "--mat-live-calls", "1")
+    assert one_call == {"reached": 1, "unreached": 2, "missing": money(1), "planned": money(4), "made": 1}
+    assert Model.asked == 3
+    rest = recorded(desk, "--mat-live-calls", "8")
+    assert (rest["reached"], rest["unreached"], rest["made"]) == (3, 0, 1)
+    assert Model.asked == 4  # two of the undisturbed run, two that faults lead to: none of them is sent again
+    assert len(set(requests(desk))) == len(requests(desk)) == 4
+
+
+def requests(desk: pytest.Pytester) -> list[str]:
+    [path] = (desk.path / ".mat" / "cassettes").iterdir()
+    entries = [json.loads(line)[2] for line in path.read_text().splitlines()[1:]]
+    return [json.dumps(entry["asked"]) for entry in entries]
+
+
+@pytest.mark.full
+def test_what_a_search_may_cost_is_told_before_its_first_call(desk: pytest.Pytester) -> None:
+    told = " ".join(desk.runpytest_subprocess("--mat-live-calls", "8", "--mat-stress").stdout.str().split())
+    estimate = (
+        "mat: all that the search of test_desk.py::test_refund may ask takes at most 4 live calls, 52 tokens, 0.03 USD "
+        "(replies recorded: 2; live calls allowed: 6)"
+    )
+    assert estimate in told
+    assert told.index(estimate) < told.index("refund.no_duplicate_effect")
+
+
+@pytest.mark.full
+def test_prices_that_are_none_are_named(desk: pytest.Pytester) -> None:
+    desk.makeini("[pytest]\nmat_attach = httpx\nmat_prices =\n  gpt-test 2.50\n  other = 1/2 EUR\n  third = 1/2 USD\n")
+    refused = desk.runpytest_subprocess("--mat-live-calls", "8").stdout.str()
+    assert "'gpt-test 2.50' is not a price; several currencies: EUR, USD" in " ".join(refused.split())

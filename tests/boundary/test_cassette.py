@@ -9,6 +9,7 @@ import json
 import os
 import random
 import socket
+import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,7 @@ from mat.boundary.cassette import Cassette, LiveCallsSpent
 from mat.boundary.tape import Tape
 from mat.core import limits
 from mat.core.errors import CodecError, RateLimited, SpecError, Uncontrolled
+from mat.core.nearest import in_words, nearest
 
 OWN = random.Random(os.urandom(16))  # made at import, from the system's own entropy: no run decides what it draws
 HEARD: list[str] = []
@@ -552,3 +554,66 @@ def test_long_texts_of_requests_are_cut(tmp_path: Path):
     path = tmp_path / "c.jsonl"
     ask(Cassette(path, item="t", live=1), "x" * 300_000, port=clerk)
     assert path.stat().st_size < 60_000
+
+
+def test_a_request_of_many_texts_is_cut_to_a_whole_that_people_can_read(tmp_path: Path):
+    path = tmp_path / "c.jsonl"
+    messages = [f"message {number}: {'x' * 5_000} its end" for number in range(400)]
+
+    @mat.model("chat")
+    def chat(messages: list[str]) -> str:
+        return "yes"
+
+    ask(Cassette(path, item="t", live=2), messages, ["short"] * 100_000, port=chat)
+    many, most = [json.loads(line)[2]["asked"] for line in path.read_text().splitlines()[1:]]
+    assert len(json.dumps(many)) < 110_000
+    assert many["messages"][399].startswith("message 399")
+    assert many["messages"][0].endswith("its end")
+    assert len(json.dumps(most)) < 210_000  # of so many texts that none can be cut, a part is kept as one text
+
+
+def test_a_file_that_grows_to_its_limit_keeps_room_for_replies(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(limits, "FILE_BYTES", 20_000)
+    path = tmp_path / "c.jsonl"
+    replies, _ = ask(Cassette(path, item="t", live=8), *[f"{number} {'x' * 4_000}" for number in range(8)], port=clerk)
+    entries = [json.loads(line)[2] for line in path.read_text().splitlines()[1:]]
+    assert ["asked" in each for each in entries] == [True] * 3 + [False] * 5
+    assert ask(Cassette(path, item="t"), *[f"{number} {'x' * 4_000}" for number in range(8)], port=clerk)[0] == replies
+
+
+def test_thousands_of_long_requests_are_compared_at_once_and_only_the_first_misses_are_explained():
+    chat = [{"role": "user", "content": f"{number} {'x' * 5_000}"} for number in range(10)]
+    recorded = [{"model": "m", "messages": [*chat, {"role": "user", "content": f"order A{number}"}]} for number in range(3_000)]
+    compared: list[int] = []
+
+    def counted():
+        for each in recorded:
+            compared.append(1)
+            yield each
+
+    asked = {"model": "m", "messages": [*chat, {"role": "user", "content": "order A150!"}]}
+    before = time.process_time()
+    found = nearest(asked, counted())
+    assert time.process_time() - before < 5  # a tenth of that here
+    assert len(compared) == 3_000
+    assert in_words(found or ()) == "messages.10.content: recorded 'order A150', asked 'order A150!'"
+    cassette = Cassette(live=1)
+    ask(cassette, "a", port=clerk)
+    told = []
+    for number in range(102):
+        with pytest.raises(LiveCallsSpent) as missed:
+            ask(cassette, f"other {number}", port=clerk)
+        told.append("nearest differs" in missed.value.why)
+    assert told == [True] * 100 + [False] * 2
+
+
+def test_the_nearest_has_the_fewest_differing_fields_and_of_those_the_most_text_in_common():
+    asked = {"prompt": "Refund order A18", "model": "small", "top": 1}
+    other_model = {"prompt": "Refund order A18, please", "model": "large", "top": 1}
+    far, near = {**asked, "prompt": "Say hello"}, {**asked, "prompt": "Refund order A17"}
+    for requests in ([far, near, other_model], [other_model, near, far]):
+        found = nearest(asked, requests)
+        assert [(each.path, each.recorded) for each in found or ()] == [("prompt", "Refund order A17")]
+    assert nearest(asked, [asked]) == ()
+    assert nearest({"top": 1}, [{"top": True}]) != ()
+    assert nearest(asked, []) is None

@@ -62,6 +62,11 @@ class Anytime:
     def tell(self, edge: Edge, outcome: EdgeOutcome) -> None:
         (self._greedy or self._exact).tell(edge, outcome)
 
+    def lose(self, edge: Edge) -> None:
+        """Go on without an edge that cannot be executed; the second phase asks for it again, because that proves."""
+        if self._greedy is None:
+            self._exact.lose(edge)
+
     def upcoming(self, count: int) -> Sequence[Edge]:
         return (self._greedy or self._exact).upcoming(count)
 

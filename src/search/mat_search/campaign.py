@@ -7,9 +7,10 @@ from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from mat.core import limits
-from mat.core.campaign import Certificate, Counterexample, Covered, Stability
+from mat.core.campaign import Certificate, Counterexample, Covered, MissingReply, Recorded, Stability
 from mat.core.curve import Chain, ScheduleResult
 from mat.core.operator import OperatorSpec
+from mat.core.resources import PriceList
 from mat.core.run import Finding, Run
 from mat.core.search import Stop
 from mat.core.spec import Schedule
@@ -52,7 +53,8 @@ class Campaign:
     what the strategy executes; repetitions, samples, shrinking and confirmation come on top. `shrink_runs`: executions that
     shrinking one hit may take, None for what is left of `max_runs`, and limits.SHRINK_LEAST in any case. `curve`: how many
     random chains of schedules to grow as well (mat_search.curve), for robustness curves. `interval` and `decided` serve the
-    statistical strategy (mat_search.statistical): the interval that replaces a proof, and when to stop.
+    statistical strategy (mat_search.statistical): the interval that replaces a proof, and when to stop. `prices` tell what
+    live calls would cost where replies are not recorded.
 
     >>> from mat_search import Campaign
     >>> import mat_faults
@@ -72,6 +74,7 @@ class Campaign:
     judge: JudgeRun = field(default=hard_violations, compare=False)
     interval: ShareInterval | None = field(default=None, compare=False)
     decided: DecideShare | None = field(default=None, compare=False)
+    prices: PriceList = field(default_factory=PriceList, compare=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,8 +99,9 @@ class CampaignResult:
     `executed` are the executed schedules that decide the worst case at every budget, `chains` random ones that grew, `covered`
     the coverage of all. `complete`: the cost up to which nothing is left to execute, whether or not the checks held; -1 for
     strategies that prove nothing, and before the undisturbed run. `layer`: the next one, None if it is beyond the budget.
-    `limited`: a limit ended the search or its checks. `interrupted`: a KeyboardInterrupt ended a part of the search, and the
-    caller should end the session after it has reported the findings.
+    `limited`: a limit ended the search or its checks. `recorded`: how far recorded replies reached, None where every request
+    was answered. `interrupted`: a KeyboardInterrupt ended a part of the search, and the caller should end the session after it
+    has reported the findings.
 
     >>> from mat_search import Campaign, search
     >>> def evaluate(spec):
@@ -123,6 +127,7 @@ class CampaignResult:
     complete: int = -1
     layer: Layer | None = None
     limited: bool = False
+    recorded: Recorded | None = None
     interrupted: bool = False
     executed: tuple[ScheduleResult, ...] = ()
     chains: tuple[Chain, ...] = ()
@@ -146,3 +151,7 @@ class Unanswered(SearchStopped):
     >>> issubclass(Unanswered, SearchStopped)
     True
     """
+
+    def __init__(self, why: str, missing: MissingReply | None = None) -> None:
+        self.missing = missing
+        super().__init__(why)

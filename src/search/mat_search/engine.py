@@ -16,7 +16,7 @@ from dataclasses import replace
 from typing import Final
 
 from mat.core import limits
-from mat.core.campaign import Certificate, Counterexample, Covered, Stability
+from mat.core.campaign import Certificate, Counterexample, Covered, Recorded, Stability
 from mat.core.curve import ScheduleResult, frontier, schedule_result
 from mat.core.errors import SpecError
 from mat.core.operator import grid_data
@@ -38,7 +38,7 @@ from mat_search.evolve import Evolutionary
 from mat_search.executions import Adapt, Evaluate, Executions, RunJournal
 from mat_search.exhaust import Exhaustive
 from mat_search.hits import Hit, Hits, distinct, matching_violation, same_failure
-from mat_search.reach import reach_text
+from mat_search.reach import RecordedReach, in_words
 from mat_search.sample import RandomSearch
 from mat_search.shrink import Shows, ShrinkStopped, shrink
 from mat_search.space import Edge
@@ -190,7 +190,8 @@ class _Search:
         self._searched = self._shrinking = 0
         self._first: int | None = None
         self._interrupted = self._limited = False
-        self._unanswered: list[str] = []
+        self._reach = RecordedReach()
+        self._unanswered = ""
         self._unfinished = ""
         self._unfaithful = ""
 
@@ -221,6 +222,7 @@ class _Search:
             complete=self._strategy.bound if self._strategy.proves else -1,
             layer=self._strategy.layer,
             limited=self._limited,
+            recorded=self._recorded,
             interrupted=self._interrupted,
         )
 
@@ -232,8 +234,13 @@ class _Search:
         try:
             try:
                 self._explore()
+            except Unanswered:  # by a strategy that cannot go on without the run: `_recorded` says what it lacked
+                pass
             except SearchStopped as stopped:
                 reason, self._limited = str(stopped), True
+            recorded = self._recorded
+            if recorded is not None:
+                reason, self._limited = "; ".join(filter(None, (in_words(recorded, self._unanswered), reason))), True
             self._checks.verify(self._strategy.skipped, self._claim())
         except SearchStopped as stopped:
             self._limited = True
@@ -254,9 +261,9 @@ class _Search:
         return SearchClaim(grid=self._plan.grid, bound=self._strategy.bound, cheapest=hits.cheapest, nominal=hits.nominal)
 
     def _explore(self) -> None:
-        strategy, executions, begun, reached = self._strategy, self._executions, False, 0
+        strategy, executions, begun = self._strategy, self._executions, False
         while (edge := strategy.ask(self._cost_limit())) is not None:
-            if self._searched + len(self._unanswered) >= self._campaign.max_runs:
+            if self._searched + len(self._reach.unanswered) >= self._campaign.max_runs:
                 limit = self._campaign.max_runs
                 counted = "1 execution does" if limit == 1 else f"{limit} executions do"
                 raise SearchStopped(f"{counted} not cover the budget of {self._campaign.budget}")
@@ -267,12 +274,13 @@ class _Search:
             try:
                 run = self._execute(edge)
             except Unanswered as missing:
-                if not begun or not isinstance(strategy, Exhaustive):
+                self._unanswered = self._unanswered or str(missing)
+                self._reach.unanswered[edge.schedule] = missing.missing
+                if not isinstance(strategy, Exhaustive | Anytime):
                     raise
-                self._unanswered.append(str(missing))
                 strategy.lose(edge)
                 continue
-            reached += 1
+            self._reach.reached += 1
             if not begun:
                 self._checks.begin(run)
                 begun = True
@@ -284,8 +292,11 @@ class _Search:
                 self._note_hits(edge, hits)
             if self._progress is not None:
                 self._progress(executions.count, self._hits.cost, max(0, strategy.bound))
-        if self._unanswered:
-            raise SearchStopped(reach_text(reached, self._unanswered, self._checks.nominal))
+
+    @property
+    def _recorded(self) -> Recorded | None:
+        """How far recorded replies reach; None if every request was answered."""
+        return self._reach.result(self._checks.nominal, self._campaign.prices)
 
     def _end_in_time(self) -> None:
         """Raise SearchStopped if no time is left but for the checks, and for shrinking what was found."""

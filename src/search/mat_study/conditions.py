@@ -159,7 +159,7 @@ def _campaign(task: MeasuredTask, own: bool) -> Campaign:
         operators=task.operators, budget=settings.budget, max_runs=settings.evaluation_runs, stop="cheapest",
         strategy=settings.evaluation_strategy, shrink_runs=settings.shrink_runs,
         curve=(settings.curve or limits.EVALUATION_CHAINS) if own else 0,
-        interval=interval, decided=partial(decided, target=settings.target),
+        interval=interval, decided=partial(decided, target=settings.target), prices=settings.prices,
     )  # fmt: skip
 
 

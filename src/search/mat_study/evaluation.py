@@ -8,6 +8,7 @@ from typing import Final, Literal, TypeAlias
 
 from mat.boundary.tape import Tape
 from mat.core.adversary import Choose
+from mat.core.campaign import MissingReply
 from mat.core.run import Finding, Run
 from mat.core.spec import NO_SCHEDULE, Schedule
 from mat.core.verdict import Violation
@@ -87,8 +88,8 @@ class Lost:
     """An execution without a run that counts: the test was skipped, or its setup or teardown failed.
 
     `why` is the reason, in the same words for the same cause; `outcome` is the test's. `refused`: the test requests something
-    that is not available, a mistake of its author. `unanswered`: why a live call was not allowed, and the fix. `task` and
-    `variants` hold what was known by then.
+    that is not available, a mistake of its author. `unanswered`: why a live call was not allowed, and the fix; `missing`:
+    the request, if this process made it. `task` and `variants` hold what was known by then.
     """
 
     plan: Plan
@@ -96,6 +97,7 @@ class Lost:
     outcome: TestOutcome = "failed"
     refused: bool = False
     unanswered: str = ""
+    missing: MissingReply | None = None
     task: Workload = field(default_factory=Workload)
     variants: tuple[str, ...] = (NONE,)
     outlived: tuple[OutlivedState, ...] = ()

@@ -17,11 +17,13 @@ from typing import Final, TypeVar
 
 from mat.boundary.cassette import RECORDED_REPLIES, Cassette
 from mat.boundary.tape import Tape
-from mat.core.campaign import Certificate
+from mat.core.campaign import Certificate, LiveCost, Recorded
 from mat.core.errors import MatError
 from mat.core.run import Run
 from mat.core.site import parse_site
 from mat.kernel.folders import writable
+from mat_search import CampaignResult
+from mat_search.reach import cost_in_words
 from mat_study.evaluation import Evaluated, Evaluator, Lost, Plan
 
 T = TypeVar("T")
@@ -68,6 +70,24 @@ class LiveCalls:
     def recorded(self) -> bool:
         """Whether runs of this item get recorded replies."""
         return self._cassette is not None
+
+    def estimate(self, planned: LiveCost) -> str:
+        """A line that says before a search what its live calls would cost; "" if none are allowed."""
+        cassette = self._cassette
+        if cassette is None or cassette.spent >= cassette.live:
+            return ""
+        left = cassette.live - cassette.spent
+        return (
+            f"all that the search of {self._task} may ask takes at most {cost_in_words(planned)} "
+            f"(replies recorded: {len(cassette)}; live calls allowed: {left})"
+        )
+
+    def reached(self, result: CampaignResult, planned: LiveCost | None) -> Recorded | None:
+        """How far recorded replies reached in a search; None where the item has none."""
+        if self._cassette is None or not (self._cassette.used or result.recorded):
+            return None
+        found = result.recorded or Recorded(reached=result.searched, unreached=0, missing=LiveCost(calls=0))
+        return replace(found, planned=planned, made=self._live_calls_made())
 
     def until_served(self, execute: Callable[[], T], unanswered: Callable[[T], bool], *, discard: Callable[[], None]) -> T:
         """The result of `execute`, repeated until an execution makes no live calls, or `unanswered` is true of its result.

@@ -51,7 +51,7 @@ class Means:
     before the first execution that is not the reported one, `interrupted` if no report will mention that there is something to
     resume. `root` is the folder that contains `.mat`, `began_ns` the start of the session on the clock of file times.
     `compared`: whether a nominal run of a seed is shown; None if nothing is shown. `saving` takes what declaring effects would
-    save; None: nothing is counted.
+    save; None: nothing is counted. `tell` shows a line that stays.
     """
 
     evaluate: Evaluator
@@ -72,4 +72,5 @@ class Means:
     store: ItemRuns | None = None
     compared: Callable[[int], bool] | None = None
     line: WriteLine | None = None
+    tell: Callable[[str], None] = lambda text: None
     saving: Callable[[tuple[DeclarationSaving, ...]], None] | None = None

@@ -43,6 +43,8 @@ def _helps(result: CampaignResult, settings: ItemSettings) -> list[str]:
     """What would bring the search further, as nouns."""
     timed = result.searched < settings.max_runs and settings.timeout_s is not None
     helps = ["more time (--mat-timeout)" if timed else "more runs (--mat-max-runs)"]
+    if result.recorded is not None:
+        helps = ["more live calls (--mat-live-calls)"]
     if result.complete > 0:
         helps.append(f"a smaller budget ({result.complete} is covered)")
     tools = undeclared([result.nominal])

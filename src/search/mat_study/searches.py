@@ -82,7 +82,7 @@ class SearchEvaluator:
             if not why:
                 raise
             if ended.lost.unanswered and disturbed and adversary is None:
-                raise Unanswered(why) from ended
+                raise Unanswered(why, ended.lost.missing) from ended
             raise self._stop(why) from ended
 
     @property
@@ -286,7 +286,7 @@ def campaign_of(subject: Subject, means: Means, nominal: Run) -> Campaign:
         operators = tuple(operator.aimed(nominal.records) for operator in operators)
     return Campaign(
         operators=operators, budget=settings.budget, max_runs=settings.max_runs, shrink_runs=settings.shrink_runs,
-        strategy=settings.strategy, stop=settings.stop, curve=settings.curve, interval=interval,
+        strategy=settings.strategy, stop=settings.stop, curve=settings.curve, interval=interval, prices=settings.prices,
         decided=partial(decided, target=settings.target),
     )  # fmt: skip
 

@@ -10,11 +10,13 @@ from typing import Any, Final, Literal
 
 from mat.core import limits
 from mat.core.errors import SpecError, did_you_mean
+from mat.core.resources import PriceList
 from mat.core.search import SEARCH_FIELDS, Search, Stop, StrategyName, search_problems
 from mat.measure.workload import Workload, workload_problems
 from mat.monitor.contract import Contract
 
 _NO_WORKLOAD: Final = Workload()
+_NO_PRICES: Final = PriceList()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,7 +32,7 @@ class ItemSettings:
 
     Only the session sets `require_proof` (whether a searched item fails unless something is proven), the `variants` that the
     command line asks for, `timeout_s` (the real seconds that a search may take), `errors` (the clients whose exceptions are
-    injected at tools that declare none), and the executions and the strategy of the
+    injected at tools that declare none), the `prices` of models, and the executions and the strategy of the
     searches of an evaluation.
     """
 
@@ -56,12 +58,21 @@ class ItemSettings:
     variants: tuple[str, ...] = ()
     timeout_s: float | None = None
     errors: tuple[str, ...] = ()
+    prices: PriceList = _NO_PRICES
     require_proof: bool = False
     evaluation_runs: int = limits.EVALUATION_RUNS
     evaluation_strategy: StrategyName = "anytime"
 
 
-_SESSION_FIELDS: Final = ("errors", "variants", "timeout_s", "require_proof", "evaluation_runs", "evaluation_strategy")
+_SESSION_FIELDS: Final = (
+    "errors",
+    "prices",
+    "variants",
+    "timeout_s",
+    "require_proof",
+    "evaluation_runs",
+    "evaluation_strategy",
+)
 _MARKER_FIELDS: Final = tuple(
     name for name in ItemSettings.__dataclass_fields__ if name not in (*_SESSION_FIELDS, *SEARCH_FIELDS, "workload")
 )
@@ -80,6 +91,7 @@ def settings_from(
     variants: tuple[str, ...] = (),
     timeout_s: float | None = None,
     errors: tuple[str, ...] = (),
+    prices: PriceList = _NO_PRICES,
     require_proof: bool = False,
     where: str = "",
 ) -> ItemSettings:
@@ -131,6 +143,7 @@ def settings_from(
         variants=variants,
         timeout_s=timeout_s,
         errors=errors,
+        prices=prices,
         require_proof=require_proof,
         evaluation_runs=min(search.get("max_runs", limits.MAX_RUNS), limits.EVALUATION_RUNS) if runs is None else runs,
         evaluation_strategy=overrides.get("strategy") or "anytime",

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final
 
-from mat.core.campaign import Certificate, Counterexample, ItemResult, ItemStatus, Stability
+from mat.core.campaign import Certificate, Counterexample, ItemResult, ItemStatus, LiveCost, Stability
 from mat.core.errors import MatError, ReplayError
 from mat.core.run import Run, same_violation
 from mat.core.spec import Schedule
@@ -18,6 +18,7 @@ from mat.kernel.folders import spare
 from mat.kernel.isolation import OutlivedState
 from mat_search import CampaignResult
 from mat_search.declarations import savings
+from mat_search.reach import planned
 from mat_study.evaluation import Evaluated, EvaluationLost, Lost
 from mat_study.means import Means, Subject
 from mat_study.measuring import Gathered, curve, measured, search_row
@@ -60,6 +61,7 @@ def stress(subject: Subject, means: Means, gathered: Gathered, searches: Searche
     if vacuous:
         return Stressed(result=ItemResult(id=subject.id, status="vacuous", executions=1, reason=vacuous))
     means.searching()
+    most = _planned(subject, means, nominal.run)
     try:
         known: dict[Schedule, Run] = {}
 
@@ -89,7 +91,20 @@ def stress(subject: Subject, means: Means, gathered: Gathered, searches: Searche
     unexpected = [each for each in found if each.verdict.contract not in subject.settings.expect]
     if evaluate.lost is not None and not unexpected:
         return replace(_lost_result(subject, gathered, evaluate.lost), interrupted=result.interrupted)
-    return _conclude(subject, means, gathered, evaluate, result)
+    stressed = _conclude(subject, means, gathered, evaluate, result)
+    assert stressed.result is not None
+    return replace(stressed, result=replace(stressed.result, recorded=means.live.reached(result, most)))
+
+
+def _planned(subject: Subject, means: Means, nominal: Run) -> LiveCost | None:
+    """What all live calls of the search would cost at most, told before they are made; None if nothing is recorded."""
+    if not means.live.recorded:
+        return None
+    cost = planned(nominal, campaign_of(subject, means, nominal))
+    told = "" if cost is None else means.live.estimate(cost)
+    if told:
+        means.tell(told)
+    return cost
 
 
 def note(gathered: Gathered, given: Evaluated) -> None:

@@ -253,6 +253,15 @@ class Attachment:
         self._replaced.append((base, "__init_subclass__", _INHERITED if before is None else before))
         setattr(base, "__init_subclass__", classmethod(init_subclass))  # noqa: B010  (mypy sees a signature of its own)
 
+    @property
+    def replaced(self) -> tuple[tuple[Any, str, Any], ...]:
+        """(owner, attribute, what `getattr_static` gave before) of everything that is replaced now, the first of each."""
+        found: dict[tuple[int, str], tuple[Any, str, Any]] = {}
+        for owner, name, before in self._replaced:
+            inherited = next((vars(kind)[name] for kind in _bases_of(owner) if name in vars(kind)), None)
+            found.setdefault((id(owner), name), (owner, name, inherited if before is _INHERITED else before))
+        return tuple(found.values())
+
     def undo(self) -> None:
         """Put everything back that was replaced."""
         self._followed.clear()
@@ -262,6 +271,10 @@ class Attachment:
                 delattr(owner, name)
             else:
                 setattr(owner, name, before)
+
+
+def _bases_of(owner: Any) -> tuple[type, ...]:
+    return owner.__mro__[1:] if isinstance(owner, type) else ()
 
 
 def _then(first: Callable[[Any], Any] | None, second: Callable[[Any], Any] | None) -> Callable[[Any], Any]:

@@ -9,7 +9,7 @@ The file is a checkpoint log (`mat.core.checkpoint`) whose key is the test; each
     {"seed":0,"port":"model:planner","nth":1,"reply":{"request":"9c1f...","value":{"text":"refund it"}, ...},"asked":{...}}
 
 `asked` is the request for people, and for the error of one that is not recorded: without secrets, and long texts are cut.
-Files of earlier versions lack it.
+Files of earlier versions lack it, and so do entries in the second half of a file that grows to its limit.
 
 Processes share it: each reads what others have added before a run begins. Replies that hold secrets, or that a port's `record=`
 keeps out of files, are served in the process that received them and never written. An unfinished last line means that a
@@ -25,29 +25,35 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final, TypeAlias
+from typing import Any, Final
 
 from mat.core import limits
+from mat.core.campaign import CallKey, MissingReply
 from mat.core.checkpoint import START, Log, Unusable, create, lock, share
 from mat.core.codec import decode, encode, load_json
+from mat.core.digest import canonical
 from mat.core.errors import CodecError, LimitReached, MatError
 from mat.core.nearest import in_words, nearest
 from mat.core.run import TapeEntry
-from mat.core.value import EMPTY, SPARSE, FrozenDict, snapshot_arguments, thaw
-
-CallKey: TypeAlias = tuple[int, str, str, int]
-"""Seed, port, digest of the request, occurrence number of that request in its run."""
+from mat.core.value import EMPTY, SPARSE, FrozenDict, snapshot_arguments
 
 RECORDED_REPLIES: Final = "the recorded replies"
 """What a certificate is relative to if replies came from a cassette."""
 _KIND: Final = "cassette"
 _KEPT: Final = 20_000
-"""Characters that are kept of a text of a request."""
+"""Characters that are kept of a text of a request; fewer if the whole would be longer than `_WHOLE`."""
+_KEPT_LEAST: Final = 50
+_WHOLE: Final = 100_000
+"""Characters that are kept of a whole request."""
+_EXPLAINED: Final = 100
+"""Misses in a process whose nearest recorded request is looked for."""
 _OLD: Final = b'{"mat":1,"reel":'
 
 
 class LiveCallsSpent(MatError):  # noqa: N818  (named after what happened)
-    """No recorded reply answers a request, and no live call is left."""
+    """No recorded reply answers a request, and no live call is left. `missing` names the request, where a run made it."""
+
+    missing: MissingReply | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,6 +86,7 @@ class Cassette:
         self.notes: list[str] = []
         self._replies: dict[CallKey, TapeEntry] = {}
         self._asked: dict[str, dict[str, FrozenDict]] = {}
+        self._explained = 0
         self._mark = START
         if path is not None and path.exists():
             if not path.is_file():  # opening a pipe would wait for a writer
@@ -124,10 +131,17 @@ class Cassette:
     def _nearest(self, port: str, asked: FrozenDict) -> str:
         """How the nearest recorded request of this port differs from what was asked, as the end of a sentence."""
         recorded = self._asked.get(port, {}).values()
-        found = nearest(thaw(_cut(asked)), [thaw(each) for each in recorded]) if asked else None
+        self._explained += 1
+        if self._explained > _EXPLAINED:  # in a search only the first is told
+            return ""
+        found = nearest(_cut(asked), recorded) if asked else None
         if found is None:
             return "; nothing is recorded of this port" if asked and not recorded else ""
-        return f"; the nearest differs in {in_words(found)}" if found else "; it was recorded fewer times than it is asked"
+        return (
+            f"; the nearest differs in {in_words(found)}"
+            if found
+            else "; it was recorded fewer times than it is asked, or for other seeds"
+        )
 
     def keep(self, key: CallKey, reply: TapeEntry, *, written: bool, asked: FrozenDict = EMPTY) -> None:
         """Keep the reply of a live call. `written`: also in the file, for other processes and later sessions."""
@@ -135,7 +149,8 @@ class Cassette:
         self._learn_request(key[1], reply.request, asked)
         if self.path is not None and written:
             seed, port, _, nth = key
-            entry = encode(_Recorded(seed=seed, port=port, nth=nth, reply=reply, asked=asked))
+            readable = asked if self._mark.offset < limits.FILE_BYTES // 2 else EMPTY  # the rest is for replies
+            entry = encode(_Recorded(seed=seed, port=port, nth=nth, reply=reply, asked=readable))
             self._exchange(ours=True, append=_reply_text(entry))
         self._replies.setdefault(key, reply)
 
@@ -230,17 +245,25 @@ def _rewrite(path: Path, item: str) -> None:
 
 
 def _cut(asked: FrozenDict) -> FrozenDict:
-    """The request with long texts cut in their middle."""
-    return snapshot_arguments({name: _cut_value(item) for name, item in asked.items()}, "a request")
+    """The request with long texts cut in their middle: the shorter, the more of them there are."""
+    kept, text = _KEPT, canonical(asked)
+    if len(text) <= kept:
+        return asked
+    while kept >= _KEPT_LEAST:
+        found = {name: _cut_value(item, kept) for name, item in asked.items()}
+        if len(canonical(found)) <= _WHOLE:
+            return snapshot_arguments(found, "a request")
+        kept //= 2
+    return snapshot_arguments({"request": _cut_value(text, _WHOLE)}, "a request")
 
 
-def _cut_value(value: Any) -> Any:
+def _cut_value(value: Any, kept: int) -> Any:
     if isinstance(value, str):
-        return value if len(value) <= _KEPT else f"{value[: _KEPT // 2]} [...] {value[-_KEPT // 2 :]}"
+        return value if len(value) <= kept else f"{value[: kept // 2]} [...] {value[-kept // 2 :]}"
     if isinstance(value, Mapping):
-        return {name: _cut_value(item) for name, item in value.items()}
+        return {name: _cut_value(item, kept) for name, item in value.items()}
     if isinstance(value, list | tuple):
-        return [_cut_value(item) for item in value]
+        return [_cut_value(item, kept) for item in value]
     return value
 
 

@@ -7,9 +7,10 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Any
 
-from mat.boundary.cassette import CallKey, Cassette
+from mat.boundary.cassette import Cassette, LiveCallsSpent
 from mat.boundary.effect import Reply
 from mat.boundary.port import Port
+from mat.core.campaign import CallKey, MissingReply
 from mat.core.digest import canonical
 from mat.core.errors import MatError, SpecError
 from mat.core.run import TapeEntry
@@ -105,10 +106,18 @@ class Tape:
             readable = asked()
             try:
                 cassette.spend(name, where=site, asked=readable)
-            except MatError as error:
+            except LiveCallsSpent as error:
+                error.missing = MissingReply(key=key, asked=self._asked_of_ports())
                 raise self._refuse(error) from None
             self._awaited[site] = key, readable
         return entry
+
+    def _asked_of_ports(self) -> FrozenDict:
+        """How many requests of this run each port got so far."""
+        counts: Counter[str] = Counter()
+        for (port, _), count in self._asked.items():
+            counts[port] += count
+        return FrozenDict(counts)
 
     def awaits(self, site: str) -> bool:
         """Whether the call at this site is a live one whose reply the cassette will keep."""

@@ -161,11 +161,60 @@ class Covered:
     risks: tuple[str, ...] = ()
 
 
+CallKey: TypeAlias = tuple[int, str, str, int]
+"""A call of an external port: seed, port, digest of the request, occurrence number of that request in its run."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MissingReply:
+    """A request that no recorded reply answers. `asked`: port -> requests of its run so far, this one included."""
+
+    key: CallKey
+    asked: FrozenDict
+
+    @property
+    def port(self) -> str:
+        return self.key[1]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LiveCost:
+    """An estimate of what live calls cost: how many, their tokens, and their price in millionths of a currency.
+
+    `tokens` is None if no reply reports usage, `price` if no price is known. `unpriced`: the ports that the price leaves out.
+    """
+
+    __pydantic_config__ = EXACT_FIELDS
+    calls: int
+    tokens: int | None = None
+    price: int | None = None
+    currency: str = ""
+    unpriced: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recorded:
+    """How far the recorded replies of external ports reach in a search.
+
+    `reached` schedules were executed with them; `unreached` ones asked something new that no live call was left for, which
+    would cost about `missing`. `planned`: what all live calls of the search would cost at most, estimated before it began.
+    `made`: live calls of this session.
+    """
+
+    __pydantic_config__ = EXACT_FIELDS
+    reached: int
+    unreached: int
+    missing: LiveCost
+    planned: LiveCost | None = None
+    made: int = 0
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ItemResult:
     """The result of one test item. `counterexamples` are ranked by cost, cheapest first; `replays` name their files.
 
-    `covered`: what its search covered, None without a search. `notes`: what its status does not say: vacuous contracts, and
+    `covered`: what its search covered, None without a search; `recorded`: how far recorded replies reached in it, None without
+    any. `notes`: what its status does not say: vacuous contracts, and
     runs that failed the test's own asserts without being judged by them. Of the contracts that are armed for several tests,
     `tried` were triggered by this one, and `untried` were not.
     """
@@ -181,6 +230,7 @@ class ItemResult:
     replays: tuple[str, ...] = ()
     category: str = ""
     covered: Covered | None = None
+    recorded: Recorded | None = None
     notes: tuple[str, ...] = ()
     tried: tuple[str, ...] = ()
     untried: tuple[str, ...] = ()

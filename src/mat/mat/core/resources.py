@@ -8,8 +8,8 @@ integers in a resource's smallest unit, so that divided and returned amounts alw
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from decimal import Decimal
 from fractions import Fraction
 from typing import Any, Final, TypeAlias
@@ -143,6 +143,47 @@ Prices: TypeAlias = Mapping[str, Price]
 
 def price_of(prices: Prices, port: str) -> Price | None:
     return prices.get(port, prices.get(port.partition(":")[0]))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PriceList:
+    """Prices of models in one currency, "" if it is not named."""
+
+    prices: Prices = field(default_factory=dict)
+    currency: str = ""
+
+
+_PRICE: Final = re.compile(r"(?P<model>\S+)\s*=\s*(?P<input>[\d.]+)\s*/\s*(?P<output>[\d.]+)(\s+(?P<currency>[A-Za-z]+))?")
+
+
+def price_list(lines: Iterable[str]) -> PriceList:
+    """The prices that lines such as "gpt-4o = 2.50/10 USD" name; SpecError lists every line that is not one.
+
+    The numbers are the prices of a million tokens of input and of output; the model "*" stands for all others.
+
+    >>> price_list(["gpt-4o = 2.50/10 USD"]).prices["model:gpt-4o"]
+    Price(call=0, input='2.50', output='10', reasoning=0)
+    """
+    prices: dict[str, Price] = {}
+    problems, currencies = [], dict[str, None]()
+    for line in lines:
+        found = _PRICE.fullmatch(line.strip())
+        if found is None:
+            problems.append(f"{line.strip()!r} is not a price")
+            continue
+        port = "model" if found["model"] == "*" else f"model:{found['model']}"
+        currencies[(found["currency"] or "").upper()] = None
+        try:
+            prices[port] = Price(input=found["input"], output=found["output"])
+        except SpecError as error:
+            problems.append(f"{line.strip()!r}: {error.what}")
+    if len(currencies) > 1:
+        problems.append(f"several currencies: {', '.join(name or 'none' for name in currencies)}")
+    if problems:
+        raise SpecError(
+            what="; ".join(problems), fix='write lines such as "gpt-4o = 2.50/10 USD": per million tokens read/written'
+        )
+    return PriceList(prices=prices, currency=next(iter(currencies), ""))
 
 
 def tokens_of(usage: Mapping[str, Any]) -> dict[str, int]:

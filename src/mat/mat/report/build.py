@@ -284,6 +284,7 @@ def _item_line(result: ItemResult, left_out: int) -> ItemLine:
         findings=tuple(f"{finding.code}: {finding.message}" for finding in result.findings),
         outcomes_left_out=left_out,
         covered=result.covered,
+        recorded=result.recorded,
         relative_to=certificate.given_in_full if certificate else "",
         notes=result.notes,
     )

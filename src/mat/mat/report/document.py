@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from mat.core.campaign import Covered, ItemStatus
+from mat.core.campaign import Covered, ItemStatus, Recorded
 from mat.evidence.replay_file import Replay
 from mat.measure import metrics as measures
 from mat.measure.containment import FaultProfile
@@ -24,6 +24,7 @@ class ItemLine:
     """One test item. `cost`, `contract`, `step` and `agent` are those of its cheapest counterexample, None or "" without one.
 
     `bound` and `proven` come from the certificate, and `covered` is what the search covered; None without a search.
+    `recorded`: how far recorded replies of external ports reached in it; None without any.
     `relative_to`: what the certificate takes as given, "" for nothing. `outcomes_left_out` counts runs under faults that are
     not in the table `outcomes`. `notes`: what the status does not say.
 
@@ -45,6 +46,7 @@ class ItemLine:
     findings: tuple[str, ...]
     outcomes_left_out: int = 0
     covered: Covered | None = None
+    recorded: Recorded | None = None
     relative_to: str = ""
     notes: tuple[str, ...] = ()
 
