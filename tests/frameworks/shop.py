@@ -83,7 +83,12 @@ async def ship(order: str) -> str:
     return "shipped" if world.charged else "shipped unpaid"
 
 
-TOOLS: tuple[Callable[..., Any], ...] = (look_up, refund, search_kb, send_mail, stock, sell, charge, ship)
+def break_down(order: str) -> str:
+    """Check an order that is not there."""
+    raise ValueError(f"no such order: {order}")
+
+
+TOOLS: tuple[Callable[..., Any], ...] = (look_up, refund, search_kb, send_mail, stock, sell, charge, ship, break_down)
 
 
 def done(results: list[Result], tool: str) -> list[Result]:

@@ -209,7 +209,8 @@ class Attachment:
         current = inspect.getattr_static(owner, name)
         made = make(current)
         self._replaced.append((owner, name, before))
-        setattr(owner, name, functools.wraps(current)(made) if inspect.isroutine(current) else made)
+        named = inspect.isroutine(current) and not isinstance(made, classmethod | staticmethod)
+        setattr(owner, name, functools.wraps(current)(made) if named else made)
 
     def in_words(self) -> str:
         """What is attached, its release, and its own policy for failures, which decides what a fault can bring about."""
