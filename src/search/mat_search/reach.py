@@ -64,7 +64,7 @@ def cost_in_words(cost: LiveCost) -> str:
 
 
 def planned(nominal: Run, campaign: Campaign) -> LiveCost | None:
-    """What all live calls of a search would cost at most, if each of its schedules changed every later request.
+    """What all live calls of a search would cost, if each of its schedules changed every later request and added none.
 
     None if the nominal run has no call of an external port. The schedules counted are those of the calls that the nominal run
     made, cheapest first, up to `max_runs`.

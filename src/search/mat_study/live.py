@@ -78,7 +78,7 @@ class LiveCalls:
             return ""
         left = cassette.live - cassette.spent
         return (
-            f"all that the search of {self._task} may ask takes at most {cost_in_words(planned)} "
+            f"all that the search of {self._task} may ask takes about {cost_in_words(planned)} "
             f"(replies recorded: {len(cassette)}; live calls allowed: {left})"
         )
 
@@ -92,13 +92,13 @@ class LiveCalls:
     def until_served(self, execute: Callable[[], T], unanswered: Callable[[T], bool], *, discard: Callable[[], None]) -> T:
         """The result of `execute`, repeated until an execution makes no live calls, or `unanswered` is true of its result.
 
-        `discard` is called after each execution that is repeated.
-        The repetition ends: replies are recorded, and the number of live calls is limited.
+        `discard` is called after each execution that is repeated. One whose live calls gave no reply that could be recorded is
+        not: it would make them again.
         """
         while True:
-            before = self._live_calls_made()
+            before = self._replies_recorded()
             result = execute()
-            if self._live_calls_made() == before or unanswered(result):
+            if self._replies_recorded() == before or unanswered(result):
                 return result
             discard()
 
@@ -108,12 +108,17 @@ class LiveCalls:
             given = elsewhere(plan)
             if isinstance(given, Evaluated) or not given.unanswered:
                 return given
-            before = self._live_calls_made()
+            before = self._replies_recorded()
             recording = here(plan)
             if isinstance(recording, Lost) and recording.unanswered:
                 return recording
-            if self._live_calls_made() == before:
+            if self._replies_recorded() == before:
                 return given
+
+    def _replies_recorded(self) -> int:
+        """Replies on the cassette so far, including those of forks; 0 before there is one."""
+        self._live_calls_made()
+        return 0 if self._cassette is None else len(self._cassette)
 
     def _live_calls_made(self) -> int:
         """Live calls so far, including those of forks; 0 before there is a cassette."""

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from mat.adapters.attachment import Adapter, Attachment
-from mat.adapters.http import HTTPRequest, HTTPStatus, bytes_of, port_of, reply_of, status_errors
+from mat.adapters.http import HTTPRequest, HTTPStatus, bytes_of, changed_query, port_of, reply_of, status_errors
 from mat.boundary.calls import cross_async
 from mat.boundary.session import active
 
@@ -81,7 +81,8 @@ def _sent(session: Any, url: Any, given: dict[str, Any], changed: Mapping[str, A
         whole = whole.with_path(changed["path"], keep_query=True)
     options = dict(given)
     if "query" in changed:
-        options["params"] = changed["query"]
+        asked = whole.update_query(options.pop("params", None) or {})
+        whole = whole.with_query(changed_query(str(asked), changed["query"]))
     if "body" in changed:
         options = {name: value for name, value in options.items() if name not in ("json", "data")}
         options["json" if isinstance(changed["body"], dict | list) else "data"] = changed["body"]

@@ -10,7 +10,7 @@ from typing import Any, Final
 from urllib.parse import urlencode, urlsplit
 
 from mat.adapters.attachment import Attachment
-from mat.adapters.http import HTTPRequest, HTTPStatus, bytes_of, port_of, reply_of, status_errors
+from mat.adapters.http import HTTPRequest, HTTPStatus, bytes_of, changed_query, port_of, reply_of, status_errors
 from mat.adapters.mcp_crossing import MCPPorts
 from mat.adapters.mcp_proxy_http import request_body
 from mat.boundary.calls import cross
@@ -121,7 +121,7 @@ class Gateway:
         kind = HTTPSConnection if self._upstream.scheme == "https" else HTTPConnection
         path, _, query = handler.path.partition("?")
         path = changed.get("path", path)
-        query = urlencode(changed["query"]) if "query" in changed else query
+        query = urlencode(changed_query(handler.path, changed["query"])) if "query" in changed else query
         content = bytes_of(changed["body"]) if "body" in changed else body
         headers = {name: value for name, value in handler.headers.items() if name.lower() not in _HOP}
         allowed = network.live.set(True)  # the test has named this API

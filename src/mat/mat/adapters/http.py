@@ -24,6 +24,8 @@ _VERSION: Final = re.compile(r"^/v\d+(alpha|beta)?\d*$")
 _SAFE: Final = ("GET", "HEAD", "OPTIONS", "TRACE")
 """Methods that change nothing (RFC 9110, 9.2.1)."""
 _ASKED: Final = ("idempotency-key", "if-match", "if-none-match")
+_KEYS: Final = ("key", "api_key", "api-key", "apikey", "access_token")
+"""The parameters of a model's URL that hold the caller's key: Gemini and others. They are never recorded."""
 _KEPT: Final = ("content-type", "etag", "idempotency-key", "location", "retry-after", "x-request-id")
 """The headers that are recorded: of a request, and of a reply."""
 STATUSES: Final = {"server_error": 503, "rate_limit": 429, "auth": 401, "not_found": 404, "invalid": 422}
@@ -69,9 +71,10 @@ class HTTPRequest:
 
     @property
     def arguments(self) -> dict[str, Any]:
-        """The request as a step's arguments; what is empty is left out."""
+        """The request as a step's arguments; what is empty is left out, and so is the key of who asks a model."""
         parts = urlsplit(self.url)
-        found: dict[str, Any] = {"path": parts.path, "query": dict(parse_qsl(parts.query)), "body": self.body}
+        query = {name: value for name, value in parse_qsl(parts.query) if not (self.model and name.lower() in _KEYS)}
+        found: dict[str, Any] = {"path": parts.path, "query": query, "body": self.body}
         found.update((name, self.headers[name]) for name in _ASKED if name in self.headers)
         return {name: value for name, value in found.items() if value not in (None, {}, "")}
 
@@ -91,6 +94,12 @@ class HTTPRequest:
         body = self.body
         found = named[1] if named else body.get("model") if isinstance(body, dict) else None
         return str(found or "model")
+
+
+def changed_query(url: str, query: Mapping[str, str]) -> dict[str, str]:
+    """The query of a request that governance or a fault has changed, with the caller's key, which its arguments lack."""
+    keys = {name: value for name, value in parse_qsl(urlsplit(url).query) if name.lower() in _KEYS}
+    return {**keys, **query}
 
 
 def _template(path: str) -> str:
@@ -176,4 +185,14 @@ def _usage_of_events(text: str) -> Any:
     return found or None
 
 
-__all__ = ["STATUSES", "HTTPRequest", "HTTPStatus", "body_of", "bytes_of", "port_of", "reply_of", "status_errors"]
+__all__ = [
+    "STATUSES",
+    "HTTPRequest",
+    "HTTPStatus",
+    "body_of",
+    "bytes_of",
+    "changed_query",
+    "port_of",
+    "reply_of",
+    "status_errors",
+]

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from mat.adapters.attachment import Adapter, Attachment
-from mat.adapters.http import HTTPRequest, HTTPStatus, bytes_of, port_of, reply_of, status_errors
+from mat.adapters.http import HTTPRequest, HTTPStatus, bytes_of, changed_query, port_of, reply_of, status_errors
 from mat.boundary.calls import cross, cross_async
 from mat.boundary.session import active
 
@@ -46,9 +46,8 @@ def _install(attachment: Attachment, httpx: Any) -> None:
     def changed_request(client: Any, request: Any, changed: dict[str, Any] | None) -> Any:
         if not changed:
             return request
-        url = request.url.copy_with(
-            path=changed.get("path", request.url.path), params=changed.get("query", dict(request.url.params))
-        )
+        query = changed_query(str(request.url), changed["query"]) if "query" in changed else dict(request.url.params)
+        url = request.url.copy_with(path=changed.get("path", request.url.path), params=query)
         headers = {name: value for name, value in request.headers.items() if name.lower() != "content-length"}
         content = bytes_of(changed["body"]) if "body" in changed else request.content
         return client.build_request(request.method, url, content=content, headers=headers, extensions=request.extensions)
@@ -111,9 +110,12 @@ def _is_data(reply: Any) -> bool:
     return reply is None or hasattr(reply, "get")
 
 
+_RELEASES: Final = {"httpx": "httpx>=0.27", "httpx2": "httpx2>=2.0"}
+_PACKAGE: Final = next((name for name in _RELEASES if importlib.util.find_spec(name) is not None), "httpx")
+"""The package that is installed; the clients of OpenAI and others bring httpx2 alone."""
 ADAPTERS: Final = {
     "httpx": Adapter(
-        name="httpx", package="httpx", install=install, release="httpx>=0.27",
+        name="httpx", package=_PACKAGE, install=install, release=_RELEASES[_PACKAGE],
         policy="httpx retries nothing; a client above it may (openai: twice, on 408, 409, 429, 5xx and broken connections)",
     )
 }  # fmt: skip

@@ -12,7 +12,7 @@ from typing import Any, Final
 from urllib.parse import urlencode
 
 from mat.adapters.attachment import Adapter, Attachment
-from mat.adapters.http import HTTPRequest, HTTPStatus, bytes_of, port_of, reply_of, status_errors
+from mat.adapters.http import HTTPRequest, HTTPStatus, bytes_of, changed_query, port_of, reply_of, status_errors
 from mat.boundary.calls import cross
 from mat.boundary.session import active
 
@@ -74,7 +74,7 @@ def _sent(url: str, body: Any, headers: Any, changed: Mapping[str, Any] | None) 
         return url, body, headers
     path, _, query = url.partition("?")
     path = changed.get("path", path)
-    query = urlencode(changed["query"]) if "query" in changed else query
+    query = urlencode(changed_query(url, changed["query"])) if "query" in changed else query
     if "body" in changed:
         body = bytes_of(changed["body"])
         headers = {name: value for name, value in (headers or {}).items() if name.lower() != "content-length"}

@@ -197,7 +197,7 @@ class Recorded:
     """How far the recorded replies of external ports reach in a search.
 
     `reached` schedules were executed with them; `unreached` ones asked something new that no live call was left for, which
-    would cost about `missing`. `planned`: what all live calls of the search would cost at most, estimated before it began.
+    would cost about `missing`. `planned`: what all live calls of the search would cost, estimated before it began.
     `made`: live calls of this session.
     """
 

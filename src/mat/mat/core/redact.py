@@ -25,7 +25,7 @@ POLICIES: Final = ("keep", "hash", "redact")
 
 _TOKENS = re.compile(
     r"(?P<bearer>(?i:bearer|basic)\s+[A-Za-z0-9._~+/=\-]{12,})"
-    r"|(?P<key>\b(?:sk|pk|rk|ghp|gho|ghs|github_pat|xox[abprs]|glpat|AKIA|ASIA)[-_A-Za-z0-9]{14,})"
+    r"|(?P<key>\b(?:sk|pk|rk|ghp|gho|ghs|github_pat|xox[abprs]|glpat|AKIA|ASIA|AIza)[-_A-Za-z0-9]{14,})"
     r"|(?P<jwt>\beyJ[A-Za-z0-9_\-]{8,}\.[A-Za-z0-9_\-]{8,}\.[A-Za-z0-9_\-]{8,})"
     r"|(?P<private_key>-----BEGIN [A-Z ]{0,40}PRIVATE KEY-----[^-]+-----END [A-Z ]{0,40}PRIVATE KEY-----)"
 )
