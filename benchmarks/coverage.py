@@ -28,7 +28,7 @@ from typing import Any, Literal
 import numpy
 from scipy.stats import binom
 
-from mat.core.curve import Lived
+from mat.core.curve import ScheduleResult
 from mat.measure import analytic, bootstrap, noninferiority, robustness
 from mat.measure.bootstrap import BootstrapMethod, mean_of, ratio_of, share_of
 from mat.measure.claims import Labelled, agreement
@@ -327,9 +327,9 @@ def of_curves(items: int, times: int) -> Line:
 
 
 def _curve_row(item: int, answers: list[bool]) -> CurveRow:
-    start = Lived(cost=0, success=True, broken=(), unjudged=False)
-    chains = tuple((start, Lived(cost=1, success=answer, broken=(), unjudged=False)) for answer in answers)
-    return CurveRow(item=str(item), category="", budget=1, bound=1, lives=(), chains=chains)
+    start = ScheduleResult(cost=0, success=True, broken=(), unjudged=False)
+    chains = tuple((start, ScheduleResult(cost=1, success=answer, broken=(), unjudged=False)) for answer in answers)
+    return CurveRow(item=str(item), category="", budget=1, bound=1, executed=(), chains=chains)
 
 
 def of_pairs(n: int, times: int) -> Iterator[Line]:

@@ -155,7 +155,7 @@ class _Kit:
             replaced = attachment.replaced
         if (attached.outcome, attached.real) != (plain.outcome, plain.real):
             yield self._finding("observe", f"outside of a run the agent gives {attached.outcome}, not {plain.outcome}")
-        left = [f"{_name_of(owner)}.{name}" for owner, name, before in replaced if _static(owner, name) is not before]
+        left = [f"{_owner_name(owner)}.{name}" for owner, name, before in replaced if _static(owner, name) is not before]
         if left:
             yield self._finding("detach", f"still replaced after the attachment: {', '.join(sorted(set(left)))}")
         made = new_run()
@@ -168,7 +168,7 @@ class _Kit:
             yield self._finding("detach", f"after the attachment the agent gives {after.outcome}, not {plain.outcome}")
 
     def _observed(self, plain: _Worked, first: _Worked) -> Iterator[AdapterFinding]:
-        seen = self._steps(first)
+        seen = self._seen(first)
         expected = list(self._agent.steps)
         same = Counter(seen) == Counter(expected) if self._scenario == "parallel" else seen == expected
         if "observe" not in self._abilities:
@@ -182,8 +182,8 @@ class _Kit:
         again, nested = self._attached(), self._attached(twice=True)
         if first.run is not None and again.run is not None and first.run.head != again.run.head:
             yield self._finding("observe", "two runs of the same agent differ: something recorded is drawn outside of the run")
-        if self._steps(nested) != seen:
-            yield self._finding("observe", f"attached twice, it records {self._steps(nested)}")
+        if self._seen(nested) != seen:
+            yield self._finding("observe", f"attached twice, it records {self._seen(nested)}")
 
     def _perturbed(self, first: _Worked) -> Iterator[AdapterFinding]:
         for record in self._targets(first):
@@ -236,7 +236,7 @@ class _Kit:
 
     # -- parts ------------------------------------------------------------------------------------------------------
 
-    def _steps(self, worked: _Worked) -> list[tuple[str, str]]:
+    def _seen(self, worked: _Worked) -> list[tuple[str, str]]:
         named = {kind for kind, _ in self._agent.steps}
         found = [(each.action.kind, each.action.name) for each in worked.records]
         return [each for each in found if each[0] in named or each[0] not in _INNER]
@@ -257,7 +257,7 @@ def _static(owner: Any, name: str) -> Any:
     return inspect.getattr_static(owner, name, None)
 
 
-def _name_of(owner: Any) -> str:
+def _owner_name(owner: Any) -> str:
     return str(getattr(owner, "__qualname__", None) or getattr(owner, "__name__", None) or type(owner).__qualname__)
 
 

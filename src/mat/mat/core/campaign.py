@@ -169,6 +169,7 @@ CallKey: TypeAlias = tuple[int, str, str, int]
 class MissingReply:
     """A request that no recorded reply answers. `asked`: port -> requests of its run so far, this one included."""
 
+    __pydantic_config__ = EXACT_FIELDS
     key: CallKey
     asked: FrozenDict
 
