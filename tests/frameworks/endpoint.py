@@ -6,16 +6,13 @@ It thinks like the careless clerk of the shop, counts what it is asked, and want
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from pathlib import Path
 from threading import Thread
 from typing import Any, ClassVar
 
-sys.path.insert(0, str(Path(__file__).parent))
-import shop
+from tests.frameworks import shop
 
 KEY = "sk-test-0123456789abcdefghijklmnop"
 PLAIN = "plainkey42plainkey42"

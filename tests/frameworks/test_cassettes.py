@@ -14,13 +14,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.frameworks.endpoint import KEY, PLAIN, Endpoint, served
 
 import mat
 from mat.boundary.cassette import Cassette, LiveCallsSpent
 from mat.boundary.tape import Tape
-
-sys.path.insert(0, str(Path(__file__).parent))
-from endpoint import KEY, PLAIN, Endpoint, served
 
 HERE = Path(__file__).parent
 FRAMEWORKS = {
