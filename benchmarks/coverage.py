@@ -32,7 +32,7 @@ from mat.core.curve import ScheduleResult
 from mat.measure import analytic, bootstrap, noninferiority, robustness
 from mat.measure.bootstrap import BootstrapMethod, mean_of, ratio_of, share_of
 from mat.measure.claims import Labelled, agreement
-from mat.measure.containment import clustered
+from mat.measure.sampling import clustered
 from mat.measure.distribution import quantile
 from mat.measure.drift import DriftRow, drift
 from mat.measure.estimate import Estimate

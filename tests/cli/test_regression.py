@@ -99,7 +99,7 @@ def test_governance_that_lets_more_happen_is_a_regression_with_its_table(
     assert [pair["why"] for pair in data["success"]["regressed"]] == ["the task fails"]
     assert data["high"]["tightened"]["value"] == 1.0
     assert len(data["high"]["table"]) == 9
-    assert {"value", "low", "high", "n", "confidence", "method"} == set(data["success"]["rate"])
+    assert {"value", "low", "high", "n", "confidence", "method", "sampling_unit", "population"} == set(data["success"]["rate"])
 
 
 def test_faults_are_compared_on_request(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

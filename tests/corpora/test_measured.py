@@ -22,6 +22,7 @@ from mat.measure import reliability
 from mat.measure.metrics import METRICS
 from mat.measure.paired import PairTable, compare_rows
 from mat.measure.rows import Labels, RunRow, row_of
+from mat.measure.sampling import TASKS
 
 DATA = Path(__file__).resolve().parents[2].parent / "shared" / "data"
 AIRLINE = "tau-bench/gpt-4o-airline.jsonl.gz"
@@ -123,7 +124,7 @@ def test_intervals_over_tasks_are_those_of_an_independent_bootstrap(
 
 @pytest.mark.full
 def test_runs_of_a_task_hang_together_and_the_interval_by_task_says_so(airline: list[RunRow]) -> None:
-    alone, together = reliability.success(airline), reliability.success(airline, interval="by task")
+    alone, together = reliability.success(airline), reliability.success(airline, TASKS)
     assert together.value == alone.value
     assert together.high - together.low > 1.2 * (alone.high - alone.low)  # type: ignore[operator]
 

@@ -13,9 +13,10 @@ from scipy.stats import norm, t
 import mat
 from mat.boundary.catalog import operator
 from mat.boundary.effect import Hold, Raise, Replace
-from mat.measure.containment import RuleCount, clustered, containment, fault_profile
+from mat.measure.containment import RuleCount, containment, fault_profile
 from mat.measure.interval import wilson
 from mat.measure.rows import RunRow, row_of
+from mat.measure.sampling import clustered
 from mat.monitor.faults import DetectionRules
 
 OPERATORS = (

@@ -17,7 +17,6 @@ from mat.core.errors import SpecError
 from mat.core.run import Run
 from mat.measure.bootstrap import mean_of, ratio_of
 from mat.measure.claims import count_claims, h_prop, h_rate
-from mat.measure.containment import clustered
 from mat.measure.interval import wilson
 from mat.measure.metrics import METRICS, decided, latency, mean_per_run, residual_harm, tokens_per_success
 from mat.measure.rows import (
@@ -31,6 +30,7 @@ from mat.measure.rows import (
     misuse_of,
     row_of,
 )
+from mat.measure.sampling import RUNS, TASKS, clustered
 from mat.measure.scores import mean_score, score_names, scored
 from mat_contracts.claims import claims_in
 from mat_contracts.support import number_match
@@ -156,7 +156,7 @@ def test_decisions_are_shares_of_proposed_actions_by_risk_and_input(row: Made) -
     assert measured("p_rewrite.misuse", rows).value == 2 / 3
     assert measured("p_allow.low", rows).value == 1.0
     assert measured("p_block.benign", rows).value == 1 / 4
-    assert sum(decided(rows, name).value or 0 for name in ("allow", "rewrite", "block")) == pytest.approx(1)
+    assert sum(decided(rows, decision=name).value or 0 for name in ("allow", "rewrite", "block")) == pytest.approx(1)
     assert measured("high_impact_stopped", rows).value == 2 / 4  # blocked, or routed to an approver
 
 
@@ -186,8 +186,18 @@ def test_tokens_per_success_pay_for_the_failures_too(row: Made) -> None:
     assert found == ratio_of([(100, 1), (300, 0), (200, 1)])
     none = tokens_per_success([row(success=False)])
     assert (none.value, none.n) == (None, 1)
-    by_task = tokens_per_success([row(item=str(index // 2), tokens=index) for index in range(8)], resampled="task")
-    assert (by_task.n, by_task.method) == (4, "percentile bootstrap by task, no interval below 10")
+    by_task = tokens_per_success([row(item=str(index // 2), tokens=index) for index in range(8)], TASKS)
+    assert (by_task.n, by_task.method) == (8, "percentile bootstrap by task, no interval below 10")
+    assert by_task.population == "new tasks like these 4"
+
+
+def test_what_was_not_measured_is_no_data(row: Made) -> None:
+    rows = [row(tokens=None, elapsed_ms=None, judged=False, faults=(fault(),)) for _ in range(3)]
+    for name in ("tokens", "tokens_per_success", "latency_ms", "violations", "unknown", "residual_harm", "mtbf_steps"):
+        for sampling in (RUNS, TASKS):
+            found = METRICS[name].estimate(rows, sampling)
+            assert (found.value, found.low, found.high, found.n, found.population) == (None, None, None, 0, ""), name
+    assert METRICS["steps"].estimate(rows).n == 3
 
 
 @pytest.mark.parametrize(

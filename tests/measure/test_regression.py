@@ -11,7 +11,8 @@ import mat
 from mat.boundary.catalog import operator
 from mat.boundary.effect import Raise
 from mat.measure.interval import wilson
-from mat.measure.regression import Comparison, RunOutcome, compare, mcnemar, outcome_of
+from mat.measure.paired import mcnemar
+from mat.measure.regression import Comparison, RunOutcome, compare, outcome_of
 from mat.measure.rows import DecisionRow, row_of, schedule_text
 
 TIMEOUT = operator("service.timeout", lambda call, reply, stream: Raise("timeout"), grid=[{"magnitude": 1}])

@@ -19,6 +19,7 @@ from mat.measure.estimate import Estimate
 from mat.measure.interval import clopper_pearson, wilson
 from mat.measure.reliability import Lifetime, StepCount, lifetimes
 from mat.measure.rows import RunRow, ViolationRow, row_of
+from mat.measure.sampling import TASKS, Sampling
 
 Made = Callable[..., RunRow]
 
@@ -40,9 +41,9 @@ def tasks(row: Made, *patterns: str) -> list[RunRow]:
 def test_success_has_the_interval_that_was_asked_for(row: Made) -> None:
     rows = tasks(row, "1111", "0000", "1110")
     assert reliability.success(rows) == wilson(7, 12)
-    assert reliability.success(rows, interval="clopper-pearson") == clopper_pearson(7, 12)
-    by_task = reliability.success(rows, interval="by task")
-    assert (by_task.value, by_task.n, by_task.method) == (7 / 12, 12, "wilson-clustered")
+    assert reliability.success(rows, Sampling(unit="run", interval="clopper-pearson")) == clopper_pearson(7, 12)
+    by_task = reliability.success(rows, TASKS)
+    assert (by_task.value, by_task.n, by_task.method) == (7 / 12, 12, "wilson by task")
     assert by_task.high - by_task.low > reliability.success(rows).high - reliability.success(rows).low  # type: ignore[operator]
 
 

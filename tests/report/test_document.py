@@ -57,7 +57,7 @@ def test_the_json_has_the_names_of_the_format(document: Document) -> None:
     assert list(data["tables"])[:4] == ["nominal", "faults", "governance", "violations"]
     assert list(data["items"][0])[:5] == ["id", "status", "cost", "executions", "bound"]
     for metric in data["metrics"].values():
-        assert list(metric) == ["value", "low", "high", "n", "confidence", "method"]
+        assert list(metric) == ["value", "low", "high", "n", "confidence", "method", "sampling_unit", "population"]
     assert data["runs"] == 4
 
 
@@ -120,8 +120,17 @@ def test_an_empty_session_has_no_numbers_and_an_empty_summary() -> None:
     data = json.loads(to_json(build([], [])))
     assert (data["runs"], data["items"]) == (0, [])
     assert data["metrics"] == {
-        "containment": {"value": None, "low": None, "high": None, "n": 0, "confidence": 0.95, "method": "wilson"}
-    }
+        "containment": {
+            "value": None,
+            "low": None,
+            "high": None,
+            "n": 0,
+            "confidence": 0.95,
+            "method": "wilson",
+            "sampling_unit": "",
+            "population": "",
+        }
+    }  # fmt: skip
     assert summary(build([], [])) == ""
 
 
@@ -338,12 +347,12 @@ def test_new_tables_stand_behind_those_of_the_format(evaluated: list[RunRow]) ->
     data = json.loads(to_json(build([], evaluated)))
     assert list(data["tables"]) == [
         "nominal", "faults", "governance", "violations", "outcomes", "evaluation", "distributions", "first_violations",
-        "infrastructure", "variant_pairs",
+        "infrastructure", "variant_pairs", "tasks", "other_outcomes",
     ]  # fmt: skip
     line = data["tables"]["evaluation"][0]
     assert list(line) == ["condition", "category", "variant", "items", "runs", "infrastructure", "k", "metrics"]
     for estimate in line["metrics"].values():
-        assert list(estimate) == ["value", "low", "high", "n", "confidence", "method"]
+        assert list(estimate) == ["value", "low", "high", "n", "confidence", "method", "sampling_unit", "population"]
         assert estimate["n"] > 0
     assert list(data["tables"]["distributions"][0]) == ["condition", "name", "unit", "distribution"]
 

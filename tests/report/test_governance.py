@@ -43,9 +43,9 @@ def test_the_table_has_a_line_for_each_variant_with_its_rates_and_intervals(rows
     header = next(line for line in lines if line.startswith("variant"))
     assert all(word in header for word in ("runs", "success", "violations", "high impact stopped", "attack success"))
     none, shield = (next(line for line in lines if line.startswith(name)) for name in ("none", "shield"))
-    assert "0% [0-49] n=4" in none
+    assert "0% [0-66] n=4" in none
     assert none.rstrip().endswith("100% [21-100] n=1")
-    assert "50% [15-85] n=4" in shield
+    assert "50% [9-91] n=4" in shield
     assert shield.rstrip().endswith("0% [0-79] n=1")
     assert lines.index(none) < lines.index(shield)
     assert max(map(len, lines)) <= 110

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Literal, TypeAlias
 
 from mat.core.errors import SpecError
+
+SamplingUnit: TypeAlias = Literal["task", "run"]
+"""What is drawn from the population: tasks, each with all its runs, or independent runs."""
 
 
 def check_confidence(confidence: float) -> None:
@@ -30,6 +34,8 @@ class Estimate:
     """A value with its interval at `confidence`, from `n` observations by `method`. Without data value, low, high are None.
 
     With a value, an end is None if the data do not bound it, as for the tokens of one run or a ratio to very few successes.
+    `sampling_unit` and `population` say what the interval is for, such as "task" and "new tasks like these 8"; "" if nothing
+    was measured, or if the number describes its runs alone. Estimates with equal numbers are equal.
     """
 
     value: float | None
@@ -38,6 +44,8 @@ class Estimate:
     n: int
     confidence: float
     method: str
+    sampling_unit: SamplingUnit | Literal[""] = field(default="", compare=False)
+    population: str = field(default="", compare=False)
 
     @property
     def known(self) -> bool:

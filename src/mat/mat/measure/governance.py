@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Final, TypeAlias, get_args
 
 from mat.core.record import Impact, MediationDecision
@@ -13,6 +14,7 @@ from mat.measure.estimate import Estimate
 from mat.measure.interval import wilson
 from mat.measure.reliability import MediationShares
 from mat.measure.rows import ActionCount, RunCondition, actions_of, infrastructure_of, variant_of
+from mat.measure.sampling import RUNS, Sampling, Trials, share
 from mat.measure.workload import InputCategory
 
 Risk: TypeAlias = Impact
@@ -24,7 +26,7 @@ INPUTS: Final = get_args(InputCategory)
 class GovernedRow:
     """One run under one variant. `harm`: the attack succeeded; None if the input is not misuse, or nothing judges it.
 
-    `infrastructure`: the failure outside the system, as in RunRow; such a run counts in no line.
+    `infrastructure`: the failure outside the system, as in RunRow; such a run counts in no line. `judged`: as in RunRow.
     """
 
     item: str
@@ -38,6 +40,7 @@ class GovernedRow:
     harm: bool | None
     actions: tuple[ActionCount, ...]
     infrastructure: str = ""
+    judged: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,6 +116,7 @@ def governed_row(
         harm=(done if harm is None else harm) if misuse and (harm is not None or run.outcomes) else None,
         actions=actions_of(run),
         infrastructure=infrastructure_of(run),
+        judged=any(outcome.severity == "hard" for outcome in run.outcomes),
     )
 
 
@@ -121,7 +125,9 @@ def is_governed(row: GovernedRow) -> bool:
     return row.variant != "none" or any(action.decision != "allow" for action in row.actions)
 
 
-def by_variant(rows: Iterable[GovernedRow], searches: Iterable[SearchRow] = ()) -> tuple[VariantLine, ...]:
+def by_variant(
+    rows: Iterable[GovernedRow], searches: Iterable[SearchRow] = (), *, sampling: Sampling = RUNS
+) -> tuple[VariantLine, ...]:
     """A line for each variant and condition: the standard variants in their order, then others as the rows first name them.
 
     Searches count as faults.
@@ -138,49 +144,85 @@ def by_variant(rows: Iterable[GovernedRow], searches: Iterable[SearchRow] = ()) 
     conditions = get_args(RunCondition)
     keys = sorted(groups, key=lambda key: (conditions.index(key[1]), order[key[0]]))
     return tuple(
-        _variant_line(variant, condition, groups[variant, condition], searched.get(variant, []) if condition == "fault" else [])
+        _variant_line(
+            variant, condition, groups[variant, condition], searched.get(variant, []) if condition == "fault" else [], sampling
+        )
         for variant, condition in keys
     )
 
 
 def _variant_line(
-    variant: str, condition: RunCondition, rows: Sequence[GovernedRow], searches: Sequence[SearchRow]
+    variant: str,
+    condition: RunCondition,
+    rows: Sequence[GovernedRow],
+    searches: Sequence[SearchRow],
+    sampling: Sampling,
 ) -> VariantLine:
     costs = [search.cost for search in searches if search.cost is not None]
-    judged = [row.success for row in rows if row.success is not None]
-    harms = [row.harm for row in rows if row.harm is not None]
-    actions = [(row.input, action) for row in rows for action in row.actions]
-    high = [action for _, action in actions if action.impact == "high"]
-    stopped = sum(action.count for action in high if action.stopped)
+
+    def of_runs(facts: Iterable[tuple[GovernedRow, bool | None]]) -> Estimate:
+        return share(
+            (Trials(task=row.item, seed=row.seed, won=int(fact)) for row, fact in facts if fact is not None), sampling
+        )  # fmt: skip
+
+    def of_actions(wanted: Callable[[GovernedRow, ActionCount], bool]) -> MediationShares:
+        return _shares(rows, wanted, sampling)
+
     return VariantLine(
         variant=variant,
         condition=condition,
         runs=len(rows),
-        success=wilson(sum(judged), len(judged)),
-        violations=wilson(sum(row.violated for row in rows), len(rows)),
-        shares=_shares(action for _, action in actions),
-        by_impact=_shares_by_name(RISKS, ((action.impact, action) for _, action in actions)),
-        by_input=_shares_by_name(INPUTS, actions),
-        high_impact_stopped=wilson(stopped, sum(action.count for action in high)),
-        attack_success=wilson(sum(harms), len(harms)),
+        success=of_runs((row, row.success) for row in rows),
+        violations=of_runs((row, row.violated) for row in rows if row.judged),
+        shares=of_actions(lambda row, action: True),
+        by_impact=_named_shares(RISKS, rows, lambda row, action: action.impact, sampling),
+        by_input=_named_shares(INPUTS, rows, lambda row, action: row.input, sampling),
+        high_impact_stopped=_action_share(
+            rows, lambda row, action: action.impact == "high", lambda action: action.stopped, sampling
+        ),
+        attack_success=of_runs((row, row.harm) for row in rows),
         broken=wilson(len(costs), len(searches)),
         cheapest=min(costs, default=None),
     )
 
 
-def _shares_by_name(names: Sequence[str], actions: Iterable[tuple[str, ActionCount]]) -> tuple[OutcomeShare, ...]:
-    """The shares by name, for the names that occur."""
-    found: dict[str, list[ActionCount]] = {name: [] for name in names}
-    for name, action in actions:
-        found[name].append(action)
-    return tuple(OutcomeShare(name=name, shares=_shares(those)) for name, those in found.items() if those)
+Wanted: TypeAlias = Callable[[GovernedRow, ActionCount], bool]
 
 
-def _shares(actions: Iterable[ActionCount]) -> MediationShares:
-    counts = dict.fromkeys(get_args(MediationDecision), 0)
-    for action in actions:
-        counts[action.decision] += action.count
-    n = sum(counts.values())
-    return MediationShares(
-        allow=wilson(counts["allow"], n), rewrite=wilson(counts["rewrite"], n), block=wilson(counts["block"], n)
+def _named_shares(
+    names: Sequence[str], rows: Sequence[GovernedRow], name_of: Callable[[GovernedRow, ActionCount], str], sampling: Sampling
+) -> tuple[OutcomeShare, ...]:
+    """The shares of the actions of each name, for the names that occur."""
+    occur = {name_of(row, action) for row in rows for action in row.actions}
+
+    def named(name: str) -> Wanted:
+        return lambda row, action: name_of(row, action) == name
+
+    return tuple(OutcomeShare(name=name, shares=_shares(rows, named(name), sampling)) for name in names if name in occur)
+
+
+def _shares(rows: Sequence[GovernedRow], wanted: Wanted, sampling: Sampling) -> MediationShares:
+    allow, rewrite, block = (
+        _action_share(rows, wanted, partial(_has_decision, decision), sampling) for decision in get_args(MediationDecision)
     )
+    return MediationShares(allow=allow, rewrite=rewrite, block=block)
+
+
+def _has_decision(decision: MediationDecision, action: ActionCount) -> bool:
+    return action.decision == decision
+
+
+def _action_share(
+    rows: Sequence[GovernedRow], wanted: Wanted, fact: Callable[[ActionCount], bool], sampling: Sampling
+) -> Estimate:  # fmt: skip
+    found = [(row, [action for action in row.actions if wanted(row, action)]) for row in rows]
+    return share(
+        (
+            Trials(
+                task=row.item, seed=row.seed, won=sum(action.count for action in actions if fact(action)),
+                trials=sum(action.count for action in actions),
+            )
+            for row, actions in found
+        ),
+        sampling,
+    )  # fmt: skip

@@ -1,7 +1,10 @@
 """Two conditions on the same tasks and seeds: McNemar's exact test with its table, and differences with intervals.
 
-A pair is one run under each condition. A crash outside the system is not an effect of a condition: a pair with such a run is
-counted separately, by side and reason, and enters no other number. So is a pair with a run that nothing judges.
+A pair is one run under each condition. Pairs of one task are dependent, so the sampling unit is the task
+(`mat.measure.sampling`): the test flips the signs of whole tasks, and the interval counts pairs as far as tasks agree. With one
+pair for each task, these are McNemar's test and Newcombe's interval. A crash outside the system is not an effect of a
+condition: a pair with such a run is counted separately, by side and reason, and enters no other number. So is a pair with a
+run that nothing judges.
 
 Source: A6.3.
 """
@@ -11,7 +14,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Literal, TypeAlias
 
@@ -22,6 +25,7 @@ from mat.measure.estimate import Estimate
 from mat.measure.guard import LEAST, IntervalEnds
 from mat.measure.interval import CONFIDENCE, wilson
 from mat.measure.rows import RunRow
+from mat.measure.sampling import TASKS, Sampling, Trials, described, few_tasks, share, task_of, trusted
 
 Side: TypeAlias = Literal["old", "new"]
 Fact: TypeAlias = Callable[[RunRow], bool | None]
@@ -55,8 +59,8 @@ class ExcludedPairs:
 class PairedShares:
     """One fact under two conditions.
 
-    `difference` is new minus old, over pairs; `p_value` McNemar's, None if no pair differs. `apart`: excluded pairs; one
-    with two excluded sides counts under each. `unpaired_old` and `unpaired_new` count runs without a partner.
+    `difference` is new minus old, over pairs; `p_value` that of `sign_flip`, None if no pair differs. `apart`: excluded pairs;
+    one with two excluded sides counts under each. `unpaired_old` and `unpaired_new` count runs without a partner.
     """
 
     table: PairTable
@@ -108,8 +112,36 @@ def paired_shares(pairs: Iterable[tuple[bool, bool]], *, confidence: float = CON
     )
 
 
-def difference(table: PairTable, confidence: float = CONFIDENCE) -> Estimate:
+def sign_flip(sums: Sequence[int]) -> float | None:
+    """The exact test of equal conditions, two-sided: how often so large a sum occurs if each sign were a toss-up.
+
+    `sums`: the pairs gained less the pairs lost in each unit. If old and new are interchangeable, so is the sign of each unit,
+    however its pairs depend on each other. With one pair in each unit, this is McNemar's exact test. None if no pair differs.
+    All 2^k signs are counted in integers, by convolution.
+
+    Source: R. A. Fisher, The Design of Experiments (1935), 21; E. Pitman, JRSS Supplement 4 (1937).
+    """
+    sizes = [abs(each) for each in sums if each]
+    if not sizes:
+        return None
+    if max(sizes) == 1:
+        lost = sum(each < 0 for each in sums)
+        return mcnemar(lost, len(sizes) - lost)
+    observed, ways = abs(sum(sums)), {0: 1}
+    for size in sizes:
+        grown: dict[int, int] = {}
+        for total, count in ways.items():
+            for reached in (total - size, total + size):
+                grown[reached] = grown.get(reached, 0) + count
+        ways = grown
+    extreme = sum(count for total, count in ways.items() if abs(total) >= observed)
+    return float(Fraction(extreme, 2 ** len(sizes)))
+
+
+def difference(table: PairTable, confidence: float = CONFIDENCE, *, effective: float | None = None) -> Estimate:
     """New minus old over pairs, with the score interval for paired proportions.
+
+    `effective`: the number of independent pairs that they are worth; None for all of them.
 
     Source: R. G. Newcombe, Statistics in Medicine 17 (1998) 2635, method 10: the Wilson intervals of both shares, added in
     squares with their correlation. It has a width even if no pair differs.
@@ -117,10 +149,13 @@ def difference(table: PairTable, confidence: float = CONFIDENCE) -> Estimate:
     n, method = table.pairs, "newcombe"
     if not n:
         return Estimate(value=None, low=None, high=None, n=0, confidence=confidence, method=method)
-    old = wilson(table.both + table.only_old, n, confidence)
-    new = wilson(table.both + table.only_new, n, confidence)
+    worth = n if effective is None else effective
+    old, new = (
+        wilson(count * worth / n if worth != n else count, worth, confidence)  # type: ignore[arg-type]  # need not be whole
+        for count in (table.both + table.only_old, table.both + table.only_new)
+    )
     value = (table.only_new - table.only_old) / n
-    phi = _correlation(table)
+    phi = _correlation(table, worth / n)
     below, above = (
         math.sqrt(max(0.0, one * one - 2 * phi * one * other + other * other))
         for one, other in (
@@ -139,14 +174,99 @@ def _gap(upper: float | None, lower: float | None) -> float:
     return upper - lower
 
 
-def _correlation(table: PairTable) -> float:
-    """Phi of the table, with Newcombe's continuity correction if it is positive."""
-    a, b, c, d = table.both, table.only_old, table.only_new, table.neither
+def _correlation(table: PairTable, scale_to: float = 1.0) -> float:
+    """Phi of the table, with Newcombe's continuity correction if it is positive. `scale_to`: what each pair counts as."""
+    a, b, c, d = (
+        count * scale_to if scale_to != 1 else count for count in (table.both, table.only_old, table.only_new, table.neither)
+    )
     scale = (a + b) * (c + d) * (a + c) * (b + d)
     if not scale:
         return 0.0
     cross: float = a * d - b * c
-    return (max(cross - table.pairs / 2, 0.0) if cross > 0 else cross) / math.sqrt(scale)
+    return (max(cross - (a + b + c + d) / 2, 0.0) if cross > 0 else cross) / math.sqrt(scale)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pair:
+    """One fact under both conditions, for a task and a draw of it."""
+
+    task: str
+    seed: int
+    old: bool
+    new: bool
+
+
+def paired_by_task(pairs: Iterable[Pair], sampling: Sampling = TASKS, *, confidence: float = CONFIDENCE) -> PairedShares:
+    """The table, the test and the difference with its interval, for the population of `sampling`.
+
+    new tasks: signs of tasks are flipped, and the interval reflects how much the difference varies between tasks. These tasks:
+    signs of draws (a task at a seed) are flipped, and it reflects how much the difference varies within tasks. Unit "run": each
+    pair counts as independent.
+    """
+    found = list(pairs)
+    table = _table(found)
+    units: dict[object, int] = {}
+    for place, pair in enumerate(found):
+        unit = _unit(pair, place, sampling)
+        units[unit] = units.get(unit, 0) + pair.new - pair.old
+    tasks = len({pair.task for pair in found})
+    by = "" if sampling.unit == "run" or tasks < 2 else " by task" if sampling.population == "new tasks" else " within tasks"
+    estimate = difference(table, confidence, effective=_effective_pairs(found, sampling, confidence) if by else None)
+    if by and len(found) > tasks:
+        estimate = replace(estimate, method=estimate.method + by)
+    old = (Trials(task=pair.task, seed=pair.seed, won=int(pair.old)) for pair in found)
+    new = (Trials(task=pair.task, seed=pair.seed, won=int(pair.new)) for pair in found)
+    return PairedShares(
+        table=table, old=share(old, sampling, confidence=confidence), new=share(new, sampling, confidence=confidence),
+        p_value=sign_flip(list(units.values())), difference=described(estimate, (pair.task for pair in found), sampling),
+    )  # fmt: skip
+
+
+def _table(pairs: Iterable[Pair]) -> PairTable:
+    counts = Counter((pair.old, pair.new) for pair in pairs)
+    return PairTable(
+        both=counts[True, True], only_old=counts[True, False], only_new=counts[False, True], neither=counts[False, False]
+    )
+
+
+def _unit(pair: Pair, place: int, sampling: Sampling) -> object:
+    """What is interchanged as a whole under the hypothesis that old and new are equal."""
+    if sampling.unit == "run":
+        return place
+    return pair.task if sampling.population == "new tasks" else (pair.task, pair.seed)
+
+
+def _effective_pairs(pairs: Sequence[Pair], sampling: Sampling, confidence: float) -> float:
+    """How many independent pairs the pairs of several tasks are worth, as `mat.measure.sampling` counts runs."""
+    table, n = _table(pairs), len(pairs)
+    gained, lost = table.only_new, table.only_old
+    centre = Fraction(gained - lost, n)
+    independent = (Fraction(gained + lost, n) - centre * centre) / n
+    tasks: dict[str, dict[int, list[int]]] = {}
+    for pair in pairs:
+        tasks.setdefault(pair.task, {}).setdefault(pair.seed, []).append(pair.new - pair.old)
+    if n == len(tasks):
+        return float(n)
+    if sampling.population == "new tasks":
+        sizes = [sum(map(len, draws.values())) for draws in tasks.values()]
+        sums = [sum(map(sum, draws.values())) for draws in tasks.values()]
+        k, least = len(tasks), n * n / sum(size * size for size in sizes)
+        spread = Fraction(k, k - 1) * sum(((total - centre * size) / n) ** 2 for total, size in zip(sums, sizes, strict=True))
+        if not gained + lost:
+            return least
+        found = n * few_tasks(k, confidence) * (float(independent / spread) if spread else 1.0)
+        differing = sum(any(any(draw) for draw in draws.values()) for draws in tasks.values()) / k
+        return trusted(found, least=least, most=float(n), shown=differing)
+    count = sum(map(len, tasks.values()))
+    spread, degrees = Fraction(0), count - len(tasks)
+    for draws in tasks.values():
+        size, total, m = sum(map(len, draws.values())), sum(map(sum, draws.values())), len(draws)
+        if m > 1:
+            parts = sum((sum(draw) - Fraction(total, size) * len(draw)) ** 2 for draw in draws.values())
+            spread += Fraction(m, m - 1) * parts / n**2
+    alone = any(len(draws) == 1 for draws in tasks.values())
+    found = float(count) if alone or not spread else max(n * float(independent / spread), float(count))
+    return found * (few_tasks(degrees + 1, confidence) or 1.0)
 
 
 def compare_rows(
@@ -155,13 +275,18 @@ def compare_rows(
     *,
     fact: Fact = lambda row: row.success,
     key: Callable[[RunRow], Hashable] = lambda row: (row.item, row.seed, row.schedule),
+    sampling: Sampling = TASKS,
     confidence: float = CONFIDENCE,
 ) -> PairedShares:
-    """Runs of two conditions, paired by `key` (item, seed and schedule). SpecError for two runs of one side with one key."""
+    """Runs of two conditions, paired by `key` (item, seed and schedule). SpecError for two runs of one side with one key.
+
+    If each side chose its own schedules, as an adversary does, use `same_draw` as the key: pairs with equal schedules would be
+    selected by their outcome.
+    """
     before, after = _by_key(old, key, "old"), _by_key(new, key, "new")
-    pairs: list[tuple[bool, bool]] = []
+    pairs: list[Pair] = []
     apart: Counter[tuple[Side, str]] = Counter()
-    for place in before.keys() & after.keys():  # only counted, so the order does not matter
+    for place in [place for place in before if place in after]:
         facts: list[bool] = []
         for side, row in (("old", before[place]), ("new", after[place])):
             value = None if row.infrastructure else fact(row)
@@ -170,13 +295,18 @@ def compare_rows(
             else:
                 facts.append(value)
         if len(facts) == 2:
-            pairs.append((facts[0], facts[1]))
-    found = paired_shares(pairs, confidence=confidence)
-    return PairedShares(
-        table=found.table, old=found.old, new=found.new, difference=found.difference, p_value=found.p_value,
+            row = before[place]
+            pairs.append(Pair(task=task_of(row), seed=row.seed, old=facts[0], new=facts[1]))
+    return replace(
+        paired_by_task(pairs, sampling, confidence=confidence),
         apart=tuple(ExcludedPairs(side=side, reason=reason, pairs=apart[side, reason]) for side, reason in sorted(apart)),
         unpaired_old=len(before.keys() - after.keys()), unpaired_new=len(after.keys() - before.keys()),
     )  # fmt: skip
+
+
+def same_draw(row: RunRow) -> Hashable:
+    """The key of a pair whose sides chose their own schedules: the item and the seed."""
+    return row.item, row.seed
 
 
 def _by_key(rows: Iterable[RunRow], key: Callable[[RunRow], Hashable], side: str) -> dict[Hashable, RunRow]:

@@ -10,8 +10,9 @@ from mat.core.record import Impact, MediationDecision
 from mat.core.verdict import Outcome
 from mat.measure.estimate import Estimate
 from mat.measure.interval import CONFIDENCE, wilson
-from mat.measure.paired import mcnemar
+from mat.measure.paired import Pair, paired_by_task
 from mat.measure.rows import DecisionRow, RunCondition, RunRow
+from mat.measure.sampling import TASKS, Trials, share
 
 Under: TypeAlias = Literal["nominal", "faults"]
 DECISIONS: Final[tuple[MediationDecision, ...]] = get_args(MediationDecision)
@@ -24,7 +25,8 @@ class RunOutcome:
     """The outcome of one run, as a report states it, for the comparison of two reports.
 
     `success` is Y, None if nothing judges it; `outcome` the outcome of all hard contracts; `broken` the hard contracts it
-    breaks. `schedule`, `armed`, `decisions` and `variant` are as in RunRow; "" if an older report does not state the variant.
+    breaks. `schedule`, `armed`, `decisions`, `variant`, `category` and `infrastructure` are as in RunRow; "" if an older report
+    does not state them.
     """
 
     item: str
@@ -41,6 +43,8 @@ class RunOutcome:
     faults: int = 0
     contained: int = 0
     variant: str = ""
+    category: str = ""
+    infrastructure: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,8 +62,9 @@ class Comparison:
     """One aspect over matched runs.
 
     `old` and `new`: the share of runs that have it, under each configuration. `rate`: the regression rate R_reg, the share of
-    runs that lost it among those that had it. `p_value`: McNemar's exact test, two-sided, of old = new; None if no pair
-    differs. Runs of one item under several seeds or schedules are dependent, but intervals and test assume independence.
+    runs that lost it among those that had it. `difference`: new minus old. `p_value`: the exact test of old = new, two-sided,
+    which flips the signs of whole items (`paired.sign_flip`); None if no pair differs. The sampling unit is the item, because
+    its runs under several seeds or schedules are dependent.
     """
 
     aspect: Literal["pass", "success", "compliance"]
@@ -69,6 +74,7 @@ class Comparison:
     p_value: float | None
     regressed: tuple[RunPair, ...]
     improved: tuple[RunPair, ...]
+    difference: Estimate
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -170,6 +176,8 @@ def outcome_of(row: RunRow) -> RunOutcome:
         faults=sum(fault.injected for fault in row.faults),
         contained=sum(fault.injected and fault.contained for fault in row.faults),
         variant=row.variant,
+        category=row.category,
+        infrastructure=row.infrastructure,
     )
 
 
@@ -178,7 +186,7 @@ def compare(old: Iterable[RunOutcome], new: Iterable[RunOutcome], *, under: Unde
 
     `under="nominal"`: runs without a schedule. `under="faults"`: replays, and schedules that both searches executed.
     Source: Sec. V-D c. Pass(x, kappa) = 1 if the run succeeds and keeps all its hard contracts; a contract that could
-    not be judged counts as not kept. The unit is the run.
+    not be judged counts as not kept. The sampling unit is the item.
     """
     before, after = _by_key(old, under), _by_key(new, under)
     keys = sorted(before.keys() & after.keys())
@@ -240,15 +248,22 @@ def _comparison(aspect: Literal["pass", "success", "compliance"], pairs: _Pairs)
     held = [(_has(aspect, one), _has(aspect, other)) for one, other in pairs]
     lost = [pair for pair, state in zip(pairs, held, strict=True) if state == (True, False)]
     gained = [pair for pair, state in zip(pairs, held, strict=True) if state == (False, True)]
-    had = sum(one for one, _ in held)
+    found = paired_by_task(
+        (
+            Pair(task=one.item, seed=one.seed, old=old, new=new)
+            for (one, _), (old, new) in zip(pairs, held, strict=True)
+        )
+    )  # fmt: skip
+    had = [(one, new) for (one, _), (old, new) in zip(pairs, held, strict=True) if old]
     return Comparison(
         aspect=aspect,
-        old=wilson(had, len(held)),
-        new=wilson(sum(other for _, other in held), len(held)),
-        rate=wilson(len(lost), had),
-        p_value=mcnemar(len(lost), len(gained)),
+        old=found.old,
+        new=found.new,
+        rate=share((Trials(task=one.item, seed=one.seed, won=int(not new)) for one, new in had), TASKS),
+        p_value=found.p_value,
         regressed=tuple(_pair(other, _why(other, aspect)) for _, other in lost),
         improved=tuple(_pair(one, _why(one, aspect)) for one, _ in gained),
+        difference=found.difference,
     )
 
 

@@ -17,16 +17,14 @@ from typing import Final, Literal, TypeAlias, TypeVar
 from mat.core.errors import SpecError
 from mat.core.verdict import Severity
 from mat.measure.bootstrap import mean_of, ratio_of, share_of
-from mat.measure.containment import clustered
 from mat.measure.distribution import Distribution, ShareOf, distribution, shares
 from mat.measure.estimate import Estimate
-from mat.measure.interval import CONFIDENCE, clopper_pearson, wilson
+from mat.measure.interval import wilson
 from mat.measure.rows import RunRow, counted
+from mat.measure.sampling import RUNS, TASKS, Sampling, Trials, described, share, task_of
 
 _Key = TypeVar("_Key", int, str)
 TimeUnit: TypeAlias = Literal["steps", "ms"]
-IntervalMethod: TypeAlias = Literal["wilson", "clopper-pearson", "by task"]
-"""The interval of a share of runs: Wilson's, the exact one, or Wilson's at the effective number of dependent runs."""
 _NOT_TERMINATED: Final = frozenset(("horizon", "deadlock"))
 _PROGRESS: Final = "progress."
 """The prefix of the ids of contracts against coordination collapse."""
@@ -84,12 +82,12 @@ def infrastructure(rows: Iterable[RunRow]) -> tuple[ShareOf, ...]:
 # -- success ----------------------------------------------------------------------------------------------------------
 
 
-def success(rows: Iterable[RunRow], *, interval: IntervalMethod = "wilson") -> Estimate:
+def success(rows: Iterable[RunRow], sampling: Sampling = RUNS) -> Estimate:
     """Success(kappa, delta) = 1/(NS) sum_i sum_s Y(x_i, z_s, delta): share of judged runs with Y = 1.
 
     Source: Sec. V-C 1a.
     """
-    return _share(((row, row.success) for row in counted(rows) if row.success is not None), interval)
+    return _share(((row, row.success) for row in counted(rows) if row.success is not None), sampling)
 
 
 def success_at(rows: Iterable[RunRow], k: int) -> Estimate:
@@ -101,7 +99,7 @@ def success_at(rows: Iterable[RunRow], k: int) -> Estimate:
     Source: Sec. V-C 1b.
     """
     solved = [any(found[:k]) for found in _by_task(rows, k)]
-    return wilson(sum(solved), len(solved))
+    return _over_tasks(wilson(sum(solved), len(solved)))
 
 
 def success_at_unbiased(rows: Iterable[RunRow], k: int) -> Estimate:
@@ -109,8 +107,8 @@ def success_at_unbiased(rows: Iterable[RunRow], k: int) -> Estimate:
 
     It is unbiased, and varies less than success@k of the first k runs. Source: M. Chen et al. (2021), arXiv 2107.03374, Eq. 1.
     """
-    return share_of(
-        1 - Fraction(math.comb(len(found) - sum(found), k), math.comb(len(found), k)) for found in _by_task(rows, k)
+    return _over_tasks(
+        share_of(1 - Fraction(math.comb(len(found) - sum(found), k), math.comb(len(found), k)) for found in _by_task(rows, k))
     )
 
 
@@ -119,7 +117,39 @@ def pass_hat(rows: Iterable[RunRow], k: int) -> Estimate:
 
     Source: S. Yao et al. (2024), arXiv 2406.12045.
     """
-    return share_of(Fraction(math.comb(sum(found), k), math.comb(len(found), k)) for found in _by_task(rows, k))
+    return _over_tasks(share_of(Fraction(math.comb(sum(found), k), math.comb(len(found), k)) for found in _by_task(rows, k)))
+
+
+def _over_tasks(estimate: Estimate) -> Estimate:
+    """An estimate with one value for each task: its interval is for new tasks."""
+    return described(estimate, map(str, range(estimate.n)), TASKS)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskLine:
+    """One task under one schedule: `runs` judged runs, of which `solved` succeed; and for each k up to `runs` the chance that
+    at least one of k runs succeeds (success@k, unbiased) and that all do (pass^k)."""
+
+    task: str
+    schedule: str
+    runs: int
+    solved: int
+    any_of: tuple[float, ...]
+    all_of: tuple[float, ...]
+
+
+def by_task(rows: Iterable[RunRow]) -> tuple[TaskLine, ...]:
+    """success@k and pass^k of each task, for every k. Source: as in `success_at_unbiased` and `pass_hat`."""
+    return tuple(_task_line(key, found) for key, found in _results(rows).items())
+
+
+def _task_line(key: tuple[str, str], found: Sequence[bool]) -> TaskLine:
+    n, won = len(found), sum(found)
+    return TaskLine(
+        task=key[0], schedule=key[1], runs=n, solved=won,
+        any_of=tuple(float(1 - Fraction(math.comb(n - won, k), math.comb(n, k))) for k in range(1, n + 1)),
+        all_of=tuple(float(Fraction(math.comb(won, k), math.comb(n, k))) for k in range(1, n + 1)),
+    )  # fmt: skip
 
 
 def runs_per_task(rows: Iterable[RunRow]) -> int:
@@ -131,27 +161,33 @@ def _by_task(rows: Iterable[RunRow], k: int) -> list[list[bool]]:
     """Y of the runs of each task with at least k judged runs, by seed. Repeated runs under one seed keep their order."""
     if k < 1:
         raise SpecError(what=f"k={k} is below 1", why="success@k is computed over k runs of a task", fix="use k >= 1")
-    by_task: dict[tuple[str, str], list[tuple[int, bool]]] = {}
+    return [found for found in _results(rows).values() if len(found) >= k]
+
+
+def _results(rows: Iterable[RunRow]) -> dict[tuple[str, str], list[bool]]:
+    """Y of the judged runs of each (item, schedule), by seed."""
+    found: dict[tuple[str, str], list[tuple[int, bool]]] = {}
     for row in counted(rows):
         if row.success is not None:
-            by_task.setdefault((row.item, row.schedule), []).append((row.seed, row.success))
-    ordered = (sorted(found, key=lambda entry: entry[0]) for _, found in sorted(by_task.items()))
-    return [[solved for _, solved in found] for found in ordered if len(found) >= k]
+            found.setdefault((row.item, row.schedule), []).append((row.seed, row.success))
+    return {
+        key: [solved for _, solved in sorted(those, key=lambda entry: entry[0])] for key, those in sorted(found.items())
+    }  # fmt: skip
 
 
 # -- termination and violations ---------------------------------------------------------------------------------------
 
 
-def non_termination(rows: Iterable[RunRow], *, interval: IntervalMethod = "wilson") -> Estimate:
+def non_termination(rows: Iterable[RunRow], sampling: Sampling = RUNS) -> Estimate:
     """NTR = 1/(NS) sum I{not Term(tau)}: share of runs stopped at the horizon or in a deadlock.
 
     Source: Sec. V-C 1c, A1.7.
     """
-    return _share(((row, not _terminated(row)) for row in counted(rows)), interval)
+    return _share(((row, not _terminated(row)) for row in counted(rows)), sampling)
 
 
 def collapse(
-    rows: Iterable[RunRow], *, contracts: Collection[str] | None = None, interval: IntervalMethod = "wilson"
+    rows: Iterable[RunRow], sampling: Sampling = RUNS, *, contracts: Collection[str] | None = None
 ) -> Estimate:  # fmt: skip
     """Share of runs that collapse: Term = 0, or a progress contract broken.
 
@@ -164,36 +200,45 @@ def collapse(
             for found in row.violations
         )
 
-    return _share(((row, collapsed(row)) for row in counted(rows)), interval)
+    return _share(((row, collapsed(row)) for row in counted(rows)), sampling)
 
 
-def violation_rate(rows: Iterable[RunRow], *, interval: IntervalMethod = "wilson") -> Estimate:
-    """Fail = 1/(NS) sum Fail(tau): share of runs that break at least one hard contract.
+def violation_rate(rows: Iterable[RunRow], sampling: Sampling = RUNS) -> Estimate:
+    """Fail = 1/(NS) sum Fail(tau): share of runs that break at least one hard contract, of those that one judged.
 
     Source: Eq. 4, Sec. V-C 2a.
     """
-    return _share(((row, bool(row.hard)) for row in counted(rows)), interval)
+    return _share(((row, bool(row.hard)) for row in counted(rows) if row.judged), sampling)
 
 
-def case_violations(rows: Iterable[RunRow]) -> Estimate:
-    """Share of cases that break a hard contract, in runs with several cases; clustered by run."""
-    clusters = [[case.first_failure is not None for case in row.cases] for row in counted(rows)]
-    return clustered([(sum(cluster), len(cluster)) for cluster in clusters])
+def case_violations(rows: Iterable[RunRow], sampling: Sampling = RUNS) -> Estimate:
+    """Share of cases that break a hard contract, in runs with several cases. Cases of one run are dependent."""
+    found = [row for row in counted(rows) if row.judged]
+    return share(
+        (
+            Trials(
+                task=task_of(row), seed=row.seed, won=sum(case.first_failure is not None for case in row.cases),
+                trials=len(row.cases),
+            )
+            for row in found
+        ),
+        sampling,
+    )  # fmt: skip
 
 
-def unknown_rate(rows: Iterable[RunRow], *, interval: IntervalMethod = "wilson") -> Estimate:
+def unknown_rate(rows: Iterable[RunRow], sampling: Sampling = RUNS) -> Estimate:
     """Share of runs with a hard contract that could not be judged, and none broken (unknown is its own column)."""
-    return _share(((row, row.outcome == "unknown") for row in counted(rows)), interval)
+    return _share(((row, row.outcome == "unknown") for row in counted(rows) if row.judged), sampling)
 
 
-def profile(rows: Sequence[RunRow]) -> tuple[ContractProfile, ...]:
+def profile(rows: Sequence[RunRow], sampling: Sampling = RUNS) -> tuple[ContractProfile, ...]:
     """The contracts broken in these runs: hard before soft, then by frequency, then by name.
 
     p_k = 1/(NS) sum I{k in VioID(tau)}.
 
     Source: Sec. V-C 2b.
     """
-    kept = counted(rows)
+    kept = [row for row in counted(rows) if row.judged or row.violations]
     firsts: dict[tuple[str, Severity], list[tuple[int, str, str]]] = {}
     for row in kept:
         seen: set[tuple[str, Severity]] = set()
@@ -206,7 +251,10 @@ def profile(rows: Sequence[RunRow]) -> tuple[ContractProfile, ...]:
         ContractProfile(
             contract=contract,
             severity=severity,
-            frequency=wilson(len(found), len(kept)),
+            frequency=_share(
+                ((row, any((one.contract, one.severity) == (contract, severity) for one in row.violations)) for row in kept),
+                sampling,
+            ),
             first_step=_mode(step for step, _, _ in found),
             action_kind=_mode(kind for _, kind, _ in found),
             agent=_mode(agent for _, _, agent in found),
@@ -268,10 +316,13 @@ def lifetimes(rows: Iterable[RunRow], *, unit: TimeUnit = "steps") -> tuple[Life
     and seed, ordered by `place`, then as given. The rows must be of one configuration (tasks may arm different contracts, so
     digests may differ). A run without an episode is an episode of its own, as is one whose body goes through several cases
     (`RunRow.cases`). The failing step counts. Steps after the first failure do not count. A run with an infrastructure failure
-    does not count either; it ends its episode before any failure.
+    does not count either; it ends its episode before any failure. Runs without a hard contract, which cannot fail, and for `ms`
+    runs without a clock, belong to no episode.
     """
     episodes: dict[tuple[object, ...], list[RunRow]] = {}
     for index, row in enumerate(rows):
+        if not row.judged or (unit == "ms" and row.elapsed_ms is None):
+            continue  # nothing could have failed, or nothing says when
         alone = () if row.episode else (row.item, index)
         key = (row.condition, row.variant, row.schedule, row.episode, row.seed, *alone)
         episodes.setdefault(key, []).append(row)
@@ -286,8 +337,8 @@ def _lifetime(rows: Sequence[RunRow], unit: TimeUnit) -> Lifetime | None:
             return Lifetime(length=length, failed=False) if index else None
         if row.first_failure is not None:
             last = row.first_failure + 1 if unit == "steps" else row.first_failure_ms
-            return Lifetime(length=length + (row.elapsed_ms if last is None else last), failed=True)
-        length += row.steps if unit == "steps" else row.elapsed_ms
+            return Lifetime(length=length + ((row.elapsed_ms or 0) if last is None else last), failed=True)
+        length += row.steps if unit == "steps" else row.elapsed_ms or 0
     return Lifetime(length=length, failed=False)
 
 
@@ -328,15 +379,8 @@ def _terminated(row: RunRow) -> bool:
     return row.termination not in _NOT_TERMINATED
 
 
-def _share(facts: Iterable[tuple[RunRow, bool]], interval: IntervalMethod) -> Estimate:
-    pairs = [(row.item, bool(fact)) for row, fact in facts]
-    if interval == "by task":
-        tasks: dict[str, list[bool]] = {}
-        for item, fact in pairs:
-            tasks.setdefault(item, []).append(fact)
-        return clustered([(sum(found), len(found)) for found in tasks.values()], CONFIDENCE)
-    method = clopper_pearson if interval == "clopper-pearson" else wilson
-    return method(sum(fact for _, fact in pairs), len(pairs))
+def _share(facts: Iterable[tuple[RunRow, bool]], sampling: Sampling) -> Estimate:
+    return share((Trials(task=task_of(row), seed=row.seed, won=int(fact)) for row, fact in facts), sampling)
 
 
 def _mode(values: Iterable[_Key]) -> _Key:

@@ -159,7 +159,9 @@ class RunRow:
 
     `first_failure` and `first_failure_ms`: step and time of the first hard violation, None without one. `task`,
     `config` and `run` identify what ran: the spec's task, a digest of `mat_config`, and the run's id. `claims` None means that
-    claims were not judged. The rest is as in Labels; no rate counts a row with `infrastructure` (see `counted`).
+    claims were not judged. `tokens` None: no model reported its usage; `elapsed_ms` None: a recorded run without times;
+    `judged` False: no hard contract was armed, so the run could not break one. The rest is as in Labels; no rate counts a row
+    with `infrastructure` (see `counted`).
     """
 
     item: str
@@ -171,13 +173,13 @@ class RunRow:
     steps: int
     tool_calls: int
     model_calls: int
-    tokens: int
+    tokens: int | None
     violations: tuple[ViolationRow, ...]
     faults: tuple[FaultRow, ...]
     allowed: int
     rewritten: int
     blocked: int
-    elapsed_ms: int
+    elapsed_ms: int | None
     schedule: str = ""
     cost: int = 0
     armed: tuple[str, ...] = ()
@@ -199,6 +201,7 @@ class RunRow:
     episode: str = ""
     place: int = 0
     cases: tuple[Case, ...] = ()
+    judged: bool = True
 
     @property
     def hard(self) -> tuple[ViolationRow, ...]:
@@ -238,13 +241,13 @@ def row_of(
         steps=len(run.records),
         tool_calls=kinds.count("tool_call"),
         model_calls=kinds.count("model_call"),
-        tokens=sum(_tokens(record) for record in run.records),
+        tokens=tokens_of(run),
         violations=_violations(run),
         faults=faults_of(run, rules),
         allowed=decisions.count("allow"),
         rewritten=decisions.count("rewrite"),
         blocked=decisions.count("block"),
-        elapsed_ms=run.elapsed_ms,
+        elapsed_ms=elapsed_of(run),
         schedule=schedule_text(run.spec.schedule),
         cost=run.spec.schedule.cost,
         armed=tuple(sorted(item.contract for item in run.outcomes if item.severity == "hard")) if singly else (),
@@ -266,6 +269,7 @@ def row_of(
         episode=labels.episode,
         place=labels.place,
         cases=cases_of(run),
+        judged=any(outcome.severity == "hard" for outcome in run.outcomes),
     )
 
 
@@ -334,11 +338,14 @@ def schedule_text(schedule: Schedule) -> str:
 
 
 def proposed(record: Record) -> bool:
-    """Whether a step is an action that mediation decides on: a tool call, or what else writes across a boundary.
+    """Whether a step is a proposed action: a tool call, what else writes across a boundary, or any action that was refused.
 
-    The same actions count under every variant, so that shares can be compared: without governance all of them are allowed.
+    Tool calls and writes count under every variant, so that shares can be compared: without governance all of them are allowed.
+    A model call, read or message counts only if the mediator blocked or rewrote it: a share of blocked actions must show that.
     """
-    action = record.action
+    action, mediation = record.action, record.mediation
+    if mediation is not None and mediation.decision != "allow":
+        return True
     return bool(action.boundary) and (action.kind == "tool_call" or action.effect == "write")
 
 
@@ -375,6 +382,18 @@ def _decisions(run: Run) -> tuple[DecisionRow, ...]:
         for record in run.records
         if proposed(record)
     )
+
+
+def tokens_of(run: Run) -> int | None:
+    """The tokens of a run; None if no model reported its usage."""
+    found = [_tokens(record) for record in run.records if record.observation.usage]
+    return sum(found) if found else None
+
+
+def elapsed_of(run: Run) -> int | None:
+    """The milliseconds of a run; None for an imported run in which nothing has a time."""
+    timed = run.elapsed_ms or any(record.at_ms or record.sealed_ms for record in run.records)
+    return run.elapsed_ms if timed or "imported" not in run.spec.config else None
 
 
 def _tokens(record: Record) -> int:
@@ -449,7 +468,7 @@ def lost_row(*, item: str, condition: RunCondition, seed: int, labels: Labels) -
     """The row of an execution that the failure in `labels.infrastructure` left without a run."""
     return RunRow(
         item=item, condition=condition, seed=seed, success=None, outcome="unknown", termination="exception", steps=0,
-        tool_calls=0, model_calls=0, tokens=0, violations=(), faults=(), allowed=0, rewritten=0, blocked=0, elapsed_ms=0,
+        tool_calls=0, model_calls=0, tokens=None, violations=(), faults=(), allowed=0, rewritten=0, blocked=0, elapsed_ms=None,
         category=labels.category, input=labels.input, variant=labels.variant, infrastructure=labels.infrastructure or "no run",
-        episode=labels.episode, place=labels.place,
+        episode=labels.episode, place=labels.place, judged=False,
     )  # fmt: skip

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping
+from fractions import Fraction
 from typing import TypeAlias
 
 from mat.core.run import Run
-from mat.measure.bootstrap import mean_of, share_of
 from mat.measure.estimate import Estimate
 from mat.measure.interval import CONFIDENCE
 from mat.measure.rows import RunRow, Score, counted
+from mat.measure.sampling import RUNS, Number, Sampling, Trials, mean, share, task_of
 
 Scorer: TypeAlias = Callable[[Run], float | None]
 
@@ -44,9 +45,17 @@ def score_names(rows: Iterable[RunRow]) -> tuple[str, ...]:
     return tuple(sorted({score.name for row in rows for score in row.scores}))
 
 
-def mean_score(rows: Iterable[RunRow], name: str, *, confidence: float = CONFIDENCE) -> Estimate:
+def mean_score(
+    rows: Iterable[RunRow], name: str, sampling: Sampling = RUNS, *, confidence: float = CONFIDENCE
+) -> Estimate:  # fmt: skip
     """The mean of one score over the runs that have it, with its interval: that of a share if all scores are in [0, 1]."""
-    found = [score.value for row in counted(rows) for score in row.scores if score.name == name and score.value is not None]
-    if all(0 <= value <= 1 for value in found):
-        return share_of(found, confidence=confidence)
-    return mean_of(found, confidence=confidence)
+    found = [
+        (row, score.value)
+        for row in counted(rows)
+        for score in row.scores
+        if score.name == name and score.value is not None
+    ]  # fmt: skip
+    if all(0 <= value <= 1 for _, value in found):
+        shares = (Trials(task=task_of(row), seed=row.seed, won=Fraction(value)) for row, value in found)
+        return share(shares, sampling, confidence=confidence)
+    return mean((Number(task=task_of(row), seed=row.seed, x=value) for row, value in found), sampling, confidence=confidence)

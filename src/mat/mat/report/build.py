@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import Final, Literal, TypeAlias, get_args
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from dataclasses import replace
+from typing import Final, Literal, get_args
 
 from mat.core import limits
 from mat.core.campaign import Certificate, ItemResult
 from mat.evidence.replay_file import Replay
+from mat.govern.variant import NONE
 from mat.measure import containment, paired, reliability
 from mat.measure import metrics as measures
 from mat.measure.estimate import Estimate, spread
@@ -16,6 +18,7 @@ from mat.measure.regression import RunOutcome, outcome_of
 from mat.measure.robustness import Curve, CurveRow
 from mat.measure.robustness import curves as curves_of
 from mat.measure.rows import RunCondition, RunRow, Score, counted
+from mat.measure.sampling import TASKS, Sampling, described, task_of
 from mat.measure.scores import mean_score, score_names
 from mat.report import heat, words
 from mat.report.document import (
@@ -27,6 +30,7 @@ from mat.report.document import (
     ItemLine,
     MetricLine,
     NominalLine,
+    TaskSuccess,
     VariantPair,
 )
 
@@ -46,24 +50,26 @@ def build(
     governed: Sequence[GovernedRow] = (),
     searches: Sequence[SearchRow] = (),
     curves: Sequence[CurveRow] = (),
+    sampling: Sampling = TASKS,
 ) -> Document:
     """The report of a session. Rates under faults describe the schedules that were run, not a population of them.
 
     `governed` are the runs under each governance variant, `searches` the searches under them, `curves` the points that each
     search adds to the robustness curves. With rows of several variants, `evaluation` has lines for each; everything else shows
-    the deciding variant of an item, which is that of its first row.
+    the deciding variant of an item, which is that of its first row. `sampling`: what intervals are for.
     """
     drawn = curves_of(curves)
     every, rows = rows, _rows_of_deciding_variants(rows)
     unsearched = [row for row in rows if row.condition != "adversarial"]  # a worst case is not a rate
     outcomes, left_out = _outcomes(rows)
+    own = set(map(id, rows))
     return Document(
         runs=len(rows),
         items=tuple(_item_line(result, left_out.get(result.id, 0)) for result in results),
-        nominal=_nominal_lines(results, rows),
-        faults=containment.fault_profile(unsearched),
-        governance=by_variant(governed, searches) if any(map(is_governed, governed)) else (),
-        violations=reliability.profile(unsearched),
+        nominal=_nominal_lines(results, rows, sampling),
+        faults=containment.fault_profile(unsearched, sampling=sampling),
+        governance=by_variant(governed, searches, sampling=sampling) if any(map(is_governed, governed)) else (),
+        violations=reliability.profile(unsearched, sampling),
         outcomes=outcomes,
         curves=drawn,
         counterexamples=tuple(
@@ -76,10 +82,12 @@ def build(
             for result in results
             for found in result.counterexamples
         ),
-        metrics=(*_metrics(rows, unsearched), *curve_metrics(drawn)),
+        metrics=(*_metrics(rows, unsearched, sampling), *curve_metrics(drawn)),
         variant=_shown_variant(every, rows),
-        evaluation=_evaluation_lines(every),
-        variant_pairs=_variant_pairs(every),
+        evaluation=_evaluation_lines(every, sampling),
+        variant_pairs=_variant_pairs(every, sampling),
+        tasks=tuple(line for condition in _EVALUATED for line in _task_lines(condition, every)),
+        other_outcomes=_outcomes([row for row in every if id(row) not in own])[0],
         distributions=tuple(
             line for condition in _EVALUATED for line in _distribution_lines(condition, _in_condition(rows, condition))
         ),
@@ -110,7 +118,7 @@ def _shown_variant(every: Sequence[RunRow], deciding: Sequence[RunRow]) -> str:
 # -- the evaluation ---------------------------------------------------------------------------------------------------
 
 
-def _evaluation_lines(rows: Sequence[RunRow]) -> tuple[EvaluationLine, ...]:
+def _evaluation_lines(rows: Sequence[RunRow], sampling: Sampling) -> tuple[EvaluationLine, ...]:
     """A line per condition, category and variant with runs: categories by name, then all; variants by first appearance."""
     cells: dict[tuple[RunCondition, str, str], list[RunRow]] = {}
     for row in rows:
@@ -121,43 +129,81 @@ def _evaluation_lines(rows: Sequence[RunRow]) -> tuple[EvaluationLine, ...]:
         (key for key in cells if key[0] in _EVALUATED),
         key=lambda key: (_EVALUATED.index(key[0]), key[1] == ALL, key[1], variants.index(key[2])),
     )
-    return tuple(_evaluation_line(*key, cells[key]) for key in keys)
+    return tuple(_evaluation_line(*key, cells[key], sampling) for key in keys)
 
 
-def _variant_pairs(rows: Sequence[RunRow]) -> tuple[VariantPair, ...]:
-    """Each variant compared with the first one, under each condition in which both have runs."""
-    first, *others = dict.fromkeys(row.variant for row in rows) or ("",)
+def _variant_pairs(rows: Sequence[RunRow], sampling: Sampling) -> tuple[VariantPair, ...]:
+    """Each variant compared with the run without governance, or with the first one, under each condition of both."""
+    variants = list(dict.fromkeys(row.variant for row in rows)) or [""]
+    first = NONE if NONE in variants else variants[0]
     found: list[VariantPair] = []
     for condition in _EVALUATED:
-        by_variant: dict[str, dict[_RunKey, RunRow]] = {}
+        key = paired.same_draw if condition == "adversarial" else _same_schedule
+        by_variant: dict[str, dict[Hashable, RunRow]] = {}
         for row in _in_condition(rows, condition):  # if a run was executed again, its first execution counts
-            by_variant.setdefault(row.variant, {}).setdefault((row.item, row.seed, row.schedule), row)
-        for variant in others:
-            if first in by_variant and variant in by_variant:
-                found += _compare_variants(condition, (first, by_variant[first]), (variant, by_variant[variant]))
+            by_variant.setdefault(row.variant, {}).setdefault(key(row), row)
+        for variant in variants:
+            if variant != first and first in by_variant and variant in by_variant:
+                sides = (first, by_variant[first]), (variant, by_variant[variant])
+                found += _compare_variants(condition, *sides, key=key, sampling=sampling)
     return tuple(found)
 
 
-_RunKey: TypeAlias = tuple[str, int, str]
+def _same_schedule(row: RunRow) -> Hashable:
+    return row.item, row.seed, row.schedule
 
 
 def _compare_variants(
-    condition: RunCondition, old: tuple[str, dict[_RunKey, RunRow]], new: tuple[str, dict[_RunKey, RunRow]]
+    condition: RunCondition,
+    old: tuple[str, dict[Hashable, RunRow]],
+    new: tuple[str, dict[Hashable, RunRow]],
+    *,
+    key: Callable[[RunRow], Hashable],
+    sampling: Sampling,
 ) -> Iterable[VariantPair]:
     aspects: dict[Literal["success", "compliance"], paired.Fact] = {
         "success": lambda row: row.success,
-        "compliance": lambda row: None if row.outcome == "unknown" else not row.hard,
+        "compliance": compliance,
     }
-    keys = [key for key in old[1] if key in new[1] and not (old[1][key].infrastructure or new[1][key].infrastructure)]
-    tokens = paired.paired_difference((old[1][key].tokens, new[1][key].tokens) for key in keys)
+    pairs = [(row, new[1][place]) for place, row in old[1].items() if place in new[1]]
+    used = [
+        (task_of(one), one.tokens, other.tokens)
+        for one, other in pairs
+        if not (one.infrastructure or other.infrastructure) and one.tokens is not None and other.tokens is not None
+    ]
+    tokens = paired.paired_difference(
+        ((before, after) for _, before, after in used), by=[task for task, _, _ in used] if sampling.unit == "task" else None
+    )
+    tokens = described(replace(tokens, n=len(used)), (task for task, _, _ in used), sampling)
     for aspect, fact in aspects.items():
         yield VariantPair(
             condition=condition, aspect=aspect, old=old[0], new=new[0], tokens=tokens,
-            paired=paired.compare_rows(old[1].values(), new[1].values(), fact=fact),
+            paired=paired.compare_rows(old[1].values(), new[1].values(), fact=fact, key=key, sampling=sampling),
         )  # fmt: skip
 
 
-def _evaluation_line(condition: RunCondition, category: str, variant: str, rows: Sequence[RunRow]) -> EvaluationLine:
+def compliance(row: RunRow) -> bool | None:
+    """Whether a run breaks no hard contract; None if no contract judged it."""
+    return None if row.outcome == "unknown" or not row.judged else not row.hard
+
+
+def _task_lines(condition: RunCondition, rows: Sequence[RunRow]) -> Iterable[TaskSuccess]:
+    """Success in k runs of each task, for every k, by variant."""
+    chosen = _in_condition(rows, condition)
+    for variant in dict.fromkeys(row.variant for row in chosen):
+        own = [row for row in chosen if row.variant == variant]
+        categories = {row.item: row.category for row in own}
+        for line in reliability.by_task(own):
+            if line.runs > 1:
+                yield TaskSuccess(
+                    condition=condition, variant=variant, task=line.task, schedule=line.schedule,
+                    category=categories[line.task], runs=line.runs, solved=line.solved, any_of=line.any_of, all_of=line.all_of,
+                )  # fmt: skip
+
+
+def _evaluation_line(
+    condition: RunCondition, category: str, variant: str, rows: Sequence[RunRow], sampling: Sampling
+) -> EvaluationLine:
     kept = counted(rows)
     k = reliability.runs_per_task(kept)
     return EvaluationLine(
@@ -168,14 +214,19 @@ def _evaluation_line(condition: RunCondition, category: str, variant: str, rows:
         runs=len(rows),
         infrastructure=len(rows) - len(kept),
         k=k,
-        metrics=(*_registered_metrics(kept, known=True), *_metrics_of_k_runs(kept, k), *_score_metrics(kept)),
+        metrics=(
+            *_registered_metrics(kept, sampling, known=True),
+            *_metrics_of_k_runs(kept, k),
+            *_score_metrics(kept, sampling),
+        ),
     )
 
 
-def _registered_metrics(rows: Sequence[RunRow], *, known: bool) -> list[MetricLine]:
+def _registered_metrics(rows: Sequence[RunRow], sampling: Sampling, *, known: bool) -> list[MetricLine]:
     """The registered metrics that are known from these rows; without `known`, also those that a report always lists."""
     found = (
-        MetricLine(name=name, estimate=metric.function(rows), unit=metric.unit) for name, metric in measures.METRICS.items()
+        MetricLine(name=name, estimate=metric.estimate(rows, sampling), unit=metric.unit)
+        for name, metric in measures.METRICS.items()
     )  # fmt: skip
     return [metric for metric in found if metric.estimate.known or (not known and metric.name in _ALWAYS)]
 
@@ -184,16 +235,24 @@ def _metrics_of_k_runs(rows: Sequence[RunRow], k: int) -> list[MetricLine]:
     """The metrics of success in k runs of a task; none for one run, where they equal the success rate."""
     if k < 2:
         return []
-    estimates: dict[str, Estimate] = {
-        f"success@{k}": reliability.success_at(rows, k),
-        f"success@{k}.unbiased": reliability.success_at_unbiased(rows, k),
-        f"pass^{k}": reliability.pass_hat(rows, k),
-    }
+    estimates: dict[str, Estimate] = {}
+    for each in (*range(1, min(k, _MOST_K) + 1), *([k] if k > _MOST_K else [])):
+        if each > 1:
+            estimates[f"success@{each}"] = reliability.success_at(rows, each)
+        estimates[f"success@{each}.unbiased"] = reliability.success_at_unbiased(rows, each)
+        estimates[f"pass^{each}"] = reliability.pass_hat(rows, each)
     return [MetricLine(name=name, estimate=estimate) for name, estimate in estimates.items()]
 
 
-def _score_metrics(rows: Sequence[RunRow]) -> list[MetricLine]:
-    return [MetricLine(name=f"score.{name}", estimate=mean_score(rows, name), unit="score") for name in score_names(rows)]
+_MOST_K: Final = 32
+"""The number up to which there is a metric for every k; beyond it, only for the largest."""
+
+
+def _score_metrics(rows: Sequence[RunRow], sampling: Sampling) -> list[MetricLine]:
+    return [
+        MetricLine(name=f"score.{name}", estimate=mean_score(rows, name, sampling), unit="score")
+        for name in score_names(rows)
+    ]  # fmt: skip
 
 
 def _infrastructure_lines(condition: RunCondition, rows: Sequence[RunRow]) -> Iterable[InfrastructureLine]:
@@ -290,45 +349,45 @@ def _item_line(result: ItemResult, left_out: int) -> ItemLine:
     )
 
 
-def _nominal_lines(results: Sequence[ItemResult], rows: Sequence[RunRow]) -> tuple[NominalLine, ...]:
+def _nominal_lines(results: Sequence[ItemResult], rows: Sequence[RunRow], sampling: Sampling) -> tuple[NominalLine, ...]:
     by_item: dict[str, list[RunRow]] = {result.id: [] for result in results}
     for row in counted(rows):
         if row.condition == "nominal":
             by_item.setdefault(row.item, []).append(row)
-    lines = [_nominal_line(item, found) for item, found in by_item.items() if found]
+    lines = [_nominal_line(item, found, sampling) for item, found in by_item.items() if found]
     if len(lines) > 1:
-        lines.append(_nominal_line("all", [row for found in by_item.values() for row in found]))
+        lines.append(_nominal_line("all", [row for found in by_item.values() for row in found], sampling))
     return tuple(lines)
 
 
-def _nominal_line(item: str, rows: Sequence[RunRow]) -> NominalLine:
+def _nominal_line(item: str, rows: Sequence[RunRow], sampling: Sampling) -> NominalLine:
     return NominalLine(
         item=item,
         runs=len(rows),
-        success=reliability.success(rows),
-        non_termination=reliability.non_termination(rows),
-        violations=reliability.violation_rate(rows),
+        success=reliability.success(rows, sampling),
+        non_termination=reliability.non_termination(rows, sampling),
+        violations=reliability.violation_rate(rows, sampling),
         steps=spread(row.steps for row in rows),
         tool_calls=spread(row.tool_calls for row in rows),
-        tokens=spread(row.tokens for row in rows),
+        tokens=spread(row.tokens for row in rows if row.tokens is not None),
     )
 
 
-def _metrics(rows: Sequence[RunRow], unsearched: Sequence[RunRow]) -> tuple[MetricLine, ...]:
+def _metrics(rows: Sequence[RunRow], unsearched: Sequence[RunRow], sampling: Sampling) -> tuple[MetricLine, ...]:
     """The metrics by condition, and containment over all faults that no search selected for their damage."""
     found = []
     for condition in get_args(RunCondition):
         chosen = _in_condition(rows, condition)
         if chosen:
             numbers = [
-                *_registered_metrics(chosen, known=False),
+                *_registered_metrics(chosen, sampling, known=False),
                 *_metrics_of_k_runs(chosen, reliability.runs_per_task(chosen)),
-                *_score_metrics(chosen),
+                *_score_metrics(chosen, sampling),
             ]
             found += [MetricLine(name=f"{condition}.{one.name}", estimate=one.estimate, unit=one.unit) for one in numbers]
-    found.append(MetricLine(name="containment", estimate=containment.containment(unsearched)))
+    found.append(MetricLine(name="containment", estimate=containment.containment(unsearched, sampling)))
     for by in ("operator", "boundary"):
-        profiles = containment.fault_profile(unsearched, by=by)
+        profiles = containment.fault_profile(unsearched, by=by, sampling=sampling)
         found += [
             MetricLine(name=f"containment.{line.operator}", estimate=line.contained) for line in profiles if line.injected
         ]

@@ -91,7 +91,7 @@ class EvaluationLine:
 
     `category` "all" includes items without a category. The infrastructure of `infrastructure` of the `runs` failed; they are in
     no metric. `k`: the runs that every task has, for success@k. `metrics`: the known ones of `mat.measure.metrics.METRICS`, in
-    that order, with `success@k`, `success@k.unbiased` and `pass^k` if k > 1.
+    that order, with `success@j`, `success@j.unbiased` and `pass^j` for each j up to k, if k > 1.
 
     Source: A6.1, A6.6.
     """
@@ -147,10 +147,13 @@ class InfrastructureLine:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VariantPair:
-    """Two governance variants on the same items, seeds and schedules of one condition: what the second changes.
+    """Two governance variants on the same items and seeds of one condition: what the second changes.
 
-    `aspect`: task success, or compliance (no hard contract broken). `tokens`: how many more the second uses in a run of both.
-    Pairs in which a run's infrastructure failed are only in `paired.apart`.
+    Under structured faults, pairs have equal schedules too. Adversarial schedules are chosen for each variant, so a pair is the
+    worst run of each. `old` is the variant without governance ("none"), if it was run.
+
+    `aspect`: task success, or compliance (no hard contract broken). `tokens`: how many more the second uses in a run of both,
+    if usage is known. Pairs in which a run's infrastructure failed are only in `paired.apart`.
     """
 
     condition: RunCondition
@@ -159,6 +162,26 @@ class VariantPair:
     new: str
     paired: PairedShares
     tokens: Estimate
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskSuccess:
+    """One task under one condition, schedule and variant: `solved` of its `runs` succeed.
+
+    `any_of` and `all_of`: for k = 1, 2, ... up to `runs`, the unbiased estimates of success@k and pass^k.
+
+    Source: Sec. V-C 1b.
+    """
+
+    condition: RunCondition
+    variant: str
+    task: str
+    schedule: str
+    category: str
+    runs: int
+    solved: int
+    any_of: tuple[float, ...]
+    all_of: tuple[float, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -203,6 +226,8 @@ class Tables:
     first_violations: tuple[FirstViolationLine, ...] = ()
     infrastructure: tuple[InfrastructureLine, ...] = ()
     variant_pairs: tuple[VariantPair, ...] = ()
+    tasks: tuple[TaskSuccess, ...] = ()
+    other_outcomes: tuple[RunOutcome, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -211,7 +236,8 @@ class Document(Tables):
 
     `variant`: with runs of several governance variants, the one that all tables except `evaluation`, `governance`,
     `infrastructure` and `variant_pairs` show. `interrupted`: the session ended before all tests had run. `outcomes` has a line
-    for each run, for programs only. `heat_maps` exist if several variants, or parameters of one test, were run.
+    for each run of a deciding variant, `other_outcomes` one for each run of others, for programs only. `heat_maps` exist if
+    several variants, or parameters of one test, were run.
     """
 
     runs: int = 0
