@@ -32,7 +32,6 @@ from mat.core.curve import ScheduleResult
 from mat.measure import analytic, bootstrap, noninferiority, robustness
 from mat.measure.bootstrap import BootstrapMethod, mean_of, ratio_of, share_of
 from mat.measure.claims import Labelled, agreement
-from mat.measure.sampling import clustered
 from mat.measure.distribution import quantile
 from mat.measure.drift import DriftRow, drift
 from mat.measure.estimate import Estimate
@@ -40,6 +39,7 @@ from mat.measure.guard import LEAST
 from mat.measure.interval import clopper_pearson, wilson
 from mat.measure.paired import PairTable, difference, paired_contrast, paired_difference
 from mat.measure.robustness import CurveRow, curves
+from mat.measure.sampling import clustered
 from mat.measure.sequential import sequential_estimate
 
 NOMINAL = 0.95
