@@ -20,11 +20,11 @@ from typing import Any
 
 import mat
 from mat.core.campaign import ItemResult
-from mat.measure.containment import clustered
 from mat.measure.distribution import ShareOf, shares
 from mat.measure.estimate import Estimate
 from mat.measure.interval import wilson
 from mat.measure.rows import Labels, RunRow, row_of
+from mat.measure.sampling import clustered
 from mat.report import words
 from mat.report.build import build
 from mat.report.document import Document

@@ -186,7 +186,7 @@ def _variant_line(
     )
 
 
-Wanted: TypeAlias = Callable[[GovernedRow, ActionCount], bool]
+RelevantAction: TypeAlias = Callable[[GovernedRow, ActionCount], bool]
 
 
 def _named_shares(
@@ -195,13 +195,13 @@ def _named_shares(
     """The shares of the actions of each name, for the names that occur."""
     occur = {name_of(row, action) for row in rows for action in row.actions}
 
-    def named(name: str) -> Wanted:
+    def named(name: str) -> RelevantAction:
         return lambda row, action: name_of(row, action) == name
 
     return tuple(OutcomeShare(name=name, shares=_shares(rows, named(name), sampling)) for name in names if name in occur)
 
 
-def _shares(rows: Sequence[GovernedRow], wanted: Wanted, sampling: Sampling) -> MediationShares:
+def _shares(rows: Sequence[GovernedRow], wanted: RelevantAction, sampling: Sampling) -> MediationShares:
     allow, rewrite, block = (
         _action_share(rows, wanted, partial(_has_decision, decision), sampling) for decision in get_args(MediationDecision)
     )
@@ -213,7 +213,7 @@ def _has_decision(decision: MediationDecision, action: ActionCount) -> bool:
 
 
 def _action_share(
-    rows: Sequence[GovernedRow], wanted: Wanted, fact: Callable[[ActionCount], bool], sampling: Sampling
+    rows: Sequence[GovernedRow], wanted: RelevantAction, fact: Callable[[ActionCount], bool], sampling: Sampling
 ) -> Estimate:  # fmt: skip
     found = [(row, [action for action in row.actions if wanted(row, action)]) for row in rows]
     return share(

@@ -30,7 +30,7 @@ from mat.measure.interval import CONFIDENCE, clopper_pearson, t_quantile, wilson
 from mat.measure.rows import RunRow
 
 Population: TypeAlias = Literal["new tasks", "these tasks"]
-ShareInterval: TypeAlias = Literal["wilson", "clopper-pearson"]
+ShareMethod: TypeAlias = Literal["wilson", "clopper-pearson"]
 Share: TypeAlias = "int | Fraction"
 BY_TASK: Final = "wilson by task"
 WITHIN_TASKS: Final = "wilson within tasks"
@@ -44,7 +44,7 @@ class Sampling:
 
     unit: SamplingUnit = "task"
     population: Population = "new tasks"
-    interval: ShareInterval = "wilson"
+    interval: ShareMethod = "wilson"
     bootstrap: BootstrapMethod | None = None
 
 

@@ -314,7 +314,7 @@ def _estimates(sums: Sums, confidence: float) -> Iterator[tuple[str, list[Estima
 
 
 def _clustered(sums: Sums, name: str, trials: str, confidence: float) -> list[Estimate]:
-    """The same as `mat.measure.containment.clustered`, from sums."""
+    """The same as `mat.measure.sampling.clustered`, from sums."""
     import numpy
     from scipy.special import ndtri, stdtrit
 
