@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 import shlex
-from dataclasses import replace
+from dataclasses import asdict, replace
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -191,14 +191,10 @@ def test_the_data_hold_every_record_and_what_they_come_to(episodes):
     assert summary["success"]["quadrant"]["Q2"]["value"] == pytest.approx(1 / 3)
     assert summary["success"]["pattern"]["Signed requests"]["n"] == 6
     assert summary["labels"]["agent"] == {
-        "listed_order": {"EXPIRED_BEFORE_USE": {"count": 2, **vars_of(wilson(2, 2))}},
-        "paraphraser": {"MUTATED_TOKEN": {"count": 4, **vars_of(wilson(4, 4))}},
+        "listed_order": {"EXPIRED_BEFORE_USE": {"count": 2, **asdict(wilson(2, 2))}},
+        "paraphraser": {"MUTATED_TOKEN": {"count": 4, **asdict(wilson(4, 4))}},
     }
     assert summary["agreement"]["value"] == 1.0
-
-
-def vars_of(estimate):
-    return {name: getattr(estimate, name) for name in ("value", "low", "high", "n", "confidence", "method")}
 
 
 class Cells(HTMLParser):
