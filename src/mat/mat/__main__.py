@@ -1,4 +1,4 @@
-"""The command line: `mat show | replay | report | diff | suite | gate | check | query | import | export | doctor | ...`.
+"""The command line: `mat show | replay | report | compare | diff | suite | gate | check | query | import | export | ...`.
 
 Exit codes: 0 pass, 1 violation or difference, 2 usage.
 """
@@ -134,7 +134,7 @@ def parser_of_commands() -> argparse.ArgumentParser:
     """The parser of `mat`. Each command is a function in the module of the same name in `mat.commands`."""
     from importlib import metadata
 
-    from mat.commands import completion, doctor, export, gate, import_, query, report
+    from mat.commands import compare, completion, doctor, export, gate, import_, query, report
 
     parser = argparse.ArgumentParser(
         prog="mat",
@@ -159,6 +159,7 @@ def parser_of_commands() -> argparse.ArgumentParser:
     import_.add_parser(add)
     export.add_parser(add)
     report.add_parser(add)
+    compare.add_parser(add)
     mcp_proxy.add_parser(add)
     completion.add_parser(add, parser)
     return parser

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from mat.commands.shared import PASS, UNDER, USAGE, Add, check_files, complain, one_of, print_json, reading, width
-from mat.commands.sources import SOURCES, RecordedSource, SourceKind, nominal_runs, wants_page
+from mat.commands.sources import POPULATIONS, SOURCES, RecordedSource, SourceKind, nominal_runs, wants_page
 from mat.core.errors import SpecError
 
 if TYPE_CHECKING:
@@ -36,8 +36,10 @@ what a report contains, by its source
   traces and logs: every number of their runs, but no search results
   a store or exported Parquet: the metrics of each category and variant
 .csv and .parquet contain every number, one per line (table, item, condition, category, variant, subject, name, unit, value, \
-low, high, n, confidence, method, text)
+low, high, n, confidence, method, text, sampling_unit, population)
 exit codes: 0 the report is written, 2 a usage error, or a file that cannot be read or converted"""
+_INTERVALS: Final = ("wilson", "clopper-pearson")
+_BOOTSTRAPS: Final = ("percentile", "bca", "abc")
 _NAMES: Final[dict[SourceKind, str]] = {
     "report": "a report", "replays": "a replay file", "traces": "a file of traces", "log": "a log", "store": "a store",
 }  # fmt: skip
@@ -83,6 +85,28 @@ def add_parser(add: Add) -> None:
         metavar="MODULE:NAME",
         help="judge recorded traces by these contracts; may be repeated",
     )
+    add_sampling(parser)
+
+
+def add_sampling(parser: argparse.ArgumentParser) -> None:
+    """The options that say what intervals are for."""
+    parser.add_argument(
+        "--unit", type=one_of("task", "run"), choices=("task", "run"), default="task",
+        help="sampling unit of intervals and tests: task (default), or run, which assumes that all runs are independent and is "
+        "refused where runs share their draws",
+    )  # fmt: skip
+    parser.add_argument(
+        "--population", type=one_of(*POPULATIONS), choices=tuple(POPULATIONS), default="new-tasks",
+        help="what intervals are for: new-tasks like these (default), or these-tasks under new seeds",
+    )  # fmt: skip
+    parser.add_argument(
+        "--interval", type=one_of(*_INTERVALS), choices=_INTERVALS, default="wilson",
+        help="interval of shares of independent runs: wilson (default) or clopper-pearson",
+    )  # fmt: skip
+    parser.add_argument(
+        "--bootstrap", type=one_of(*_BOOTSTRAPS), choices=_BOOTSTRAPS,
+        help="interval of means and ratios: percentile (default up to 1,000 runs), bca, or abc (analytic)",
+    )  # fmt: skip
 
 
 def report(options: argparse.Namespace) -> int:
@@ -182,11 +206,17 @@ def _check_kind(options: argparse.Namespace, kind: SourceKind) -> None:
             f"{name} with {_NAMES[kind]}" for name, given in (("--format", options.format), ("--contracts", options.contracts))
             if given
         ]  # fmt: skip
+    if kind in ("report", "store"):
+        defaults = (("--unit", options.unit, "task"), ("--population", options.population, "new-tasks"),
+                    ("--interval", options.interval, "wilson"), ("--bootstrap", options.bootstrap, None))  # fmt: skip
+        problems += [f"{name} {given} with {_NAMES[kind]}" for name, given, default in defaults if given != default]
     if options.baseline is not None and kind != "report":
         problems.append(f"--baseline with {_NAMES[kind]}")
     if problems:
         raise SpecError(
-            what="; ".join(problems), why="--format and --contracts apply to recorded traces, --baseline to a report",
+            what="; ".join(problems),
+            why="--format and --contracts apply to recorded traces, --baseline to a report; --unit, --population, --interval "
+            "and --bootstrap to runs (traces, or the folder that --mat-store wrote)",
             fix="omit the option",
         )  # fmt: skip
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, cast
@@ -20,7 +20,9 @@ if TYPE_CHECKING:
     from mat.evidence.runlog import RunEntry
     from mat.evidence.store import Store
     from mat.evidence.store.metrics import GroupMetrics
+    from mat.measure.estimate import Estimate
     from mat.measure.rows import RunCondition, RunRow
+    from mat.measure.sampling import Population, Sampling
     from mat.report.document import Document, EvaluationLine
     from mat.report.page.trace import Traced
 
@@ -132,9 +134,24 @@ def _from_entries(found: Iterator[RunEntry], options: argparse.Namespace) -> Rec
     if not judged:
         notes.append("no contract judged these runs, so the report shows no violations: add --contracts MODULE:NAME")
     return RecordedSource(
-        document=build([], rows), traces=tuple(traces), notes=tuple(notes),
+        document=build([], rows, sampling=sampling_of(options, rows)), traces=tuple(traces), notes=tuple(notes),
         alone=len(rows) == 1 == len(traces),
     )  # fmt: skip
+
+
+POPULATIONS: Final[dict[str, Population]] = {"new-tasks": "new tasks", "these-tasks": "these tasks"}
+"""What intervals can be for, by the word on the command line."""
+
+
+def sampling_of(options: argparse.Namespace, rows: Sequence[RunRow]) -> Sampling:
+    """What the options say about intervals. SpecError for independent runs that share draws."""
+    from mat.measure.sampling import Sampling, check_independent
+
+    if options.unit == "run":
+        check_independent(rows)
+    return Sampling(
+        unit=options.unit, population=POPULATIONS[options.population], interval=options.interval, bootstrap=options.bootstrap
+    )
 
 
 def wants_page(options: argparse.Namespace) -> bool:
@@ -189,7 +206,10 @@ def _store(options: argparse.Namespace) -> RecordedSource:
                 InfrastructureLine(condition=condition, reason=reason, runs=count) for condition, reason, count in failed
             ),
         )
-    note = "the report of a store contains metrics only; items, counterexamples and curves are in the JSON report of a session"
+    note = (
+        "intervals of a store assume independent runs; for intervals by task, report the folder instead. The report contains "
+        "metrics only; items, counterexamples and curves are in the JSON report of a session"
+    )
     return RecordedSource(document=document, notes=(note,))
 
 
@@ -229,9 +249,18 @@ def _evaluation_line(found: GroupMetrics, condition: str, category: str, variant
         condition=cast("RunCondition", condition), category=category, variant=variant, items=items,
         runs=found.runs + found.left_out, infrastructure=found.left_out, k=0,
         metrics=tuple(
-            MetricLine(name=name, estimate=one, unit=unit_of(name)) for name, one in found.metrics.items() if one.known
+            MetricLine(name=name, estimate=_independent(one), unit=unit_of(name))
+            for name, one in found.metrics.items()
+            if one.known
         ),
     )  # fmt: skip
+
+
+def _independent(one: Estimate) -> Estimate:
+    """An estimate of a store, which counts runs as independent."""
+    from mat.measure.sampling import RUNS, population_in_words
+
+    return replace(one, sampling_unit="run", population=population_in_words(0, one.n, RUNS))
 
 
 SOURCES: Final[dict[SourceKind, Callable[[argparse.Namespace], RecordedSource]]] = {

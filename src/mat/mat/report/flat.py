@@ -20,6 +20,7 @@ FIELDS: Final = (
     ("table", "VARCHAR"), ("item", "VARCHAR"), ("condition", "VARCHAR"), ("category", "VARCHAR"), ("variant", "VARCHAR"),
     ("subject", "VARCHAR"), ("name", "VARCHAR"), ("unit", "VARCHAR"), ("value", "DOUBLE"), ("low", "DOUBLE"),
     ("high", "DOUBLE"), ("n", "BIGINT"), ("confidence", "DOUBLE"), ("method", "VARCHAR"), ("text", "VARCHAR"),
+    ("sampling_unit", "VARCHAR"), ("population", "VARCHAR"),
 )  # fmt: skip
 """The columns of CSV and Parquet files, with their SQL types."""
 _ABOUT: Final = ("item", "condition", "category", "variant")
@@ -32,6 +33,7 @@ class FlatNumber:
     `subject`: the row's other keys, such as an operator, a contract or an agent. `name`: the column. `value` has the interval
     [low, high] at `confidence`, from `n` observations by `method`; for a mere spread (`method` "median [least, most]"), these
     are the median and the range. `text` holds a fact that is not a number.
+    `sampling_unit` and `population`: what the interval is for.
     """
 
     table: str
@@ -49,6 +51,8 @@ class FlatNumber:
     confidence: float | None = None
     method: str = ""
     text: str = ""
+    sampling_unit: str = ""
+    population: str = ""
 
 
 def numbers(tables: Iterable[Table]) -> Iterator[FlatNumber]:
@@ -80,7 +84,8 @@ def _flat_numbers(line: FlatNumber, column: Column, given: TableCell) -> Iterato
         method = f"{estimate.method}, at most" if quantity.at_most and estimate.known else estimate.method
         yield replace(
             line, unit=quantity.unit, value=estimate.value, low=estimate.low, high=estimate.high, n=estimate.n,
-            confidence=estimate.confidence, method=method,
+            confidence=estimate.confidence, method=method, sampling_unit=estimate.sampling_unit,
+            population=estimate.population,
         )  # fmt: skip
     elif isinstance(cell, Spread):
         if cell.n:

@@ -47,6 +47,7 @@ class ReportedContract:
 class ReportedTables:
     outcomes: tuple[RunOutcome, ...]
     violations: tuple[ReportedContract, ...] = ()
+    other_outcomes: tuple[RunOutcome, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

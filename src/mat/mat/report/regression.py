@@ -10,6 +10,7 @@ from mat.core.codec import FORMAT
 from mat.measure.regression import DECISIONS, ActionChange, GovernanceComparison, Regression, RunPair
 from mat.report import words
 from mat.report.table import PAGE, Column, Listing, ReportBlock, Table, p_value
+from mat.report.tables import with_population
 from mat.report.to_json import data_of
 
 _CHANGED: Final = "Decisions that changed"
@@ -81,23 +82,25 @@ def _run_table(name: str, pairs: tuple[RunPair, ...]) -> Table:
 
 
 def _rate_table(found: Regression) -> Table:
-    return Table(
+    table = Table(
         name="regression",
         title="Rates by run",
-        note="95% Wilson intervals; regressed: share of the runs that had it in the old report; "
-        "p: McNemar's exact test, two-sided",
+        note="95% intervals; regressed: share of the runs that had it in the old report; difference: new minus old; "
+        "p: exact test that flips whole tests, two-sided",
         columns=(
             Column(name="aspect", key=True), Column(name="old"), Column(name="new"), Column(name="regressed"),
-            Column(name="improved"), Column(name="p"), Column(name="lost", media=PAGE),
+            Column(name="improved"), Column(name="difference"), Column(name="p"), Column(name="lost", media=PAGE),
         ),
         rows=tuple(
             (
-                words.ASPECTS[part.aspect], part.old, part.new, part.rate, len(part.improved), p_value(part.p_value),
+                words.ASPECTS[part.aspect], part.old, part.new, part.rate, len(part.improved), part.difference,
+                p_value(part.p_value),
                 len(part.regressed),
             )
             for part in (found.success, found.compliance, found.passed)
         ),
     )  # fmt: skip
+    return with_population(table)
 
 
 def listings(found: Regression) -> tuple[list[Listing], list[Listing]]:

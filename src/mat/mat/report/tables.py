@@ -7,10 +7,12 @@ for table in tables_of(document):
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from typing import Final
 
 from mat.core.campaign import Covered
 from mat.measure.containment import RuleCount
+from mat.measure.estimate import Estimate
 from mat.report import governance, robustness, words
 from mat.report.document import Document, EvaluationLine, ItemLine, NominalLine
 from mat.report.table import EVERYWHERE, FILES, PAGE, PEOPLE, WRITTEN, Column, Reworded, Table, TableCell, UnitEstimate, p_value
@@ -27,6 +29,9 @@ def tables_of(document: Document) -> tuple[Table, ...]:
     found = (
         *_evaluation(document.evaluation),
         _infrastructure(document),
+        _success_in_k(document.evaluation),
+        _tasks(document),
+        _every_k(document),
         _nominal(document),
         _faults(document),
         *governance.tables(document.governance),
@@ -42,7 +47,41 @@ def tables_of(document: Document) -> tuple[Table, ...]:
         *_heat_maps(document),
         _metrics(document),
     )
-    return tuple(table for table in found if table.rows)
+    return tuple(with_population(table) for table in found if table.rows)
+
+
+def with_population(table: Table) -> Table:
+    """The table, with what its intervals are for at the end of its note."""
+    estimates = (
+        cell.estimate if isinstance(cell, UnitEstimate) else cell
+        for row in table.rows
+        for cell in row
+        if isinstance(cell, Estimate | UnitEstimate)
+    )
+    found = dict.fromkeys(each.population for each in estimates if each.known and each.population)
+    if not found:
+        return table
+    text = f"intervals are for {_populations_in_words(list(found))}"
+    return replace(table, note=f"{table.note}; {text}" if table.note else text)
+
+
+def _populations_in_words(found: Sequence[str]) -> str:
+    """One population as it is; of several, the kinds.
+
+    >>> _populations_in_words(["new tasks like these 8", "new tasks like these 2", "this task, new seeds"])
+    'new tasks like those of each row, or new seeds if it has one task'
+    """
+    if len(found) == 1:
+        return found[0]
+    kinds = (
+        ("new tasks", "new tasks like those of each row"), ("these ", "the tasks of each row under new seeds"),
+        ("new runs", "new runs like those of each row, assumed independent"),
+    )  # fmt: skip
+    texts = [text for start, text in kinds if any(each.startswith(start) for each in found)]
+    alone = any(each.startswith("this task") for each in found)
+    if not texts:
+        return "the task of each row under new seeds"
+    return ", or ".join(texts) + (", or new seeds if it has one task" if alone else "")
 
 
 # -- evaluation (A6.6) ------------------------------------------------------------------------------------------------
@@ -107,7 +146,12 @@ def _title_suffix(lines: Sequence[EvaluationLine]) -> str:
 
 
 def _cell_table(name: str, title: str, lines: Sequence[EvaluationLine], wanted: Sequence[str], note: str) -> Table:
-    chosen = [metric for metric in _known_metrics(lines, wanted) if metric not in _RARE or _is_ever_nonzero(lines, metric)]
+    largest = {name for line in lines for name in (f"success@{line.k}", f"pass^{line.k}")}
+    chosen = [
+        metric
+        for metric in _known_metrics(lines, wanted)
+        if (metric not in _RARE or _is_ever_nonzero(lines, metric)) and (metric in largest or not _is_wanted(metric, "@"))
+    ]
     units = {metric.name: metric.unit for line in lines for metric in line.metrics}
     several = len({line.variant for line in lines}) > 1
     outside = any(line.infrastructure for line in lines)
@@ -188,6 +232,93 @@ def _every_metric(lines: Sequence[EvaluationLine]) -> Table:
     )  # fmt: skip
 
 
+_SHOWN_K: Final = (1, 2, 3, 4, 5, 8, 10, 16, 20, 32)
+
+
+def _success_in_k(lines: Sequence[EvaluationLine]) -> Table:
+    """success@k and pass^k over all tasks, for several k.
+
+    Source: Sec. V-C 1b.
+    """
+    rows = []
+    for line in lines:
+        for k in sorted({*_SHOWN_K, line.k}) if line.category == ALL and line.condition != "adversarial" else ():
+            found = line.get(f"success@{k}.unbiased"), line.get(f"pass^{k}")
+            if any(found):
+                rows.append((line.condition, line.variant, k, *found))
+    several = len({row[1] for row in rows}) > 1
+    table = Table(
+        name="success_in_k",
+        title="Success in k runs of a task",
+        note="success@k: at least one of k runs succeeds; pass^k: all do; unbiased means over tasks",
+        columns=(
+            Column(name="condition", key=True), Column(name="variant", key=True), Column(name="k", key=True),
+            Column(name="any", title="success@k"), Column(name="all", title="pass^k"),
+        ),
+        rows=tuple(rows),
+        media=PEOPLE,
+    )  # fmt: skip
+    return table if several else without_column(table, "variant")
+
+
+def without_column(table: Table, name: str) -> Table:
+    """The table without a column."""
+    place = [column.name for column in table.columns].index(name)
+    return replace(
+        table, columns=(*table.columns[:place], *table.columns[place + 1 :]),
+        rows=tuple((*row[:place], *row[place + 1 :]) for row in table.rows),
+    )  # fmt: skip
+
+
+def _tasks(document: Document) -> Table:
+    """Success in k runs of each task, for people."""
+    nominal = [line for line in document.tasks if line.condition == "nominal"]
+    table = Table(
+        name="tasks",
+        title="Success of each task",
+        note="success@k and pass^k in percent, for k = 1, 2, ...",
+        columns=(
+            Column(name="task", key=True, whole=True), Column(name="variant", key=True), Column(name="runs"),
+            Column(name="solved"), Column(name="any", title="success@k"), Column(name="all", title="pass^k"),
+        ),
+        rows=tuple(
+            (line.task, line.variant, line.runs, line.solved, _percents(line.any_of), _percents(line.all_of))
+            for line in nominal
+        ),
+        media=PEOPLE,
+    )  # fmt: skip
+    return table if len({line.variant for line in nominal}) > 1 else without_column(table, "variant")
+
+
+_LISTED_K: Final = 6
+
+
+def _percents(shares: Sequence[float]) -> str:
+    texts = [f"{100 * share:.0f}" for share in shares[:_LISTED_K]]
+    return " ".join(texts) + (" ..." if len(shares) > _LISTED_K else "")
+
+
+def _every_k(document: Document) -> Table:
+    """success@k and pass^k of each task for every k, for files."""
+    return Table(
+        name="tasks_in_k",
+        title="Success in k runs of each task",
+        columns=(
+            *(Column(name=name, key=True) for name in ("item", "condition", "category", "variant", "schedule", "k")),
+            Column(name="runs"), Column(name="solved"), Column(name="success_at_k"), Column(name="pass_hat_k"),
+        ),
+        rows=tuple(
+            (
+                line.task, line.condition, line.category, line.variant, line.schedule, k + 1, line.runs, line.solved,
+                Reworded(text=f"{any_of:.3g}", value=any_of), Reworded(text=f"{all_of:.3g}", value=all_of),
+            )
+            for line in document.tasks
+            for k, (any_of, all_of) in enumerate(zip(line.any_of, line.all_of, strict=True))
+        ),
+        media=FILES,
+    )  # fmt: skip
+
+
 def _infrastructure(document: Document) -> Table:
     return Table(
         name="infrastructure",
@@ -222,7 +353,7 @@ def _nominal(document: Document) -> Table:
     return Table(
         name="nominal",
         title="Nominal runs",
-        note="shares with 95% Wilson intervals; counts as median [least-most]",
+        note="shares with 95% intervals; counts as median [least-most]",
         brief=True,
         columns=(
             Column(name="item", key=True, whole=True), Column(name="runs"), Column(name="success"),
@@ -247,7 +378,7 @@ def _faults(document: Document) -> Table:
     return Table(
         name="faults",
         title="Faults",
-        note="each fault counts once, intervals are clustered by run; a fault must be detected and mitigated within 5 steps "
+        note="each fault counts once; a fault must be detected and mitigated within 5 steps "
         "each, unless stated",
         brief=True,
         columns=(
@@ -279,15 +410,15 @@ def _rule_counts(counts: Iterable[RuleCount]) -> Reworded:
 
 
 def _variant_pairs(document: Document) -> Table:
-    """Each governance variant against the first, on the same runs.
+    """Each governance variant against the one without governance, on the same draws.
 
     Source: A6.3.
     """
     return Table(
         name="variant_pairs",
         title="Governance variants in pairs",
-        note="runs with the same item, seed and schedule; difference: new share minus old share; p: McNemar's exact test, "
-        "two-sided",
+        note="old is the reference; runs with the same item and seed (and schedule, under structured faults); difference: new "
+        "share minus old share; p: exact test that flips whole tasks, two-sided",
         columns=(
             Column(name="condition", key=True), Column(name="aspect", key=True), Column(name="old", key=True),
             Column(name="new", key=True), Column(name="pairs"), Column(name="both"), Column(name="only_old"),
