@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -235,6 +236,36 @@ def test_what_was_imported_is_there_after_a_rebuild(here: Path, capsys: pytest.C
     assert "mat import --rebuild" in capsys.readouterr().err
     assert main(["import", "--rebuild"]) == 0
     assert asked(capsys_cleared(capsys), "SELECT count(*) FROM runs") == [[4]]
+
+
+def test_what_was_imported_from_exports_is_there_after_a_rebuild(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Of a store that cannot be read any more, and of one that can but was filled before exports were kept."""
+    with Store(here / "other.duckdb") as other:
+        other.ingest([RunEntry(item="theirs", condition="nominal", run=run_of(1), session="runner-7")])
+        other.export(here / "exports", machine="runner-7")
+    assert main(["import", "exports"]) == 0
+    assert main(["import", "exports"]) == 0
+    before = asked(capsys_cleared(capsys), "SELECT count(*), count(*) FILTER (WHERE item = 'theirs') FROM runs")
+    assert before[0][1] == 1
+    kept = list(Path(".mat/store/imported").iterdir())
+    assert len(kept) == 1
+    Path(".mat/store/store.duckdb").write_bytes(b"broken")
+    assert main(["import", "--rebuild"]) == 0
+    assert "store-damaged" in capsys.readouterr().err
+    assert asked(capsys_cleared(capsys), "SELECT count(*), count(*) FILTER (WHERE item = 'theirs') FROM runs") == before
+    shutil.rmtree(kept[0])
+    assert main(["import", "--rebuild"]) == 0
+    assert "store-damaged" not in capsys.readouterr().err
+    assert asked(capsys_cleared(capsys), "SELECT count(*), count(*) FILTER (WHERE item = 'theirs') FROM runs") == before
+
+
+def test_a_report_of_the_folder_says_that_exports_are_elsewhere(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with Store(here / "other.duckdb") as other:
+        other.ingest([RunEntry(item="theirs", condition="nominal", run=run_of(1), session="runner-7")])
+        other.export(here / "exports", machine="runner-7")
+    assert main(["import", "exports"]) == 0
+    assert main(["report", ".mat/store"]) == 0
+    assert "imported from exports are not in this report" in " ".join(capsys.readouterr().err.split())
 
 
 def test_replay_files_are_taken_in_as_replays(here: Path, file: Path, capsys: pytest.CaptureFixture[str]) -> None:

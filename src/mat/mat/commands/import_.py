@@ -25,7 +25,7 @@ _EXAMPLES: Final = """mat import runs.mat.jsonl --category tools
          mat import spans.jsonl.gz --format otlp --contracts shop.contracts:ALL
          mat import tests/mat_replays/*.mat.json
          mat import other-machine/.mat/store exports/*.parquet
-         mat import --rebuild             (rebuild the store from its log)
+         mat import --rebuild             (rebuild the store from its log and the exports that were imported)
 
 a run that is already in the store is not added again; with another --session it counts as another run
 exit codes: 0 everything is imported, 2 a usage error or an unreadable file (runs before the damage are imported)"""
@@ -39,7 +39,9 @@ def add_parser(add: Add) -> None:
     parser.add_argument("files", type=Path, nargs="*", metavar="FILE", help="files to import, or folders of logs or exports")
     add_store(parser)
     parser.add_argument(
-        "--rebuild", action="store_true", help="first rebuild the store from its log, even if the store is damaged"
+        "--rebuild",
+        action="store_true",
+        help="first rebuild the store from its log and from the exports that were imported, even if the store is damaged",
     )
     parser.add_argument(
         "--format", metavar="NAME",
@@ -133,12 +135,12 @@ def _report(
 
 
 def _import_source(store: Store, path: Path, log: Path, options: argparse.Namespace, contracts: Sequence[Contract]) -> Taken:
-    """Import one source. Runs go through the store's log, from which it can be rebuilt; an export is read directly."""
+    """Import one source. Runs go to the store's log, an export is kept next to it: the store can be rebuilt from both."""
     from mat.evidence import runlog
     from mat.evidence.store import Taken
 
     if path.suffix == ".parquet" or (path.is_dir() and any(path.glob("runs-*.parquet"))):
-        return store.read_parquet(path)
+        return store.keep(path, log)
     if path.is_dir() or path.name.endswith(runlog.SUFFIX):
         if path.resolve() in (log.resolve(), *(shard.resolve() for shard in (runlog.shards(log) if log.is_dir() else ()))):
             return Taken(known=sum(1 for _ in runlog.read(path)))  # the store's own log, merged above

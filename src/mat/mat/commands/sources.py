@@ -88,6 +88,7 @@ def _traces(options: argparse.Namespace) -> RecordedSource:
 
 def _log(options: argparse.Namespace) -> RecordedSource:
     from mat.evidence import runlog
+    from mat.evidence.store.database import IMPORTED
 
     found = runlog.read(*options.files)
     if not found.paths:
@@ -98,6 +99,10 @@ def _log(options: argparse.Namespace) -> RecordedSource:
             where=str(options.files[0]),
         )  # fmt: skip
     source = _from_entries(iter(found), options)
+    elsewhere = [path / IMPORTED for path in options.files if any((path / IMPORTED).glob("*/runs-*.parquet"))]
+    if elsewhere:
+        note = f"runs that were imported from exports are not in this report ({elsewhere[0]}); report the store's file for them"
+        source = replace(source, notes=(*source.notes, note))
     problems = lost(found.findings, *(path for path in options.files if not path.is_dir()))
     say([finding for finding in found.findings if finding.message not in {problem.what for problem in problems}])
     return replace(source, problems=problems)

@@ -5,13 +5,16 @@
         store.query("SELECT category, avg(steps) FROM runs GROUP BY category").rows
 
 DuckDB lets one process write a file at a time, or several read it. So processes append to a log (`mat.evidence.runlog`), and
-one of them adds the log to the store afterwards. A lost store loses nothing: `Store.rebuild` makes it again.
+one of them adds the log to the store afterwards. Exports that are imported are kept next to the log (`Store.keep`). So a lost
+store loses nothing: `Store.rebuild` makes it again from both.
 """
 
 from __future__ import annotations
 
+import glob
 import os
 import re
+import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -25,7 +28,7 @@ from mat.core.run import Finding
 from mat.evidence.runlog import FOLDER, RunEntry, Shard, shards
 from mat.evidence.store.bulk import append_columns, append_rows, as_array, registered
 from mat.evidence.store.columns import add_rows, no_rows, run_number
-from mat.evidence.store.files import FileFormat, machines, read_files, write_files
+from mat.evidence.store.files import FileFormat, keep_files, machines, read_files, write_files
 from mat.evidence.store.metrics import BY, GroupMetrics, metrics
 from mat.evidence.store.schema import CREATE, MIGRATIONS, TABLES, VERSION
 from mat.measure.interval import CONFIDENCE
@@ -34,6 +37,8 @@ from mat.measure.rows import RunCondition
 NAME: Final = "store.duckdb"
 """The name of the store's file, in the folder of its log."""
 STORE: Final = FOLDER / NAME
+IMPORTED: Final = "imported"
+"""The folder, in that of a log, of the exports that were imported: each in a folder named by its digest."""
 BATCH: Final = 1_000
 """The number of runs added in one transaction."""
 AccessMode: TypeAlias = Literal["write", "read"]
@@ -204,15 +209,21 @@ class Store:
 
     @classmethod
     def rebuild(cls, path: str | Path, *logs: str | Path) -> Taken:
-        """Make a new store from logs, and replace the old file with it, readable or not, when it is complete.
+        """Make a new store from logs and the exports kept there, and replace the old file with it when it is complete.
 
+        Runs that only the old store has are carried over if it can be read; a finding `store-damaged` says if it cannot.
         MatError if a log has runs that this version cannot read: the old store may have them, and the new one would lose them.
+        StoreInUse if the old store is open in another process.
         """
         path = Path(path)
         draft = path.with_name(f"{path.name}.{os.getpid()}.new")
         try:
             with cls(draft) as store:
                 taken = sum((store.merge(log) for log in logs), Taken())
+                for folder in (Path(log, IMPORTED) for log in logs):
+                    if any(folder.glob("*/*.parquet")):
+                        taken += store.read_parquet(f"{glob.escape(str(folder))}/*/*.parquet")
+                taken += store.carry_over(path)
             foreign = [finding.message for finding in taken.findings if finding.code == "log-foreign"]
             if foreign:
                 raise MatError(
@@ -282,6 +293,34 @@ class Store:
                 new, known = read_files(self._connection, files)
             taken += Taken(new=new, known=known)
         return taken
+
+    def keep(self, pattern: str | Path, log: str | Path) -> Taken:
+        """Import an export as `read_parquet` does, and copy its files to the folder of the log, for `rebuild`."""
+        taken = self.read_parquet(pattern)
+        for files in machines(pattern).values():
+            keep_files(files, Path(log, IMPORTED))
+        return taken
+
+    def carry_over(self, path: Path) -> Taken:
+        """Add the runs of another store that this one does not have. Of a store that cannot be read, nothing."""
+        import duckdb
+
+        if not path.is_file():
+            return Taken()
+        with tempfile.TemporaryDirectory(dir=path.parent, prefix=f".{path.name}.") as folder:
+            try:
+                with Store(path, mode="read") as other:
+                    other.export(folder, machine="earlier")
+            except StoreInUse:
+                raise
+            except (MatError, duckdb.Error):
+                message = f"{path.name} cannot be read; the new store has the runs of its log and of the exports kept there"
+                return Taken(findings=(Finding(code="store-damaged", message=message),))
+            known = [message for (message,) in self._connection.execute(_OF_SHARDS).fetchall()]
+            taken = self.read_parquet(folder)
+            # What the old store said of its shards is not true of these.
+            self._connection.execute("DELETE FROM findings WHERE run IS NULL AND NOT list_contains($1, message)", [known])
+            return taken
 
     # -- out --------------------------------------------------------------------------------------------------------------
 
@@ -357,6 +396,7 @@ class Store:
             )  # fmt: skip
 
 
+_OF_SHARDS: Final = "SELECT message FROM findings WHERE run IS NULL"
 _READING: Final = ("SELECT", "EXPLAIN")
 
 

@@ -10,9 +10,11 @@ counts twice; imported into a store, it counts once.
 from __future__ import annotations
 
 import glob
+import hashlib
 import os
 import platform
 import re
+import shutil
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Final, Literal, TypeAlias, get_args
@@ -68,6 +70,32 @@ def machines(pattern: str | Path) -> dict[str, dict[str, Path]]:
             fix="name the folder that mat export wrote, or a glob over such folders", where=text,
         )  # fmt: skip
     return complete
+
+
+def keep_files(files: dict[str, Path], folder: Path) -> None:
+    """Copy the files of one machine to a folder of their own in `folder`, named by their digest, unless they are there."""
+    digest = hashlib.sha256()
+    for table, path in sorted(files.items()):
+        digest.update(f"{table} {path.stat().st_size}\n".encode())
+        with path.open("rb") as stream:
+            while part := stream.read(1 << 20):
+                digest.update(part)
+    target = folder / digest.hexdigest()[:16]
+    if target.exists():
+        return
+    draft = folder / f".{target.name}.{os.getpid()}"
+    try:
+        draft.mkdir(parents=True)
+        for path in files.values():
+            shutil.copyfile(path, draft / path.name)
+        os.replace(draft, target)
+    except OSError as error:
+        raise MatError(
+            f"cannot write to {folder}: {error.strerror}", why="an imported export is copied there, for rebuilding",
+            fix="check the folder", where=str(folder),
+        ) from None  # fmt: skip
+    finally:
+        shutil.rmtree(draft, ignore_errors=True)
 
 
 def read_files(connection: Any, files: dict[str, Path]) -> tuple[int, int]:
