@@ -22,6 +22,7 @@ _EXAMPLES: Final = """mat query "SELECT category, avg(success::INT) FROM runs GR
          mat query "SELECT count(*) FROM runs" --parquet 'exports/*.parquet'
 
 tables: runs, steps, violations, perturbations, mediations, usage, contracts, scores, findings; DESCRIBE runs lists columns
+views: by_task, by_category, by_variant, by_session, by_operator, by_contract, by_agent, by_tool, first_violations
 a query can read these tables only: it cannot change the store or open files
 exit codes: 0 the query succeeded, 2 a wrong query or an unreadable store"""
 _NARROW: Final = 8

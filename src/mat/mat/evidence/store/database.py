@@ -31,6 +31,7 @@ from mat.evidence.store.columns import add_rows, no_rows, run_number
 from mat.evidence.store.files import FileFormat, keep_files, machines, read_files, write_files
 from mat.evidence.store.metrics import BY, GroupMetrics, metrics
 from mat.evidence.store.schema import CREATE, MIGRATIONS, TABLES, VERSION
+from mat.evidence.store.views import VIEWS, create_views
 from mat.measure.interval import CONFIDENCE
 from mat.measure.rows import RunCondition
 
@@ -85,6 +86,7 @@ class Store:
             if self._version_of_file() != VERSION:
                 Store(self.path).close()  # migrates it, or raises
         self._connection = self._connect(mode)
+        self._has_views = False
         try:
             if mode == "write" or self.path is None:
                 self._prepare()
@@ -104,6 +106,8 @@ class Store:
                 ":memory:" if self.path is None else str(self.path), read_only=mode == "read" and self.path is not None
             )
             connection.execute("SET python_enable_replacements = false")  # no variable of a program is a table
+            for option in ("autoinstall_known_extensions", "autoload_known_extensions"):
+                connection.execute(f"SET {option} = false")
         except duckdb.Error as error:
             raise _unusable(self.path, error) from None
         return connection
@@ -337,6 +341,7 @@ class Store:
         import duckdb
 
         self._check(sql)
+        self._make_views()
         try:
             self._connection.execute("BEGIN TRANSACTION READ ONLY")
             try:
@@ -354,6 +359,11 @@ class Store:
             rows=tuple(rows[:limit]),
             more=limit is not None and len(rows) > limit,
         )
+
+    def _make_views(self) -> None:
+        if not self._has_views:
+            create_views(self._connection)
+            self._has_views = True
 
     def metrics(
         self, by: Sequence[str] = BY, *, condition: RunCondition | None = None, confidence: float = CONFIDENCE
@@ -396,6 +406,10 @@ class Store:
             )  # fmt: skip
 
 
+_FOREIGN: Final = """
+    SELECT 'view', view_name FROM duckdb_views() WHERE NOT internal AND NOT temporary
+    UNION ALL SELECT 'macro', function_name FROM duckdb_functions() WHERE NOT internal AND function_type LIKE '%macro'
+"""
 _OF_SHARDS: Final = "SELECT message FROM findings WHERE run IS NULL"
 _READING: Final = ("SELECT", "EXPLAIN")
 
@@ -443,13 +457,24 @@ class StoreInUse(MatError):  # noqa: N818  (named after what happened)
 def _wrong(error: Exception) -> SpecError:
     return SpecError(
         what=str(error).strip(), why="the query could not be answered",
-        fix=f"the tables are {', '.join(TABLES)}; DESCRIBE runs lists columns",
+        fix=f"the tables are {', '.join(TABLES)}, the views {', '.join(VIEWS)}; DESCRIBE runs lists columns",
     )  # fmt: skip
 
 
 def _version(connection: Any, path: Path | None) -> int:
-    """The schema's version, 0 if there is no table yet. SpecError if it is not a store, or has a later version."""
+    """The schema's version, 0 if there is no table yet.
+
+    SpecError if it is not a store, has a later version, or contains what a store does not: a view or a macro of somebody else
+    could read files of this machine where a command expects a table.
+    """
     names = {name for (name,) in connection.execute("SELECT table_name FROM duckdb_tables()").fetchall()}
+    foreign = connection.execute(_FOREIGN).fetchall()
+    if foreign:
+        raise SpecError(
+            what=f"{path} contains the {foreign[0][0]} {foreign[0][1]!r}", why="a store has tables only; a view or a macro "
+            "could read other files when it is used", fix="do not open it unless you know who made it; import its log, or its "
+            "export to Parquet", where=str(path),
+        )  # fmt: skip
     if not names:
         return 0
     found = connection.execute("SELECT value FROM meta WHERE name = 'schema'").fetchone() if "meta" in names else None
