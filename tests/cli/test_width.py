@@ -98,7 +98,21 @@ def test_more_columns_than_have_room_are_reported_a_column_a_line(
 
 @pytest.mark.parametrize(
     "command",
-    ["show", "replay", "diff", "suite", "check", "gate", "doctor", "query", "import", "export", "report", "completion"],
+    [
+        "show",
+        "replay",
+        "compare",
+        "diff",
+        "suite",
+        "check",
+        "gate",
+        "doctor",
+        "query",
+        "import",
+        "export",
+        "report",
+        "completion",
+    ],
 )
 def test_help_fits_80_columns_with_its_examples_on_lines_of_their_own(
     command: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch

@@ -51,6 +51,7 @@ _FOLDERS: Final = ("csv", "parquet")
 def add_parser(add: Add) -> None:
     parser = add("report", _TEXT, _EXAMPLES)
     parser.add_argument("files", type=Path, nargs="+", metavar="FILE", help="a report, replay files, traces, a log or a store")
+    parser.add_argument("--schema", action=_PrintSchema, nargs=0, help="print the JSON schema of a report, and stop")
     parser.add_argument(
         "--out", type=Path, action="append", default=[], metavar="FILE",
         help="write to FILE; the suffix selects the format (.html .md .json .csv .parquet .txt); may be repeated",
@@ -86,6 +87,16 @@ def add_parser(add: Add) -> None:
         help="judge recorded traces by these contracts; may be repeated",
     )
     add_sampling(parser)
+
+
+class _PrintSchema(argparse.Action):
+    """Prints the schema of JSON reports; no file is needed."""
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
+        from mat.report.schema import schema_text
+
+        print(schema_text(), end="")
+        parser.exit(PASS)
 
 
 def add_sampling(parser: argparse.ArgumentParser) -> None:

@@ -9,6 +9,7 @@ from typing import Final
 from mat.measure.gate import Gate
 from mat.measure.regression import Regression
 from mat.report import gate, regression, words
+from mat.report.definitions import definitions
 from mat.report.document import Document
 from mat.report.table import Listing, Table, shown, texts
 from mat.report.tables import tables_of
@@ -21,11 +22,12 @@ def to_markdown(document: Document) -> str:
     tables = shown(tables_of(document), "markdown")
     first = [table for table in tables if table.name == "items"]
     parts = [
-        f"# MAT report\n\n{words.plural(document.runs, 'run')}. Shares carry 95% Wilson intervals.\n",
+        f"# MAT report\n\n{words.plural(document.runs, 'run')}. Shares carry 95% intervals.\n",
         f"**{words.INTERRUPTED}**\n" if document.interrupted else "",
         f"{escape(words.of_variant(document.variant))}\n" if document.variant else "",
         in_markdown([*first, *(table for table in tables if table.name != "items")]),
         *_counterexamples(document),
+        in_markdown([definitions(tables)]),
     ]
     return "\n".join(part for part in parts if part)
 

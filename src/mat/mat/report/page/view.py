@@ -20,6 +20,7 @@ from markupsafe import Markup, escape
 from mat.evidence.replay_file import printable
 from mat.measure.estimate import Estimate, Spread
 from mat.report import words
+from mat.report.definitions import definition_of
 from mat.report.document import HeatRow
 from mat.report.table import Reworded, Table, TableCell, UnitEstimate
 
@@ -67,9 +68,11 @@ class ShownCell:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PageColumns:
-    """The columns of a table that a page shows. `right`: whether a column holds numbers and is aligned to the right."""
+    """The columns of a table that a page shows. `right`: whether a column holds numbers and is aligned to the right. `tips`:
+    what each column means, as a tooltip, "" for nothing."""
 
     headings: tuple[str, ...]
+    tips: tuple[str, ...]
     right: tuple[bool, ...]
     rows: tuple[tuple[ShownCell, ...], ...]
 
@@ -92,6 +95,7 @@ def grid(
     units = [column[3] if len(column) > 3 else None for column in columns]
     return PageColumns(
         headings=tuple(column[1] for column in columns),
+        tips=tuple(definition_of(column[0]) for column in columns),
         right=tuple(all(_is_number(row[place], style) for row in rows) for place, style in zip(places, styles, strict=True)),
         rows=tuple(
             tuple(

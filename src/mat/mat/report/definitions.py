@@ -1,0 +1,60 @@
+"""What the numbers of a report mean: tooltips of the page, and a table in Markdown."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from typing import Final
+
+from mat.measure.metrics import METRICS
+from mat.report.table import Column, Table
+
+_OTHERS: Final = {
+    "difference": "new share minus old share, over pairs; Newcombe's interval (Statistics in Medicine 17, 1998)",
+    "p": "probability of so uneven a split of pairs by chance, if old and new were equal: exact test, two-sided",
+    "n": "what the number was computed from",
+    "area": "mean of the curve over budgets 0 to B",
+    "bound": "no counterexample costs at most this much, on the grid that was searched",
+    "cost": "cost of the cheapest counterexample",
+}
+"""Columns that are no metrics -> their meaning."""
+_IN_K: Final = re.compile(r"(success@|pass\^)\d+(\.unbiased)?")
+_K: Final = {
+    "success@": "tasks solved in at least one of k runs (Chen et al. 2021, Eq. 1)",
+    "pass^": "tasks solved in all of k runs (Yao et al. 2024)",
+}
+_ALIASES: Final = {"steps_to_termination": "steps", "allowed": "p_allow", "rewritten": "p_rewrite", "blocked": "p_block"}
+
+
+def definition_of(name: str) -> str:
+    """The meaning of a column or a metric, with its source; "" if it has no definition.
+
+    >>> definition_of("nominal.success")
+    'runs whose task succeeded (share; Sec. V-C 1a)'
+    >>> definition_of("pass^4")
+    'tasks solved in all of k runs (Yao et al. 2024)'
+    """
+    match = _IN_K.fullmatch(name.rpartition(".")[2] if not name.endswith(".unbiased") else name)
+    if match is not None:
+        return _K[match[1]]
+    for known in (name, name.partition(".")[2], _ALIASES.get(name, "")):
+        if known in METRICS:
+            metric = METRICS[known]
+            return f"{metric.text} ({metric.unit}; {metric.source})"
+    return _OTHERS.get(name, "")
+
+
+def definitions(tables: Iterable[Table]) -> Table:
+    """The definitions of what tables show: of their columns, and of the metrics that they name."""
+    names = [name for table in tables for name in _names(table)]
+    rows = {definition_of(name): name for name in reversed(names) if definition_of(name)}
+    return Table(
+        name="definitions", title="Definitions", columns=(Column(name="name", key=True), Column(name="meaning")),
+        rows=tuple(sorted((name.replace("_", " "), meaning) for meaning, name in rows.items())),
+    )  # fmt: skip
+
+
+def _names(table: Table) -> Iterable[str]:
+    yield from (column.name for column in table.columns)
+    if table.name == "metrics":
+        yield from (str(cell) for row in table.rows for cell in row[:1])
