@@ -18,7 +18,7 @@ from mat.measure.regression import RunOutcome
 _TEXT: Final = (
     "compare two systems on the same tasks and seeds: by category and overall, with intervals and what would settle the rest"
 )
-_EXAMPLES: Final = """mat compare old.json new.json            (reports: --mat-report FILE.json)
+_EXAMPLES: Final = """mat compare old.json new.json       (reports: --mat-report FILE.json)
          mat compare .mat/store:none .mat/store:shield       (two variants)
          mat compare report.json:none report.json:shield --under faults
          mat compare main:mat_baseline.json new.json   (in a git revision)

@@ -46,7 +46,7 @@ def definition_of(name: str) -> str:
 
 def definitions(tables: Iterable[Table]) -> Table:
     """The definitions of what tables show: of their columns, and of the metrics that they name."""
-    names = [name for table in tables for name in _names(table)]
+    names = [name for table in tables for name in _named_in(table)]
     rows = {definition_of(name): name for name in reversed(names) if definition_of(name)}
     return Table(
         name="definitions", title="Definitions", columns=(Column(name="name", key=True), Column(name="meaning")),
@@ -54,7 +54,7 @@ def definitions(tables: Iterable[Table]) -> Table:
     )  # fmt: skip
 
 
-def _names(table: Table) -> Iterable[str]:
+def _named_in(table: Table) -> Iterable[str]:
     yield from (column.name for column in table.columns)
     if table.name == "metrics":
         yield from (str(cell) for row in table.rows for cell in row[:1])
