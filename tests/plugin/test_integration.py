@@ -625,7 +625,7 @@ def test_reports_hold_the_promised_keys(shop: Any) -> None:
     assert found == {key: in_file[key] for key in found}
     assert set(in_file) - set(found) == {"certificate", "result", "tape", "records"}
     for metric in report["metrics"].values():
-        assert set(metric) == {"value", "low", "high", "n", "confidence", "method"}
+        assert set(metric) == {"value", "low", "high", "n", "confidence", "method", "sampling_unit", "population"}
     assert report["metrics"]["nominal.success"]["value"] == 1.0
     text = (shop.path / "out.md").read_text()
     assert "test\\_refund" in text

@@ -290,8 +290,12 @@ def _lines(path: str) -> Iterator[TraceLine]:
                 if line.strip():
                     yield where, _parse_line(line, where)
     except (OSError, EOFError, zlib.error) as error:
-        reason = getattr(error, "strerror", None) or str(error)
-        raise CodecError(what=f"cannot read {path}: {reason}", fix="check the file", where=f"{path}:{number + 1}") from None
+        reason = getattr(error, "strerror", None)
+        raise CodecError(
+            what=f"cannot read {path}: {reason or error}",
+            why="the system cannot read it" if reason else "the compressed file is truncated or damaged",
+            fix="check the file", where=f"{path}:{number + 1}",
+        ) from None  # fmt: skip
 
 
 def _parse_line(line: bytes, where: str) -> Any:

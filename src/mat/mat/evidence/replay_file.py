@@ -447,7 +447,12 @@ def read(path: Path) -> Replay:
         with path.open("rb") as stream:
             raw = stream.read(limits.FILE_BYTES + 1)
     except OSError as error:
-        raise ReplayError(what=f"cannot read {path.name}: {error.strerror}", fix="check the file", where=where) from error
+        raise ReplayError(
+            what=f"cannot read {path.name}: {error.strerror}",
+            why="the system cannot read it",
+            fix="check the file",
+            where=where,
+        ) from error
     try:
         text = raw.decode("utf-8")
     except UnicodeDecodeError as error:

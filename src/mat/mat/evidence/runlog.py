@@ -245,7 +245,10 @@ class Shard:
                 yield from self._entries(scan(stream, self.mark, parse))
         except OSError as error:
             raise CodecError(
-                what=f"cannot read {self.path}: {error.strerror or error}", fix="check the file", where=str(self.path)
+                what=f"cannot read {self.path}: {error.strerror or error}",
+                why="the system cannot read it",
+                fix="check the file",
+                where=str(self.path),
             ) from None
 
     def _entries(self, lines: Iterable[LogLine | Gap]) -> Iterator[RunEntry]:
