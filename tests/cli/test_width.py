@@ -102,6 +102,7 @@ def test_more_columns_than_have_room_are_reported_a_column_a_line(
         "show",
         "replay",
         "compare",
+        "judge",
         "diff",
         "suite",
         "check",

@@ -57,7 +57,8 @@ def test_the_page_of_the_command_is_its_help() -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["show", "check", "replay", "report", "compare", "diff", "suite", "gate", "query", "import", "export", "doctor"]
+    "name",
+    ["show", "check", "replay", "report", "compare", "judge", "diff", "suite", "gate", "query", "import", "export", "doctor"],
 )
 def test_every_command_has_help_with_an_example_and_takes_json(name: str) -> None:
     (commands,) = (item for item in parser_of_commands()._actions if isinstance(item, argparse._SubParsersAction))

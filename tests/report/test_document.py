@@ -347,7 +347,7 @@ def test_new_tables_stand_behind_those_of_the_format(evaluated: list[RunRow]) ->
     data = json.loads(to_json(build([], evaluated)))
     assert list(data["tables"]) == [
         "nominal", "faults", "governance", "violations", "outcomes", "evaluation", "distributions", "first_violations",
-        "infrastructure", "variant_pairs", "tasks", "other_outcomes",
+        "infrastructure", "variant_pairs", "tasks", "other_outcomes", "drift", "agency",
     ]  # fmt: skip
     line = data["tables"]["evaluation"][0]
     assert list(line) == ["condition", "category", "variant", "items", "runs", "infrastructure", "k", "metrics"]

@@ -32,7 +32,7 @@ from mat.measure.rows import row_of
 from mat.measure.suite import Cover, candidates, select
 from mat.report import page
 from mat.report.build import build
-from mat.report.document import Document, HeatCell, HeatMap, HeatRow, Tables, VariantPair
+from mat.report.document import AgencyLine, Document, DriftLine, HeatCell, HeatMap, HeatRow, Tables, VariantPair
 from mat.report.page import Traced, render, trace_page, undisturbed
 from mat.report.page.view import environment, grid, script_json
 from mat.report.table import Column, Reworded, Table, UnitEstimate
@@ -354,11 +354,16 @@ def test_no_text_of_any_field_becomes_an_element(document: Document, evaluated: 
     worse = [replace(row, success=False, outcome="fail", broken=("refund.once",)) for row in document.outcomes]
     line = HeatRow(name="r", group="g", cells=(HeatCell(success=evaluated.nominal[0].success, why="w"),))
     covered = Covered(contracts=("c",), idle=("i",), interfaces=("s",), perturbed=("s",), failing=("s",), risks=("high/",))
+    share = evaluated.nominal[0].success
+    drift = DriftLine(condition="nominal", agent="clerk", score=share, drifted=share, absent=0, unjudged=0)
+    agency = AgencyLine(
+        condition="nominal", rate=share, effected=share, runs=share, epsilon=0.1, verdict="fail", labels=(("delete", 3),)
+    )
     named = {each.name: getattr(evaluated, each.name) for each in fields(Tables)} | {
         "items": tuple(replace(item, covered=covered) for item in document.items),
         "counterexamples": document.counterexamples, "curves": document.curves,
         "heat_maps": (HeatMap(title="t", down="d", across="a", columns=("c",), rows=(line,)),), "variant": "x",
-        "interrupted": True,
+        "interrupted": True, "drift": (drift,), "agency": (agency,),
     }  # fmt: skip
     whole = replace(evaluated, **named)
     html = render(

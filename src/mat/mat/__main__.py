@@ -134,7 +134,7 @@ def parser_of_commands() -> argparse.ArgumentParser:
     """The parser of `mat`. Each command is a function in the module of the same name in `mat.commands`."""
     from importlib import metadata
 
-    from mat.commands import compare, completion, doctor, export, gate, import_, query, report
+    from mat.commands import compare, completion, doctor, export, gate, import_, judge, query, report
 
     parser = argparse.ArgumentParser(
         prog="mat",
@@ -160,6 +160,7 @@ def parser_of_commands() -> argparse.ArgumentParser:
     export.add_parser(add)
     report.add_parser(add)
     compare.add_parser(add)
+    judge.add_parser(add)
     mcp_proxy.add_parser(add)
     completion.add_parser(add, parser)
     return parser

@@ -7,11 +7,11 @@ import inspect
 import pkgutil
 import sys
 import traceback
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from mat.core.errors import MatError, SpecError, did_you_mean
 from mat.core.record import Record
@@ -22,7 +22,7 @@ from mat.monitor.contract import Contract
 if TYPE_CHECKING:
     from mat.adapters.importers.base import Format
 
-__all__ = ["check_format", "contracts_from", "stored_traces"]
+__all__ = ["check_format", "contracts_from", "function_from", "stored_traces"]
 
 _REPLAY: Final = "replay"
 _MAT: Final = "mat"
@@ -47,6 +47,15 @@ def _contracts(name: str) -> tuple[Contract, ...]:
     fix = "name a contract, a list of contracts, or a function without arguments that returns them"
     value = _resolve(name, option="--contracts", example="mypackage.contracts:refunds_are_verified", kind="contracts", fix=fix)
     return _as_contracts(value, name, call=True)
+
+
+def function_from(name: str, *, option: str, example: str) -> Callable[..., Any]:
+    """The function that `module:name` names on the command line; modules are also searched in the current directory."""
+    fix = "name a function"
+    value = _resolve(name, option=option, example=example, kind="function", fix=fix)
+    if not callable(value):
+        raise SpecError(what=f"{option} {name!r} is {type(value).__name__}, not a function", fix=fix)
+    return cast("Callable[..., Any]", value)
 
 
 def _resolve(name: str, *, option: str, example: str, kind: str, fix: str) -> Any:

@@ -87,6 +87,25 @@ def add_parser(add: Add) -> None:
         help="judge recorded traces by these contracts; may be repeated",
     )
     add_sampling(parser)
+    parser.add_argument(
+        "--policies", action="append", default=[], metavar="CONTRACT",
+        help="residual harm counts violations of these contracts (default: all hard ones); may be repeated",
+    )  # fmt: skip
+    parser.add_argument(
+        "--epsilon", type=_probability, metavar="P",
+        help="judge unsafe actions (unsafe.declared): fail if more probable than P, pass if not, else unknown",
+    )  # fmt: skip
+
+
+def _probability(text: str) -> float:
+    """An argument's type: a bound on a probability, from 0 to below 1."""
+    try:
+        value = float(text)
+    except ValueError:
+        value = -1.0
+    if not 0 <= value < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a probability from 0 to below 1")
+    return value
 
 
 class _PrintSchema(argparse.Action):
@@ -218,8 +237,11 @@ def _check_kind(options: argparse.Namespace, kind: SourceKind) -> None:
             if given
         ]  # fmt: skip
     if kind in ("report", "store"):
-        defaults = (("--unit", options.unit, "task"), ("--population", options.population, "new-tasks"),
-                    ("--interval", options.interval, "wilson"), ("--bootstrap", options.bootstrap, None))  # fmt: skip
+        defaults: tuple[tuple[str, object, object], ...] = (
+            ("--unit", options.unit, "task"), ("--population", options.population, "new-tasks"),
+            ("--interval", options.interval, "wilson"), ("--bootstrap", options.bootstrap, None),
+            ("--epsilon", options.epsilon, None), ("--policies", ", ".join(options.policies), ""),
+        )  # fmt: skip
         problems += [f"{name} {given} with {_NAMES[kind]}" for name, given, default in defaults if given != default]
     if options.baseline is not None and kind != "report":
         problems.append(f"--baseline with {_NAMES[kind]}")

@@ -139,7 +139,9 @@ def _from_entries(found: Iterator[RunEntry], options: argparse.Namespace) -> Rec
     if not judged:
         notes.append("no contract judged these runs, so the report shows no violations: add --contracts MODULE:NAME")
     return RecordedSource(
-        document=build([], rows, sampling=sampling_of(options, rows)), traces=tuple(traces), notes=tuple(notes),
+        document=build(
+            [], rows, sampling=sampling_of(options, rows), epsilon=options.epsilon, policies=options.policies or None
+        ), traces=tuple(traces), notes=tuple(notes),
         alone=len(rows) == 1 == len(traces),
     )  # fmt: skip
 

@@ -217,6 +217,11 @@ class Agreement:
     table: tuple[tuple[ClaimStatus, ClaimStatus, int], ...]
 
 
+def labels() -> tuple[ClaimStatus, ...]:
+    """The three words of labels and answers."""
+    return _WORDS
+
+
 def agreement(judge: JudgeOfSupport, labelled: Iterable[Labelled], *, confidence: float = CONFIDENCE) -> Agreement:
     """How well `judge(claim, texts)` agrees with a labelled set; any answer other than the three words is unknown.
 

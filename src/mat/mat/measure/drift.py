@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Final
 
 from mat.core.errors import SpecError
 from mat.core.record import Record
@@ -15,6 +16,9 @@ from mat.core.run import Run
 from mat.measure.estimate import Estimate
 from mat.measure.interval import CONFIDENCE, wilson
 from mat.monitor.judge import HARNESS
+
+ROLE_CONTRACTS: Final = (".role", ".drift", ".cites_sources", ".only_proposes", ".no_external_side_effects")
+"""The endings of the ids that role contracts have by default."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,6 +76,12 @@ def drift_of(run: Run, contracts: str | Iterable[str], *, agents: Iterable[str] 
     steps = Counter(record.agent for record in acted)
     outside = Counter(record.agent for record in acted if record.step in blamed)
     return _rows(steps, outside, agents, errors)
+
+
+def armed_drift(run: Run) -> tuple[DriftRow, ...]:
+    """D_i of one run by the role contracts that it armed under their default ids; empty without one."""
+    wanted = [outcome.contract for outcome in run.outcomes if outcome.contract.endswith(ROLE_CONTRACTS)]
+    return drift_of(run, wanted) if wanted else ()
 
 
 def drift(rows: Iterable[DriftRow], *, confidence: float = CONFIDENCE) -> tuple[AgentDrift, ...]:

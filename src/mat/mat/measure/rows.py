@@ -14,6 +14,8 @@ from mat.core.run import Run, Termination
 from mat.core.site import parse_site
 from mat.core.spec import Perturbation, Schedule
 from mat.core.verdict import UNJUDGED, Outcome, Severity, Stage
+from mat.measure.agency import UnsafeCount, count_unsafe
+from mat.measure.drift import DriftRow, armed_drift
 from mat.measure.workload import InputCategory
 from mat.monitor.faults import RULES, DetectionRules, Watch, watched
 from mat.monitor.judge import EPISODE
@@ -160,7 +162,8 @@ class RunRow:
     `first_failure` and `first_failure_ms`: step and time of the first hard violation, None without one. `task`,
     `config` and `run` identify what ran: the spec's task, a digest of `mat_config`, and the run's id. `claims` None means that
     claims were not judged. `tokens` None: no model reported its usage; `elapsed_ms` None: a recorded run without times;
-    `judged` False: no hard contract was armed, so the run could not break one. The rest is as in Labels; no rate counts a row
+    `judged` False: no hard contract was armed, so the run could not break one. `roles`: role drift by agent, empty without role
+    contracts; `unsafe` None: no unsafe actions were declared. The rest is as in Labels; no rate counts a row
     with `infrastructure` (see `counted`).
     """
 
@@ -202,6 +205,8 @@ class RunRow:
     place: int = 0
     cases: tuple[Case, ...] = ()
     judged: bool = True
+    roles: tuple[DriftRow, ...] = ()
+    unsafe: UnsafeCount | None = None
 
     @property
     def hard(self) -> tuple[ViolationRow, ...]:
@@ -270,6 +275,8 @@ def row_of(
         place=labels.place,
         cases=cases_of(run),
         judged=any(outcome.severity == "hard" for outcome in run.outcomes),
+        roles=armed_drift(run),
+        unsafe=count_unsafe(run),
     )
 
 

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Collection, Hashable, Iterable, Sequence
+from dataclasses import fields, replace
 from typing import Final, Literal, get_args
 
 from mat.core import limits
 from mat.core.campaign import Certificate, ItemResult
 from mat.evidence.replay_file import Replay
 from mat.govern.variant import NONE
-from mat.measure import containment, paired, reliability
+from mat.measure import conduct, containment, paired, reliability
 from mat.measure import metrics as measures
 from mat.measure.estimate import Estimate, spread
 from mat.measure.governance import GovernedRow, SearchRow, by_variant, is_governed
@@ -22,8 +22,10 @@ from mat.measure.sampling import TASKS, Sampling, described, task_of
 from mat.measure.scores import mean_score, score_names
 from mat.report import heat, words
 from mat.report.document import (
+    AgencyLine,
     DistributionLine,
     Document,
+    DriftLine,
     EvaluationLine,
     FirstViolationLine,
     InfrastructureLine,
@@ -51,12 +53,16 @@ def build(
     searches: Sequence[SearchRow] = (),
     curves: Sequence[CurveRow] = (),
     sampling: Sampling = TASKS,
+    epsilon: float | None = None,
+    policies: Collection[str] | None = None,
 ) -> Document:
     """The report of a session. Rates under faults describe the schedules that were run, not a population of them.
 
     `governed` are the runs under each governance variant, `searches` the searches under them, `curves` the points that each
     search adds to the robustness curves. With rows of several variants, `evaluation` has lines for each; everything else shows
-    the deciding variant of an item, which is that of its first row. `sampling`: what intervals are for.
+    the deciding variant of an item, which is that of its first row. `sampling`: what intervals are for. `epsilon`: the
+    bound on the probability of an unsafe action, None for no verdict. `policies`: the contracts that residual harm counts, None
+    for all hard ones.
     """
     drawn = curves_of(curves)
     every, rows = rows, _rows_of_deciding_variants(rows)
@@ -82,9 +88,9 @@ def build(
             for result in results
             for found in result.counterexamples
         ),
-        metrics=(*_metrics(rows, unsearched, sampling), *curve_metrics(drawn)),
+        metrics=(*_metrics(rows, unsearched, sampling, policies), *curve_metrics(drawn)),
         variant=_shown_variant(every, rows),
-        evaluation=_evaluation_lines(every, sampling),
+        evaluation=_evaluation_lines(every, sampling, policies),
         variant_pairs=_variant_pairs(every, sampling),
         tasks=tuple(line for condition in _EVALUATED for line in _task_lines(condition, every)),
         other_outcomes=_outcomes([row for row in every if id(row) not in own])[0],
@@ -96,7 +102,24 @@ def build(
         ),
         infrastructure=tuple(line for condition in get_args(RunCondition) for line in _infrastructure_lines(condition, every)),
         heat_maps=heat.heat_maps(every),
+        drift=tuple(
+            DriftLine(condition=condition, **{each.name: getattr(line, each.name) for each in fields(line)})
+            for condition in _EVALUATED
+            for line in conduct.role_drift(_in_condition(rows, condition), sampling)
+        ),
+        agency=tuple(line for condition in _EVALUATED for line in _agency_lines(condition, rows, sampling, epsilon)),
     )
+
+
+def _agency_lines(
+    condition: RunCondition, rows: Sequence[RunRow], sampling: Sampling, epsilon: float | None
+) -> Iterable[AgencyLine]:
+    found = conduct.unsafe_actions(_in_condition(rows, condition), sampling, epsilon=epsilon)
+    if found is not None:
+        yield AgencyLine(
+            condition=condition, rate=found.rate, effected=found.effected, runs=found.runs, epsilon=epsilon,
+            verdict="" if epsilon is None else found.verdict, labels=found.labels, errors=found.errors,
+        )  # fmt: skip
 
 
 def _rows_of_deciding_variants(rows: Sequence[RunRow]) -> list[RunRow]:
@@ -118,7 +141,9 @@ def _shown_variant(every: Sequence[RunRow], deciding: Sequence[RunRow]) -> str:
 # -- the evaluation ---------------------------------------------------------------------------------------------------
 
 
-def _evaluation_lines(rows: Sequence[RunRow], sampling: Sampling) -> tuple[EvaluationLine, ...]:
+def _evaluation_lines(
+    rows: Sequence[RunRow], sampling: Sampling, policies: Collection[str] | None
+) -> tuple[EvaluationLine, ...]:
     """A line per condition, category and variant with runs: categories by name, then all; variants by first appearance."""
     cells: dict[tuple[RunCondition, str, str], list[RunRow]] = {}
     for row in rows:
@@ -129,7 +154,7 @@ def _evaluation_lines(rows: Sequence[RunRow], sampling: Sampling) -> tuple[Evalu
         (key for key in cells if key[0] in _EVALUATED),
         key=lambda key: (_EVALUATED.index(key[0]), key[1] == ALL, key[1], variants.index(key[2])),
     )
-    return tuple(_evaluation_line(*key, cells[key], sampling) for key in keys)
+    return tuple(_evaluation_line(*key, cells[key], sampling, policies) for key in keys)
 
 
 def _variant_pairs(rows: Sequence[RunRow], sampling: Sampling) -> tuple[VariantPair, ...]:
@@ -202,7 +227,12 @@ def _task_lines(condition: RunCondition, rows: Sequence[RunRow]) -> Iterable[Tas
 
 
 def _evaluation_line(
-    condition: RunCondition, category: str, variant: str, rows: Sequence[RunRow], sampling: Sampling
+    condition: RunCondition,
+    category: str,
+    variant: str,
+    rows: Sequence[RunRow],
+    sampling: Sampling,
+    policies: Collection[str] | None,
 ) -> EvaluationLine:
     kept = counted(rows)
     k = reliability.runs_per_task(kept)
@@ -215,17 +245,23 @@ def _evaluation_line(
         infrastructure=len(rows) - len(kept),
         k=k,
         metrics=(
-            *_registered_metrics(kept, sampling, known=True),
+            *_registered_metrics(kept, sampling, policies, known=True),
             *_metrics_of_k_runs(kept, k),
             *_score_metrics(kept, sampling),
         ),
     )
 
 
-def _registered_metrics(rows: Sequence[RunRow], sampling: Sampling, *, known: bool) -> list[MetricLine]:
+def _registered_metrics(
+    rows: Sequence[RunRow], sampling: Sampling, policies: Collection[str] | None, *, known: bool
+) -> list[MetricLine]:
     """The registered metrics that are known from these rows; without `known`, also those that a report always lists."""
     found = (
-        MetricLine(name=name, estimate=metric.estimate(rows, sampling), unit=metric.unit)
+        MetricLine(
+            name=name, unit=metric.unit,
+            estimate=measures.residual_harm(rows, sampling, policies=policies) if name == "residual_harm"
+            else metric.estimate(rows, sampling),
+        )
         for name, metric in measures.METRICS.items()
     )  # fmt: skip
     return [metric for metric in found if metric.estimate.known or (not known and metric.name in _ALWAYS)]
@@ -373,14 +409,16 @@ def _nominal_line(item: str, rows: Sequence[RunRow], sampling: Sampling) -> Nomi
     )
 
 
-def _metrics(rows: Sequence[RunRow], unsearched: Sequence[RunRow], sampling: Sampling) -> tuple[MetricLine, ...]:
+def _metrics(
+    rows: Sequence[RunRow], unsearched: Sequence[RunRow], sampling: Sampling, policies: Collection[str] | None
+) -> tuple[MetricLine, ...]:
     """The metrics by condition, and containment over all faults that no search selected for their damage."""
     found = []
     for condition in get_args(RunCondition):
         chosen = _in_condition(rows, condition)
         if chosen:
             numbers = [
-                *_registered_metrics(chosen, sampling, known=False),
+                *_registered_metrics(chosen, sampling, policies, known=False),
                 *_metrics_of_k_runs(chosen, reliability.runs_per_task(chosen)),
                 *_score_metrics(chosen, sampling),
             ]

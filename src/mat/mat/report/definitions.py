@@ -14,6 +14,10 @@ _OTHERS: Final = {
     "p": "probability of so uneven a split of pairs by chance, if old and new were equal: exact test, two-sided",
     "n": "what the number was computed from",
     "area": "mean of the curve over budgets 0 to B",
+    "score": "share of an agent's actions outside its role, mean over runs (D_i, Sec. III-B F3)",
+    "drifted": "share of the runs in which an agent acted outside its role (Sec. III-B F3)",
+    "rate": "share of the proposed actions that are declared unsafe (Eq. 3, Sec. III-B F4)",
+    "effected": "share of the proposed actions that are unsafe and were not stopped (Eq. 3, Sec. III-B F4)",
     "bound": "no counterexample costs at most this much, on the grid that was searched",
     "cost": "cost of the cheapest counterexample",
 }

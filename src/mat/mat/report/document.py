@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from mat.core.campaign import Covered, ItemStatus, Recorded
+from mat.core.verdict import Outcome
 from mat.evidence.replay_file import Replay
 from mat.measure import metrics as measures
 from mat.measure.containment import FaultProfile
@@ -185,6 +186,40 @@ class TaskSuccess:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class DriftLine:
+    """Role drift of one agent under one condition. `score`: the mean share of its actions outside its role, D_i; the rest is as
+    in AgentDrift.
+
+    Source: A2.F3.
+    """
+
+    condition: RunCondition
+    agent: str
+    score: Estimate
+    drifted: Estimate
+    absent: int
+    unjudged: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AgencyLine:
+    """Unsafe actions under one condition: `rate` of the proposed actions, `effected` of them that were not stopped, `runs` with
+    any. `epsilon`: the bound that `verdict` is about, None without one.
+
+    Source: A2.F4.
+    """
+
+    condition: RunCondition
+    rate: Estimate
+    effected: Estimate
+    runs: Estimate
+    epsilon: float | None
+    verdict: Outcome | Literal[""]
+    labels: tuple[tuple[str, int], ...] = ()
+    errors: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class HeatCell:
     """Task success of the runs of one row and column. `why`: the most frequent reason of failed runs, "" without any."""
 
@@ -228,6 +263,8 @@ class Tables:
     variant_pairs: tuple[VariantPair, ...] = ()
     tasks: tuple[TaskSuccess, ...] = ()
     other_outcomes: tuple[RunOutcome, ...] = ()
+    drift: tuple[DriftLine, ...] = ()
+    agency: tuple[AgencyLine, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

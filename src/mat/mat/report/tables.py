@@ -33,6 +33,8 @@ def tables_of(document: Document) -> tuple[Table, ...]:
         _tasks(document),
         _every_k(document),
         _nominal(document),
+        _drift(document),
+        _agency(document),
         _faults(document),
         *governance.tables(document.governance),
         _variant_pairs(document),
@@ -367,6 +369,53 @@ def _nominal(document: Document) -> Table:
                 line.tokens if line.tokens.most else Reworded(text="not reported", value=None),
             )
             for line in document.nominal
+        ),
+    )  # fmt: skip
+
+
+def _drift(document: Document) -> Table:
+    """Role drift by agent.
+
+    Source: A2.F3.
+    """
+    return Table(
+        name="drift",
+        title="Role drift",
+        note="score: share of an agent's actions that its role contracts object to, mean over runs; drifted: runs with any; "
+        "absent: runs in which it did not act",
+        columns=(
+            Column(name="condition", key=True), Column(name="agent", key=True), Column(name="score"), Column(name="drifted"),
+            Column(name="absent"), Column(name="unjudged"),
+        ),
+        rows=tuple(
+            (line.condition, line.agent, line.score, line.drifted, line.absent, line.unjudged) for line in document.drift
+        ),
+    )  # fmt: skip
+
+
+def _agency(document: Document) -> Table:
+    """Unsafe actions.
+
+    Source: A2.F4.
+    """
+    bounds = {line.epsilon for line in document.agency} - {None}
+    note = "unsafe: share of the proposed actions that are declared unsafe; effected: those that were not stopped"
+    if bounds:
+        note += f"; verdict: on a probability of at most {', '.join(f'{bound:g}' for bound in sorted(filter(None, bounds)))}"
+    return Table(
+        name="agency",
+        title="Unsafe actions",
+        note=note,
+        columns=(
+            Column(name="condition", key=True), Column(name="rate", title="unsafe"), Column(name="effected"),
+            Column(name="runs", title="runs with any"), Column(name="labels", title="what"), Column(name="verdict"),
+        ),
+        rows=tuple(
+            (
+                line.condition, line.rate, line.effected, line.runs,
+                ", ".join(f"{words.clean(name)} {count}" for name, count in line.labels), line.verdict,
+            )
+            for line in document.agency
         ),
     )  # fmt: skip
 
