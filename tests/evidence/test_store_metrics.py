@@ -24,6 +24,7 @@ from mat.measure.guard import LEAST
 from mat.measure.metrics import METRICS
 from mat.measure.reliability import lifetimes
 from mat.measure.rows import ActionCount, Case, ClaimCount, FaultRow, Misuse, RunCondition, RunRow, ViolationRow, counted
+from mat.measure.sampling import RUNS, TASKS, Sampling
 
 BY: Final = ("condition", "category", "variant")
 
@@ -47,13 +48,13 @@ def row(draw: random.Random, place: int, *, tokens: int = 3_000_000) -> RunRow:
         steps=steps,
         tool_calls=draw.randrange(9),
         model_calls=1,
-        tokens=draw.randrange(tokens),
+        tokens=draw.randrange(tokens) if draw.random() < 0.9 else None,
         violations=() if first is None else (violation,),
         faults=tuple(fault(draw, first is None) for _ in range(draw.choice([0, 0, 1, 2, 5]))),
         allowed=0,
         rewritten=0,
         blocked=0,
-        elapsed_ms=draw.randrange(10**7),
+        elapsed_ms=None if first is None and draw.random() < 0.1 else draw.randrange(10**7),
         category=draw.choice(["plan", "tools"]),
         variant=draw.choice(["none", "shield"]),
         input=draw.choice(["benign", "misuse", ""]),
@@ -62,6 +63,7 @@ def row(draw: random.Random, place: int, *, tokens: int = 3_000_000) -> RunRow:
         first_failure=first,
         first_failure_ms=None if first is None else draw.randrange(10**6),
         actions=tuple(actions(draw)),
+        judged=first is not None or draw.random() < 0.8,
         claims=None if draw.random() < 0.3 else ClaimCount(
             final=claims[0], unsupported=draw.randint(0, claims[0]), recorded=claims[1], propagated=draw.randint(0, claims[1])
         ),
@@ -119,8 +121,13 @@ ANALYTIC: Final = {
 }
 
 
-def expected(name: str, rows: Sequence[RunRow]) -> Estimate:
-    return ANALYTIC.get(name, METRICS[name].function)(list(rows))
+def expected(name: str, rows: Sequence[RunRow], sampling: Sampling = RUNS) -> Estimate:
+    if name.startswith("mtbf"):
+        return ANALYTIC[name](rows)
+    found = METRICS[name].function(rows, sampling)
+    if name in ANALYTIC and (sampling.unit == "run" or found.population.startswith("this task")):
+        return ANALYTIC[name](rows, sampling=sampling)
+    return found
 
 
 def same(found: Estimate, wanted: Estimate) -> bool:
@@ -131,42 +138,44 @@ def same(found: Estimate, wanted: Estimate) -> bool:
         if found.method != wanted.method:
             return False
     close = all((a is None) == (b is None) and (a is None or math.isclose(a, b, rel_tol=1e-9, abs_tol=1e-9)) for a, b in ends)
-    return close and (found.n, found.confidence) == (wanted.n, wanted.confidence)
+    described = [(each.n, each.confidence, each.sampling_unit, each.population) for each in (found, wanted)]
+    return close and described[0] == described[1]
 
 
-def differing(store: Store, rows: Sequence[RunRow], by: Sequence[str]) -> list[Any]:
+def differing(store: Store, rows: Sequence[RunRow], by: Sequence[str], sampling: Sampling = RUNS) -> list[Any]:
     wrong: list[Any] = []
-    for line in store.metrics(by):
+    for line in store.metrics(by, sampling=sampling):
         chosen = [one for one in rows if tuple(getattr(one, name) for name in by) == line.group]
         wrong += [] if line.runs == len(counted(chosen)) and line.runs + line.left_out == len(chosen) else [line.group]
         wrong += [
-            (line.group, name, found, expected(name, chosen))
+            (line.group, name, found, expected(name, chosen, sampling))
             for name, found in line.metrics.items()
-            if not same(found, expected(name, chosen))
+            if not same(found, expected(name, chosen, sampling))
         ]
     return wrong
 
 
 @pytest.mark.full
+@pytest.mark.parametrize("sampling", [TASKS, RUNS], ids=["by task", "by run"])
 @pytest.mark.parametrize("by", [BY, ("category",), (), ("item", "input")])
-def test_every_metric_of_the_protocol_is_that_of_the_rows_of_its_group(by: tuple[str, ...]) -> None:
+def test_every_metric_of_the_protocol_is_that_of_the_rows_of_its_group(by: tuple[str, ...], sampling: Sampling) -> None:
     draw = random.Random(6)
     rows = [row(draw, place) for place in range(1_500)]
     with stored(rows) as store:
         found = store.metrics(by)
         assert [line.group for line in found] == sorted({tuple(getattr(one, name) for name in by) for one in rows})
         assert all(list(line.metrics) == list(METRICS) for line in found)
-        assert differing(store, rows, by) == []
+        assert differing(store, rows, by, sampling) == []
 
 
 @pytest.mark.full
 @settings(max_examples=40, deadline=None)
-@given(seed=st.integers(0, 2**32), size=st.integers(0, 12))
-def test_few_runs_and_empty_denominators_come_out_as_by_rows(seed: int, size: int) -> None:
+@given(seed=st.integers(0, 2**32), size=st.integers(0, 12), sampling=st.sampled_from([TASKS, RUNS]))
+def test_few_runs_and_empty_denominators_come_out_as_by_rows(seed: int, size: int, sampling: Sampling) -> None:
     draw = random.Random(seed)
     rows = [row(draw, place, tokens=5) for place in range(size)]
     with stored(rows) as store:
-        assert differing(store, rows, ("condition",)) == []
+        assert differing(store, rows, ("condition",), sampling) == []
         assert bool(store.metrics()) == bool(rows)
 
 
@@ -175,7 +184,7 @@ def test_more_runs_than_are_resampled_have_the_very_intervals_of_the_protocol() 
     draw = random.Random(11)
     rows = [replace(row(draw, place), episode="") for place in range(4 * LARGE)]
     with stored(rows) as store:
-        (line,) = store.metrics((), condition="fault")
+        (line,) = store.metrics((), condition="fault", sampling=RUNS)
     chosen = [one for one in rows if one.condition == "fault"]
     for name, metric in METRICS.items():
         if "claims" not in metric.text:
@@ -188,17 +197,20 @@ def test_more_runs_than_are_resampled_have_the_very_intervals_of_the_protocol() 
 def test_runs_that_are_all_alike_say_so(shop_tests: Any) -> None:
     alike = replace(row(random.Random(1), 0), success=True, tokens=70, first_failure=None, infrastructure="", episode="")
     with stored([alike] * 5) as store:
-        (line,) = store.metrics(())
+        (line,) = store.metrics((), sampling=RUNS)
     found = line.metrics["tokens_per_success"]
     assert (found.value, found.low, found.high, found.n, found.method) == (70, None, None, 5, ALIKE)
 
 
 def test_the_store_withholds_the_intervals_that_reports_withhold() -> None:
     draw = random.Random(8)
-    rows = [replace(row(draw, place), infrastructure="", episode="", success=place > 0) for place in range(LEAST)]
+    rows = [
+        replace(row(draw, place), infrastructure="", episode="", success=place > 0, judged=True, tokens=place)
+        for place in range(LEAST)
+    ]
     for some, method in ((rows[1:], f"abc, no interval below {LEAST}"), (rows, "abc, guarded")):
         with stored(some) as store:
-            (line,) = store.metrics(())
+            (line,) = store.metrics((), sampling=RUNS)
         for name in ("tokens", "tokens_per_success", "mtbf_steps"):
             found = line.metrics[name]
             assert (found.method, found.low is None) == (method, len(some) < LEAST), name
@@ -218,7 +230,7 @@ def test_the_order_of_rows_and_the_number_of_threads_change_no_digit() -> None:
     draw = random.Random(4)
     rows = [row(draw, place) for place in range(900)]
     found = []
-    for order, threads in ((rows, 1), (rows[::-1], 2), (sorted(rows, key=lambda one: one.tokens), 4)):
+    for order, threads in ((rows, 1), (rows[::-1], 2), (sorted(rows, key=lambda one: one.steps), 4)):
         with stored(order) as store:
             store._connection.execute(f"SET threads = {threads}")
             found.append(store.metrics())
@@ -226,11 +238,13 @@ def test_the_order_of_rows_and_the_number_of_threads_change_no_digit() -> None:
 
 
 def test_runs_of_an_episode_without_places_come_as_they_were_taken_in() -> None:
-    plain = replace(row(random.Random(1), 0), infrastructure="", episode="day", place=0, seed=0, steps=10, first_failure=None)
+    plain = replace(
+        row(random.Random(1), 0), infrastructure="", episode="day", seed=0, steps=10, first_failure=None, judged=True
+    )
     failing = replace(plain, first_failure=4, first_failure_ms=40)
     for order, length in (([plain, failing, plain], 15.0), ([failing, plain, plain], 5.0)):
         with stored(order) as store:
-            (line,) = store.metrics(())
+            (line,) = store.metrics((), sampling=RUNS)
         assert (line.metrics["mtbf_steps"].value, line.metrics["mtbf_steps"].n) == (length, 1)
         assert same(line.metrics["mtbf_steps"], expected("mtbf_steps", order))
 
@@ -261,3 +275,17 @@ def test_what_runs_cannot_be_grouped_by_is_an_error_that_names_what_may_have_bee
         with pytest.raises(SpecError, match="unknown condition: 'normal'"):
             store.metrics(condition="normal")  # type: ignore[arg-type]
         assert store.metrics() == ()
+
+
+def test_runs_without_a_contract_give_no_violations_rather_than_none() -> None:
+    kept = replace(row(random.Random(1), 0), first_failure=None, violations=(), infrastructure="", episode="", judged=False)
+    with stored([kept] * 4) as store:
+        (line,) = store.metrics(())
+        found = {name: line.metrics[name].value for name in ("violations", "unknown", "mtbf_steps", "case_violations")}
+        assert found == dict.fromkeys(found)
+        assert store.query("SELECT armed_runs, violations FROM by_variant").rows == ((0, None),)
+
+
+def test_the_intervals_of_these_tasks_are_refused() -> None:
+    with Store(None) as store, pytest.raises(SpecError, match="no intervals for these tasks"):
+        store.metrics(sampling=Sampling(population="these tasks"))

@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from mat.evidence.runlog import RunEntry
     from mat.evidence.store import Store
     from mat.evidence.store.metrics import GroupMetrics
-    from mat.measure.estimate import Estimate
     from mat.measure.rows import RunCondition, RunRow
     from mat.measure.sampling import Population, Sampling
     from mat.report.document import Document, EvaluationLine
@@ -213,10 +212,7 @@ def _store(options: argparse.Namespace) -> RecordedSource:
                 InfrastructureLine(condition=condition, reason=reason, runs=count) for condition, reason, count in failed
             ),
         )
-    note = (
-        "intervals of a store assume independent runs; for intervals by task, report the folder instead. The report contains "
-        "metrics only; items, counterexamples and curves are in the JSON report of a session"
-    )
+    note = "the report of a store contains metrics only; items, counterexamples and curves are in the JSON report of a session"
     return RecordedSource(document=document, notes=(note,))
 
 
@@ -256,18 +252,11 @@ def _evaluation_line(found: GroupMetrics, condition: str, category: str, variant
         condition=cast("RunCondition", condition), category=category, variant=variant, items=items,
         runs=found.runs + found.left_out, infrastructure=found.left_out, k=0,
         metrics=tuple(
-            MetricLine(name=name, estimate=_independent(one), unit=unit_of(name))
+            MetricLine(name=name, estimate=one, unit=unit_of(name))
             for name, one in found.metrics.items()
             if one.known
         ),
     )  # fmt: skip
-
-
-def _independent(one: Estimate) -> Estimate:
-    """An estimate of a store, which counts runs as independent."""
-    from mat.measure.sampling import RUNS, population_in_words
-
-    return replace(one, sampling_unit="run", population=population_in_words(0, one.n, RUNS))
 
 
 SOURCES: Final[dict[SourceKind, Callable[[argparse.Namespace], RecordedSource]]] = {

@@ -73,7 +73,7 @@ def ratio_of(
     """
     runs, tasks = list(pairs), None if by is None else list(by)
     most = max((y for _, y in runs), default=0) * max(Counter(tasks).values(), default=1)
-    return _estimate(runs, tasks, confidence, method, lambda units: _ratio_guard(units, most, confidence))
+    return _ratio(_units(runs, tasks), most, confidence, method, by_task=tasks is not None)
 
 
 def mean_of(
@@ -84,21 +84,51 @@ def mean_of(
     method: BootstrapMethod | None = None,
 ) -> Estimate:
     """The mean over runs with its interval, like `ratio_of`. For values in [0, 1], `share_of` gives tighter intervals."""
-    return _estimate([(value, 1) for value in values], by, confidence, method, lambda units: _mean_guard(units, confidence))
+    units = _units([(value, 1) for value in values], by)
+    return _mean(units, confidence, method, by_task=by is not None)
+
+
+def ratio_of_tasks(
+    totals: Iterable[tuple[float, float, int]], *, confidence: float = CONFIDENCE, method: BootstrapMethod | None = None
+) -> Estimate:
+    """The same as `ratio_of` by task for facts y of 0 or 1, from (sum x, sum y, runs) of each task."""
+    tasks = list(totals)
+    most = max((runs for _, _, runs in tasks), default=1)
+    return _ratio(sorted((x, y) for x, y, _ in tasks), most, confidence, method, by_task=True)
+
+
+def mean_of_tasks(
+    totals: Iterable[tuple[float, int]], *, confidence: float = CONFIDENCE, method: BootstrapMethod | None = None
+) -> Estimate:
+    """The mean over runs, from (sum x, runs) of each task: `mean_of` by task, or `ratio_of` if tasks differ in runs."""
+    tasks = sorted(totals)
+    if len({runs for _, runs in tasks}) > 1:
+        return ratio_of_tasks(((x, runs, runs) for x, runs in tasks), confidence=confidence, method=method)
+    return _mean(tasks, confidence, method, by_task=True)
+
+
+def _ratio(
+    units: _Units, most: float, confidence: float, method: BootstrapMethod | None, *, by_task: bool
+) -> Estimate:  # fmt: skip
+    return _estimate(units, confidence, method, lambda those: _ratio_guard(those, most, confidence), by_task=by_task)
+
+
+def _mean(units: _Units, confidence: float, method: BootstrapMethod | None, *, by_task: bool) -> Estimate:
+    return _estimate(units, confidence, method, lambda those: _mean_guard(those, confidence), by_task=by_task)
 
 
 def _estimate(
-    pairs: Iterable[tuple[float, float]],
-    by: Iterable[Hashable] | None,
+    units: _Units,
     confidence: float,
     method: BootstrapMethod | None,
     least: Callable[[_Units], IntervalEnds],
+    *,
+    by_task: bool,
 ) -> Estimate:
     """sum x / sum y over units, with the interval of `method`, extended to that of `least`."""
-    units = _units(pairs, by)
     n, top, bottom = len(units), _total(x for x, _ in units), _total(y for _, y in units)
     name = method or ("percentile" if n <= LARGE else "abc")
-    method_text = _NAMES[name] + (" by task" if by is not None else "")
+    method_text = _NAMES[name] + (" by task" if by_task else "")
     _check(confidence, units)
     if not bottom:
         return Estimate(value=None, low=None, high=None, n=n, confidence=confidence, method=method_text)

@@ -24,7 +24,7 @@ from statistics import NormalDist
 from typing import Final, Literal, TypeAlias
 
 from mat.core.errors import SpecError
-from mat.measure.bootstrap import BootstrapMethod, mean_of, ratio_of, share_of
+from mat.measure.bootstrap import BootstrapMethod, mean_of, mean_of_tasks, ratio_of, ratio_of_tasks, share_of
 from mat.measure.estimate import Estimate, SamplingUnit
 from mat.measure.interval import CONFIDENCE, clopper_pearson, t_quantile, wilson
 from mat.measure.rows import RunRow
@@ -126,6 +126,35 @@ def mean(found: Iterable[Number], sampling: Sampling, *, confidence: float = CON
     else:  # tasks with different numbers of runs: a ratio of sums
         estimate = ratio_of(((run.x, 1.0) for run in runs), by=by, confidence=confidence, method=sampling.bootstrap)
     return described(replace(estimate, n=len(runs)), (run.task for run in runs), sampling)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskTotal:
+    """What the runs of one task add to a mean (the sum `x`) or to a ratio (the sums `x` and `y`, a fact of each run)."""
+
+    task: str
+    x: float
+    y: float
+    runs: int
+
+
+def mean_of_totals(found: Iterable[TaskTotal], sampling: Sampling, *, confidence: float = CONFIDENCE) -> Estimate:
+    """The same as `mean` for new tasks, from the sums of two or more tasks."""
+    totals = list(found)
+    estimate = mean_of_tasks(((each.x, each.runs) for each in totals), confidence=confidence, method=sampling.bootstrap)
+    return _of_totals(estimate, totals, sampling)
+
+
+def ratio_of_totals(found: Iterable[TaskTotal], sampling: Sampling, *, confidence: float = CONFIDENCE) -> Estimate:
+    """The same as `ratio` for new tasks, from the sums of two or more tasks."""
+    totals = list(found)
+    sums = ((each.x, each.y, each.runs) for each in totals)
+    return _of_totals(ratio_of_tasks(sums, confidence=confidence, method=sampling.bootstrap), totals, sampling)
+
+
+def _of_totals(estimate: Estimate, totals: Sequence[TaskTotal], sampling: Sampling) -> Estimate:
+    runs = sum(each.runs for each in totals)
+    return replace(described(estimate, (each.task for each in totals), sampling), n=runs)
 
 
 def ratio(found: Iterable[Number], sampling: Sampling, *, confidence: float = CONFIDENCE) -> Estimate:

@@ -86,6 +86,7 @@ def run_columns(
         "termination": row.termination,
         "error": error,
         "infrastructure": row.infrastructure,
+        "armed": row.judged,
         "misuse": row.misuse,
         "steps": row.steps,
         "tool_calls": row.tool_calls,

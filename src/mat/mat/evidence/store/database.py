@@ -34,6 +34,7 @@ from mat.evidence.store.schema import CREATE, MIGRATIONS, TABLES, VERSION
 from mat.evidence.store.views import VIEWS, create_views
 from mat.measure.interval import CONFIDENCE
 from mat.measure.rows import RunCondition
+from mat.measure.sampling import TASKS, Sampling
 
 NAME: Final = "store.duckdb"
 """The name of the store's file, in the folder of its log."""
@@ -366,10 +367,15 @@ class Store:
             self._has_views = True
 
     def metrics(
-        self, by: Sequence[str] = BY, *, condition: RunCondition | None = None, confidence: float = CONFIDENCE
+        self,
+        by: Sequence[str] = BY,
+        *,
+        condition: RunCondition | None = None,
+        confidence: float = CONFIDENCE,
+        sampling: Sampling = TASKS,
     ) -> tuple[GroupMetrics, ...]:
         """Every metric in METRICS for each group of runs, with intervals. See `mat.evidence.store.metrics`."""
-        return metrics(self._connection, by, condition=condition, confidence=confidence)
+        return metrics(self._connection, by, condition=condition, confidence=confidence, sampling=sampling)
 
     def rollup(self, by: Sequence[str] = ("agent", "kind")) -> QueryResult:
         """Steps, tokens, errors and blocked steps, grouped by columns of the table `steps` (such as "run")."""

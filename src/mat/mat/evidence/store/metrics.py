@@ -1,16 +1,21 @@
 """Every metric of `mat.measure.metrics`, for many groups of runs at once, from sums that one SQL query computes.
 
-The numbers equal those that METRICS gives for the rows of each group, with two differences. For means and ratios of up to
-`bootstrap.LARGE` runs, METRICS resamples; the interval here is the analytic one that METRICS uses for more runs, guarded and
-withheld by the same rule (`mat.measure.guard`). Shares of claims are rounded to 2^-32 before they are added. All sums are of
-integers and exact up to 127 bits, so that results depend neither on the order of rows nor on the number of threads.
+The query adds up the runs of each task, and `mat.measure.sampling` makes intervals of these sums, as it does for rows. Where
+runs are the unit (a single task, `RUNS`, lifetimes), the intervals of all groups are computed at once from sums of powers.
+
+The numbers equal those that METRICS gives for the rows of each group, with two differences. Where runs are the unit, METRICS
+resamples means and ratios of up to `bootstrap.LARGE` of them; the interval here is the analytic one that METRICS uses for more
+runs, guarded and withheld by the same rule (`mat.measure.guard`). Shares of claims are rounded to 2^-32 before they are added.
+All sums are of integers and exact up to 127 bits, so that results depend neither on the order of rows nor on the number of
+threads.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, TypeAlias, get_args
+from fractions import Fraction
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, get_args
 
 from mat.core.errors import SpecError, did_you_mean
 from mat.evidence.store.schema import RUNS
@@ -22,6 +27,7 @@ from mat.measure.guard import LEAST
 from mat.measure.interval import CONFIDENCE
 from mat.measure.metrics import METRICS
 from mat.measure.rows import Misuse, RunCondition
+from mat.measure.sampling import TASKS, Sampling, TaskTotal, Trials, described, mean_of_totals, ratio_of_totals, share
 
 if TYPE_CHECKING:
     import numpy
@@ -36,31 +42,37 @@ _UNIT: Final = 2**32
 """The integer that represents a share of claims of 1."""
 _ROUNDING: Final = 1e-12
 """The relative difference of sums of squares below which they count as equal."""
+_OWNER: Final = "owner"
+_RUNS: Final = f"(SELECT *, rowid AS added, coalesce(nullif(task, ''), item) AS {_OWNER} FROM runs)"
+"""The runs, the task of each, and the order in which they were added."""
+_ARMED: Final = "armed IS NOT FALSE"
 _PROPORTIONS: Final = {
     "success": ("success", "success IS NOT NULL"),
     "non_termination": ("termination IN ('horizon', 'deadlock')", "true"),
     "collapse": ("collapsed", "true"),
-    "violations": ("hard > 0", "true"),
-    "unknown": ("outcome = 'unknown'", "true"),
-    "residual_harm": ("harmed", "faulted"),
+    "violations": ("hard > 0", _ARMED),
+    "unknown": ("outcome = 'unknown'", _ARMED),
+    "residual_harm": ("harmed", f"faulted AND {_ARMED}"),
     **{f"misuse.{outcome}": (f"misuse = '{outcome}'", "misuse <> ''") for outcome in get_args(Misuse)},
 }
 """Metric -> (which runs count as a success, which runs are trials), as SQL conditions."""
 _TRIALS: Final = {
     "faults": "faults",
-    "cases": "cases",
+    "judged": f"CASE WHEN {_ARMED} THEN faults ELSE 0 END",
+    "cases": f"CASE WHEN {_ARMED} THEN cases ELSE 0 END",
     "all": "(allowed + rewritten + blocked)",
     "high": "(high_allowed + high_rewritten + high_blocked)",
     "low": "(allowed + rewritten + blocked - high_allowed - high_rewritten - high_blocked)",
 }
-"""Name -> SQL for the number of trials in a run: faults, cases, and proposed actions by impact."""
+"""Name -> SQL for the number of trials in a run: faults (of runs that a hard contract judged), cases, and proposed actions by
+impact."""
 _DECIDED: Final = {"allow": "allowed", "rewrite": "rewritten", "block": "blocked"}
 _CLUSTERED: Final = {
     "detected": ("detected", "faults"),
     "mitigated": ("mitigated", "faults"),
     "containment": ("contained", "faults"),
-    "final_ok": ("final_ok", "faults"),
-    "case_violations": ("cases_broken", "cases"),
+    "final_ok": (f"CASE WHEN {_ARMED} THEN final_ok ELSE 0 END", "judged"),
+    "case_violations": (f"CASE WHEN {_ARMED} THEN cases_broken ELSE 0 END", "cases"),
     "high_impact_stopped": ("high_stopped", "high"),
     **{f"p_{decision}": (column, "all") for decision, column in _DECIDED.items()},
     **{f"p_{decision}.high": (f"high_{column}", "high") for decision, column in _DECIDED.items()},
@@ -70,6 +82,9 @@ _CLUSTERED: Final = {
 _MEANS: Final = {"tokens": "tokens", "tool_calls": "tool_calls", "steps": "steps", "latency_ms": "elapsed_ms"}
 _LIVES: Final = {"steps": ("steps", "first_failure + 1"), "ms": ("elapsed_ms", "coalesce(first_failure_ms, elapsed_ms)")}
 """Unit -> (SQL for the length of a run without a failure, SQL for the length until the failure)."""
+_LIVED: Final = {"steps": _ARMED, "ms": f"{_ARMED} AND elapsed_ms IS NOT NULL"}
+"""Unit -> the runs that have a lifetime, as an SQL condition."""
+_RATIOS: Final = ("tokens_per_success",)
 _SHARES: Final = {"h_rate": ("claims_unsupported", "claims_final"), "h_prop": ("claims_propagated", "claims_recorded")}
 
 
@@ -87,21 +102,37 @@ class GroupMetrics:
 
 
 def metrics(
-    connection: Any, by: Sequence[str] = BY, *, condition: RunCondition | None = None, confidence: float = CONFIDENCE
+    connection: Any,
+    by: Sequence[str] = BY,
+    *,
+    condition: RunCondition | None = None,
+    confidence: float = CONFIDENCE,
+    sampling: Sampling = TASKS,
 ) -> tuple[GroupMetrics, ...]:
     """All metrics of each group of runs, ordered by group. `condition` restricts the runs to one condition.
 
-    SpecError if runs cannot be grouped by a column.
+    `sampling`: new tasks, or independent runs. SpecError if runs cannot be grouped by a column, or for another population.
     """
-    _check(by, condition)
+    _check(by, condition, sampling)
     where = f"condition = '{condition}'" if condition else "true"
     counts = _counts(connection, by, where)
     if not counts.groups:
         return ()
-    sums = _sum_groups(connection, by, where, counts)
+    of_tasks = _counts(connection, (*by, _OWNER), where)
+    task_sums = _sum_groups(connection, (*by, _OWNER), where, of_tasks)
+    group_of = _group_of_each(of_tasks.groups, counts.groups)
+    sums = {name: _total(values, group_of, len(counts.groups)) for name, values in task_sums.items()}
     for name, values in _episodes(connection, by, where, counts.groups).items() if counts.episodes else ():
         sums[name] = sums[name] + values
     found = dict(_estimates(sums, confidence))
+    tasks = [group[-1] for group in of_tasks.groups]
+    owned = [[(tasks[place], place) for place in places] for places in _places_of(group_of, len(counts.groups))]
+    for name, estimates in found.items():
+        if not name.startswith("mtbf"):  # lifetimes go through several tasks
+            found[name] = [
+                _sampled(_TaskSums.of(name, task_sums, those), alone, sampling, confidence)
+                for those, alone in zip(owned, estimates, strict=True)
+            ]
     return tuple(
         GroupMetrics(
             group=group, runs=counts.held[place], left_out=counts.given[place] - counts.held[place],
@@ -111,7 +142,28 @@ def metrics(
     )  # fmt: skip
 
 
-def _check(by: Sequence[str], condition: str | None) -> None:
+def _group_of_each(keys: Sequence[GroupKey], groups: Sequence[GroupKey]) -> Array:
+    """The index of the group of each (group, task)."""
+    import numpy
+
+    number = {group: place for place, group in enumerate(groups)}
+    return numpy.array([number[key[:-1]] for key in keys], dtype=numpy.intp)
+
+
+def _places_of(group_of: Array, groups: int) -> list[list[int]]:
+    """The indices of the tasks of each group."""
+    found: list[list[int]] = [[] for _ in range(groups)]
+    for place, group in enumerate(group_of.tolist()):
+        found[group].append(place)
+    return found
+
+
+def _check(by: Sequence[str], condition: str | None, sampling: Sampling) -> None:
+    if sampling.population != "new tasks":
+        raise SpecError(
+            what="a store has no intervals for these tasks",
+            why="it adds up the runs of a task, and does not see how they vary", fix="report the folder of its log instead",
+        )  # fmt: skip
     texts = [name for name, kind in RUNS.items() if kind == "VARCHAR"]
     wrong = [f"runs cannot be grouped by {name!r}{did_you_mean(name, texts)}" for name in by if name not in texts]
     if condition is not None and condition not in get_args(RunCondition):
@@ -139,7 +191,7 @@ def _counts(connection: Any, by: Sequence[str], where: str) -> _Counts:
     most = ", ".join(f"max(abs({name}))" for name in numbers)
     rows = connection.execute(
         f"SELECT {''.join(f'{name}, ' for name in _quote_names(by))}count(*), count(*) FILTER (WHERE infrastructure = ''), "
-        f"count(*) FILTER (WHERE episode <> ''), {most} FROM runs WHERE {where}{_group_clause(by)}"
+        f"count(*) FILTER (WHERE episode <> ''), {most} FROM {_RUNS} WHERE {where}{_group_clause(by)}"
     ).fetchall()
     rows = [row for row in rows if row[len(by)]]  # without columns to group by, an empty table gives one row
     tail = [row[len(by) :] for row in rows]
@@ -157,7 +209,7 @@ def _sum_groups(connection: Any, by: Sequence[str], where: str, counts: _Counts)
     numbers, wanted = _sum_sql(counts.most, sum(counts.given))
     columns = (*by, "input")
     rows = connection.execute(
-        f"WITH numbers AS (SELECT *, {', '.join(_select_terms(numbers))} FROM runs WHERE {where} AND infrastructure = '') "
+        f"WITH numbers AS (SELECT *, {', '.join(_select_terms(numbers))} FROM {_RUNS} WHERE {where} AND infrastructure = '') "
         f"SELECT {', '.join((*_quote_names(columns), *_select_terms(wanted)))} FROM numbers{_group_clause(columns)}"
     ).fetchnumpy()
     places = _places(rows, by, counts.groups)
@@ -192,7 +244,8 @@ def _sum_sql(most: Mapping[str, int], rows: int) -> tuple[dict[str, str], dict[s
     numbers["tokens_per_success_xy"] = f"CASE WHEN success THEN {tokens} END"
     found |= _cubes("tokens_per_success", fact=True)
     for unit, (whole, until) in _LIVES.items():
-        alone, failed = "episode = ''", "episode = '' AND first_failure IS NOT NULL"
+        alone = f"episode = '' AND {_LIVED[unit]}"
+        failed = f"{alone} AND first_failure IS NOT NULL"
         length = _wide(f"CASE WHEN first_failure IS NULL THEN {whole} ELSE {until} END", most[whole] + 1, rows)
         numbers[f"life_{unit}_x"] = f"CASE WHEN {alone} THEN {length} END"
         numbers[f"life_{unit}_xy"] = f"CASE WHEN {failed} THEN {_wide(until, most[whole] + 1, rows)} END"
@@ -232,30 +285,27 @@ def _episodes(connection: Any, by: Sequence[str], where: str, groups: Sequence[G
     The runs of an episode are ordered by `place`, and runs of one place in the order in which they were added.
     """
     keys = ", ".join(dict.fromkeys(_quote_names((*by, "condition", "variant", "config", "schedule", "episode", "seed"))))
-    plain = {
-        unit: f"CASE WHEN broken THEN 0 WHEN first_failure IS NULL THEN {whole} ELSE {until} END"
-        for unit, (whole, until) in _LIVES.items()
-    }
-    lengths = ", ".join(f"CAST(sum({length}) AS HUGEINT) AS life_{unit}_x" for unit, length in plain.items())
-    failed = ", ".join(f"CASE WHEN failed THEN life_{unit}_x END AS life_{unit}_xy" for unit in _LIVES)
-    wanted: dict[str, str] = {}
-    for unit in _LIVES:
-        wanted |= _cubes(f"life_{unit}", fact=True)
-    rows = connection.execute(f"""
-        WITH ordered AS (
-            SELECT *, infrastructure <> '' AS broken,
-                count(*) FILTER (WHERE infrastructure <> '' OR first_failure IS NOT NULL) OVER (
-                    PARTITION BY {keys} ORDER BY place, rowid ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING
-                ) AS ended
-            FROM runs WHERE {where} AND episode <> ''
-        ), lengths AS (
-            SELECT {keys}, {lengths}, bool_or(first_failure IS NOT NULL AND NOT broken) AS failed
-            FROM ordered WHERE ended = 0 GROUP BY {keys} HAVING NOT bool_and(broken)
-        ), lives AS (SELECT *, {failed} FROM lengths)
-        SELECT {", ".join((*_quote_names(by), *_select_terms(wanted)))} FROM lives{_group_clause(by)}
-    """).fetchnumpy()
-    places = _places(rows, by, groups)
-    return {name: _total(rows[name], places, len(groups)) for name in wanted}
+    sums: Sums = {}
+    for unit, (whole, until) in _LIVES.items():
+        wanted = _cubes(f"life_{unit}", fact=True)
+        length = f"CASE WHEN broken THEN 0 WHEN first_failure IS NULL THEN {whole} ELSE {until} END"
+        rows = connection.execute(f"""
+            WITH ordered AS (
+                SELECT *, infrastructure <> '' AS broken,
+                    count(*) FILTER (WHERE infrastructure <> '' OR first_failure IS NOT NULL) OVER (
+                        PARTITION BY {keys} ORDER BY place, added ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING
+                    ) AS ended
+                FROM {_RUNS} WHERE {where} AND episode <> '' AND {_LIVED[unit]}
+            ), lengths AS (
+                SELECT {keys}, CAST(sum({length}) AS HUGEINT) AS life_{unit}_x,
+                    bool_or(first_failure IS NOT NULL AND NOT broken) AS failed
+                FROM ordered WHERE ended = 0 GROUP BY {keys} HAVING NOT bool_and(broken)
+            ), lives AS (SELECT *, CASE WHEN failed THEN life_{unit}_x END AS life_{unit}_xy FROM lengths)
+            SELECT {", ".join((*_quote_names(by), *_select_terms(wanted)))} FROM lives{_group_clause(by)}
+        """).fetchnumpy()
+        places = _places(rows, by, groups)
+        sums |= {name: _total(rows[name], places, len(groups)) for name in wanted}
+    return sums
 
 
 def _places(rows: Mapping[str, Any], by: Sequence[str], groups: Sequence[GroupKey]) -> Array:
@@ -290,7 +340,56 @@ def _group_clause(names: Sequence[str]) -> str:
     return f" GROUP BY {columns} ORDER BY {columns}" if names else ""
 
 
-# -- estimates --------------------------------------------------------------------------------------------------------
+# -- estimates by task ------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _TaskSums:
+    """The sums of one metric over the runs of each task with any: its trials (or runs), the numerator, the denominator."""
+
+    kind: Literal["share", "mean", "ratio"]
+    tasks: tuple[str, ...]
+    runs: tuple[int, ...]
+    trials: tuple[int, ...]
+    top: tuple[Fraction, ...]
+    bottom: tuple[int, ...]
+
+    @classmethod
+    def of(cls, name: str, sums: Sums, owned: Sequence[tuple[str, int]]) -> _TaskSums:
+        runs, trials = (f"{name}:n", f"{name}:n")
+        among = _CLUSTERED[name][1] if name in _CLUSTERED else f"all.{name.rpartition('.')[2]}"
+        if f"{among}:y" in sums:
+            runs, trials = f"{among}:k", f"{among}:y"
+        ratio, unit = name in _RATIOS, _UNIT if name in _SHARES else 1
+        kept = [(task, place) for task, place in owned if sums[trials][place]]
+        places = [place for _, place in kept]
+
+        def whole(column: str) -> tuple[int, ...]:
+            return tuple(int(sums[column][place]) for place in places)
+
+        return cls(
+            kind="ratio" if ratio else "mean" if name in _MEANS else "share", tasks=tuple(task for task, _ in kept),
+            runs=whole(runs), trials=whole(trials), top=tuple(Fraction(x, unit) for x in whole(f"{name}:x")),
+            bottom=whole(f"{name}:y") if ratio else whole(trials),
+        )  # fmt: skip
+
+
+def _sampled(sums: _TaskSums, alone: Estimate, sampling: Sampling, confidence: float) -> Estimate:
+    """A metric of one group. `alone`: the estimate of independent runs."""
+    if sampling.unit == "run" or len(sums.tasks) < 2:
+        runs = (task for task, count in zip(sums.tasks, sums.runs, strict=True) for _ in range(count))
+        return described(alone, runs, sampling)
+    if sums.kind == "share":
+        columns = zip(sums.tasks, sums.top, sums.trials, strict=True)
+        return share((Trials(task=task, won=won, trials=n) for task, won, n in columns), sampling, confidence=confidence)
+    totals = [
+        TaskTotal(task=task, x=int(x), y=y, runs=runs)
+        for task, x, y, runs in zip(sums.tasks, sums.top, sums.bottom, sums.runs, strict=True)
+    ]
+    return (mean_of_totals if sums.kind == "mean" else ratio_of_totals)(totals, sampling, confidence=confidence)
+
+
+# -- estimates of independent runs -------------------------------------------------------------------------------------
 
 
 def _estimates(sums: Sums, confidence: float) -> Iterator[tuple[str, list[Estimate]]]:

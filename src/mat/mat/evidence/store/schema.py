@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Final
 
-VERSION: Final = 3
+VERSION: Final = 4
 """The version of the schema. A store of a later version is refused, one of an earlier version is migrated."""
 
 RUNS: Final = {
@@ -36,6 +36,7 @@ RUNS: Final = {
     "termination": "VARCHAR",
     "error": "VARCHAR",
     "infrastructure": "VARCHAR",
+    "armed": "BOOLEAN",
     "misuse": "VARCHAR",
     "steps": "BIGINT",
     "tool_calls": "BIGINT",
@@ -71,7 +72,8 @@ RUNS: Final = {
     "claims_propagated": "BIGINT",
     "claims_unknown": "BIGINT",
 }
-"""One row per run. `success`: Y, NULL if nothing judged it. `hard`, `soft`: violations; `effected`: hard ones with effect.
+"""One row per run. `success`: Y, NULL if nothing judged it. `armed`: a hard contract was armed, NULL if that is not known.
+`hard`, `soft`: violations; `effected`: hard ones with effect.
 `cases`: the cases of the run; `cases_broken`: those that broke a hard contract. `collapsed`: the run did not terminate, or
 broke a progress contract; `harmed`: it had a fault (`faulted`), and its final response then broke a hard contract. `faults` to
 `final_ok`: faults injected and reached, and their outcomes. `allowed`, `rewritten`, `blocked`: the proposed actions of
@@ -237,5 +239,11 @@ _TO_2: Final = (
 _TO_3: Final = ("ALTER TABLE violations ADD COLUMN label VARCHAR",)
 """Violations from earlier versions have no label: NULL."""
 
-MIGRATIONS: Final[dict[int, tuple[str, ...]]] = {1: _TO_2, 2: _TO_3}
+_TO_4: Final = (
+    "ALTER TABLE runs ADD COLUMN armed BOOLEAN",
+    "UPDATE runs SET armed = true WHERE hard > 0 OR " + _count("contracts", "severity = 'hard'") + " > 0",
+)
+"""Runs from earlier versions without a contract are not known to have armed none: NULL, which counts as armed."""
+
+MIGRATIONS: Final[dict[int, tuple[str, ...]]] = {1: _TO_2, 2: _TO_3, 3: _TO_4}
 """Version -> the statements that migrate to the next version."""

@@ -26,7 +26,8 @@ _RATES: Final = """
     count(*) FILTER (WHERE success) AS succeeded,
     succeeded / nullif(judged, 0) AS success,
     count(*) FILTER (WHERE hard > 0) AS violating,
-    violating / count(*) AS violations,
+    count(*) FILTER (WHERE armed IS NOT FALSE) AS armed_runs,
+    violating / nullif(armed_runs, 0) AS violations,
     avg(steps) AS steps,
     avg(tokens) AS tokens
 """
@@ -36,7 +37,8 @@ _RATE_COLUMNS: Final = {
     "succeeded": "runs whose task succeeded",
     "success": "share of the judged runs that succeeded; NULL without one",
     "violating": "runs that broke a hard contract",
-    "violations": "share of the runs that broke a hard contract",
+    "armed_runs": "runs in which a hard contract was armed",
+    "violations": "share of those that broke a hard contract; NULL without one",
     "steps": "steps of a run, mean",
     "tokens": "tokens of a run, mean over the runs that stated them; NULL if none did",
 }
@@ -105,7 +107,7 @@ VIEWS: Final[dict[str, View]] = {
                 count(*) AS armed,
                 count(*) FILTER (WHERE contracts.outcome = 'fail') AS violated,
                 count(*) FILTER (WHERE contracts.outcome = 'unknown') AS unknown,
-                violated / armed AS violations
+                violated / count(*) AS violations
             FROM contracts JOIN runs USING (run)
             WHERE infrastructure = ''
             GROUP BY contract, severity, condition, variant
