@@ -188,7 +188,7 @@ def test_more_runs_than_are_resampled_have_the_very_intervals_of_the_protocol() 
     chosen = [one for one in rows if one.condition == "fault"]
     for name, metric in METRICS.items():
         if "claims" not in metric.text:
-            wanted = metric.function(chosen)
+            wanted = metric.function(chosen, RUNS)
             assert wanted.method.startswith(("wilson", "abc")) or wanted.n <= LARGE
             if wanted.n > LARGE:
                 assert same(line.metrics[name], wanted), name

@@ -22,7 +22,7 @@ from mat.measure.estimate import Estimate
 from mat.measure.guard import LEAST
 from mat.measure.paired import PairTable, difference, paired_difference
 from mat.measure.reliability import pass_hat, success_at_unbiased
-from mat.measure.sampling import TASKS, clustered
+from mat.measure.sampling import RUNS, clustered
 
 NOMINAL = 0.95
 
@@ -273,8 +273,8 @@ def test_success_of_alike_runs_covers_by_task_and_not_by_run(row: Any) -> None:
         won = stream.binomial(5, stream.beta(0.5, 0.25, 20))
         return [row(item=str(task), seed=seed, success=seed < count) for task, count in enumerate(won) for seed in range(5)]
 
-    by_task = observed(lambda stream: reliability.success(rows(stream), TASKS), 2 / 3, SAMPLES)
-    by_run = observed(lambda stream: reliability.success(rows(stream)), 2 / 3, SAMPLES)
+    by_task = observed(lambda stream: reliability.success(rows(stream)), 2 / 3, SAMPLES)
+    by_run = observed(lambda stream: reliability.success(rows(stream), RUNS), 2 / 3, SAMPLES)
     assert holds(by_task, SAMPLES)
     assert not holds(by_run, SAMPLES)
 

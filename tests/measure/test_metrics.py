@@ -195,9 +195,9 @@ def test_what_was_not_measured_is_no_data(row: Made) -> None:
     rows = [row(tokens=None, elapsed_ms=None, judged=False, faults=(fault(),)) for _ in range(3)]
     for name in ("tokens", "tokens_per_success", "latency_ms", "violations", "unknown", "residual_harm", "mtbf_steps"):
         for sampling in (RUNS, TASKS):
-            found = METRICS[name].estimate(rows, sampling)
+            found = METRICS[name].function(rows, sampling)
             assert (found.value, found.low, found.high, found.n, found.population) == (None, None, None, 0, ""), name
-    assert METRICS["steps"].estimate(rows).n == 3
+    assert METRICS["steps"].function(rows).n == 3
 
 
 @pytest.mark.parametrize(

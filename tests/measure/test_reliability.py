@@ -19,7 +19,7 @@ from mat.measure.estimate import Estimate
 from mat.measure.interval import clopper_pearson, wilson
 from mat.measure.reliability import Lifetime, StepCount, lifetimes
 from mat.measure.rows import RunRow, ViolationRow, row_of
-from mat.measure.sampling import TASKS, Sampling
+from mat.measure.sampling import RUNS, Sampling
 
 Made = Callable[..., RunRow]
 
@@ -40,11 +40,12 @@ def tasks(row: Made, *patterns: str) -> list[RunRow]:
 
 def test_success_has_the_interval_that_was_asked_for(row: Made) -> None:
     rows = tasks(row, "1111", "0000", "1110")
-    assert reliability.success(rows) == wilson(7, 12)
+    by_run = reliability.success(rows, RUNS)
+    assert by_run == wilson(7, 12)
     assert reliability.success(rows, Sampling(unit="run", interval="clopper-pearson")) == clopper_pearson(7, 12)
-    by_task = reliability.success(rows, TASKS)
+    by_task = reliability.success(rows)
     assert (by_task.value, by_task.n, by_task.method) == (7 / 12, 12, "wilson by task")
-    assert by_task.high - by_task.low > reliability.success(rows).high - reliability.success(rows).low  # type: ignore[operator]
+    assert by_task.high - by_task.low > by_run.high - by_run.low  # type: ignore[operator]
 
 
 def test_success_at_k_looks_at_the_first_k_seeds_of_each_task(row: Made) -> None:
@@ -106,10 +107,10 @@ def test_k_is_at_least_one(function: Callable[..., Estimate]) -> None:
 
 def test_crashes_around_runs_are_counted_apart_and_in_no_rate(row: Made) -> None:
     rows = [*tasks(row, "10", "1x"), row(item="t", infrastructure="harness", broken=1, termination="deadlock", success=False)]
-    assert reliability.success(rows) == wilson(2, 3)
-    assert reliability.violation_rate(rows) == wilson(0, 3)
-    assert reliability.non_termination(rows) == wilson(0, 3)
-    assert reliability.collapse(rows) == wilson(0, 3)
+    assert reliability.success(rows, RUNS) == wilson(2, 3)
+    assert reliability.violation_rate(rows, RUNS) == wilson(0, 3)
+    assert reliability.non_termination(rows, RUNS) == wilson(0, 3)
+    assert reliability.collapse(rows, RUNS) == wilson(0, 3)
     assert reliability.profile(rows) == ()
     assert reliability.first_violations(rows).steps.n == 0
     assert [(item.name, item.count) for item in reliability.infrastructure(rows)] == [("harness", 1), ("model connection", 1)]

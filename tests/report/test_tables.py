@@ -44,7 +44,7 @@ def test_the_nominal_table_has_a_row_for_each_category_and_variant_with_what_a66
     assert names >= {"success", "success@2", "collapse", "non_termination", "steps", "tool_calls", "tokens", "infrastructure"}
     rows = [row for row in desk.rows() if (row.condition, row.category, row.variant) == ("nominal", "tool use", "shield")]
     place = column(found, "category").index("tool use") + 1
-    assert column(found, "success")[place] == METRICS["success"].estimate(rows)
+    assert column(found, "success")[place] == METRICS["success"].function(rows)
     assert column(found, "steps")[place].value == sum(row.steps for row in rows) / len(rows)
 
 

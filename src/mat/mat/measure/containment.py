@@ -11,7 +11,7 @@ from mat.core.record import MediationDecision
 from mat.measure.estimate import Estimate
 from mat.measure.interval import CONFIDENCE
 from mat.measure.rows import FaultRow, RunRow, counted
-from mat.measure.sampling import RUNS, Sampling, Trials, share, task_of
+from mat.measure.sampling import TASKS, Sampling, Trials, share, task_of
 
 Grouping: TypeAlias = Literal["operator", "boundary", "kind"]
 """operator: `service.timeout`, `observed.timeout`; boundary: where it entered; kind: the operator without its boundary."""
@@ -55,12 +55,12 @@ class FaultProfile:
     block: Estimate = _NO_ACTIONS
 
 
-def containment(rows: Iterable[RunRow], sampling: Sampling = RUNS) -> Estimate:
+def containment(rows: Iterable[RunRow], sampling: Sampling = TASKS) -> Estimate:
     """The containment rate: the share of injected and reached faults that satisfy the rules and final contracts."""
     return fault_share(rows, lambda fault: fault.contained, sampling)
 
 
-def fault_share(rows: Iterable[RunRow], fact: Callable[[FaultRow], bool], sampling: Sampling = RUNS) -> Estimate:
+def fault_share(rows: Iterable[RunRow], fact: Callable[[FaultRow], bool], sampling: Sampling = TASKS) -> Estimate:
     """The share of injected and reached faults with a fact. Faults of one run, and of one task, are dependent."""
     found = [(row, [fact(fault) for fault in row.faults if fault.injected]) for row in counted(rows)]
     return share(
@@ -68,7 +68,7 @@ def fault_share(rows: Iterable[RunRow], fact: Callable[[FaultRow], bool], sampli
     )
 
 
-def fault_profile(rows: Iterable[RunRow], *, by: Grouping = "operator", sampling: Sampling = RUNS) -> tuple[FaultProfile, ...]:
+def fault_profile(rows: Iterable[RunRow], *, by: Grouping = "operator", sampling: Sampling = TASKS) -> tuple[FaultProfile, ...]:
     """One profile per group: injected faults first, then observed ones, each by name. Empty without faults."""
     groups: dict[tuple[bool, str], list[tuple[RunRow, list[FaultRow]]]] = {}
     for row in counted(rows):

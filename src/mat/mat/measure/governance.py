@@ -14,7 +14,7 @@ from mat.measure.estimate import Estimate
 from mat.measure.interval import wilson
 from mat.measure.reliability import MediationShares
 from mat.measure.rows import ActionCount, RunCondition, actions_of, infrastructure_of, variant_of
-from mat.measure.sampling import RUNS, Sampling, Trials, share
+from mat.measure.sampling import TASKS, Sampling, Trials, share
 from mat.measure.workload import InputCategory
 
 Risk: TypeAlias = Impact
@@ -126,7 +126,7 @@ def is_governed(row: GovernedRow) -> bool:
 
 
 def by_variant(
-    rows: Iterable[GovernedRow], searches: Iterable[SearchRow] = (), *, sampling: Sampling = RUNS
+    rows: Iterable[GovernedRow], searches: Iterable[SearchRow] = (), *, sampling: Sampling = TASKS
 ) -> tuple[VariantLine, ...]:
     """A line for each variant and condition: the standard variants in their order, then others as the rows first name them.
 

@@ -21,7 +21,7 @@ from mat.measure.distribution import Distribution, ShareOf, distribution, shares
 from mat.measure.estimate import Estimate
 from mat.measure.interval import wilson
 from mat.measure.rows import RunRow, counted
-from mat.measure.sampling import RUNS, TASKS, Sampling, Trials, described, share, task_of
+from mat.measure.sampling import TASKS, Sampling, Trials, described, share, task_of
 
 _Key = TypeVar("_Key", int, str)
 TimeUnit: TypeAlias = Literal["steps", "ms"]
@@ -82,7 +82,7 @@ def infrastructure(rows: Iterable[RunRow]) -> tuple[ShareOf, ...]:
 # -- success ----------------------------------------------------------------------------------------------------------
 
 
-def success(rows: Iterable[RunRow], sampling: Sampling = RUNS) -> Estimate:
+def success(rows: Iterable[RunRow], sampling: Sampling = TASKS) -> Estimate:
     """Success(kappa, delta) = 1/(NS) sum_i sum_s Y(x_i, z_s, delta): share of judged runs with Y = 1.
 
     Source: Sec. V-C 1a.
@@ -178,7 +178,7 @@ def _results(rows: Iterable[RunRow]) -> dict[tuple[str, str], list[bool]]:
 # -- termination and violations ---------------------------------------------------------------------------------------
 
 
-def non_termination(rows: Iterable[RunRow], sampling: Sampling = RUNS) -> Estimate:
+def non_termination(rows: Iterable[RunRow], sampling: Sampling = TASKS) -> Estimate:
     """NTR = 1/(NS) sum I{not Term(tau)}: share of runs stopped at the horizon or in a deadlock.
 
     Source: Sec. V-C 1c, A1.7.
@@ -187,7 +187,7 @@ def non_termination(rows: Iterable[RunRow], sampling: Sampling = RUNS) -> Estima
 
 
 def collapse(
-    rows: Iterable[RunRow], sampling: Sampling = RUNS, *, contracts: Collection[str] | None = None
+    rows: Iterable[RunRow], sampling: Sampling = TASKS, *, contracts: Collection[str] | None = None
 ) -> Estimate:  # fmt: skip
     """Share of runs that collapse: Term = 0, or a progress contract broken.
 
@@ -203,7 +203,7 @@ def collapse(
     return _share(((row, collapsed(row)) for row in counted(rows)), sampling)
 
 
-def violation_rate(rows: Iterable[RunRow], sampling: Sampling = RUNS) -> Estimate:
+def violation_rate(rows: Iterable[RunRow], sampling: Sampling = TASKS) -> Estimate:
     """Fail = 1/(NS) sum Fail(tau): share of runs that break at least one hard contract, of those that one judged.
 
     Source: Eq. 4, Sec. V-C 2a.
@@ -211,7 +211,7 @@ def violation_rate(rows: Iterable[RunRow], sampling: Sampling = RUNS) -> Estimat
     return _share(((row, bool(row.hard)) for row in counted(rows) if row.judged), sampling)
 
 
-def case_violations(rows: Iterable[RunRow], sampling: Sampling = RUNS) -> Estimate:
+def case_violations(rows: Iterable[RunRow], sampling: Sampling = TASKS) -> Estimate:
     """Share of cases that break a hard contract, in runs with several cases. Cases of one run are dependent."""
     found = [row for row in counted(rows) if row.judged]
     return share(
@@ -226,12 +226,12 @@ def case_violations(rows: Iterable[RunRow], sampling: Sampling = RUNS) -> Estima
     )  # fmt: skip
 
 
-def unknown_rate(rows: Iterable[RunRow], sampling: Sampling = RUNS) -> Estimate:
+def unknown_rate(rows: Iterable[RunRow], sampling: Sampling = TASKS) -> Estimate:
     """Share of runs with a hard contract that could not be judged, and none broken (unknown is its own column)."""
     return _share(((row, row.outcome == "unknown") for row in counted(rows) if row.judged), sampling)
 
 
-def profile(rows: Sequence[RunRow], sampling: Sampling = RUNS) -> tuple[ContractProfile, ...]:
+def profile(rows: Sequence[RunRow], sampling: Sampling = TASKS) -> tuple[ContractProfile, ...]:
     """The contracts broken in these runs: hard before soft, then by frequency, then by name.
 
     p_k = 1/(NS) sum I{k in VioID(tau)}.

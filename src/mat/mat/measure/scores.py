@@ -15,7 +15,7 @@ from mat.core.run import Run
 from mat.measure.estimate import Estimate
 from mat.measure.interval import CONFIDENCE
 from mat.measure.rows import RunRow, Score, counted
-from mat.measure.sampling import RUNS, Number, Sampling, Trials, mean, share, task_of
+from mat.measure.sampling import TASKS, Number, Sampling, Trials, mean, share, task_of
 
 Scorer: TypeAlias = Callable[[Run], float | None]
 
@@ -46,7 +46,7 @@ def score_names(rows: Iterable[RunRow]) -> tuple[str, ...]:
 
 
 def mean_score(
-    rows: Iterable[RunRow], name: str, sampling: Sampling = RUNS, *, confidence: float = CONFIDENCE
+    rows: Iterable[RunRow], name: str, sampling: Sampling = TASKS, *, confidence: float = CONFIDENCE
 ) -> Estimate:  # fmt: skip
     """The mean of one score over the runs that have it, with its interval: that of a share if all scores are in [0, 1]."""
     found = [

@@ -260,7 +260,7 @@ def _registered_metrics(
         MetricLine(
             name=name, unit=metric.unit,
             estimate=measures.residual_harm(rows, sampling, policies=policies) if name == "residual_harm"
-            else metric.estimate(rows, sampling),
+            else metric.function(rows, sampling),
         )
         for name, metric in measures.METRICS.items()
     )  # fmt: skip
