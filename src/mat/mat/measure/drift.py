@@ -5,6 +5,7 @@ Source: F3.
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -14,7 +15,7 @@ from mat.core.errors import SpecError
 from mat.core.record import Record
 from mat.core.run import Run
 from mat.measure.estimate import Estimate
-from mat.measure.interval import CONFIDENCE, wilson
+from mat.measure.interval import CONFIDENCE, wilson, wilson_ends
 from mat.monitor.judge import HARNESS
 
 ROLE_CONTRACTS: Final = (".role", ".drift", ".cites_sources", ".only_proposes", ".no_external_side_effects")
@@ -110,11 +111,12 @@ def _agent_drift(agent: str, rows: list[DriftRow], confidence: float) -> AgentDr
 
 
 def _mean(scores: list[float], confidence: float) -> Estimate:
-    total = min(sum(scores), float(len(scores)))
-    shares = wilson(total, len(scores), confidence)  # type: ignore[arg-type]  # the formula reads successes / n only
-    return Estimate(
-        value=shares.value, low=shares.low, high=shares.high, n=shares.n, confidence=confidence, method="wilson-mean"
-    )
+    n, method = len(scores), "wilson-mean"
+    if not n:
+        return Estimate(value=None, low=None, high=None, n=0, confidence=confidence, method=method)
+    value = min(math.fsum(scores) / n, 1.0)
+    low, high = wilson_ends(value, n, confidence)
+    return Estimate(value=value, low=low, high=high, n=n, confidence=confidence, method=method)
 
 
 def _rows(steps: Counter[str], outside: Counter[str], agents: Iterable[str] | None, error: str = "") -> tuple[DriftRow, ...]:

@@ -25,19 +25,17 @@ def wilson(successes: int, n: int, confidence: float = CONFIDENCE) -> Estimate:
     _check(successes, n, confidence)
     if n == 0:
         return _no_data(confidence, "wilson")
+    low, high = wilson_ends(successes / n, n, confidence)
+    return Estimate(value=successes / n, low=low, high=high, n=n, confidence=confidence, method="wilson")
+
+
+def wilson_ends(share: float, n: float, confidence: float = CONFIDENCE) -> tuple[float, float]:
+    """The ends of Wilson's interval for a share, 0 to 1, of n > 0 runs; n need not be whole, as an effective number of runs."""
     z = NormalDist().inv_cdf((1 + confidence) / 2)
-    share = successes / n
     weight = 1 / (1 + z * z / n)
     centre = weight * (share + z * z / (2 * n))
-    half = weight * z * math.sqrt(share * (1 - share) / n + z * z / (4 * n * n))
-    return Estimate(
-        value=share,
-        low=0.0 if successes == 0 else max(0.0, centre - half),
-        high=1.0 if successes == n else min(1.0, centre + half),
-        n=n,
-        confidence=confidence,
-        method="wilson",
-    )
+    half = weight * z * math.sqrt(max(0.0, share * (1 - share)) / n + z * z / (4 * n * n))
+    return 0.0 if share <= 0 else max(0.0, centre - half), 1.0 if share >= 1 else min(1.0, centre + half)
 
 
 def clopper_pearson(successes: int, n: int, confidence: float = CONFIDENCE) -> Estimate:

@@ -23,7 +23,7 @@ from mat.measure import guard
 from mat.measure.bootstrap import ALIKE, GUARDED, TOO_FEW, outwards, resampled_ends
 from mat.measure.estimate import Estimate
 from mat.measure.guard import LEAST, IntervalEnds
-from mat.measure.interval import CONFIDENCE, wilson
+from mat.measure.interval import CONFIDENCE, wilson, wilson_ends
 from mat.measure.rows import RunRow
 from mat.measure.sampling import TASKS, Sampling, Trials, described, few_tasks, share, task_of, trusted
 
@@ -151,27 +151,21 @@ def difference(table: PairTable, confidence: float = CONFIDENCE, *, effective: f
         return Estimate(value=None, low=None, high=None, n=0, confidence=confidence, method=method)
     worth = n if effective is None else effective
     old, new = (
-        wilson(count * worth / n if worth != n else count, worth, confidence)  # type: ignore[arg-type]  # need not be whole
-        for count in (table.both + table.only_old, table.both + table.only_new)
+        (share, *wilson_ends(share, worth, confidence))
+        for share in ((table.both + table.only_old) / n, (table.both + table.only_new) / n)
     )
     value = (table.only_new - table.only_old) / n
     phi = _correlation(table, worth / n)
     below, above = (
         math.sqrt(max(0.0, one * one - 2 * phi * one * other + other * other))
         for one, other in (
-            (_gap(new.value, new.low), _gap(old.high, old.value)),
-            (_gap(new.high, new.value), _gap(old.value, old.low)),
+            (new[0] - new[1], old[2] - old[0]),
+            (new[2] - new[0], old[0] - old[1]),
         )
     )
     return Estimate(
         value=value, low=max(-1.0, value - below), high=min(1.0, value + above), n=n, confidence=confidence, method=method
     )
-
-
-def _gap(upper: float | None, lower: float | None) -> float:
-    assert upper is not None
-    assert lower is not None
-    return upper - lower
 
 
 def _correlation(table: PairTable, scale_to: float = 1.0) -> float:

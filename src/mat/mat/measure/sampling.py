@@ -7,7 +7,7 @@ Seeds repeat a task, and runs of one task resemble each other. By default the sa
 
 The unit "run" assumes that all runs are independent, as if no task were harder than another (`check_independent`).
 
-The interval of a share is Wilson's at an effective number of runs (`_new_tasks`, `_these_tasks`). `benchmarks/coverage.py`
+The interval of a share is Wilson's at an effective number of runs (`_new_tasks`, `_these_tasks`). `benchmarks/figures.py`
 shows how often it covers, and how much wider it is than that of an oracle that knows how strongly runs of a task correlate.
 
 Source: A6.3, DESIGN decisions 29 and 30.
@@ -26,7 +26,7 @@ from typing import Final, Literal, TypeAlias
 from mat.core.errors import SpecError
 from mat.measure.bootstrap import BootstrapMethod, mean_of, mean_of_tasks, ratio_of, ratio_of_tasks, share_of
 from mat.measure.estimate import Estimate, SamplingUnit
-from mat.measure.interval import CONFIDENCE, clopper_pearson, t_quantile, wilson
+from mat.measure.interval import CONFIDENCE, clopper_pearson, t_quantile, wilson, wilson_ends
 from mat.measure.rows import RunRow
 
 Population: TypeAlias = Literal["new tasks", "these tasks"]
@@ -215,7 +215,7 @@ def _new_tasks(clusters: Sequence[tuple[Fraction, int]], confidence: float) -> E
     runs; the effective number is scaled by (z / t_{k-1})^2, because k tasks estimate that variance (E. Korn, B. Graubard,
     Survey Methodology 24 (1998)). It is at least that at which each task is one run, and at most n. Few tasks that show the
     rarer outcome say little about how tasks differ: the effective number approaches its least with the share of tasks that
-    show none of it. Without this, intervals at a success rate of 90 % cover in 86 % (benchmarks/coverage.py).
+    show none of it. Without this, intervals at a success rate of 90 % cover in 86 %.
     """
     k, n, won = len(clusters), sum(trials for _, trials in clusters), sum((won for won, _ in clusters), Fraction(0))
     share = won / n
@@ -277,10 +277,8 @@ def _by_draw(those: Sequence[Trials]) -> list[tuple[Fraction, int]]:
 
 
 def _wilson_at(share: float, effective: float, n: int, confidence: float, method: str) -> Estimate:
-    found = wilson(share * effective, effective, confidence)  # type: ignore[arg-type]  # a sample size need not be whole
-    return replace(
-        found, value=share, low=0.0 if share == 0 else found.low, high=1.0 if share == 1 else found.high, n=n, method=method
-    )
+    low, high = wilson_ends(share, effective, confidence)
+    return Estimate(value=share, low=low, high=high, n=n, confidence=confidence, method=method)
 
 
 def clustered(clusters: Iterable[tuple[int, int]], confidence: float = CONFIDENCE) -> Estimate:
