@@ -261,8 +261,8 @@ def main() -> None:
         cells: dict[tuple[str, ...], list[str]] = {}
         for line in intervals:
             of = line.project
-            key = (f"{100 * of.rate:.0f} %", str(of.tasks), str(of.seeds), noise(of))
-            cells.setdefault(key, []).append(f"{100 * line.coverage:.1f} x{line.width:.2f}")
+            cell = (f"{100 * of.rate:.0f} %", str(of.tasks), str(of.seeds), noise(of))
+            cells.setdefault(cell, []).append(f"{100 * line.coverage:.1f} x{line.width:.2f}")
         head: Sequence[str] = ("rate", "tasks", "seeds", "noise", *(f"rho {rho:g}" for rho in CORRELATIONS))
         whole = [(*key, *found) for key, found in cells.items() if len(found) == len(CORRELATIONS)]
         printed(head, whole, markdown=given.markdown)

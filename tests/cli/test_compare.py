@@ -171,3 +171,15 @@ def test_what_cannot_be_compared_is_an_error(
         raise SystemExit(main(["compare", *arguments]))
     assert stopped.value.code == 2
     assert reason in " ".join(capsys.readouterr().err.split())
+
+
+@pytest.mark.parametrize("seeds", [1, 3, 20])
+def test_a_side_that_always_succeeds_has_an_interval(seeds: int) -> None:
+    """Effective numbers of runs are not whole; rounding must not give more successes than runs."""
+    for tasks in range(2, 40):
+        a = [outcome(f"t{task}", seed, success=task > 1) for task in range(tasks) for seed in range(seeds)]
+        b = [outcome(f"t{task}", seed) for task in range(tasks) for seed in range(seeds)]
+        difference = compare_systems(a, b).overall.paired.difference
+        assert difference.low is not None
+        assert difference.high is not None
+        assert -1 <= difference.low <= 2 / tasks <= difference.high <= 1

@@ -22,7 +22,7 @@ from mat.measure import reliability
 from mat.measure.metrics import METRICS
 from mat.measure.paired import PairTable, compare_rows
 from mat.measure.rows import Labels, RunRow, row_of
-from mat.measure.sampling import TASKS
+from mat.measure.sampling import RUNS
 
 DATA = Path(__file__).resolve().parents[2].parent / "shared" / "data"
 AIRLINE = "tau-bench/gpt-4o-airline.jsonl.gz"
@@ -80,7 +80,7 @@ def test_success_is_the_recorded_one_with_wilsons_interval(airline: list[RunRow]
     every = numpy.concatenate(list(rewards.values()))
     won = int((every == 1.0).sum())
     theirs = binomtest(won, len(every)).proportion_ci(method="wilson")
-    ours = reliability.success(airline)
+    ours = reliability.success(airline, RUNS)
     assert (len(airline), ours.n, ours.method) == (124, 124, "wilson")
     assert ours.value == pytest.approx(every.mean(), abs=1e-15)
     assert (ours.low, ours.high) == (pytest.approx(theirs.low, abs=1e-12), pytest.approx(theirs.high, abs=1e-12))
@@ -124,7 +124,7 @@ def test_intervals_over_tasks_are_those_of_an_independent_bootstrap(
 
 @pytest.mark.full
 def test_runs_of_a_task_hang_together_and_the_interval_by_task_says_so(airline: list[RunRow]) -> None:
-    alone, together = reliability.success(airline), reliability.success(airline, TASKS)
+    alone, together = reliability.success(airline, RUNS), reliability.success(airline)
     assert together.value == alone.value
     assert together.high - together.low > 1.2 * (alone.high - alone.low)  # type: ignore[operator]
 
