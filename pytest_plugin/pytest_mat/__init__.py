@@ -226,10 +226,18 @@ def pytest_runtest_logreport(report: pytest.TestReport) -> None:
         collect_notices(notices)
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
-    """Remove the journals of finished studies; not in a worker of pytest-xdist, because the controller has all reports."""
+    """Add the metrics to the --junitxml file before it is written, and remove the journals of finished studies.
+
+    Not in a worker of pytest-xdist, because the controller has all reports.
+    """
     import sys
 
+    if "pytest_mat.summary" in sys.modules and session.config.getoption("xmlpath", None):
+        from pytest_mat.summary import add_metrics
+
+        add_metrics(session.config)
     if "pytest_mat.notices" in sys.modules and not hasattr(session.config, "workerinput"):
         from pytest_mat.notices import session_over
 

@@ -1,13 +1,17 @@
-"""The result of an item as properties of its reports, which pytest writes into the --junitxml file."""
+"""Properties in the --junitxml file: the result of each item, and the metrics of the session."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import pytest
 
 from mat.core.campaign import ItemResult
+
+if TYPE_CHECKING:
+    from mat.measure.estimate import Estimate
+    from mat.report.document import MetricLine
 
 PREFIX: Final = "mat."
 
@@ -21,6 +25,27 @@ def annotate(item: pytest.Item, reports: Sequence[pytest.TestReport], result: It
     for properties_of in (item.user_properties, *(report.user_properties for report in reports)):
         kept = [known for known in properties_of if not str(known[0]).startswith(PREFIX)]
         properties_of[:] = [*kept, *added]
+
+
+def annotate_suite(config: pytest.Config, metrics: Sequence[MetricLine]) -> None:
+    """Add metrics to the properties of the whole session in the --junitxml file."""
+    from _pytest.junitxml import xml_key  # pytest offers this to fixtures only
+
+    xml = config.stash.get(xml_key, None)
+    if xml is not None:
+        for metric in metrics:
+            xml.add_global_property(f"{PREFIX}{metric.name}", in_words(metric.estimate))
+
+
+def in_words(estimate: Estimate) -> str:
+    """A number with its interval and n: `0.9167 [0.3725, 0.9956] n=12`; an end without a bound is "?".
+
+    >>> from mat.measure.interval import wilson
+    >>> in_words(wilson(11, 12))
+    '0.9167 [0.6461, 0.9851] n=12'
+    """
+    value, low, high = ("?" if number is None else f"{number:.4g}" for number in (estimate.value, estimate.low, estimate.high))
+    return f"{value} [{low}, {high}] n={estimate.n}"
 
 
 def properties(result: ItemResult) -> Iterator[tuple[str, str]]:

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from mat.report.files import ReportExtras
 
 _payloads: list[Any] = []
+_DOCUMENT: pytest.StashKey[Document] = pytest.StashKey()
+"""The report of the session."""
 
 
 def collect(data: Any) -> None:
@@ -62,7 +64,7 @@ def print_summary(reporter: Any, config: pytest.Config, *, interrupted: bool = F
     if not (printed or names or asked or kept is not None):
         return
     reports = _reports(config)
-    document = replace(_document(reports), interrupted=interrupted) if printed or names else None
+    document = replace(_document(reports, config), interrupted=interrupted) if printed or names else None
     if document is not None and printed:
         from mat.report.terminal import headline
 
@@ -90,16 +92,28 @@ def _is_printed(config: pytest.Config) -> bool:
     return asked or config.getoption("verbose") > 0 or _compares(asked_variants(config))
 
 
-def _document(reports: Sequence[ItemReport]) -> Document:
+def add_metrics(config: pytest.Config) -> None:
+    """Add the metrics of the session to the file of --junitxml, if this session prints or writes them."""
+    if _payloads and (_is_printed(config) or config.getoption("mat_report")):
+        from pytest_mat.properties import annotate_suite
+
+        annotate_suite(config, _document(_reports(config), config).metrics)
+
+
+def _document(reports: Sequence[ItemReport], config: pytest.Config) -> Document:
+    """The report of the session, made once."""
+    if (made := config.stash.get(_DOCUMENT, None)) is not None:
+        return made
     from mat.report.build import build
 
-    return build(
+    config.stash[_DOCUMENT] = made = build(
         [each.result for each in reports],
         [row for each in reports for row in each.rows],
         governed=[row for each in reports for row in each.governed],
         searches=[row for each in reports for row in each.searches],
         curves=[row for each in reports for row in each.curves],
     )
+    return made
 
 
 def _text(document: Document, config: pytest.Config) -> str:

@@ -322,7 +322,13 @@ def test_a_session_writes_every_form_and_junit_properties_and_its_json_is_report
         f"mat report: {name}" for name in forms
     ]
     assert "Coverage" not in done.stdout  # the closing section of a search stays short
-    (case,) = ElementTree.parse(project / "junit.xml").getroot().iter("testcase")
+    (suite,) = ElementTree.parse(project / "junit.xml").getroot().iter("testsuite")
+    (case,) = suite.iter("testcase")
+    metrics = json.loads((project / "out.json").read_text())["metrics"]
+    written = {each.get("name"): each.get("value") for each in suite.findall("properties/property")}
+    assert list(written) == [f"mat.{name}" for name in metrics]
+    for name, metric in metrics.items():
+        assert str(written[f"mat.{name}"]).startswith(f"{metric['value']:.4g} ["), name
     said = {each.get("name"): each.get("value") for each in case.iter("property")}
     item = json.loads((project / "out.json").read_text())["items"][0]
     assert (said["mat.status"], said["mat.cost"], said["mat.contract"]) == ("counterexample", "4", "refund.once")
