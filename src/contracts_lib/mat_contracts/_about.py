@@ -32,9 +32,9 @@ _GRAMMAR: Final = frozenset((
 """Words before an id that say nothing about what it is the id of."""
 _SUFFIX = re.compile(r"(?:^|_)(?:ids?|uuid|number|no|nr|ref|reference|code|key)$")
 _CAMEL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
-_BEFORE = re.compile(r"([a-z]+)(?:\s+(?:id|number|no\.?|nr\.?))?\s*[:#]?\s*#?$")
+_BEFORE = re.compile(r"(?<![a-z])([a-z]{1,60})(?:\s{1,8}(?:id|number|no\.?|nr\.?))?\s{0,8}[:#]?\s{0,8}#?$")
 """The noun before an id, at the end of a text."""
-_ONE: Final = r"#?[\w\-]*\d[\w\-]*"
+_ONE: Final = r"#?(?<![\w\-])(?:[^\W\d]|-)*+\d[\w\-]*+"
 _EACH = re.compile(_ONE)
 _LISTED = re.compile(rf"\b([a-z]{{2,}})\s+({_ONE}(?:(?:,?\s+(?:and|or|&)\s+|,\s*){_ONE})+)")
 """A noun before several ids: "orders A17, B9 and 18"."""
@@ -47,7 +47,7 @@ def _packed(text: str) -> str:
     return packed if iban_valid(packed) else text
 
 
-_NUMBERED = re.compile(r"\b([a-z]{2,})\s*(?:id|number|no\.?|nr\.?)?\s*[#:]?\s*#?(\d+)\b(?![.,:/-]\d|%)")
+_NUMBERED = re.compile(r"\b([a-z]{2,})\s*+(?:id|number|no\.?|nr\.?)?\s*+[#:]?\s*+#?(\d+)\b(?![.,:/-]\d|%)")
 
 
 def about_arguments(arguments: Mapping[str, Any]) -> About:

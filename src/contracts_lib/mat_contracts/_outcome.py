@@ -162,7 +162,7 @@ _PLAIN_REASONS: Final = (
 _MARK: Final = r"(?=\s*(?:$|[:;,.!()\[\]\"'\-–—]))"
 """What ends a word that reports a failure alone: "Forbidden." does, "forbidden cities" does not."""
 _FAILS = re.compile(
-    rf"""[\W_]*(?:tool\s+|api\s+|http\s+)?(?:
+    rf"""[\W_]*+(?:tool\s+|api\s+|http\s+)?(?:
       (?:[\w.]*?(?:error|exception|failure)s?)(?:\s*(?:code|\#)?\s*\d+\b|{_MARK}|\s+(?:in|while|when|during|from|with|occurred
         |calling|executing|processing|running|invoking|fetching|connecting|response)\b)
     | traceback\s\(most\ recent\ call
@@ -220,7 +220,7 @@ _HINT: Final = re.compile(r"(?i)err|exception|success|succeeded|\"ok\"|status|co
 
 # -- replies as objects -------------------------------------------------------------------------------------------------
 
-_ERROR_TEXT: Final = re.compile(r"(?i)[\W_]*(?:[\w.]*(?:error|exception)s?\b|traceback\b|\{)")
+_ERROR_TEXT: Final = re.compile(r"(?i)(?:[^\w{]|_)*+(?:[\w.]*(?:error|exception)s?\b|traceback\b|\{)")
 _ERRORS: Final = frozenset(("error", "errors", "Error", "err", "exception", "error_message", "errorMessage", "fault"))
 _DONE: Final = frozenset(("ok", "success", "succeeded", "successful", "is_success", "isSuccess"))
 _FAILED: Final = frozenset(("isError", "is_error", "failed", "failure", "has_error", "hasError"))

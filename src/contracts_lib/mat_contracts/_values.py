@@ -323,12 +323,11 @@ _FIELDS: Final = ("email", "address", "mail", "email_address", "emailAddress", "
 _MAILS: Final = frozenset(("email", "mail", "email_address", "emailAddress", "addr"))
 """Fields that hold an address: an object with one of them is one recipient."""
 _SPEC: Final = r"[\w.!#$%&'*+/=?^`{|}~\-]+@[^\s<>()\[\],;:\"@]+"
-_ADDRESS: Final = re.compile(_SPEC)
-_ANGLES: Final = re.compile(r"<\s*(?:mailto:)?\s*([^<>\s]+)\s*>", re.IGNORECASE)
+_ADDRESS: Final = re.compile(rf"(?<![\w.!#$%&'*+/=?^`{{|}}~\-]){_SPEC}")
+_ANGLES: Final = re.compile(r"<\s*+(?:mailto:\s*+)?([^<>\s]++)\s*+>", re.IGNORECASE)
 _SCHEME: Final = re.compile(r"\s*(?:mailto|smtp|tel|sms|sip|sips):(?://)?", re.IGNORECASE)
-_UNQUOTED: Final = r"(?=(?:[^\"]*\"[^\"]*\")*[^\"]*$)"
-_SEPARATOR: Final = re.compile(rf"[;\n\t|]+{_UNQUOTED}")
-_COMMA: Final = re.compile(rf",{_UNQUOTED}")
+_SEPARATOR: Final = re.compile(r"[;\n\t|]+")
+_COMMA: Final = re.compile(",")
 """What separates recipients, outside of quotation marks. A comma may also separate the parts of a name."""
 _PHONE: Final = re.compile(r"\+?[\d\s().\-/]{7,24}")
 
@@ -401,10 +400,22 @@ def _recipients_in(text: str, whole: frozenset[str]) -> Iterator[str]:
             name, _, more = part.partition("=")
             if name.casefold() in ("to", *COPIES):
                 yield from _recipients_in(unquote(more), whole)
-    for listed in _SEPARATOR.split(unquote(text) if scheme else text):
-        for part in _rejoined([part for part in _COMMA.split(listed) if part.strip()]):
+    for listed in _split_unquoted(_SEPARATOR, unquote(text) if scheme else text):
+        for part in _rejoined([part for part in _split_unquoted(_COMMA, listed) if part.strip()]):
             several = _ADDRESS.findall(part) if "<" not in part else ()
             yield from map(address, several) if len(several) > 1 else (address(part),)
+
+
+def _split_unquoted(separator: re.Pattern[str], text: str) -> Iterator[str]:
+    """The parts of a text between separators that an even number of quotation marks follows."""
+    quotes, counted, start = text.count('"'), 0, 0
+    for match in separator.finditer(text):
+        quotes -= text.count('"', counted, match.end())
+        counted = match.end()
+        if quotes % 2 == 0:
+            yield text[start : match.start()]
+            start = match.end()
+    yield text[start:]
 
 
 def _rejoined(parts: list[str]) -> list[str]:
@@ -425,7 +436,8 @@ def address(text: str) -> str:
     >>> address('"Smith, Ann" <Ann@EXAMPLE.com.>'), address("Ann (ann@example.com)"), address(" ANN ")
     ('ann@example.com', 'ann@example.com', 'ann')
     """
-    plain = _folded(_SCHEME.sub("", text, count=1).partition("?")[0] if _SCHEME.match(text) else text)
+    scheme = _SCHEME.match(text)
+    plain = _folded(text[scheme.end() :].partition("?")[0] if scheme else text)
     angles = _ANGLES.search(plain)
     if angles is not None:
         plain = angles[1]

@@ -551,7 +551,7 @@ _DAY = re.compile(r"(?<![\d./])\d\d?(?P<mark>[./])\d\d?(?P=mark)(?:19|20)\d\d(?!
 """A date in digits such as 17.05.2024, which is compared as a day."""
 _TIME = re.compile(r"(?<=\d)[Tt](?=\d)")
 _NUMBER = re.compile(r"(?<![\w.])-?\d+(?:,\d{3})*(?:\.\d+)?(?![\d])")
-_QUOTED = re.compile(r"\"([^\"]+)\"|“([^”]+)”|(?<!\w)'([^']+)'(?!\w)|‘([^’]+)’")
+_QUOTED = re.compile(r"\"([^\"]+)\"|“([^“”]+)”|(?<!\w)'([^']+)'(?!\w)|‘([^‘’]+)’")
 _WEEKDAYS: Final = ("monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday")
 STATUS: Final = (
     "approved", "blocked", "cancelled", "closed", "completed", "confirmed", "delayed", "delivered", "denied", "dispatched",

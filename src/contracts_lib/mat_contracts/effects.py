@@ -471,8 +471,8 @@ def _acts_freely(raw: _Raw) -> bool:
 
 
 _FILE = re.compile(
-    r"(?<![\w@./])[~.]{0,2}/?(?:[\w.-]+/)*[\w-]+\.[A-Za-z][\w]{0,7}(?![\w@])(?!\.\w)"
-    r"|(?<![\w@:/])(?:[\w.-]+/)+[\w.-]+"
+    r"(?<![\w@./\-])[~.]{0,2}/?(?:[\w.-]+/)*[\w-]+\.[A-Za-z][\w]{0,7}(?![\w@])(?!\.\w)"
+    r"|(?<![\w@:/.\-])(?:[\w.-]+/)+[\w.-]+"
 )
 """A file name or path."""
 
@@ -783,7 +783,7 @@ _NOT_DONE = re.compile(
 )
 """Negations, futures, modals, wishes, attempts, and what the user said."""
 _AS_ASKED = re.compile(
-    r",?\s*\b(?:just |exactly )?(?:as|like|the way)\s+you(?:['’]ve| have| had)?(?: just)?\s+"
+    r"(?:,|(?<!\s))\s*+\b(?:just |exactly )?(?:as|like|the way)\s+you(?:['’]ve| have| had)?(?: just)?\s+"
     r"(?:asked|requested|wanted|instructed|wished|told me|said)(?: me)?(?: to)?(?=\s*(?:[.,;!)]|$))",
     re.IGNORECASE,
 )
@@ -826,11 +826,11 @@ _ASSURES = re.compile(
 )
 """Openings that add nothing to a claim."""
 _CLAUSE_BREAK = re.compile(
-    r";\s+|\s+[–—-]\s+|,?\s+(?:but|however|although|though|whereas|while|yet|because|since|so)\s+|,\s+(?:and|then|which|who)\s+"
-    r"|\s+and\s+(?=(?:i|we|it|they|your|the|this|that|a|an|there)\b)|:\s+|,\s+(?=(?:i|we)\b)",
+    r";\s+|(?<!\s)\s+[–—-]\s+|(?:,|(?<!\s))\s+(?:but|however|although|though|whereas|while|yet|because|since|so)\s+|,\s+(?:and|then|which|who)\s+"
+    r"|(?<!\s)\s+and\s+(?=(?:i|we|it|they|your|the|this|that|a|an|there)\b)|:\s+|,\s+(?=(?:i|we)\b)",
     re.IGNORECASE,
 )
-_AND = re.compile(r"\s+and\s+|,\s+", re.IGNORECASE)
+_AND = re.compile(r"(?<!\s)\s+and\s+|,\s+", re.IGNORECASE)
 _QUESTION: Final = ("?", '?"', "?”", "?)")
 
 
@@ -1015,7 +1015,9 @@ _PLAIN_ID = re.compile(
     r"(?!\s*(?:%|days?|hours?|minutes?|weeks?|months?)|[.,:/-]\d)",
     re.IGNORECASE,
 )
-_MASKED = re.compile(r"\b(?:ending|ends) (?:in|with)\s+\W*\w+|\blast (?:four|4)\b[^.,;]{0,12}?\d+|[*•x]{2,}\d+", re.IGNORECASE)
+_MASKED = re.compile(
+    r"\b(?:ending|ends) (?:in|with)\s\W*+\w+|\blast (?:four|4)\b[^.,;]{0,12}?\d+|(?<![*•x])[*•x]{2,}\d+", re.IGNORECASE
+)
 """Masked numbers that show only their end."""
 _TOTAL = re.compile(r"\b(?:totals?|totall?ing|altogether|in all|sum|each|combined)\b", re.IGNORECASE)
 _AFTER = re.compile(

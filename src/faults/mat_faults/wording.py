@@ -181,7 +181,7 @@ _DOZEN = re.compile(rf"{_BEFORE}a\s+dozen(?=\s+[a-z])")
 _PERCENT = re.compile(r"(?<![\w.,\-])\d+(?:\.\d+)?(?P<sign>%|\s+percent\b)(?!\w)")
 
 
-_READ_AS_NUMBER = re.compile(rf"[~<>≤≥±+≈]*\d+(?:\.\d+)?%?|{_MONTH}|{'|'.join(_NUMBERS)}", re.IGNORECASE)
+_READ_AS_NUMBER = re.compile(rf"(?<![~<>≤≥±+≈])[~<>≤≥±+≈]*+\d+(?:\.\d+)?%?|{_MONTH}|{'|'.join(_NUMBERS)}", re.IGNORECASE)
 """A chunk that the number rule may change must match in full: not "#12", "A-3", "1,000" or "3pm"."""
 _LONGER_NUMBER = re.compile(
     r"\b(?:twenty|thirty|forty|fifty|sixty|seventy|eighty|ninety|hundred|thousand|million|half)(?:\s+and)?\s+$", re.IGNORECASE

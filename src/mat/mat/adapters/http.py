@@ -20,7 +20,7 @@ _MODEL_PATHS: Final = re.compile(
 """OpenAI, Anthropic, Gemini and Ollama."""
 _GEMINI_MODEL: Final = re.compile(r"/models/([^/:]+):")
 _ID: Final = re.compile(r"/(?=[^/]*\d)[^/]+(?=/|$)")
-_VERSION: Final = re.compile(r"^/v\d+(alpha|beta)?\d*$")
+_VERSION: Final = re.compile(r"^/v\d+(?:(?:alpha|beta)\d*)?$")
 _SAFE: Final = ("GET", "HEAD", "OPTIONS", "TRACE")
 """Methods that change nothing (RFC 9110, 9.2.1)."""
 _ASKED: Final = ("idempotency-key", "if-match", "if-none-match")

@@ -23,16 +23,54 @@ from mat.core.value import FrozenDict, FrozenList, Value
 RedactionPolicy: TypeAlias = Literal["keep", "hash", "redact"]
 POLICIES: Final = ("keep", "hash", "redact")
 
+_PREFIXED: Final = "|".join((
+    r"(?:sk|pk|rk)[-_](?=[-_a-z]{0,40}[A-Z0-9]|[a-z]{16})",  # OpenAI, Anthropic, Stripe and many others
+    "gh[oprsu]_", "github_pat_", "glpat-", "gldt-", "glrt-",
+    "xox[abeprs]-", "xapp-",  # Slack
+    "AIza", "GOCSPX-", r"ya29\.",  # Google
+    "hf_", "npm_", "pypi-", "d[oop]{2}_v1_", "shp(?:at|ca|pa|ss)_", "sq0[a-z]{3}-", "dapi(?=[0-9a-f]{32})", "NRAK-", "lin_api_",
+    "ATATT", "r8_",
+))  # fmt: skip
+"""How keys of well-known services begin, as their documentation says."""
 _TOKENS = re.compile(
     r"(?P<bearer>(?i:bearer|basic)\s+[A-Za-z0-9._~+/=\-]{12,})"
-    r"|(?P<key>\b(?:sk|pk|rk|ghp|gho|ghs|github_pat|xox[abprs]|glpat|AKIA|ASIA|AIza)[-_A-Za-z0-9]{14,})"
-    r"|(?P<jwt>\beyJ[A-Za-z0-9_\-]{8,}\.[A-Za-z0-9_\-]{8,}\.[A-Za-z0-9_\-]{8,})"
-    r"|(?P<private_key>-----BEGIN [A-Z ]{0,40}PRIVATE KEY-----[^-]+-----END [A-Z ]{0,40}PRIVATE KEY-----)"
+    rf"|(?P<key>\b(?:(?:{_PREFIXED})[-_A-Za-z0-9]{{14,}}|(?:AKIA|ASIA)[A-Z0-9]{{14,}}"
+    r"|SG\.[-_A-Za-z0-9]{16,}\.[-_A-Za-z0-9]{16,}|\d{8,10}:AA[-_A-Za-z0-9]{33}\b))"  # SendGrid, Telegram
+    r"|(?P<jwt>\beyJ(?:(?!\beyJ)[A-Za-z0-9_\-]){8,}\.[A-Za-z0-9_\-]{8,}\.[A-Za-z0-9_\-]{8,})"
+    r"|(?P<private_key>-----BEGIN [A-Z ]{0,40}PRIVATE KEY-----(?:[^-]|-(?!----))+-----END [A-Z ]{0,40}PRIVATE KEY-----)"
+    r"|(?<=://)(?P<password>[^\s/:@?#\[\]]{0,64}:[^\s/@?#]{1,256})@(?=[\w\[])"  # user and password of a URL
+    r"|(?:(?<=AccountKey=)|(?<=SharedAccessKey=))(?P<account_key>[A-Za-z0-9+/]{40,}={0,2})"
+    r"|[?&](?i:access_token|api_?key|auth_token|client_secret|id_token|password|refresh_token|secret|token)="
+    r"(?P<parameter>[^\s&#\"'<>]{8,})"
 )
-_SECRET_NAME = re.compile(
-    r"(?i)^(?:.*[_\-])?(?:password|passwd|secret|api[_\-]?key|(?:access|auth|refresh|bearer|session)[_\-]?token"
-    r"|authorization|private[_\-]?key)$"
-)
+_MARKS: Final = (
+    "eyJ", "sk-", "sk_", "pk-", "pk_", "rk-", "rk_", "gho_", "ghp_", "ghr_", "ghs_", "ghu_", "github_pat_", "glpat-", "gldt-",
+    "glrt-", "xox", "xapp-", "AKIA", "ASIA", "AIza", "GOCSPX-", "ya29.", "hf_", "npm_", "pypi-", "_v1_", "shp", "sq0", "dapi",
+    "NRAK-", "lin_api_", "ATATT", "r8_", "SG.", ":AA", "PRIVATE KEY-----", "AccountKey=", "SharedAccessKey=",
+)  # fmt: skip
+"""Every token contains one of these, or one of _LOWER_MARKS in lower case, or is a password of a URL."""
+_LOWER_MARKS: Final = ("bearer", "basic", "token=", "secret=", "password=", "key=")
+_WORD: Final = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+")
+_SECRET_WORDS: Final = frozenset((
+    "password", "passwd", "pwd", "passphrase", "passcode", "secret", "secrets", "apikey", "authtoken", "accesstoken",
+    "refreshtoken", "sessiontoken", "secretkey", "privatekey", "clientsecret", "credential", "credentials", "authorization",
+    "bearer", "jwt", "otp", "totp", "cvv", "cvc", "mnemonic",
+))  # fmt: skip
+"""Names whose last word is one of these hold a secret."""
+_SECRET_KEYS: Final = frozenset((
+    "api", "secret", "access", "auth", "private", "master", "signing", "encryption", "account", "session", "shared", "ssh",
+    "pgp", "gpg", "hmac", "license", "webhook",
+))  # fmt: skip
+"""Words that make a key a secret one: api_key."""
+_SECRET_PAIRS: Final = frozenset((
+    ("connection", "string"), ("security", "code"), ("security", "answer"), ("recovery", "code"), ("backup", "code"),
+    ("mfa", "code"), ("seed", "phrase"), ("card", "number"), ("pin", "code"),
+))  # fmt: skip
+_SECRET_TOKENS: Final = frozenset((
+    "api", "auth", "access", "refresh", "session", "id", "bearer", "personal", "private", "secret", "service", "bot", "client",
+    "device", "oauth", "sas", "github", "gitlab", "slack", "npm", "hf", "aws", "registry", "deploy", "admin", "root", "login",
+))  # fmt: skip
+"""Words that make a token a secret one. A token or cookie alone may be an artifact that contracts judge in a trace."""
 _SHORTEST_TOKEN: Final = 16
 """The length of the shortest token that is looked for."""
 
@@ -179,9 +217,15 @@ class Redactor:
         """Cut secrets, keys and bearer tokens out of a text."""
         if self._pattern is not None:
             text = self._pattern.sub(lambda match: self._mark("secret", self._forms[match[0]]), text)
-        if len(text) >= _SHORTEST_TOKEN and _TOKENS.search(text):
-            text = _TOKENS.sub(lambda match: self._mark(match.lastgroup or "token", match[0]), text)
+        if len(text) >= _SHORTEST_TOKEN and _may_hold_a_token(text):
+            text = _TOKENS.sub(self._mark_token, text)
         return text
+
+    def _mark_token(self, match: re.Match[str]) -> str:
+        """A token as its mark; of a URL only the secret part."""
+        kind = match.lastgroup or "token"
+        (start, end), first = match.span(kind), match.start()
+        return f"{match[0][: start - first]}{self._mark(kind, match[kind])}{match[0][end - first :]}"
 
     def clean(self, values: Mapping[str, Any]) -> bool:
         """Whether a mapping is flat, in recorded form, and needs no redaction; answering False is always safe."""
@@ -257,7 +301,20 @@ class Redactor:
         return f"[redacted:{kind}#{number}]"
 
 
+def _may_hold_a_token(text: str) -> bool:
+    """A quick test; the pattern reads a hundred times as slowly."""
+    for mark in _MARKS:
+        if mark in text:
+            return True
+    if "@" in text and "://" in text:
+        return True
+    lower = text.lower()
+    return any(mark in lower for mark in _LOWER_MARKS)
+
+
 _NUMBERS: Final[frozenset[type[object]]] = frozenset({int, float, bool, type(None)})
+_NAME_CHARS: Final = 200
+"""The characters at the end of a name that are read."""
 _NAMES: Final = 10_000
 """How many harmless names a process remembers; others are checked each time."""
 _harmless: set[str] = set()
@@ -266,8 +323,16 @@ _harmless: set[str] = set()
 
 @lru_cache(maxsize=_NAMES)
 def names_secret(name: str) -> bool:
-    """Whether a parameter or field of that name holds a secret."""
-    return bool(_SECRET_NAME.match(name))
+    """Whether a parameter or field of that name holds a secret.
+
+    >>> [name for name in ("api_key", "apiToken", "DB_PASSWORD", "next_page_token", "tokens", "key") if names_secret(name)]
+    ['api_key', 'apiToken', 'DB_PASSWORD']
+    """
+    *before, last = [word.lower() for word in _WORD.findall(name[-_NAME_CHARS:])] or [""]
+    previous = before[-1] if before else ""
+    if last in ("key", "token"):
+        return previous in (_SECRET_KEYS if last == "key" else _SECRET_TOKENS)
+    return last in _SECRET_WORDS or (previous, last) in _SECRET_PAIRS
 
 
 def _forms(text: str) -> tuple[str, ...]:

@@ -11,7 +11,7 @@ TRUE: Final = "True"
 FALSE: Final = "False"
 _OPPOSITE: Final = {"==": "!=", "!=": "==", "<=": ">", ">": "<=", "<": ">=", ">=": "<", "in": "not in"}
 _TURNED: Final = re.compile(r"(?<= )(?:[=!<>]=|[<>]|in)(?= )")
-_LITERAL: Final = re.compile(r"""(['"])(?:\\.|(?!\1).)*\1""")
+_LITERAL: Final = re.compile(r"""(['"])(?:\\.|(?!\1)[^\\])*+(?:\1|\\?$)""")
 _WORD: Final = re.compile(r"\w+")
 _DEEP: Final = 40
 _VALUE: Final = re.compile(r"\s*(v\d+) = ")
