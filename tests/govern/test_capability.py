@@ -268,3 +268,53 @@ def test_a_capability_covers_a_narrower_one_only() -> None:
 )
 def test_no_path_and_no_arguments_break_the_look_up(arguments: dict[str, Any], path: str) -> None:
     assert isinstance(values_at(FrozenDict(arguments), path), list)
+
+
+# -- ways round -------------------------------------------------------------------------------------------------------
+
+
+def test_a_keyword_with_a_full_stop_hides_no_nested_value() -> None:
+    small = capability("pay", **{"body.amount": (0, 10)})
+    assert small.refuses({"body.amount": 1, "body": {"amount": 5000}}) == "pay(body.amount=5000) is outside 0..10"
+    assert small.refuses({"body": {"amount": 1}, "body.amount": 5000}) == "pay(body.amount=5000) is outside 0..10"
+    assert small.refuses({"body.amount": 1, "body": {"amount": 2}}) == small.refuses({"body.amount": 1}) == ""
+    deep = capability("pay", **{"a.b.c": (0, 10)})
+    for hiding in ({"a": {"b.c": 1, "b": {"c": 99}}}, {"a.b": {"c": 1}, "a": {"b": {"c": 99}}}, {"a.b.c": 1, "a": {"b.c": 99}}):
+        assert deep.refuses(hiding).startswith("pay(a.b.c=99)"), hiding
+
+
+def test_a_key_called_star_hides_no_other_member() -> None:
+    ours = capability("send", **{"to.*": {"ann"}})
+    assert ours.refuses({"to": {"*": "ann", "cc": "eve"}}) == "send(to.*='eve') is outside {'ann'}"
+    assert ours.refuses({"to": ["ann"]}) == ""
+
+
+async def later(value: Any) -> bool:
+    return False
+
+
+@pytest.mark.parametrize("predicate", [later, lambda value: "yes", lambda value: 1, lambda value: [value], lambda value: None])
+@pytest.mark.filterwarnings("error")
+def test_a_predicate_allows_with_true_alone(predicate: Any) -> None:
+    assert not within(predicate, 5)
+    assert capability("pay", amount=predicate).refuses({"amount": 5}).startswith("pay(amount=5) is outside")
+    assert within(lambda value: True, 5)
+
+
+@mat.tool(effect="write")
+def pay_to(amount: int, /, *others: int, **more: Any) -> list[Any]:
+    return [amount, others, more]
+
+
+def test_a_keyword_called_like_a_positional_parameter_is_recorded_apart() -> None:
+    with mat.run(governance=mat.policy.Governance(capabilities={"main": [capability("pay_to", amount=(0, 10))]})) as run:
+        assert pay_to(1, 2, others="x", amount=3, more=4, plain=5) == [
+            1,
+            (2,),
+            {"others": "x", "amount": 3, "more": 4, "plain": 5},
+        ]
+        with pytest.raises(mat.Blocked, match="amount=5000"):
+            pay_to(5000, amount=1)
+    assert run.result is not None
+    first = run.result.records[0].action.arguments
+    assert first == {"amount": 1, "others": [2], "plain": 5, "more": {"others": "x", "amount": 3, "more": 4}}

@@ -301,3 +301,20 @@ def test_a_contract_reads_what_was_let_through_or_what_was_asked() -> None:
     with mat.run([let_through]) as run:
         send(to="ann@shop.example", amount=90)
     assert [found.contract for found in run.violations] == ["let.through"]
+
+
+@mat.tool(effect="write")
+def post(**fields: Any) -> dict[str, Any]:
+    return fields
+
+
+def posted(rule: Any, **fields: Any) -> Any:
+    with mat.run(governance=Governance(rules=[rule])):
+        return post(**fields)
+
+
+def test_a_rule_changes_whatever_a_path_can_mean() -> None:
+    rule = rewrites.clamp("body.amount", most=10)
+    assert posted(rule, **{"body.amount": 1, "body": {"amount": 5000}}) == {"body.amount": 1, "body": {"amount": 10}}
+    assert posted(rule, **{"body.amount": 99, "body": {"amount": 98}}) == {"body.amount": 10, "body": {"amount": 10}}
+    assert posted(rewrites.clamp("to.*", most=10), to={"*": 1, "b": 99}) == {"to": {"*": 1, "b": 10}}

@@ -418,16 +418,36 @@ class Binder:
 
     def _bind(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
         if self._signature is None:
-            return {**{f"arg{index}": value for index, value in enumerate(args)}, **kwargs}
+            names = (f"arg{index}" if f"arg{index}" not in kwargs else f"*{index}" for index in range(len(args)))
+            return {**dict(zip(names, args, strict=True)), **kwargs}
         bound = self._signature.bind(*args, **kwargs)
         bound.apply_defaults()
-        named: dict[str, Any] = {}
-        for name, value in bound.arguments.items():
-            if self._signature.parameters[name].kind is inspect.Parameter.VAR_KEYWORD:
-                named.update(value)
-            else:
-                named[name] = value
+        named = dict(bound.arguments)
+        extra = self._extra
+        if extra is not None:
+            more = named.pop(extra)
+            hidden = self._hidden(more, extra)
+            named.update({name: value for name, value in more.items() if name not in hidden})
+            if hidden:
+                named[extra] = hidden
         return named
+
+    @property
+    def _extra(self) -> str | None:
+        """The name of the parameter that takes all other keywords."""
+        if self._signature is None:
+            return None
+        return next((item.name for item in self._signature.parameters.values() if item.kind is item.VAR_KEYWORD), None)
+
+    def _hidden(self, more: Mapping[str, Any], extra: str) -> dict[str, Any]:
+        """The keywords that are called like a positional parameter; they are recorded under the name of all keywords.
+
+        `f(1, a=2)` for `f(a, /, **more)`: `a` is 1, and the other is `more.a`.
+        """
+        hidden = {name: value for name, value in more.items() if name in self._known and name != extra}
+        if hidden and extra in more:
+            hidden[extra] = more[extra]
+        return hidden
 
     def call(self, args: tuple[Any, ...], kwargs: dict[str, Any], changed: FrozenDict | None) -> Any:
         """Invoke with some parameters changed by name; all others are passed as given."""
@@ -444,7 +464,10 @@ class Binder:
             if parameter is not None and parameter.kind is not inspect.Parameter.VAR_KEYWORD:
                 bound.arguments[name] = _thaw(value)
                 continue
-            extra = next((item.name for item in self._signature.parameters.values() if item.kind is item.VAR_KEYWORD), None)
+            extra = self._extra
+            if extra is not None and name == extra and self._hidden(bound.arguments.get(extra, {}), extra):
+                bound.arguments[extra].update(_thaw(value))
+                continue
             if extra is None:
                 raise SpecError(
                     what=f"{self._where} has no parameter {name!r}",

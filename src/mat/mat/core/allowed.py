@@ -5,11 +5,12 @@ Source: A5.1.
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Collection
 from typing import Any, TypeAlias
 
 Allowed: TypeAlias = Collection[Any] | tuple[float, float] | Callable[[Any], bool]
-"""A collection of values, a (least, most) tuple of two numbers, both included, or a predicate on the value."""
+"""A collection of values, a (least, most) tuple of two numbers, both included, or a predicate that returns True."""
 
 
 def is_allow_list(allowed: object) -> bool:
@@ -18,9 +19,15 @@ def is_allow_list(allowed: object) -> bool:
 
 
 def within(allowed: Allowed, value: object) -> bool:
-    """Whether a value is allowed. True and 1 are different values; a bool lies in no range of numbers."""
+    """Whether a value is allowed. True and 1 are different values; a bool lies in no range of numbers.
+
+    A predicate allows with True and nothing else: a coroutine, which an async predicate returns, would be true.
+    """
     if callable(allowed):
-        return bool(allowed(value))
+        answer: object = allowed(value)
+        if inspect.iscoroutine(answer):
+            answer.close()  # nobody will wait for it
+        return answer is True
     if is_range(allowed):
         least, most = allowed
         return isinstance(value, int | float) and not isinstance(value, bool) and least <= value <= most

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import posixpath
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Final
@@ -219,26 +219,27 @@ MISSING: Final = object()
 def values_at(arguments: Mapping[str, Any], path: str) -> list[Any]:
     """The values that a path names: a parameter, or `body.amount`, `to.0` and `to.*` inside one; MISSING where there is none.
 
-    `*` matches every member of a list or mapping; for an empty one there is no value, and nothing is missing.
+    `*` matches every member of a list or mapping; for an empty one there is no value, and nothing is missing. A name may
+    contain full stops itself: then all that the path can mean is returned, so that one does not hide the other.
+
+    >>> values_at({"body": {"amount": 5000}, "body.amount": 1}, "body.amount")
+    [5000, 1]
     """
-    if path in arguments:
-        return [arguments[path]]
-    found: list[Any] = [arguments]
-    for part in path.split("."):
-        found = [inner for item in found for inner in _inside(item, part)]
-    return found
+    return _inside(arguments, path.split("."))
 
 
-def _inside(value: Any, part: str) -> list[Any]:
+def _inside(value: Any, parts: Sequence[str]) -> list[Any]:
+    if not parts:
+        return [value]
+    first, rest = parts[0], parts[1:]
+    if first == "*" and isinstance(value, Mapping | list | tuple):
+        members = value.values() if isinstance(value, Mapping) else value
+        return [found for member in members for found in _inside(member, rest)]
     if isinstance(value, Mapping):
-        if part in value:
-            return [value[part]]
-        return list(value.values()) if part == "*" else [MISSING]
-    if isinstance(value, list | tuple):
-        if part == "*":
-            return list(value)
-        if part.isdecimal() and int(part) < len(value):
-            return [value[int(part)]]
+        names = ((".".join(parts[:size]), parts[size:]) for size in range(1, len(parts) + 1))
+        return [found for name, inner in names if name in value for found in _inside(value[name], inner)] or [MISSING]
+    if isinstance(value, list | tuple) and first.isdecimal() and int(first) < len(value):
+        return _inside(value[int(first)], rest)
     return [MISSING]
 
 

@@ -297,8 +297,8 @@ def _value_rule(
             return None
         changed: dict[str, Any] = {}
         try:
-            for path in parameters or tuple(action.arguments):
-                top, *rest = (path,) if path in action.arguments else path.split(".")
+            paths = [way for name in parameters for way in _ways(action.arguments, name)]
+            for top, *rest in paths or [(name,) for name in action.arguments if not parameters]:
                 before = changed.get(top, action.arguments.get(top, _NOTHING))
                 if before is _NOTHING:
                     continue
@@ -312,13 +312,19 @@ def _value_rule(
     return _set_name(rule, name)
 
 
+def _ways(arguments: Mapping[str, Any], path: str) -> list[tuple[str, ...]]:
+    """What a path can mean: a parameter of that whole name, a place inside of one, or both."""
+    parts = tuple(path.split("."))
+    return [*([(path,)] if path in arguments else []), *([parts] if len(parts) > 1 else [])] or [parts]
+
+
 def _change_at(value: Any, path: Sequence[str], change: Callable[[Any], Any]) -> Any:
     """A copy with the value at a path changed, or the same object if nothing changes. `*` is every member."""
     if not path:
         return change(value)
     head, rest = path[0], path[1:]
     if isinstance(value, Mapping):
-        keys = [head] if head in value else list(value) if head == "*" else []
+        keys = list(value) if head == "*" else [head] if head in value else []
         new = {key: _change_at(value[key], rest, change) for key in keys}
         same = all(new[key] is value[key] for key in keys)
         return value if same else FrozenDict({**value, **new})
