@@ -34,6 +34,15 @@ _ERRORS: Final[Mapping[str, re.Pattern[str]]] = {
     "invalid": re.compile(r"invalid[ _](?:response|reply|json)|malformed|empty (?:response|reply)|unparsable", re.I),
     "context": re.compile(r"context[ _-](?:length|window)|maximum context|prompt is too long", re.I),
 }
+_CATEGORIES: Final[Mapping[str, re.Pattern[str]]] = {
+    "schema": re.compile(r"\bschema (?:validation|error|mismatch)|\b(?:invalid|tool) schema", re.I),
+    "validation": re.compile(r"\bvalidation (?:error|failed|failure)", re.I),
+    "configuration": re.compile(r"\b(?:configuration|config) error|\b(?:invalid|missing|bad) config(?:uration)?\b", re.I),
+    "arguments": re.compile(r"\b(?:invalid|unknown|missing|unrecogni[sz]ed)(?: required)? (?:argument|option|flag)s?\b", re.I),
+    "mcp": re.compile(r"\bmcp servers?\b", re.I),
+    "initialization": re.compile(r"\binitiali[sz]ation (?:error|failed|failure)|\bfailed to initiali[sz]e", re.I),
+}
+"""The category of a session's failure by its error text. A schema validation is of the schema."""
 _TAG: Final = re.compile(r"<ai-agent-([0-9a-f]{8}-(?:\d{4}|FINAL))\s[^>]*?tool=\"([^\"]*)\"")
 _TURNS: Final = tuple(
     f"session.{name}"
@@ -171,6 +180,18 @@ def read(result: object, *, transport: str = "native", error_kind: Callable[[str
 def classified(text: str) -> str:
     """The kind of an LLM error by its text; empty if no rule fits, or several do."""
     found = [kind for kind, rule in _ERRORS.items() if rule.search(text)]
+    return found[0] if len(found) == 1 else ""
+
+
+def failure_category(text: str) -> str:
+    """The category of a session's failure by its error text, as exit codes have it; empty if no rule fits, or several do.
+
+    >>> failure_category("configuration error: NOPE is not defined"), failure_category("schema validation failed")
+    ('configuration', 'schema')
+    """
+    found = [name for name, rule in _CATEGORIES.items() if rule.search(text)]
+    if found[:2] == ["schema", "validation"]:
+        del found[1]
     return found[0] if len(found) == 1 else ""
 
 
@@ -427,6 +448,9 @@ class _Reader:
         answer = {
             name: item for name, item in self.result.items() if name not in ("conversation", "accounting") and item is not None
         }
+        category = failure_category(str(self.result.get("error") or ""))
+        if category and not self.result["success"]:
+            answer.setdefault("errorCategory", category)
         kind, name = ("final_response", "answer") if self.result["success"] else ("termination", "failed")
         self._record(kind, name, {"answer": answer}, NOTHING, began=self.now_ms, ended=self.now_ms)  # type: ignore[arg-type]
 

@@ -270,6 +270,30 @@ def test_a_setting_that_is_not_given_is_named() -> None:
     assert unseen(checked)["session.limits.max_turns"] == "the configuration does not say max_turns"
 
 
+def failed(error: str, code: int) -> dict[str, Any]:
+    return {"success": False, "error": error, "exitCode": code, "conversation": [], "accounting": []}
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        ("configuration error: NOPE is not defined", 4), ("invalid arguments: --turns", 4), ("validation failed: maxTurns", 4),
+        ("schema validation failed for tool search", 5), ("MCP server files could not be started", 3),
+        ("failed to initialize the cache", 3),
+    ],
+)  # fmt: skip
+def test_the_exit_code_of_a_refusal_is_that_of_its_error(error: str, code: int) -> None:
+    assert check(failed(error, code), CONFIG, GUARANTEES).violations == ()
+    for wrong in {1, 3, 4, 5} - {code}:
+        found = check(failed(error, wrong), CONFIG, GUARANTEES).violations
+        assert [item.contract for item in found] == ["session.result.exit_code_category"]
+
+
+def test_a_failure_of_unknown_category_may_have_any_exit_code_of_a_failure() -> None:
+    for code in (1, 3, 4, 5):
+        assert check(failed("it did not work", code), CONFIG, GUARANTEES).violations == ()
+
+
 def test_without_an_exit_code_no_exit_code_is_judged() -> None:
     checked = check(changed(lambda result: result.pop("exitCode")), CONFIG, GUARANTEES)
     assert unseen(checked)["session.result.exit_zero_is_success"] == "the result has none"
