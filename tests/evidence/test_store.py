@@ -681,6 +681,17 @@ def test_an_export_says_the_same_however_runs_were_taken_in(tmp_path: Path, runs
     assert found[0] == found[1]
 
 
+def test_texts_that_a_spreadsheet_would_execute_are_texts_in_csv(tmp_path: Path) -> None:
+    texts = ["=HYPERLINK(1)", " +1", "-2", "@SUM(A1)", "＝1", "order 17", "", "a=b"]
+    with Store(None) as store:
+        nothing = [None] * len(texts)
+        store.append("findings", {"run": nothing, "code": texts, "message": texts, "step": nothing, "shard": texts})
+        store.export(tmp_path, machine="m", file_format="csv")
+    with (tmp_path / "findings-m.csv").open(encoding="utf-8", newline="") as lines:
+        found = {row["code"] for row in csv.DictReader(lines)}
+    assert found == {"'=HYPERLINK(1)", "' +1", "'-2", "'@SUM(A1)", "'＝1", "order 17", "", "a=b"}
+
+
 def test_csv_has_a_line_for_each_row_and_the_names_of_the_columns(tmp_path: Path, runs: list[Run], store: Store) -> None:
     store.ingest(map(entry, runs))
     store.export(tmp_path, machine="m", file_format="csv")

@@ -42,7 +42,8 @@ def write_files(connection: Any, folder: Path, *, machine: str, file_format: Fil
             path = folder / f"{table}-{name}.{file_format}"
             draft = path.with_name(f".{path.name}.{os.getpid()}")
             try:
-                connection.execute(f"COPY (SELECT * FROM {table} ORDER BY ALL) TO {_quoted(str(draft))} ({options})")
+                columns = "*" if file_format == "parquet" else _harmless_columns(table)
+                connection.execute(f"COPY (SELECT {columns} FROM {table} ORDER BY ALL) TO {_quoted(str(draft))} ({options})")
                 os.replace(draft, path)
             finally:
                 draft.unlink(missing_ok=True)
@@ -52,6 +53,16 @@ def write_files(connection: Any, folder: Path, *, machine: str, file_format: Fil
             f"cannot write to {folder}: {getattr(error, 'strerror', None) or error}", fix="check the folder", where=str(folder)
         ) from None
     return tuple(written)
+
+
+def _harmless_columns(table: str) -> str:
+    """SQL for the columns of a table, in which a spreadsheet displays texts instead of executing them as formulas."""
+    formula = r"^\s*[=+@＝＋－＠-]"
+    return ", ".join(
+        f"if(regexp_matches(\"{name}\", '{formula}'), '''' || \"{name}\", \"{name}\") AS \"{name}\""
+        if kind == "VARCHAR" else f'"{name}"'
+        for name, kind in TABLES[table].items()
+    )  # fmt: skip
 
 
 def machines(pattern: str | Path) -> dict[str, dict[str, Path]]:
