@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import re
 from collections.abc import Mapping, Sequence
 from itertools import combinations
 from pathlib import Path
@@ -92,12 +93,12 @@ def test_conditions_are_compared_by_the_exact_test_with_crashes_apart(new: str, 
 
 @pytest.mark.full
 def test_every_output_of_a_report_has_the_same_numbers(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """JSON, CSV, Parquet and the metrics of a store, of the same runs."""
+    """JSON, CSV, Parquet, text, Markdown and page, and the metrics and views of a store, of the same runs."""
     import duckdb
 
     raw(AIRLINE)
     source = [str(DATA / AIRLINE), "--format", FORMATS[AIRLINE]]
-    files = [str(tmp_path / f"report.{suffix}") for suffix in ("json", "csv", "parquet")]
+    files = [str(tmp_path / f"report.{suffix}") for suffix in ("json", "csv", "parquet", "txt", "md", "html")]
     assert main(["report", *source, *(word for name in files for word in ("--out", name))]) == 0
     assert main(["import", *source, "--store", str(tmp_path / "store")]) == 0
     capsys.readouterr()
@@ -119,3 +120,9 @@ def test_every_output_of_a_report_has_the_same_numbers(tmp_path: Path, capsys: p
         if name in again:
             assert again[name] == {**metric, **{end: pytest.approx(metric[end]) for end in ("value", "low", "high")}}, name
     assert all(name.startswith(("success@", "pass^")) for name in set(cell) - set(again))  # a store states them in SQL
+    for name in files[3:]:  # for people: rounded, with the interval
+        assert re.search(r"41%\s*(?:<[^>]*>)*\\?\[28[-–]55\\?\]", Path(name).read_text()), name
+    views = asked(capsys, "query", "SELECT success, violations, tokens FROM by_variant", "--store", str(tmp_path / "store"))
+    assert views["rows"] == [[pytest.approx(cell["success"]["value"]), None, None]]
+    assert "violations" not in cell  # no contract was armed, no model reported tokens
+    assert "tokens" not in cell

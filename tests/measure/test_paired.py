@@ -15,15 +15,18 @@ from mat.core.errors import SpecError
 from mat.measure.bootstrap import ALIKE, expanded
 from mat.measure.paired import (
     ExcludedPairs,
+    Pair,
     PairTable,
     compare_rows,
     difference,
     mcnemar,
+    paired_by_task,
     paired_contrast,
     paired_difference,
     paired_shares,
 )
 from mat.measure.rows import RunRow
+from mat.measure.sampling import TASKS, Sampling
 
 Made = Callable[..., RunRow]
 
@@ -153,3 +156,20 @@ def test_a_contrast_with_few_successes_has_an_open_end() -> None:
     found = paired_contrast([(100 + size, size == 0, 90 + size * size, 1) for size in range(10)])
     assert found.value == pytest.approx((900 + 285) / 10 - (1000 + 45) / 1)
     assert found.low is None  # resamples without the one success know no old price
+
+
+@given(
+    st.lists(st.tuples(st.sampled_from("abcdef"), st.integers(0, 3), st.booleans(), st.booleans()), min_size=1, max_size=30),
+    st.sampled_from([TASKS, Sampling(population="these tasks"), Sampling(unit="run")]),
+)
+def test_an_interval_without_0_has_a_test_that_rejects(
+    drawn: list[tuple[str, int, bool, bool]], sampling: Sampling
+) -> None:  # fmt: skip
+    """Three tasks that all flip the same way have p = 0.25, and the score interval alone would not contain 0."""
+    pairs = [Pair(task=task, seed=seed, old=old, new=new) for task, seed, old, new in drawn]
+    for found in (paired_by_task(pairs, sampling), paired_by_task([Pair(task=t, seed=0, old=False, new=True) for t in "abc"])):
+        low, high = found.difference.low, found.difference.high
+        assert low is not None
+        assert high is not None
+        assert low <= 0 <= high or (found.p_value is not None and found.p_value <= 0.05)
+    assert found.difference.method == "newcombe, to 0"

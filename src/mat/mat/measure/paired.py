@@ -195,7 +195,7 @@ def paired_by_task(pairs: Iterable[Pair], sampling: Sampling = TASKS, *, confide
 
     new tasks: signs of tasks are flipped, and the interval reflects how much the difference varies between tasks. These tasks:
     signs of draws (a task at a seed) are flipped, and it reflects how much the difference varies within tasks. Unit "run": each
-    pair counts as independent.
+    pair counts as independent. Where the test does not reject equality, the interval reaches 0, so that the two agree.
     """
     found = list(pairs)
     table = _table(found)
@@ -208,12 +208,21 @@ def paired_by_task(pairs: Iterable[Pair], sampling: Sampling = TASKS, *, confide
     estimate = difference(table, confidence, effective=_effective_pairs(found, sampling, confidence) if by else None)
     if by and len(found) > tasks:
         estimate = replace(estimate, method=estimate.method + by)
+    p_value = sign_flip(list(units.values()))
+    if p_value is None or p_value > 1 - confidence:
+        estimate = _reaching_zero(estimate)
     old = (Trials(task=pair.task, seed=pair.seed, won=int(pair.old)) for pair in found)
     new = (Trials(task=pair.task, seed=pair.seed, won=int(pair.new)) for pair in found)
     return PairedShares(
         table=table, old=share(old, sampling, confidence=confidence), new=share(new, sampling, confidence=confidence),
-        p_value=sign_flip(list(units.values())), difference=described(estimate, (pair.task for pair in found), sampling),
+        p_value=p_value, difference=described(estimate, (pair.task for pair in found), sampling),
     )  # fmt: skip
+
+
+def _reaching_zero(estimate: Estimate) -> Estimate:
+    if estimate.low is None or estimate.high is None or estimate.low <= 0 <= estimate.high:
+        return estimate
+    return replace(estimate, low=min(estimate.low, 0.0), high=max(estimate.high, 0.0), method=f"{estimate.method}, to 0")
 
 
 def _table(pairs: Iterable[Pair]) -> PairTable:
