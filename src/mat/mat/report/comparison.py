@@ -112,7 +112,8 @@ def _listed(found: Sequence[CategoryComparison]) -> str:
 def table(found: SystemComparison) -> Table:
     """A row for each category, and one for all tasks."""
     several = len(found.categories)
-    note = "difference: B minus A; p: exact test that flips whole tasks, two-sided"
+    level = 100 * found.overall.paired.difference.confidence
+    note = f"difference: B minus A; brackets: {level:.4g}% intervals; p: exact test that flips whole tasks, two-sided"
     if several:
         confidence = found.categories[0].paired.difference.confidence
         note += (
