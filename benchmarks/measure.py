@@ -27,6 +27,7 @@ from scipy.stats import bootstrap
 from mat.evidence.store import Store
 from mat.evidence.store.schema import TABLES
 from mat.kernel import clock
+from mat.measure import sampling
 from mat.measure.bootstrap import RESAMPLES
 from mat.measure.metrics import METRICS
 
@@ -192,6 +193,8 @@ def main() -> None:
         measured, cold, found = best_of_three(lambda: store.metrics(("category", "variant")))
         assert len(found) == GROUPS
         assert all(list(group.metrics) == list(METRICS) for group in found)
+        assert all(group.metrics["tokens_per_success"].method.endswith(" by task, guarded") for group in found)
+        by_run_unit, _, found = best_of_three(lambda: store.metrics(("category", "variant"), sampling=sampling.RUNS))
         assert all(group.metrics["tokens_per_success"].method == "abc, guarded" for group in found)
         by_kind, _, lines = best_of_three(lambda: store.rollup(("agent", "kind")))
         assert sum(row[2] for row in lines.rows) == steps
@@ -204,6 +207,7 @@ def main() -> None:
     lines_of_times = [
         (f"{len(METRICS)} metrics x {GROUPS} groups of {runs:,} runs", measured, 0),
         ("the same, the first time", cold, 0),
+        ("the same, with runs as the unit", by_run_unit, 0),
         (f"{steps:,} steps rolled up by agent and kind", by_kind, 0),
         (f"{steps:,} steps rolled up by run", by_run, 0),
         (f"rows of runs taken in ({len(TABLES['runs'])} columns)", took_runs, runs),

@@ -6,8 +6,8 @@ runs are the unit (a single task, `RUNS`, lifetimes), the intervals of all group
 The numbers equal those that METRICS gives for the rows of each group, with two differences. Where runs are the unit, METRICS
 resamples means and ratios of up to `bootstrap.LARGE` of them; the interval here is the analytic one that METRICS uses for more
 runs, guarded and withheld by the same rule (`mat.measure.guard`). Shares of claims are rounded to 2^-32 before they are added.
-All sums are of integers and exact up to 127 bits, so that results depend neither on the order of rows nor on the number of
-threads.
+The sums of a task are of integers and exact up to 127 bits, so that results depend neither on the order of rows nor on the
+number of threads.
 """
 
 from __future__ import annotations
@@ -118,20 +118,22 @@ def metrics(
     counts = _counts(connection, by, where)
     if not counts.groups:
         return ()
-    of_tasks = _counts(connection, (*by, _OWNER), where)
-    task_sums = _sum_groups(connection, (*by, _OWNER), where, of_tasks)
-    group_of = _group_of_each(of_tasks.groups, counts.groups)
+    alone = sampling.unit == "run"
+    keys = tuple(by) if alone else (*by, _OWNER)
+    of_tasks = counts if alone else _counts(connection, keys, where)
+    task_sums = _sum_groups(connection, keys, where, of_tasks)
+    group_of = _group_of_each([key[: len(by)] for key in of_tasks.groups], counts.groups)
     sums = {name: _total(values, group_of, len(counts.groups)) for name, values in task_sums.items()}
     for name, values in _episodes(connection, by, where, counts.groups).items() if counts.episodes else ():
         sums[name] = sums[name] + values
     found = dict(_estimates(sums, confidence))
-    tasks = [group[-1] for group in of_tasks.groups]
+    tasks = ["" if alone else key[-1] for key in of_tasks.groups]
     owned = [[(tasks[place], place) for place in places] for places in _places_of(group_of, len(counts.groups))]
     for name, estimates in found.items():
         if not name.startswith("mtbf"):  # lifetimes go through several tasks
             found[name] = [
-                _sampled(_TaskSums.of(name, task_sums, those), alone, sampling, confidence)
-                for those, alone in zip(owned, estimates, strict=True)
+                _sampled(_TaskSums.of(name, task_sums, those), by_run, sampling, confidence)
+                for those, by_run in zip(owned, estimates, strict=True)
             ]
     return tuple(
         GroupMetrics(
@@ -143,11 +145,11 @@ def metrics(
 
 
 def _group_of_each(keys: Sequence[GroupKey], groups: Sequence[GroupKey]) -> Array:
-    """The index of the group of each (group, task)."""
+    """The index of each key among the groups."""
     import numpy
 
     number = {group: place for place, group in enumerate(groups)}
-    return numpy.array([number[key[:-1]] for key in keys], dtype=numpy.intp)
+    return numpy.array([number[key] for key in keys], dtype=numpy.intp)
 
 
 def _places_of(group_of: Array, groups: int) -> list[list[int]]:
@@ -374,11 +376,11 @@ class _TaskSums:
         )  # fmt: skip
 
 
-def _sampled(sums: _TaskSums, alone: Estimate, sampling: Sampling, confidence: float) -> Estimate:
-    """A metric of one group. `alone`: the estimate of independent runs."""
+def _sampled(sums: _TaskSums, by_run: Estimate, sampling: Sampling, confidence: float) -> Estimate:
+    """A metric of one group. `by_run`: the estimate of independent runs."""
     if sampling.unit == "run" or len(sums.tasks) < 2:
         runs = (task for task, count in zip(sums.tasks, sums.runs, strict=True) for _ in range(count))
-        return described(alone, runs, sampling)
+        return described(by_run, runs, sampling)
     if sums.kind == "share":
         columns = zip(sums.tasks, sums.top, sums.trials, strict=True)
         return share((Trials(task=task, won=won, trials=n) for task, won, n in columns), sampling, confidence=confidence)
