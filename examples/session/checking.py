@@ -448,8 +448,9 @@ class _Reader:
         answer = {
             name: item for name, item in self.result.items() if name not in ("conversation", "accounting") and item is not None
         }
+        asked = any(entry["type"] == "llm" for entry in self.result["accounting"])
         category = failure_category(str(self.result.get("error") or ""))
-        if category and not self.result["success"]:
+        if category and not asked and not self.result["success"]:  # later, such words may be a provider's or a tool's
             answer.setdefault("errorCategory", category)
         kind, name = ("final_response", "answer") if self.result["success"] else ("termination", "failed")
         self._record(kind, name, {"answer": answer}, NOTHING, began=self.now_ms, ended=self.now_ms)  # type: ignore[arg-type]

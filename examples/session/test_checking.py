@@ -289,6 +289,13 @@ def test_the_exit_code_of_a_refusal_is_that_of_its_error(error: str, code: int) 
         assert [item.contract for item in found] == ["session.result.exit_code_category"]
 
 
+def test_words_of_a_provider_are_not_the_category_of_a_session_that_ran() -> None:
+    result = changed(
+        lambda result: result.update(failed("400 invalid argument: temperature", 1), accounting=result["accounting"])
+    )
+    assert "session.result.exit_code_category" not in {item.contract for item in check(result, CONFIG, GUARANTEES).violations}
+
+
 def test_a_failure_of_unknown_category_may_have_any_exit_code_of_a_failure() -> None:
     for code in (1, 3, 4, 5):
         assert check(failed("it did not work", code), CONFIG, GUARANTEES).violations == ()

@@ -14,6 +14,7 @@ from mat.core.endpoint import allowed_data, allowed_from, endpoint, folder, leng
 from mat.core.errors import CodecError, SpecError
 from mat.core.value import FrozenDict
 from mat.govern.capability import Capability, capability, capability_sets, covers, rate
+from mat.govern.policy import _rule_maker
 
 
 def blocked(call: Any) -> bool:
@@ -318,3 +319,24 @@ def test_a_keyword_called_like_a_positional_parameter_is_recorded_apart() -> Non
     assert run.result is not None
     first = run.result.records[0].action.arguments
     assert first == {"amount": 1, "others": [2], "plain": 5, "more": {"others": "x", "amount": 3, "more": 4}}
+
+
+@pytest.mark.parametrize("predicate", [later, lambda value: "yes", lambda value: True])
+def test_a_rule_that_restricts_takes_any_true_answer(predicate: Any) -> None:
+    """Otherwise a match object, or an async predicate, would let through what a rule is there to block."""
+    with mat.run(
+        governance=mat.policy.Governance(rules=[_rule_maker("block")(reason="not that", where={"amount": predicate})])
+    ):
+        with pytest.raises(mat.Blocked, match="not that"):
+            pay_to(1)
+
+
+@pytest.mark.parametrize(("predicate", "allowed"), [(later, False), (lambda value: "yes", False), (lambda value: True, True)])
+def test_a_rule_that_allows_takes_true_alone(predicate: Any, allowed: bool) -> None:
+    rule = _rule_maker("allow")(where={"amount": predicate})
+    with mat.run(governance=mat.policy.Governance(rules=[rule], default="deny")):
+        if allowed:
+            assert pay_to(1)
+        else:
+            with pytest.raises(mat.Blocked):
+                pay_to(1)

@@ -317,4 +317,11 @@ def test_a_rule_changes_whatever_a_path_can_mean() -> None:
     rule = rewrites.clamp("body.amount", most=10)
     assert posted(rule, **{"body.amount": 1, "body": {"amount": 5000}}) == {"body.amount": 1, "body": {"amount": 10}}
     assert posted(rule, **{"body.amount": 99, "body": {"amount": 98}}) == {"body.amount": 10, "body": {"amount": 10}}
+    deep = rewrites.clamp("a.b.c", most=10)
+    for fields in (
+        {"a": {"b.c": 99, "b": {"c": 98}}},
+        {"a.b": {"c": 99}, "a": {"b": {"c": 98}}},
+        {"a.b.c": 99, "a": {"b.c": 98}},
+    ):
+        assert "9" not in str(posted(deep, **fields)), fields
     assert posted(rewrites.clamp("to.*", most=10), to={"*": 1, "b": 99}) == {"to": {"*": 1, "b": 10}}

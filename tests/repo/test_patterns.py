@@ -1,4 +1,4 @@
-"""Every compiled pattern of the wheel reads its own worst texts in about linear time.
+"""Every pattern of the wheel, kept under a name or written in a call of `re`, reads its own worst texts in about linear time.
 
 The texts are made from the pattern: its words and a character of each of its classes, repeated alone and in pairs, with and
 without a beginning, and an end that breaks the match. Reading 15 kB takes a linear pattern some milliseconds at most, and a
@@ -7,6 +7,7 @@ quadratic one a third of a second.
 
 from __future__ import annotations
 
+import ast
 import importlib
 import pkgutil
 import re
@@ -51,7 +52,21 @@ def patterns() -> dict[str, re.Pattern[Any]]:
         for name, value in vars(module).items():
             for place, pattern in enumerate(inside(value)):
                 found.setdefault(f"{module.__name__}.{name}" + (f"[{place}]" if place else ""), pattern)
+    known = {pattern.pattern for pattern in found.values()}
+    found |= {name: pattern for name, pattern in written() if pattern.pattern not in known}
     return dict(sorted(found.items()))
+
+
+def written() -> Iterator[tuple[str, re.Pattern[Any]]]:
+    """The constant patterns in calls such as re.search(r"...", text). Patterns that a call puts together are not seen."""
+    for source in sources():
+        for node in ast.walk(ast.parse(source)):
+            match node:
+                case ast.Call(
+                    func=ast.Attribute(value=ast.Name(id="re"), attr=attr),
+                    args=[ast.Constant(value=str() | bytes() as text), *_],
+                ):
+                    yield f"re.{attr} {text!r}", re.compile(text)
 
 
 def inside(value: Any, depth: int = 3) -> Iterator[re.Pattern[Any]]:
@@ -67,6 +82,8 @@ def inside(value: Any, depth: int = 3) -> Iterator[re.Pattern[Any]]:
 
 def reads_whole_texts(name: str) -> bool:
     """Whether a pattern is only asked whether a text begins with it or is it, so that it never starts in the middle."""
+    if name.startswith("re."):
+        return name.startswith(("re.match ", "re.fullmatch "))
     module, _, own = name.partition("[")[0].rpartition(".")
     private = [Path(str(importlib.import_module(module).__file__)).read_text()]
     used = {
@@ -89,7 +106,8 @@ def sources() -> list[str]:
 def words_of(pattern: re.Pattern[Any]) -> list[str]:
     """The words of a pattern, and a character or two of each of its classes, the rarer ones last."""
     text = pattern.pattern if isinstance(pattern.pattern, str) else pattern.pattern.decode("latin-1")
-    tree = re._parser.parse(text, pattern.flags & ~re.UNICODE if isinstance(pattern.pattern, bytes) else pattern.flags)  # type: ignore[attr-defined]
+    flags = pattern.flags & ~re.UNICODE if isinstance(pattern.pattern, bytes) else pattern.flags
+    tree = importlib.import_module("re._parser").parse(text, flags)
     found: dict[str, None] = {}
     collect(tree, found)
     return list(found)

@@ -192,7 +192,7 @@ def allows(allowed: Allowed, value: Any) -> bool:
     (True, True, False, False)
     """
     if callable(allowed):
-        return bool(allowed(value))
+        return within(allowed, value)
     if is_range(allowed):
         least, most = allowed
         number = number_of(value)

@@ -826,7 +826,8 @@ _ASSURES = re.compile(
 )
 """Openings that add nothing to a claim."""
 _CLAUSE_BREAK = re.compile(
-    r";\s+|(?<!\s)\s+[–—-]\s+|(?:,|(?<!\s))\s+(?:but|however|although|though|whereas|while|yet|because|since|so)\s+|,\s+(?:and|then|which|who)\s+"
+    r";\s+|(?<!\s)\s+[–—-]\s+"
+    r"|(?:,|(?<!\s))\s+(?:but|however|although|though|whereas|while|yet|because|since|so)\s+|,\s+(?:and|then|which|who)\s+"
     r"|(?<!\s)\s+and\s+(?=(?:i|we|it|they|your|the|this|that|a|an|there)\b)|:\s+|,\s+(?=(?:i|we)\b)",
     re.IGNORECASE,
 )

@@ -22,7 +22,7 @@ from urllib.parse import unquote_plus, urlsplit
 from mat.core.approval import granted
 from mat.core.errors import LimitReached, SpecError
 from mat.core.record import ActionKind, Record
-from mat.core.redact import find_pii
+from mat.core.redact import CUT_OUT, find_pii
 from mat.core.value import EMPTY, FrozenDict, snapshot
 from mat.monitor.contract import Contract, Violated
 from mat_contracts._facts import plain_number
@@ -815,8 +815,6 @@ _URL = re.compile(r"\b(?:https?|ftp|wss?)://[^\s<>\"'`)\]]+", re.IGNORECASE)
 _ADDRESS = re.compile(r"[\w.%+\-]{1,64}@([a-z0-9\-]{1,63}(?:\.[a-z0-9\-]{1,63}){1,8})", re.IGNORECASE)
 _BASE64 = re.compile(r"[A-Za-z0-9+/_\-]{8,}={0,2}")
 _HEX = re.compile(r"(?:[0-9A-Fa-f]{2}[ :]?){6,}")
-_CUT_OUT = re.compile(r"\[redacted:(?:secret|bearer|key|jwt|private_key|token)#\d+\]")
-"""The placeholder that a record holds instead of a declared secret or a token."""
 _DECODINGS: Final = 2
 """Number of nested encodings that are decoded."""
 PII_KINDS: Final = ("email", "phone", "iban", "card", "ssn")
@@ -1065,7 +1063,7 @@ def _sensitive(known: list[_Source], text: str, rules: _Secrecy, *, address: boo
     found: list[_Leak] = []
     for how, form in _forms(text):
         encoding = "" if not how else f" ({how})"
-        if _CUT_OUT.search(form) or (rules.secrets and _holds_secret(form, rules)):
+        if CUT_OUT.search(form) or (rules.secrets and _holds_secret(form, rules)):
             found.append(_Leak("secret", "a secret", encoding, -1))
         if rules.pii and not address:
             kinds = sorted({kind for kind, item in find_pii(form) if kind in rules.pii and _normal(item) not in rules.public})

@@ -369,7 +369,7 @@ def _stream_async(callee: Callable[..., Any], port: Port, binder: Binder) -> Cal
 class Binder:
     """Maps a call's arguments to parameter names, without the bound receiver and the excluded parameters."""
 
-    __slots__ = ("_defaults", "_drop", "_known", "_names", "_positional", "_signature", "_simple", "_where", "callee")
+    __slots__ = ("_defaults", "_drop", "_extra", "_known", "_names", "_positional", "_signature", "_simple", "_where", "callee")
 
     def __init__(self, callee: Callable[..., Any], *, exclude: frozenset[str], where: str) -> None:
         self.callee, self._where = callee, where
@@ -393,6 +393,7 @@ class Binder:
         self._positional = sum(parameter.kind is parameter.POSITIONAL_OR_KEYWORD for parameter in parameters)
         plain = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
         self._simple = self._signature is not None and all(parameter.kind in plain for parameter in parameters)
+        self._extra = next((item.name for item in parameters if item.kind is item.VAR_KEYWORD), None)
         self._defaults = {item.name: item.default for item in parameters if item.default is not item.empty}
 
     def recorded(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> FrozenDict:
@@ -431,13 +432,6 @@ class Binder:
             if hidden:
                 named[extra] = hidden
         return named
-
-    @property
-    def _extra(self) -> str | None:
-        """The name of the parameter that takes all other keywords."""
-        if self._signature is None:
-            return None
-        return next((item.name for item in self._signature.parameters.values() if item.kind is item.VAR_KEYWORD), None)
 
     def _hidden(self, more: Mapping[str, Any], extra: str) -> dict[str, Any]:
         """The keywords that are called like a positional parameter; they are recorded under the name of all keywords.

@@ -34,6 +34,20 @@ def within(allowed: Allowed, value: object) -> bool:
     return any(value == item and isinstance(value, bool) == isinstance(item, bool) for item in allowed)
 
 
+def may_be_within(allowed: Allowed, value: object) -> bool:
+    """Whether a value may be meant by a rule that restricts: as `within`, but of a predicate any answer that is true counts.
+
+    >>> within(lambda value: "yes", 1), may_be_within(lambda value: "yes", 1)
+    (False, True)
+    """
+    if not callable(allowed):
+        return within(allowed, value)
+    answer: object = allowed(value)
+    if inspect.iscoroutine(answer):
+        answer.close()
+    return bool(answer)
+
+
 def describe(allowed: Allowed) -> str:
     """An allow-list in words."""
     if callable(allowed):

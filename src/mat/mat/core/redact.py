@@ -28,7 +28,7 @@ _PREFIXED: Final = "|".join((
     "gh[oprsu]_", "github_pat_", "glpat-", "gldt-", "glrt-",
     "xox[abeprs]-", "xapp-",  # Slack
     "AIza", "GOCSPX-", r"ya29\.",  # Google
-    "hf_", "npm_", "pypi-", "d[oop]{2}_v1_", "shp(?:at|ca|pa|ss)_", "sq0[a-z]{3}-", "dapi(?=[0-9a-f]{32})", "NRAK-", "lin_api_",
+    "hf_", "npm_", "pypi-", "do[opr]_v1_", "shp(?:at|ca|pa|ss)_", "sq0[a-z]{3}-", "dapi(?=[0-9a-f]{32})", "NRAK-", "lin_api_",
     "ATATT", "r8_",
 ))  # fmt: skip
 """How keys of well-known services begin, as their documentation says."""
@@ -43,6 +43,8 @@ _TOKENS = re.compile(
     r"|[?&](?i:access_token|api_?key|auth_token|client_secret|id_token|password|refresh_token|secret|token)="
     r"(?P<parameter>[^\s&#\"'<>]{8,})"
 )
+CUT_OUT: Final = re.compile(rf"\[redacted:(?:secret|{'|'.join(_TOKENS.groupindex)})#\d+\]")
+"""The mark of a declared secret or of a token, in a record."""
 _MARKS: Final = (
     "eyJ", "sk-", "sk_", "pk-", "pk_", "rk-", "rk_", "gho_", "ghp_", "ghr_", "ghs_", "ghu_", "github_pat_", "glpat-", "gldt-",
     "glrt-", "xox", "xapp-", "AKIA", "ASIA", "AIza", "GOCSPX-", "ya29.", "hf_", "npm_", "pypi-", "_v1_", "shp", "sq0", "dapi",
@@ -50,11 +52,11 @@ _MARKS: Final = (
 )  # fmt: skip
 """Every token contains one of these, or one of _LOWER_MARKS in lower case, or is a password of a URL."""
 _LOWER_MARKS: Final = ("bearer", "basic", "token=", "secret=", "password=", "key=")
-_WORD: Final = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+")
+_WORD: Final = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
 _SECRET_WORDS: Final = frozenset((
-    "password", "passwd", "pwd", "passphrase", "passcode", "secret", "secrets", "apikey", "authtoken", "accesstoken",
-    "refreshtoken", "sessiontoken", "secretkey", "privatekey", "clientsecret", "credential", "credentials", "authorization",
-    "bearer", "jwt", "otp", "totp", "cvv", "cvc", "mnemonic",
+    "password", "passwd", "pwd", "passphrase", "passcode", "secret", "secrets", "apikey", "authtoken",
+    "accesstoken", "bearertoken", "refreshtoken", "sessiontoken", "secretkey", "privatekey", "clientsecret", "credential",
+    "credentials", "authorization", "bearer", "jwt", "otp", "totp", "cvv", "cvc", "mnemonic",
 ))  # fmt: skip
 """Names whose last word is one of these hold a secret."""
 _SECRET_KEYS: Final = frozenset((

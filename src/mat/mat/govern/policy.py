@@ -14,7 +14,7 @@ from typing import Annotated, Any, Final, Literal, TypeAlias
 
 from pydantic import TypeAdapter
 
-from mat.core.allowed import Allowed, within
+from mat.core.allowed import Allowed, may_be_within, within
 from mat.core.digest import digest
 from mat.core.endpoint import MISSING, values_at
 from mat.core.errors import MatError
@@ -164,8 +164,10 @@ def _has_effect(found: DeclaredEffect, wanted: DeclaredEffect | None, *, widens:
 
 
 def _is_met(record: Record, path: str, allowed: Allowed, *, all_of: bool) -> bool:
+    """Whether a condition holds: what widens must hold for all values at a path, what restricts may hold for any."""
     source, inner = (record.state, path[6:]) if path.startswith("state.") else (record.action.arguments, path)
-    met = [value is not MISSING and within(allowed, value) for value in values_at(source, inner)]
+    fits = within if all_of else may_be_within
+    met = [value is not MISSING and fits(allowed, value) for value in values_at(source, inner)]
     return bool(met) and (all(met) if all_of else any(met))
 
 

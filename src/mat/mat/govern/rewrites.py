@@ -297,8 +297,8 @@ def _value_rule(
             return None
         changed: dict[str, Any] = {}
         try:
-            paths = [way for name in parameters for way in _ways(action.arguments, name)]
-            for top, *rest in paths or [(name,) for name in action.arguments if not parameters]:
+            named = [way for name in parameters for way in _ways(name)]
+            for top, *rest in named if parameters else [(name,) for name in action.arguments]:
                 before = changed.get(top, action.arguments.get(top, _NOTHING))
                 if before is _NOTHING:
                     continue
@@ -312,10 +312,17 @@ def _value_rule(
     return _set_name(rule, name)
 
 
-def _ways(arguments: Mapping[str, Any], path: str) -> list[tuple[str, ...]]:
-    """What a path can mean: a parameter of that whole name, a place inside of one, or both."""
-    parts = tuple(path.split("."))
-    return [*([(path,)] if path in arguments else []), *([parts] if len(parts) > 1 else [])] or [parts]
+def _ways(path: str) -> list[tuple[str, ...]]:
+    """What a path can mean, because names may contain full stops themselves.
+
+    >>> _ways("body.amount")
+    [('body', 'amount'), ('body.amount',)]
+    """
+    first, stop, rest = path.partition(".")
+    if not stop:
+        return [(first,)]
+    inner = _ways(rest)
+    return [*((first, *way) for way in inner), *((f"{first}.{way[0]}", *way[1:]) for way in inner)]
 
 
 def _change_at(value: Any, path: Sequence[str], change: Callable[[Any], Any]) -> Any:

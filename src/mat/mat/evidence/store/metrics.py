@@ -358,10 +358,8 @@ class _TaskSums:
 
     @classmethod
     def of(cls, name: str, sums: Sums, owned: Sequence[tuple[str, int]]) -> _TaskSums:
-        runs, trials = (f"{name}:n", f"{name}:n")
-        among = _CLUSTERED[name][1] if name in _CLUSTERED else f"all.{name.rpartition('.')[2]}"
-        if f"{among}:y" in sums:
-            runs, trials = f"{among}:k", f"{among}:y"
+        among = _trials_of(name)
+        runs, trials = (f"{among}:k", f"{among}:y") if among else (f"{name}:n", f"{name}:n")
         ratio, unit = name in _RATIOS, _UNIT if name in _SHARES else 1
         kept = [(task, place) for task, place in owned if sums[trials][place]]
         places = [place for _, place in kept]
@@ -374,6 +372,12 @@ class _TaskSums:
             runs=whole(runs), trials=whole(trials), top=tuple(Fraction(x, unit) for x in whole(f"{name}:x")),
             bottom=whole(f"{name}:y") if ratio else whole(trials),
         )  # fmt: skip
+
+
+def _trials_of(name: str) -> str:
+    """The name of the trials of a metric that counts several in a run; "" for the others."""
+    kind = name.rpartition(".")[2]
+    return _CLUSTERED[name][1] if name in _CLUSTERED else f"all.{kind}" if kind in _INPUTS else ""
 
 
 def _sampled(sums: _TaskSums, by_run: Estimate, sampling: Sampling, confidence: float) -> Estimate:
