@@ -11,7 +11,7 @@ import mat
 from mat.core.digest import canonical
 from mat.core.redact import hashed
 from mat.monitor.judge import judge
-from mat_contracts.effects import LEDGER, VERBS, SuccessClaim, forms_of, success_claims, success_claims_match_effects
+from mat_contracts.effects import LEDGER, VERBS, SuccessClaim, _files_in, forms_of, success_claims, success_claims_match_effects
 from mat_contracts.traces import broken, record, trace, violations
 
 MATCH = success_claims_match_effects()
@@ -366,3 +366,16 @@ def test_an_amount_that_a_machine_made_inexact_is_the_same_amount() -> None:
     other = record("final_response", "answer", {"answer": "I have refunded $7.97."})
     assert broken(success_claims_match_effects(), trace(paid, said)) == ()
     assert broken(success_claims_match_effects(), trace(paid, other)) == (1,)
+
+
+@pytest.mark.parametrize(
+    ("text", "files"),
+    [
+        ("Saved to report.txt and data/a.csv.", ["report.txt", "data/a.csv"]),
+        ("Wrote ~/notes/x.md, then ../a/b.py.", ["~/notes/x.md", "../a/b.py"]),
+        ("Sent to ann@my-host.com", []),
+        ("See https://my-host.com/files/a.html", []),
+    ],
+)
+def test_the_end_of_an_address_is_no_file(text: str, files: list[str]) -> None:
+    assert _files_in(text) == files

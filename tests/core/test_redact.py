@@ -210,6 +210,19 @@ def test_a_secret_in_a_url_is_cut_out_of_it(name: str) -> None:
     assert clean.endswith(after)
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        r"{\"url\":\"https://example.com\",\"address\":{\"@type\":\"PostalAddress\"}}",
+        '{"url":"http://example.com:8080","seen":"by","@type":"Page"}',
+        "{'@context':'http://example.com:8080','@type':'Page'}",
+        "see http://example.com:8080/a and ask ann@example.com",
+    ],
+)
+def test_an_address_without_a_password_is_kept(text: str) -> None:
+    assert Redactor().text(text) == text
+
+
 SECRET_NAMES = (
     "password2", "api_key_2", "cvv2", "bearertoken",
     "password", "passwd", "pwd", "user_password", "newPassword", "passphrase", "passcode", "secret", "client_secret",

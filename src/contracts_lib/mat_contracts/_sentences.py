@@ -28,7 +28,7 @@ _CALENDAR = re.compile(
     r"|Oct|Nov|Dec|Monday|Tuesday|Wednesday|Thursday|Friday|Saturday|Sunday|[ECMP][SD]?T|UTC|GMT|CES?T)\b"
 )
 _END = re.compile(r"(?P<mark>[.!?…]+|。)(?P<close>[\"'”’)\]]*)(?P<space>\s+|$)")
-_LAST_WORD = re.compile(r"(?<![^\W_])(?:[^\W\d_]\.){0,20}[^\W_]+$")
+_LAST_WORD = re.compile(r"(?:(?<![^\W_])|(?=[^\W\d_]\.))(?:[^\W\d_]\.){0,20}[^\W_]+$")
 _WINDOW: Final = 40
 """Characters around a mark that decide whether it ends a sentence."""
 _NUMBERED = re.compile(r"(?:^|\s)(?:No|Nos|Nr|Fig|Sec|Art|Vol)$", re.IGNORECASE)

@@ -474,7 +474,7 @@ _FILE = re.compile(
     r"(?<![\w@./\-])[~.]{0,2}/?(?:[\w.-]+/)*[\w-]+\.[A-Za-z][\w]{0,7}(?![\w@])(?!\.\w)"
     r"|(?<![\w@:/.\-])(?:[\w.-]+/)+[\w.-]+"
 )
-"""A file name or path."""
+"""A file name or path; not the end of an address or of a host, as host.com in ann@my-host.com."""
 
 
 def _files_in(text: str) -> list[str]:
@@ -958,7 +958,7 @@ class _Reading:
                 if self._start.match(piece) and _UNDONE_PARTICIPLE.search(head) and not self._own.search(head):
                     continue  # "it can be returned and refunded"
                 if self._has_verb(piece) and self._has_verb(head):
-                    pieces[-1:] = [re.sub(r"(?:\s+and\s+|,\s+)$", "", head), piece]
+                    pieces[-1:] = [re.sub(r"(?:(?<!\s)\s+and\s+|,\s+)$", "", head), piece]
             found += [(piece, is_value) for piece in pieces]
         return found
 

@@ -38,7 +38,8 @@ _TOKENS = re.compile(
     r"|SG\.[-_A-Za-z0-9]{16,}\.[-_A-Za-z0-9]{16,}|\d{8,10}:AA[-_A-Za-z0-9]{33}\b))"  # SendGrid, Telegram
     r"|(?P<jwt>\beyJ(?:(?!\beyJ)[A-Za-z0-9_\-]){8,}\.[A-Za-z0-9_\-]{8,}\.[A-Za-z0-9_\-]{8,})"
     r"|(?P<private_key>-----BEGIN [A-Z ]{0,40}PRIVATE KEY-----(?:[^-]|-(?!----))+-----END [A-Z ]{0,40}PRIVATE KEY-----)"
-    r"|(?<=://)(?P<password>[^\s/:@?#\[\]]{0,64}:[^\s/@?#]{1,256})@(?=[\w\[])"  # user and password of a URL
+    # user and password of a URL; in a quoted one they end with the quote
+    r"|(?<=://)(?P<password>[^\s/:@?#\[\]\"'\\<>]{0,64}:(?:[^\s/@?#\"'\\<>]|'(?![,:\]})])){1,256})@(?=[\w\[])"
     r"|(?:(?<=AccountKey=)|(?<=SharedAccessKey=))(?P<account_key>[A-Za-z0-9+/]{40,}={0,2})"
     r"|[?&](?i:access_token|api_?key|auth_token|client_secret|id_token|password|refresh_token|secret|token)="
     r"(?P<parameter>[^\s&#\"'<>]{8,})"
