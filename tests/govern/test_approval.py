@@ -345,6 +345,18 @@ def test_an_agents_own_approval_of_exactly_the_call_serves_once_where_the_policy
     assert attempts(Governance(rules=(asks,), approver=only_before.approver), approves(**exact), {}) == [False]
 
 
+def test_an_approval_serves_the_agent_that_asked_for_it_alone() -> None:
+    only_before = Governance(rules=(own,), approver=lambda what, arguments: "action" not in arguments and "tool" in arguments)
+    with mat.run(governance=only_before):
+        with mat.agent("careful"):
+            assert mat.approval("payment", tool="pay", arguments={"to": "ann", "amount": 5})
+        with mat.agent("hasty"), pytest.raises(mat.Blocked):
+            pay()
+        with mat.agent("careful"):
+            pay()
+    assert len(DONE) == 1
+
+
 def test_an_own_approval_expires_and_is_void_when_the_same_was_refused_later() -> None:
     answers = iter([True, False, False, True, False, True])
 

@@ -449,3 +449,56 @@ def test_a_parameter_may_have_any_name_in_a_grant() -> None:
         assert granted_by("a", "b", "send", **{"to": {"ann"}})
         with mat.agent("b"):
             assert (can(send, "ann"), can(send, "eve")) == (True, False)
+
+
+# -- blocks in blocks -------------------------------------------------------------------------------------------------
+
+
+def test_an_agent_in_the_block_of_another_may_do_only_what_both_may() -> None:
+    with mat.run(governance=sets(clerk=[SEND], boss=[PAY, SEND], audit=[PAY])) as run:
+        with mat.agent("clerk"), mat.agent("boss"):
+            assert (can(pay), can(send)) == (False, True)
+            with mat.agent("audit"):
+                assert (can(pay), can(send)) == (False, False)
+            with mat.agent("clerk"):
+                assert (can(pay), can(send)) == (False, True)
+        with mat.agent("boss"):
+            assert can(pay), "main is the program, and limits nobody"
+            with mat.agent("boss"):
+                assert can(pay)
+    assert mediation(of(run, "pay")[0]).reason == "boss acts inside of clerk: clerk has no capability pay"
+    assert mediation(of(run, "pay")[0]).under == ()
+
+
+def test_an_unlisted_agent_lends_itself_no_rights_by_another_name() -> None:
+    with mat.run(governance=sets(boss=[PAY])) as run, mat.agent("stranger"), mat.agent("boss"):
+        assert not can(pay)
+    assert "stranger has no capability set and no rule allows pay" in mediation(of(run, "pay")[0]).reason
+    open_by_default = Governance(capabilities={"boss": [PAY]}, default="allow")
+    with mat.run(governance=open_by_default), mat.agent("stranger"), mat.agent("boss"):
+        assert can(pay)
+
+
+def test_the_blocks_around_limit_tasks_and_delegates_as_well() -> None:
+    governance = sets(clerk=[SEND, TO_B], boss=[PAY, SEND, TO_B], b=[PAY, SEND])
+
+    async def body() -> None:
+        with mat.agent("clerk"), mat.agent("boss"):
+            with mat.delegate("b", "do it"):
+                assert (can(pay), can(send)) == (False, True)
+            assert not await asyncio.create_task(asyncio.to_thread(can, pay))
+        with mat.agent("boss"), mat.delegate("b", "do it"):
+            assert can(pay)
+
+    with mat.run(governance=governance):
+        asyncio.run(body())
+
+
+def test_a_grant_by_the_agent_around_lifts_its_limit_for_the_agent_inside() -> None:
+    governance = Governance(capabilities={"clerk": [SEND], "boss": [SEND]}, granters={"clerk": [PAY]})
+    with mat.run(governance=governance), mat.agent("clerk"):
+        with mat.agent("boss"):
+            assert not can(pay)
+        assert grant("boss", "pay", calls=1)
+        with mat.agent("boss"):
+            assert (can(pay), can(pay)) == (True, False)

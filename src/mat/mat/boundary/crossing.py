@@ -7,7 +7,7 @@ small drivers run it, for synchronous and for async code; nothing else differs b
 from __future__ import annotations
 
 import inspect
-from collections.abc import Awaitable, Callable, Generator
+from collections.abc import Awaitable, Callable, Generator, Mapping
 from functools import partial
 from typing import Any, Final, TypeAlias
 
@@ -28,8 +28,9 @@ from mat.boundary.effect import (
 )
 from mat.boundary.port import Port
 from mat.boundary.session import AskedStep, MediationOutcome, Pending, Session, SessionFaults, SessionMediation, StandIn
+from mat.core.digest import canonical
 from mat.core.errors import Blocked, MatError, ProcessCrashed, SpecError
-from mat.core.value import FrozenDict, thaw
+from mat.core.value import IMMUTABLE, FrozenDict, snapshot, thaw
 from mat.kernel import world as worlds
 
 __tracebackhide__ = True
@@ -104,16 +105,16 @@ def crossing(session: Session, port: Port, arguments: dict[str, Any], *, suspend
                     raise refused
                 phase = "" if faults is None else faults.phase(step)
                 if faults is not None and phase:
-                    value = yield from _perturb(session, faults, step, port, phase)
+                    value = yield from _perturb(session, faults, step, port, phase, arguments)
                 else:
-                    value = yield from _serve(session, step, port)
+                    value = yield from _serve(session, step, port, arguments)
             else:  # neither the fault layer nor the tape sees it
                 value = _as_reply(port, (yield Ask(partial(stand_in, step.current_arguments))))
             if faults is not None and port.boundary and faults.crashes(step):
                 faults.acted(step, Crash(), differs=True)
                 session.crash()
         else:
-            value = yield from _serve(session, step, port)
+            value = yield from _serve(session, step, port, arguments)
         if session.crashed:
             step.error_kind = "crash"
             raise ProcessCrashed(f"{port.name}: the process ends here")
@@ -179,8 +180,11 @@ def _confirm_approval(session: Session, step: AskedStep) -> None:
         raise Blocked(refused.reason)
 
 
-def _serve(session: Session, step: Any, port: Port, command: Invoke = _INVOKE) -> Crossing:
-    """Serve the reply from tape, else call the port. The reply is taped before any fault changes it."""
+def _serve(session: Session, step: Any, port: Port, given: Mapping[str, Any], command: Invoke = _INVOKE) -> Crossing:
+    """Serve the reply from tape, else call the port. The reply is taped before any fault changes it.
+
+    `given`: the objects that the caller passed, by name.
+    """
     reply = session.tape.serve(step) if session.tape is not None and port.tape == "external" else None
     if isinstance(reply, BaseException):
         session.heard(step, None, reply)
@@ -191,8 +195,12 @@ def _serve(session: Session, step: Any, port: Port, command: Invoke = _INVOKE) -
     if session.crashed:  # while this call slept or waited
         step.error_kind = "crash"
         raise ProcessCrashed(f"{port.name}: the process has ended")
-    if step.replaced_arguments is not None or port.stream or (step.mediation is not None and step.mediation.approval):
-        command = Invoke(_replacements(step), through=command.through, limit=command.limit)
+    judged = None if session.mediation is None else _as_judged(session.mediation, step, given)
+    if judged or step.replaced_arguments is not None or port.stream or (step.mediation and step.mediation.approval):
+        changed = _replacements(step)
+        command = Invoke(
+            FrozenDict({**judged, **(changed or {})}) if judged else changed, through=command.through, limit=command.limit
+        )
     step.invoked += 1
     try:
         value = yield command
@@ -207,6 +215,49 @@ def _serve(session: Session, step: Any, port: Port, command: Invoke = _INVOKE) -
             step.client_reply = (value, original)
     session.heard(step, value, None)
     return value
+
+
+def _as_judged(layer: SessionMediation, step: Any, given: Mapping[str, Any]) -> dict[str, Any]:
+    """The parameters that the caller has changed since they were judged, as they were then; raises Blocked for others.
+
+    A list or mapping of plain data is restored from its recorded form. What cannot be restored, such as a set or an object of a
+    class, must not run changed. Nothing sees a change while the port runs.
+    """
+    restored: dict[str, Any] = {}
+    lost: list[str] = []
+    judged, replaced = step.passed_arguments, step.replaced_arguments
+    for name, value in given.items():
+        if type(value) in IMMUTABLE or name not in judged:
+            continue
+        if replaced is not None and replaced.get(name) is not judged[name]:  # another value runs in its place
+            continue
+        if _is_still(value, judged[name]):
+            continue
+        if _is_plain_data(value):
+            restored[name] = judged[name]
+        else:
+            lost.append(name)
+    if lost:
+        step.mediation, step.error_kind = layer.refuse_changed(step, lost), "blocked"
+        raise Blocked(step.mediation.reason)
+    return restored
+
+
+def _is_still(value: Any, judged: Any) -> bool:
+    try:
+        now = snapshot(value)
+        return now is judged or canonical(now) == canonical(judged)
+    except Exception:  # it had a recorded form when it was judged
+        return False
+
+
+def _is_plain_data(value: Any) -> bool:
+    """Whether a value consists of lists and mappings of plain values, which their recorded form restores exactly."""
+    if type(value) is list:
+        return all(map(_is_plain_data, value))
+    if type(value) is dict:
+        return all(type(key) is str and _is_plain_data(item) for key, item in value.items())
+    return type(value) in IMMUTABLE
 
 
 def _replacements(step: Any) -> FrozenDict | None:
@@ -226,7 +277,7 @@ def _replacements(step: Any) -> FrozenDict | None:
     return FrozenDict({name: item for name, item in replaced if name not in passed or item is not passed[name]})
 
 
-def _perturb(session: Session, faults: SessionFaults, step: Any, port: Port, phase: str) -> Crossing:
+def _perturb(session: Session, faults: SessionFaults, step: Any, port: Port, phase: str, given: Mapping[str, Any]) -> Crossing:
     """The fault layer: ask the operator in its phase, and carry out its effect."""
     effect: Effect = faults.decide(step, None) if phase == "before" else PASS
     command = Invoke(through=phase == "before")
@@ -262,7 +313,7 @@ def _perturb(session: Session, faults: SessionFaults, step: Any, port: Port, pha
             pass
     if step.mediation is not None and step.mediation.approval:
         _confirm_approval(session, step)
-    value = yield from _serve(session, step, port, command)
+    value = yield from _serve(session, step, port, given, command)
     if isinstance(effect, Truncate) and effect.kind and port.stream:
         step.error_kind, step.delivered = effect.kind, list(value)
         said = f"{port.name}: the stream broke after {len(value)} chunks"
@@ -271,7 +322,7 @@ def _perturb(session: Session, faults: SessionFaults, step: Any, port: Port, pha
         faults.acted(step, effect, differs=True)
         for _ in range(effect.times):
             try:
-                yield from _serve(session, step, port, Invoke(through=False))
+                yield from _serve(session, step, port, given, Invoke(through=False))
             except MatError:
                 raise
             except Exception:  # the caller already has its reply: an error of the second delivery stays unseen

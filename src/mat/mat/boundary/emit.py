@@ -23,8 +23,11 @@ Mitigation: TypeAlias = Literal["retry", "alternate", "replan", "clarify", "esca
 MITIGATIONS: Final = ("retry", "alternate", "replan", "clarify", "escalate", "sandbox", "block")
 FinishStatus: TypeAlias = Literal["completed", "aborted", "failed"]
 
-acting: ContextVar[tuple[str, str]] = ContextVar("mat_agent", default=("main", ""))
+_PROGRAM: Final = "main"
+acting: ContextVar[tuple[str, str]] = ContextVar("mat_agent", default=(_PROGRAM, ""))
 """(agent, role) of the agent that acts in this context."""
+enclosing: ContextVar[tuple[str, ...]] = ContextVar("mat_enclosing", default=())
+"""The agents inside whose blocks this agent acts, outermost first. "main" is the program, and encloses nobody."""
 
 
 class ReportingSession(Session, Protocol):
@@ -38,14 +41,16 @@ class ReportingSession(Session, Protocol):
 
 
 def _reporting_session() -> ReportingSession | None:
-    return cast("ReportingSession | None", active())
+    """The run that is told; None outside a run, and after its end."""
+    return cast("ReportingSession | None", active(refuse=False))
 
 
 class agent:  # noqa: N801  (reads as a statement: with mat.agent(...))
     """Name the agent that acts inside the block. Blocks nest, and can be `with` or `async with`.
 
     `role`: what the agent is there for, such as "planner"; contracts and policies select by it. Code outside of any block is
-    the agent "main". Raises `mat.MatError` for an empty name.
+    the agent "main". Under governance, an agent in the block of another may do only what both may do. Raises `mat.MatError`
+    for an empty name.
 
     >>> @mat.tool
     ... def look_up(order): return {"order": order}
@@ -59,20 +64,33 @@ class agent:  # noqa: N801  (reads as a statement: with mat.agent(...))
     Source: A1.1.
     """
 
-    __slots__ = ("_name", "_role", "_tokens")
+    __slots__ = ("_encloses", "_name", "_role", "_tokens")
 
     def __init__(self, name: str, *, role: str = "") -> None:
         if not name:
             raise SpecError(what="an agent needs a name", why="steps and sites name who acted", fix='mat.agent("planner")')
         self._name, self._role = name, role
-        self._tokens: list[Any] = []
+        self._encloses = True
+        self._tokens: list[tuple[Any, Any]] = []
+
+    @classmethod
+    def delegate(cls, name: str, role: str) -> agent:
+        """The block of a delegate: governance knows from the delegation for whom it acts."""
+        made = cls(name, role=role or name)
+        made._encloses = False
+        return made
 
     def __enter__(self) -> agent:
-        self._tokens.append(acting.set((self._name, self._role)))
+        outer = acting.get()[0]
+        inner = self._encloses and outer not in (_PROGRAM, self._name)
+        self._tokens.append((acting.set((self._name, self._role)), enclosing.set((*enclosing.get(), outer)) if inner else None))
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        acting.reset(self._tokens.pop())
+        acted, enclosed = self._tokens.pop()
+        if enclosed is not None:
+            enclosing.reset(enclosed)
+        acting.reset(acted)
 
     async def __aenter__(self) -> agent:
         return self.__enter__()
@@ -356,7 +374,7 @@ class delegate:  # noqa: N801  (also a statement: with mat.delegate(...))
     __slots__ = ("_agent", "_delegator", "_taken", "_token", "task")
 
     def __init__(self, to: str, task: str = "", *, role: str = "") -> None:
-        self._agent = agent(to, role=role or to)
+        self._agent = agent.delegate(to, role)
         self._delegator = acting.get()[0]
         self.task: str | None = task
         self._taken: DelegatedTask | None = None
@@ -399,7 +417,7 @@ def handed_over(to: str, role: str) -> Iterator[None]:
         yield
         return
     delegator, task = acting.get()[0], take_task()
-    with entered(task), agent(to, role=role or to):
+    with entered(task), agent.delegate(to, role):
         try:
             yield
         except RunStopped:

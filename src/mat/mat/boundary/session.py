@@ -72,6 +72,9 @@ class SessionMediation(Protocol):
     def confirm(self, opened: Any, /) -> Mediation | None:
         """Check an approved action again after the fault layer; returns a block if the approval no longer holds."""
 
+    def refuse_changed(self, opened: Any, names: list[str], /) -> Mediation:
+        """Block an action whose parameters `names` were changed after it was judged."""
+
 
 class MeteringLayer(Protocol):
     """The resource contracts of a run. `active`: an agent works under one."""
@@ -143,12 +146,18 @@ _ambient: list[Session] = []
 """Runs that own the whole process (a pytest item): threads and tasks that inherited no context find them here."""
 
 
-def active() -> Session | None:
-    """The run that calls belong to, or None; then an instrumented call is a plain call."""
+def active(*, refuse: bool = True) -> Session | None:
+    """The run that calls belong to, or None; then an instrumented call is a plain call.
+
+    `refuse`: raise Blocked where the caller carries a governed run that has ended, because a task or thread outlived it. A
+    plain call there would pass the governance that it was under.
+    """
     session = current_session.get()
     if session is None:
         return _ambient[-1] if _ambient else None
     if session.closed:
+        if refuse and session.mediation is not None:
+            raise Blocked("the run that this call belongs to has ended, and its governance lets nothing pass after the end")
         if _ambient and not _ambient[-1].closed and _ambient[-1] is not session:
             _warn_finished()
         return None

@@ -81,7 +81,7 @@ class _AnyValue:
 
     @classmethod
     def __get_pydantic_core_schema__(cls, source: object, handler: object) -> Any:
-        return _schema(*_PLAIN, FrozenDict, FrozenList)
+        return _schema(*IMMUTABLE, FrozenDict, FrozenList)
 
 
 Scalar: TypeAlias = bool | int | float | str | bytes | None
@@ -93,7 +93,8 @@ SPARSE: Final = {"sparse": True}
 """Metadata of a field that is written to files only if it is not empty, so that files of earlier versions do not change."""
 EXACT_FIELDS: Final = {"extra": "forbid"}
 """`__pydantic_config__` of a class that is written to files: unknown fields are errors."""
-_PLAIN: frozenset[type[object]] = frozenset({type(None), bool, int, float, str, bytes})
+IMMUTABLE: Final[frozenset[type[object]]] = frozenset({type(None), bool, int, float, str, bytes})
+"""The types whose values are their own recorded form."""
 
 
 def snapshot(value: object, where: str = "value") -> Value:
@@ -102,7 +103,7 @@ def snapshot(value: object, where: str = "value") -> Value:
     Dataclasses, pydantic models, enums, dates, Decimal, UUID, paths and sets have a recorded form; sets are sorted. The error
     for any other class names `where`.
     """
-    if type(value) in _PLAIN:
+    if type(value) in IMMUTABLE:
         return cast(Value, value)
     return _copy(value, where, 0)
 
@@ -110,7 +111,7 @@ def snapshot(value: object, where: str = "value") -> Value:
 def snapshot_arguments(arguments: Mapping[str, object], where: str) -> FrozenDict:
     """The recorded form of a call's arguments; a CodecError names the parameter."""
     for name, value in arguments.items():
-        if type(value) not in _PLAIN or type(name) is not str:
+        if type(value) not in IMMUTABLE or type(name) is not str:
             break
     else:
         return FrozenDict(arguments)
@@ -119,7 +120,7 @@ def snapshot_arguments(arguments: Mapping[str, object], where: str) -> FrozenDic
 
 def _copy(value: object, where: str, depth: int) -> Value:
     kind = type(value)
-    if kind in _PLAIN:
+    if kind in IMMUTABLE:
         return cast(Value, value)
     if kind is FrozenDict or kind is FrozenList:
         return cast(Value, value)

@@ -193,14 +193,18 @@ class Prefixes:
 
 @dataclass(slots=True)
 class _OwnApproval:
-    """An approval that an agent asked for, and the time of the answer."""
+    """An approval, the agent that asked for it, and the time of the answer."""
 
     step: int
+    agent: str
     answered_ms: int
 
 
 class OwnApprovals:
-    """Approvals that agents asked for, by the digest of the call they bind. Each can be used once; a later refusal voids it."""
+    """Approvals that agents asked for, by the digest of the call they bind.
+
+    Each can be used once, by the agent that asked for it; a later refusal voids it.
+    """
 
     __slots__ = ("_count", "_open", "_seen")
 
@@ -226,14 +230,14 @@ class OwnApprovals:
         bound = bound_call(record)
         binding = bound if isinstance(bound, str) else approval_digest(*bound)
         if granted(record) and binding:
-            self._open.setdefault(binding, []).append(_OwnApproval(record.step, record.sealed_ms))
+            self._open.setdefault(binding, []).append(_OwnApproval(record.step, record.agent, record.sealed_ms))
         elif status_of(record) == "rejected":
             self._open.pop(binding, None)
 
-    def find(self, binding: str, at_ms: int, within_ms: int | None) -> _OwnApproval | None:
-        """The oldest unused approval that is still valid."""
-        valid = (item for item in self._open.get(binding, ()) if not _exceeds(at_ms - item.answered_ms, within_ms))
-        return next(valid, None)
+    def find(self, binding: str, agent: str, at_ms: int, within_ms: int | None) -> _OwnApproval | None:
+        """The oldest unused approval of this agent that is still valid."""
+        own = (item for item in self._open.get(binding, ()) if item.agent == agent)
+        return next((item for item in own if not _exceeds(at_ms - item.answered_ms, within_ms)), None)
 
     def use(self, binding: str, item: _OwnApproval) -> None:
         self._open[binding].remove(item)

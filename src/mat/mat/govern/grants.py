@@ -1,8 +1,8 @@
 """Authority during a run: capability sets, what delegation removes from them, what grants add, and rates.
 
-An agent that acts on a delegated task may do only what all its delegators, and the agent itself, may do. A grant widens what
-its holder may do. It lifts a delegator's limits only in the delegation in which it was made, and in delegations by its
-grantor. An agent cannot pass on what it was granted.
+An agent that acts on a delegated task may do only what all its delegators, and the agent itself, may do. The agents inside
+whose blocks it acts limit it likewise. A grant widens what its holder may do. It lifts a delegator's limits only in the
+delegation in which it was made, and in delegations by its grantor. An agent cannot pass on what it was granted.
 
 Source: A5.1.
 """
@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal, cast
 
-from mat.boundary.emit import DelegatedTask, delegated, tasks
+from mat.boundary.emit import DelegatedTask, delegated, enclosing, tasks
 from mat.core.allowed import is_range
 from mat.core.endpoint import allowed_from
 from mat.core.errors import MatError, SpecError, plural
@@ -122,7 +122,7 @@ class Grant:
 
 @dataclass(slots=True, eq=False)
 class AuthorityUse:
-    """The capabilities and grants that an action uses. `undeclared`: the agent has no declared set.
+    """The capabilities and grants that an action uses. `undeclared`: the agent, of those that count, without a declared set.
 
     `refused`: why the action is not allowed, or "".
     """
@@ -131,7 +131,7 @@ class AuthorityUse:
     held: list[Held] = field(default_factory=list)
     grants: list[Grant] = field(default_factory=list)
     under: tuple[DelegatedTask, ...] = ()
-    undeclared: bool = False
+    undeclared: str = ""
     refused: str = ""
 
     @property
@@ -177,7 +177,7 @@ class Authority:
         if kind not in LIMITED:
             return NOTHING if kind != "grant" else self._judge_grant(record)
         chain = tasks.get()
-        if chain or self._open_tasks:
+        if chain or self._open_tasks or enclosing.get():
             chain = self._chain(record.agent, chain)
             if chain:
                 return self._claim_in_chain(record, chain)
@@ -210,7 +210,8 @@ class Authority:
         """Why an agent's own set does not cover an action, or "". Adds the capability that it uses to the claim."""
         table = self._by_kind.get(agent)
         if table is None:
-            claim.undeclared = claim.undeclared or self._default == "deny"
+            if self._default == "deny":
+                claim.undeclared = claim.undeclared or agent
             return ""
         action = record.action
         held = table[action.kind].get(action.name, ())
@@ -234,7 +235,8 @@ class Authority:
             if why:
                 grant = next(self._usable_grants(task.delegator, record), None)
                 if grant is None:
-                    return f"{record.agent} acts for {task.delegator} (step {task.step}): {why}"
+                    acts = f"for {task.delegator} (step {task.step})" if task.step >= 0 else f"inside of {task.delegator}"
+                    return f"{record.agent} acts {acts}: {why}"
                 claim.grants.append(grant)
         return ""
 
@@ -271,13 +273,17 @@ class Authority:
     # -- delegation -----------------------------------------------------------------------------------------------------
 
     def _chain(self, agent: str, entered: tuple[DelegatedTask, ...]) -> tuple[DelegatedTask, ...]:
-        """The tasks that an agent works on: those of its context, else its open tasks without a separate context."""
+        """The tasks that an agent works on: those of its context, else its open tasks without a separate context.
+
+        In front, as if they had delegated, are the agents inside whose blocks it acts; their step is -1.
+        """
         chain = tuple(task for task in entered if task.owner is self)
         if self._open_tasks and all(task.agent != agent for task in chain):
             for task in self._open_tasks.get(agent, ()):
                 if not task.entered and not task.ended:
                     chain += tuple(item for item in (*task.outer, task) if item not in chain)
-        return chain
+        around = tuple(DelegatedTask(-1, name, agent, (), self) for name in enclosing.get() if name != agent)
+        return (*around, *chain) if around else chain
 
     def delegated(self, record: Record) -> None:
         """Note a delegation that was let through: it limits the delegate until the delegate hands back."""

@@ -100,8 +100,8 @@ class NeedsApproval:
     """What a rule returns to have an action done only if an approver says yes to exactly these arguments; the agent waits.
 
     `what`: what the approver is told, by default the tool. `approver` is asked instead of the run's, and `timeout_ms`, in run
-    time, replaces the policy's. `own`: an earlier `mat.approval` of exactly this call, unused and in time, suffices. `reason`:
-    why the rule requires it, for the trace. Without a yes the agent gets `mat.Blocked`.
+    time, replaces the policy's. `own`: an earlier `mat.approval` of exactly this call by the same agent, unused and in time,
+    suffices. `reason`: why the rule requires it, for the trace. Without a yes the agent gets `mat.Blocked`.
 
     >>> def careful(record):
     ...     return mat.policy.NeedsApproval() if record.action.impact == "high" else None
@@ -303,7 +303,8 @@ class _Case:
             decision=decision, rule=rule, reason=reason, arguments=self.record.action.arguments if self.changed else None,
             asked_digest=approval_digest(tool, asked) if digests else "",
             allowed_digest=approval_digest(tool, self.arguments) if digests else "",
-            approval=approval, grant=self.claim.grant, under=tuple(f"step#{task.step}" for task in self.claim.under),
+            approval=approval, grant=self.claim.grant,
+            under=tuple(f"step#{task.step}" for task in self.claim.under if task.step >= 0),
         )  # fmt: skip
 
     def block(self, rule: str, reason: str, approval: str = "") -> Mediation:
@@ -439,7 +440,7 @@ class Mediator:
         """The outcome if no rule blocked the action: apply the default, the contracts, stand-ins and approvals."""
         record, claim = case.record, case.claim
         if claim.undeclared and not case.allowed:
-            why = f"{record.agent} has no capability set and no rule allows {record.action.name}"
+            why = f"{claim.undeclared} has no capability set and no rule allows {record.action.name}"
             return case.block("default", f"{why}: actions that nothing allows are denied")
         for violation in self._peek(record) if self._peek else ():
             return case.block(violation.contract, violation.repair or violation.message or violation.contract)
@@ -542,7 +543,7 @@ class Mediator:
         if case.desk is not None:
             self._own_approvals.read(case.desk.settled(), case.desk.pending(case.proposed.step))
         binding = approval_digest(case.record.action.name, case.arguments)
-        found = self._own_approvals.find(binding, case.proposed.at_ms, self._policy.approve_within_ms)
+        found = self._own_approvals.find(binding, case.proposed.agent, case.proposed.at_ms, self._policy.approve_within_ms)
         if found is None:
             return ""
         self._own_approvals.use(binding, found)
@@ -595,9 +596,18 @@ class Mediator:
             why = f"the approval of {tool} expired: it was given {late} ms earlier and is valid for {within_ms} ms"
         else:
             return None
+        return self._take_back(mediation, claim, "approval", why)
+
+    def refuse_changed(self, record: Record, mediation: Mediation, names: list[str]) -> Mediation:
+        """Block an action that the caller changed, in these parameters, between the judgement and the call."""
+        _, claim = self._answers.get(mediation.approval, (0, NOTHING))
+        when = CHANGED if mediation.approval else "changed after it was judged"
+        return self._take_back(mediation, claim, "changed", f"{record.action.name} was {when}: {', '.join(names)}")
+
+    def _take_back(self, mediation: Mediation, claim: AuthorityUse, rule: str, why: str) -> Mediation:
         if self._authority is not None:
             self._authority.give_back(claim)
-        return replace(mediation, decision="block", rule="approval", reason=why)
+        return replace(mediation, decision="block", rule=rule, reason=why)
 
 
 _AUTHORITY_KINDS: Final = frozenset(("delegation", "grant"))

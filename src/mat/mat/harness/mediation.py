@@ -38,6 +38,11 @@ class MediationLayer:
         refused = self.mediator.confirm(record, self._form.mediation(opened, opened.mediation))
         return None if refused is None else replace(refused, arguments=opened.mediation.arguments)
 
+    def refuse_changed(self, opened: OpenStep, names: list[str]) -> Mediation:
+        """Block an action whose parameters `names` were changed after it was judged."""
+        judged = opened.mediation or Mediation(decision="allow")
+        return self.mediator.refuse_changed(opened.proposed(), judged, names)
+
 
 def _on_real_arguments(opened: OpenStep, decided: MediationOutcome) -> MediationOutcome:
     """Convert a decision on the recorded form to one on the real arguments."""
