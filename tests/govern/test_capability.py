@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import time
 from typing import Any
 
 import pytest
@@ -200,12 +202,44 @@ def test_reads_and_writes_of_one_memory_share_its_rate() -> None:
         (lambda: endpoint("*.shop.example"), "is not a host name"),
         (lambda: endpoint("https://shop.example"), "is not a host name"),
         (lambda: pattern("("), "is not a regular expression"),
+        (lambda: pattern(r"(a)\1"), "backreferences are not supported"),
+        (lambda: pattern("(?=a)b"), "look-around"),
+        (lambda: pattern(r"\w{1,1000}\w{1,1000}"), "size limit"),
         (lambda: length(3, 1), "less than"),
     ],
 )
 def test_a_declaration_that_means_nothing_is_refused_with_its_reason(wrong: Any, said: str) -> None:
     with pytest.raises(SpecError, match=said):
         wrong()
+
+
+SLOW = [
+    ("(a+)+b", "a" * 100_000),
+    (r"(\w+\s?)*$x", "a " * 50_000),
+    (r"(.*,){12}P", "1," * 50_000),
+    (r"\s*\s*\s*x", " " * 100_000),
+]
+
+
+@pytest.mark.parametrize(("expression", "text"), SLOW)
+def test_a_pattern_of_a_policy_reads_its_worst_text_in_linear_time(expression: str, text: str) -> None:
+    began = time.process_time()
+    assert not pattern(expression)(text)
+    assert time.process_time() - began < 1, "python's engine would not end"
+
+
+ORDINARY = [
+    r"[a-c]+\d*", r"(?:ab|a)(?:c|bc)?", r"(?i)order-\d{2,4}", r"[^\s,]+(?:, [^\s,]+)*", r"a?b?c?", r"\w+@\w+\.(?:com|org)",
+]  # fmt: skip
+
+
+@given(st.sampled_from(ORDINARY), st.text("abcCd0123 ,@.-\norder", max_size=12))
+def test_a_pattern_matches_what_pythons_engine_matches(expression: str, text: str) -> None:
+    assert pattern(expression)(text) == (re.fullmatch(expression, text) is not None)
+
+
+def test_a_text_that_is_no_unicode_is_still_read() -> None:
+    assert pattern("pay .*")("pay \ud800 eve"), "a restriction must not be passed by a broken character"
 
 
 def test_a_tool_whose_name_has_a_colon_is_named_with_its_kind() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from typing import Any
 
 import pytest
@@ -176,6 +177,10 @@ def test_high_impact_is_what_asks_for_approval_by_default() -> None:
     "wrong",
     [
         lambda: strip("x", matching="("),
+        lambda: strip("x", matching="(a+)+b"),
+        lambda: strip("x", matching=r"\s*\s*x"),
+        lambda: strip("x", matching="(?:foo|bar)*x"),
+        lambda: strip("x", matching=r"(a)\1"),
         lambda: strip(()),
         lambda: rewrites.clamp("x"),
         lambda: rewrites.clamp("x", 5, 4),
@@ -325,3 +330,16 @@ def test_a_rule_changes_whatever_a_path_can_mean() -> None:
     ):
         assert "9" not in str(posted(deep, **fields)), fields
     assert posted(rewrites.clamp("to.*", most=10), to={"*": 1, "b": 99}) == {"to": {"*": 1, "b": 10}}
+
+
+@pytest.mark.parametrize(
+    ("expression", "text"), [(r"\s+x", " " * 20_000), ("IGNORE.*?!", "IGNORE" * 3_333), ("(?:a|ab)c{0,9}d", "ac" * 10_000)]
+)
+def test_what_strip_accepts_reads_its_longest_text_in_a_moment(expression: str, text: str) -> None:
+    began = time.process_time()
+    assert sent(strip("text", matching=expression), text=text)["text"] == text
+    assert time.process_time() - began < 3
+
+
+def test_a_text_too_long_to_search_blocks() -> None:
+    assert "a text of 20001 characters" in sent(strip("text", matching="x"), text="a" * 20_001)

@@ -11,9 +11,9 @@ from __future__ import annotations
 
 import posixpath
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import lru_cache
 from typing import Any, Final
 from urllib.parse import unquote, urlsplit
 
@@ -29,20 +29,40 @@ _ENCODED: Final = re.compile(r"%[0-9A-Fa-f]{2}")
 
 @dataclass(frozen=True, kw_only=True)
 class Pattern:
-    """A text that a regular expression matches from its first to its last character."""
+    """A text that a regular expression matches from its first to its last character, in time linear in its length."""
 
     expression: str
-
-    @cached_property
-    def _compiled(self) -> re.Pattern[str]:
-        return re.compile(self.expression)
 
     @property
     def __name__(self) -> str:
         return f"the pattern {self.expression}"
 
     def __call__(self, value: Any) -> bool:
-        return isinstance(value, str) and self._compiled.fullmatch(value) is not None
+        return isinstance(value, str) and _matcher(self.expression)(value)
+
+
+@lru_cache(maxsize=1024)
+def _matcher(expression: str) -> Callable[[str], bool]:
+    """Whether a whole text matches. SpecError for an expression that the engine does not have.
+
+    The engine is that of Rust, which pydantic brings: it does not backtrack, so no text is slow.
+    """
+    from pydantic_core import SchemaError, SchemaValidator, core_schema
+
+    try:
+        re.compile(expression)
+        schema = core_schema.str_schema(pattern=rf"\A(?:{expression})\z", regex_engine="rust-regex")
+        matches = SchemaValidator(schema).isinstance_python
+    except (re.error, TypeError) as error:
+        raise SpecError(what=f"{expression!r} is not a regular expression: {error}", fix="see the re module") from error
+    except SchemaError as error:
+        raise SpecError(
+            what=f"{expression!r} cannot be matched in linear time: {str(error).rpartition('error: ')[2].strip()}",
+            why="a text that somebody else wrote must not decide how long a check takes",
+            fix="write it without look-around, back-references and large counts, in the syntax of pydantic's patterns "
+            "(docs.rs/regex), or give a function",
+        ) from error
+    return lambda text: matches(text if text.isascii() else text.encode("utf-8", "replace").decode())
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -136,7 +156,9 @@ def _names(given: str | Iterable[str], what: str) -> tuple[str, ...]:
 def pattern(expression: str) -> Pattern:
     """A predicate: a text that a regular expression matches from its first to its last character.
 
-    Returns a Pattern, to be called with a value. Raises `mat.MatError` for an invalid expression.
+    The syntax is that of pydantic's patterns (the regex crate of Rust), without look-around and back-references, so that any
+    text is matched in linear time. Returns a Pattern, to be called with a value. Raises `mat.MatError` for an expression that
+    is invalid or outside of this syntax.
 
     >>> from mat_contracts.privilege import pattern
     >>> order = pattern("[A-Z][0-9]+")
@@ -145,10 +167,7 @@ def pattern(expression: str) -> Pattern:
 
     Source: A5.1.
     """
-    try:
-        re.compile(expression)
-    except (re.error, TypeError) as error:
-        raise SpecError(what=f"{expression!r} is not a regular expression: {error}", fix="see the re module") from error
+    _matcher(expression)
     return Pattern(expression=expression)
 
 

@@ -9,12 +9,14 @@ Source: A5.2.
 
 from __future__ import annotations
 
+import importlib
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
 from mat.core.allowed import Allowed, describe, is_allow_list, within
+from mat.core.endpoint import pattern
 from mat.core.errors import SpecError, did_you_mean
 from mat.core.record import ActionKind, Record
 from mat.core.redact import Redactor, find_pii
@@ -36,21 +38,28 @@ When = Callable[[Record], bool]
 _TOOLS: Final[tuple[ActionKind, ...]] = ("tool_call",)
 _PII: Final = ("email", "iban", "card", "ssn", "phone", "ip", "birth_date")
 _NOTHING: Final = object()
+_SHORT: Final = 10
+"""Repetitions up to this count do not make a pattern slow."""
+_TEXT_CHARS: Final = 20_000
+"""The longest text in which `strip` looks for a pattern; a search that starts anew at each character takes a second there."""
 
 
 def strip(parameters: Names, *, tools: Names = (), matching: str | None = None, kinds: Iterable[ActionKind] = _TOOLS) -> Rule:
-    """Remove a value: empty a parameter, delete a key inside one ("body.note"), or delete the text that matches `matching`."""
-    pattern = None if matching is None else _compile(matching)
+    """Remove a value: empty a parameter, delete a key inside one ("body.note"), or delete the text that matches `matching`.
+
+    `matching` has one repetition without limit at most, and texts of at most 20,000 characters; a longer one blocks the action.
+    """
+    expression = None if matching is None else _compile(matching)
 
     def stripped(value: Any) -> Any:
-        if pattern is None:
+        if expression is None:
             return _empty(value)
-        return _change_texts(value, lambda text: pattern.sub("", text))
+        return _change_texts(value, lambda text: expression.sub("", _short_enough(text)))
 
     def removed(value: Any, path: Sequence[str]) -> Any:
         return (
             _change_at(value, path, stripped)
-            if pattern is not None
+            if expression is not None
             else _change_at(value, path[:-1], lambda found: _remove_key(found, path[-1]))
         )
 
@@ -400,10 +409,40 @@ def _allow_list(allowed: Allowed, name: str) -> Allowed:
 
 
 def _compile(expression: str) -> re.Pattern[str]:
-    try:
-        return re.compile(expression)
-    except re.error as error:
-        raise SpecError(what=f"{expression!r} is not a regular expression: {error}", fix="see the re module") from error
+    """A pattern to delete texts by, simple enough that no text takes long. SpecError for any other."""
+    pattern(expression)
+    tree = importlib.import_module("re._parser").parse(expression)
+    if _long_repeats(tree) > 1:
+        raise SpecError(
+            what=f"{expression!r} can take very long on some texts",
+            why="it repeats inside of a repetition, or repeats without limit twice",
+            fix=f"use one repetition of more than {_SHORT} and none inside of another, or several rules",
+        )
+    return re.compile(expression)
+
+
+def _short_enough(text: str) -> str:
+    if len(text) > _TEXT_CHARS:
+        raise ValueError(f"a text of {len(text)} characters; texts of at most {_TEXT_CHARS} are searched")
+    return text
+
+
+def _long_repeats(tree: Any, *, inside: bool = False) -> int:
+    """How many repetitions of a parsed expression may be longer than _SHORT; 2 if one is inside of another."""
+    found = 0
+    for kind, argument in tree:
+        name = str(kind)
+        if name.endswith("_REPEAT"):
+            least, most, repeated = argument
+            if inside and least != most:
+                return 2
+            found += int(most) > _SHORT
+            found += _long_repeats(repeated, inside=inside or int(most) > 1)
+        elif name == "SUBPATTERN":
+            found += _long_repeats(argument[3], inside=inside)
+        elif name == "BRANCH":
+            found += 2 if inside else max(_long_repeats(branch) for branch in argument[1])
+    return found
 
 
 def _as_names(names: Names, what: str) -> tuple[str, ...]:
