@@ -13,7 +13,7 @@ from mat.core.record import Mediation
 from mat.core.value import FrozenDict
 from mat.monitor.contract import Violated
 from mat.monitor.judge import judge
-from mat_contracts.approval import OPEN, approval_digest, approved_before
+from mat_contracts.approval import MAX_OPEN, approval_digest, approved_before
 from mat_contracts.traces import broken, record, trace, violations
 
 PAY = {"order": "A1", "amount": 5}
@@ -158,9 +158,9 @@ def test_the_state_is_bounded_by_use_and_expiry_and_unused_approvals_without_end
         state = new
         sizes.append(len(canonical(state)))
     assert max(sizes[750:]) <= max(sizes[:750]) * 1.1
-    endless = trace(*[approval(order=f"A{at}", amount=1) for at in range(OPEN + 1)])
+    endless = trace(*[approval(order=f"A{at}", amount=1) for at in range(MAX_OPEN + 1)])
     _, (outcome,) = judge(endless, [approved_before(tools="pay")])
-    assert (outcome.outcome, f"more than {OPEN} approvals" in outcome.error) == ("fail", True)
+    assert (outcome.outcome, f"more than {MAX_OPEN} approvals" in outcome.error) == ("fail", True)
 
 
 def test_in_a_run_it_stops_what_was_not_approved_and_lets_pass_what_was() -> None:

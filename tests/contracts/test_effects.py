@@ -11,7 +11,15 @@ import mat
 from mat.core.digest import canonical
 from mat.core.redact import hashed
 from mat.monitor.judge import judge
-from mat_contracts.effects import LEDGER, VERBS, SuccessClaim, _files_in, forms_of, success_claims, success_claims_match_effects
+from mat_contracts.effects import (
+    MAX_ACTIONS,
+    VERBS,
+    SuccessClaim,
+    _files_in,
+    forms_of,
+    success_claims,
+    success_claims_match_effects,
+)
 from mat_contracts.traces import broken, record, trace, violations
 
 MATCH = success_claims_match_effects()
@@ -227,7 +235,7 @@ def test_where_the_arguments_were_not_kept_the_action_is_enough() -> None:
 
 
 def test_past_the_ledger_a_claim_is_not_judged_and_fails() -> None:
-    others = [act("log_entry", n=number) for number in range(LEDGER)]
+    others = [act("log_entry", n=number) for number in range(MAX_ACTIONS)]
     items = trace(act("refund", order=17), *others, says("I refunded order 17."))
     _, (outcome,) = judge(items, [MATCH])
     assert (outcome.outcome, outcome.unjudged) == ("fail", True)

@@ -8,7 +8,7 @@ import mat
 from mat.boundary.effect import Raise
 from mat.monitor.judge import judge
 from mat_contracts import no_duplicate_effect
-from mat_contracts.idempotency import EFFECTS, FEW
+from mat_contracts.idempotency import BUFFERED, MAX_EFFECTS
 from mat_contracts.traces import broken, record, trace, violations
 
 
@@ -52,12 +52,14 @@ def test_the_order_of_the_arguments_makes_no_other_effect() -> None:
 
 @pytest.mark.parametrize("idempotency", ["", "amount"])
 def test_an_effect_is_remembered_however_many_came_after_it(idempotency: str) -> None:
-    many = [refund(str(number), amount=number) for number in range(FEW * 5)]
+    many = [refund(str(number), amount=number) for number in range(BUFFERED * 5)]
     judged = no_duplicate_effect("refund", key="order", idempotency=idempotency)
-    again = [refund(str(number), amount=number + 10_000) for number in (0, FEW - 1, FEW, FEW * 4, FEW * 5 - 1)]
+    again = [
+        refund(str(number), amount=number + 10_000) for number in (0, BUFFERED - 1, BUFFERED, BUFFERED * 4, BUFFERED * 5 - 1)
+    ]
     assert broken(judged, trace(*many, *again)) == tuple(range(len(many), len(many) + len(again)))
     found = violations(judged, trace(*many, *again))
-    assert [item.witness[0] for item in found] == [0, FEW - 1, FEW, FEW * 4, FEW * 5 - 1]
+    assert [item.witness[0] for item in found] == [0, BUFFERED - 1, BUFFERED, BUFFERED * 4, BUFFERED * 5 - 1]
 
 
 def test_another_tool_has_another_effect() -> None:
@@ -96,11 +98,11 @@ def test_a_key_that_is_not_there_fails() -> None:
 
 
 def test_more_effects_than_it_remembers_fail_never_passed() -> None:
-    items = trace(*[refund(str(number)) for number in range(EFFECTS + 1)])
+    items = trace(*[refund(str(number)) for number in range(MAX_EFFECTS + 1)])
     assert broken(no_duplicate_effect("refund"), items[:-1]) == ()
     _, (outcome,) = judge(items, [no_duplicate_effect("refund")])
     assert outcome.outcome == "fail"
-    assert f"more than {EFFECTS} different effects" in outcome.error
+    assert f"more than {MAX_EFFECTS} different effects" in outcome.error
 
 
 def keyed(order: str = "A", amount: int = 5, key: object = "k1", **given: object) -> mat.Record:
@@ -152,8 +154,8 @@ def test_the_message_says_whether_the_first_was_done_or_may_have_been() -> None:
 
 def test_keys_are_bounded_like_effects_and_retries_take_no_room() -> None:
     contract = no_duplicate_effect("refund", key="order", idempotency="key")
-    assert broken(contract, trace(*[keyed() for _ in range(EFFECTS * 2)])) == ()
-    _, (outcome,) = judge(trace(*[keyed(str(at), key=f"k{at}") for at in range(EFFECTS + 1)]), [contract])
+    assert broken(contract, trace(*[keyed() for _ in range(MAX_EFFECTS * 2)])) == ()
+    _, (outcome,) = judge(trace(*[keyed(str(at), key=f"k{at}") for at in range(MAX_EFFECTS + 1)]), [contract])
     assert (outcome.outcome, "different effects" in outcome.error) == ("fail", True)
 
 

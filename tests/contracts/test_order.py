@@ -16,7 +16,7 @@ from mat.monitor.contract import KEEP
 from mat.monitor.judge import Judge
 from mat.monitor.temporal import Formula
 from mat.temporal import always, field, once, predicate, previous, tool_call, variable, verification
-from mat_contracts.order import OPEN, followed_by, in_order, never_concurrent, precedes
+from mat_contracts.order import MAX_OPEN, followed_by, in_order, never_concurrent, precedes
 from mat_contracts.traces import broken, record, trace, violations
 
 
@@ -399,9 +399,9 @@ def test_ids_whose_window_has_passed_are_forgotten() -> None:
 def test_a_limit_reached_fails_and_says_so() -> None:
     from mat.monitor.judge import judge
 
-    _, (outcome,) = judge(trace(*[call("lock")] * (OPEN + 1)), [followed_by(trigger="lock", answer="release")])
+    _, (outcome,) = judge(trace(*[call("lock")] * (MAX_OPEN + 1)), [followed_by(trigger="lock", answer="release")])
     assert outcome.outcome == "fail"
-    assert str(OPEN) in outcome.error
+    assert str(MAX_OPEN) in outcome.error
 
 
 # -- against a slow, obviously right reading of the whole trace -------------------------------------------------------

@@ -116,7 +116,8 @@ def test_nested_parameters_are_found_by_path_and_what_is_missing_or_crashes_is_d
     [
         (
             endpoint("api.shop.example", paths="/v1"),
-            ["https://api.shop.example/v1", "https://API.shop.example/v1/x?y=/admin", "https://api.shop.example/v1/a/../b"],
+            ["https://api.shop.example/v1", "https://API.shop.example/v1/x?y=/admin", "https://api.shop.example/v1/a/../b",
+             "https://api.shop.example/v1/caf%C3%A9%2Fbar"],
             [
                 "https://api.shop.example/v10", "https://api.shop.example.evil.example/v1",
                 "https://evil.example/api.shop.example/v1",
@@ -127,6 +128,8 @@ def test_nested_parameters_are_found_by_path_and_what_is_missing_or_crashes_is_d
                 "https://api.shop.example/v1/%25252525252e%25252525252e/x", "https://api.shop.example\\@evil.example/v1", "",
                 "https://api.shop.example:444/v1", "https://xapi.shop.example/v1",
                 "https://api.shop.example%2f@evil.example/v1",
+                "https://api.shop.example/x/%2e%2e/v1/y", "https://api.shop.example/x%2f..%2fv1/y",
+                "https://api.shop.example/x/%252e%252e/v1/y",
             ],
         ),
         (

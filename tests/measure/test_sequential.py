@@ -12,7 +12,7 @@ from scipy.special import betaln, xlog1py, xlogy
 
 from mat.core.errors import SpecError
 from mat.measure.interval import wilson
-from mat.measure.sequential import decided, interval, sequential_estimate
+from mat.measure.sequential import decided, estimate_data, sequential_estimate
 
 COUNTS = st.integers(1, 3000).flatmap(lambda n: st.tuples(st.integers(0, n), st.just(n)))
 CAMPAIGNS, RUNS = 400, 400
@@ -96,12 +96,12 @@ def test_more_runs_of_the_same_share_narrow_the_interval():
 
 def test_no_runs_are_no_data_and_the_certificate_form_carries_all_of_an_estimate():
     assert sequential_estimate(0, 0).value is None
-    assert interval(0, 0) == {
+    assert estimate_data(0, 0) == {
         "value": None, "low": None, "high": None, "n": 0, "confidence": 0.95, "method": "beta-binomial",
     }  # fmt: skip
     found = sequential_estimate(3, 40)
-    assert interval(3, 40)["low"] == found.low
-    assert interval(3, 40)["high"] == found.high
+    assert estimate_data(3, 40)["low"] == found.low
+    assert estimate_data(3, 40)["high"] == found.high
 
 
 @pytest.mark.parametrize(

@@ -23,7 +23,7 @@ from mat_contracts.catalogue import Options, template
 
 Binds: TypeAlias = Callable[[Record], Any]
 """Approval record -> (tool, arguments), a digest as `approval_digest` returns it, or None if the approval binds no call."""
-OPEN: Final = 1_000
+MAX_OPEN: Final = 1_000
 """Unused approvals that one contract remembers. With more the contract is unknown; `within` or `within_ms` let them expire."""
 PAST: Final = 16
 """Latest approvals that are no longer valid (used, refused, expired, or binding no call); violations cite them."""
@@ -267,9 +267,9 @@ def _add(state: _Approvals, item: _Approval) -> _Approvals:
             return _Approvals(state.open, (*state.past, item)[-PAST:], state.awaiting)
         others = FrozenDict({binding: grants for binding, grants in state.open.items() if binding != item.binding})
         return _Approvals(others, (*state.past, item)[-PAST:], state.awaiting)
-    if sum(map(len, state.open.values())) >= OPEN:
+    if sum(map(len, state.open.values())) >= MAX_OPEN:
         raise too_many(
-            f"more than {OPEN} approvals were given and not used", "give within= or within_ms=, so that approvals expire"
+            f"more than {MAX_OPEN} approvals were given and not used", "give within= or within_ms=, so that approvals expire"
         )
     grants = (*state.open.get(item.binding, ()), item)
     return _Approvals(FrozenDict({**state.open, item.binding: grants}), state.past, state.awaiting)

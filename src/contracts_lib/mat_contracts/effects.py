@@ -1,4 +1,4 @@
-"""Success claims: every action that an agent reports as done is in the ledger of effects, and effects are reported.
+"""Success claims: every action that an agent reports as done is in the ledger of effects; on request, effects are reported.
 
 Source: F2.
 """
@@ -29,9 +29,9 @@ from mat_contracts._state import CHAIN, PersistentChain, unchained
 from mat_contracts.catalogue import Options, template
 from mat_contracts.support import EVIDENCE_CHARS, content_words, is_long, leaves, stem
 
-LEDGER: Final = 128
+MAX_ACTIONS: Final = 128
 """Latest actions that one contract remembers, including failed ones. Claims that only older actions can support are unknown."""
-READ: Final = 64
+MAX_LOOKUPS: Final = 64
 """Latest replies of reading actions that one contract remembers: "order 17 was cancelled" may report what was read."""
 
 _VERBS: Final = """
@@ -170,14 +170,14 @@ class SuccessClaim:
 Extractor: TypeAlias = Callable[[str], Iterable[SuccessClaim]]
 
 
-_Raw: TypeAlias = tuple[int, ActionKind, str, Mapping[str, Any], Any, str, bool | None, bool]
-"""An action before it is read: step, kind, tool, arguments, reply, outcome by its record ("" if done), whether it only reads
+_RecordedAction: TypeAlias = tuple[int, ActionKind, str, Mapping[str, Any], Any, str, bool | None, bool]
+"""An action as it was recorded: step, kind, tool, arguments, reply, outcome by its record ("" if done), whether it only reads
 (None if nobody declared it), and whether its reply was dropped or hidden."""
 _READS: Final[Mapping[str, bool | None]] = {"read": True, "unknown": None, "write": False, "none": False}
 
 
-class _Entry(NamedTuple):
-    """An action that was read: the words of its name, its outcome ("" if done), and its texts, None if they are not known.
+class _ParsedAction(NamedTuple):
+    """An action with its texts parsed: the words of its name, its outcome ("" if done), its texts (None: not known).
 
     `pays`: one of its arguments is a means of payment.
     """
@@ -196,10 +196,10 @@ class _Books(NamedTuple):
     `unknown`: claims that only a dropped action can support, and the step of the first.
     """
 
-    ledger: tuple[_Raw, ...] = ()
-    read: tuple[_Raw, ...] = ()
+    ledger: tuple[_RecordedAction, ...] = ()
+    read: tuple[_RecordedAction, ...] = ()
     dropped: bool = False
-    owed: tuple[_Entry, ...] = ()
+    owed: tuple[_ParsedAction, ...] = ()
     unknown: tuple[int, int] = (0, -1)
 
 
@@ -238,8 +238,8 @@ def success_claims_match_effects(
     - A claim that may say how things stand ("your flight is scheduled for 3 May", "the insurance was purchased") may rest on
       a reply of a reading action that holds its subject, its ids and its dates.
 
-    The contract remembers the latest LEDGER actions and READ replies of reading actions. If only a forgotten action could
-    support a claim, the contract is unknown at the end.
+    The contract remembers the latest MAX_ACTIONS actions and MAX_LOOKUPS replies of reading actions. If only a forgotten action
+    could support a claim, the contract is unknown at the end.
 
     - `verbs`: verb -> patterns of tool names that do it, such as {"pay": "wire_*"}, in addition to VERBS.
     - `extract`: text -> its claims, instead of `success_claims`.
@@ -315,7 +315,7 @@ def _finish(state: PersistentChain) -> Violated | None:
     if count and not books.owed:
         raise MatError(
             what=f"{count} claims of success may rest on actions no longer remembered, the first at step {first}",
-            why=f"a contract remembers {LEDGER} actions", fix="judge shorter episodes",
+            why=f"a contract remembers {MAX_ACTIONS} actions", fix="judge shorter episodes",
         )  # fmt: skip
     return all_of([_unreported_violation(entry, entry.step) for entry in books.owed])
 
@@ -340,7 +340,7 @@ def _with_action(state: PersistentChain, record: Record, report_effects: bool) -
     observation, arguments = record.observation, let_through(record)
     if arguments is not action.arguments:
         arguments = FrozenDict(arguments)
-    raw: _Raw = (
+    raw: _RecordedAction = (
         record.step,
         action.kind,
         action.name,
@@ -357,7 +357,7 @@ def _with_action(state: PersistentChain, record: Record, report_effects: bool) -
         return (state[0] + 1, state, raw)
     books = _with_entries(_books(state), (raw,))
     if owes and not (entry := _entry(raw)).ended:
-        books = books._replace(owed=(*books.owed, entry)[-LEDGER:])
+        books = books._replace(owed=(*books.owed, entry)[-MAX_ACTIONS:])
     return (0, books)
 
 
@@ -367,7 +367,7 @@ def _books(state: PersistentChain) -> _Books:
     return _with_entries(books, later) if later else books
 
 
-def _with_entries(books: _Books, later: Iterable[_Raw]) -> _Books:
+def _with_entries(books: _Books, later: Iterable[_RecordedAction]) -> _Books:
     ledger, read = list(books.ledger), list(books.read)
     for raw in later:
         reads = raw[6]
@@ -376,7 +376,11 @@ def _with_entries(books: _Books, later: Iterable[_Raw]) -> _Books:
         if not reads:
             ledger.append(raw)
     return _Books(
-        tuple(ledger[-LEDGER:]), tuple(read[-READ:]), books.dropped or len(ledger) > LEDGER, books.owed, books.unknown
+        tuple(ledger[-MAX_ACTIONS:]),
+        tuple(read[-MAX_LOOKUPS:]),
+        books.dropped or len(ledger) > MAX_ACTIONS,
+        books.owed,
+        books.unknown,
     )
 
 
@@ -393,7 +397,7 @@ def _takes_payment(names: tuple[str, ...]) -> bool:
     return any(_PAYMENT.search(name) for name in names)
 
 
-def _entry(raw: _Raw) -> _Entry:
+def _entry(raw: _RecordedAction) -> _ParsedAction:
     step, kind, name, arguments, value, _, reads, hidden = raw
     texts = leaves(arguments)
     if kind != "tool_call":
@@ -402,16 +406,16 @@ def _entry(raw: _Raw) -> _Entry:
     hidden = hidden or is_withheld(value) or any(map(is_withheld, arguments.values()))
     known = None if hidden or sum(map(len, texts)) > EVIDENCE_CHARS else tuple(texts)
     tool = "" if reads and kind != "tool_call" else name
-    return _Entry(step, tool, _words_of_name(name, kind), _outcome(raw), known, _takes_payment(tuple(arguments)))
+    return _ParsedAction(step, tool, _words_of_name(name, kind), _outcome(raw), known, _takes_payment(tuple(arguments)))
 
 
-def _without_reply(raw: _Raw) -> _Raw:
+def _without_reply(raw: _RecordedAction) -> _RecordedAction:
     """The action without its reply, which is too long to keep. Whether the reply reports a failure is determined now."""
     step, kind, name, arguments, _, _, reads, _ = raw
     return (step, kind, name, arguments, None, _outcome(raw), reads, True)
 
 
-def _outcome(raw: _Raw) -> str:
+def _outcome(raw: _RecordedAction) -> str:
     """Why an action does not count as done, by its record or its reply; "" if it is done."""
     if raw[5]:
         return raw[5]
@@ -461,7 +465,7 @@ def _does_anything(tool: str, parameters: tuple[str, ...]) -> bool:
     return not {"command", "cmd", "script", "sql"}.isdisjoint(parameters) or {"method", "url"} <= set(parameters)
 
 
-def _acts_freely(raw: _Raw) -> bool:
+def _acts_freely(raw: _RecordedAction) -> bool:
     """Whether an action of a tool that can do anything may have changed something, as far as its arguments say."""
     _, kind, tool, arguments, _, _, _, _ = raw
     if kind != "tool_call" or not _does_anything(tool, tuple(arguments)):
@@ -481,8 +485,10 @@ def _files_in(text: str) -> list[str]:
     return [match[0].rstrip(".").casefold() for match in _FILE.finditer(text)]
 
 
-def _names_all(claim: SuccessClaim, raw: _Raw) -> bool:
-    """Whether an action of a tool that can do anything names the files of the claim, by their last parts, and its amounts."""
+def _names_all(claim: SuccessClaim, raw: _RecordedAction) -> bool:
+    """Whether an action of a tool that can do anything names, or may name, the files of the claim, by their last parts, and its
+    amounts.
+    """
     wanted = [item.rpartition("/")[2] for item in _files_in(claim.text)]
     if not wanted and not claim.amounts:
         return True
@@ -499,7 +505,7 @@ class _Verb(NamedTuple):
     words: frozenset[str]
     patterns: tuple[str, ...]
 
-    def does(self, raw: _Raw) -> bool:
+    def does(self, raw: _RecordedAction) -> bool:
         _, kind, tool, _, _, _, _, _ = raw
         return not self.words.isdisjoint(_words_of_name(tool, kind)) or any(
             fnmatchcase(tool, pattern) for pattern in self.patterns
@@ -548,8 +554,11 @@ def _unmatched(
     return problems, unknown
 
 
-def _is_backed(claim: SuccessClaim, done: Sequence[_Raw]) -> bool:
-    """Whether done actions name what the claim names: one action, or several together if the claim has several ids."""
+def _is_backed(claim: SuccessClaim, done: Sequence[_RecordedAction]) -> bool:
+    """Whether done actions name what the claim names: one action, or several together if the claim has several ids.
+
+    An action whose texts are not known may name anything, so it counts.
+    """
     if not claim.names and not claim.amounts:
         return bool(done)
     named = []
@@ -570,11 +579,11 @@ def _is_backed(claim: SuccessClaim, done: Sequence[_Raw]) -> bool:
     return set(claim.names) <= everything and _all_in(claim.amounts, sums)
 
 
-def _names_of_entry(entry: _Entry) -> frozenset[str]:
+def _names_of_entry(entry: _ParsedAction) -> frozenset[str]:
     return frozenset().union(*map(_names_in, entry.texts or ()))
 
 
-def _amounts_of_entry(entry: _Entry) -> list[Decimal]:
+def _amounts_of_entry(entry: _ParsedAction) -> list[Decimal]:
     found = [amount for text in entry.texts or () for amount in _amounts_in(text)]
     return [*found, *([sum(found[1:], found[0])] if found else [])]
 
@@ -598,8 +607,8 @@ def _all_in(amounts: Iterable[Decimal], known: Sequence[Decimal]) -> bool:
 
 
 def _is_brought_about(claim: SuccessClaim, books: _Books) -> bool:
-    """Whether money moved as part of another effect, whose texts name it: the sums of the claim, or what happens to money."""
-    quoted = [text.strip(" ,.").casefold() for text in _QUOTED.findall(claim.text)] if claim.verb in _SETS else []
+    """Whether another effect brought the claim about: money moved as a part of it, or its texts hold the quoted status."""
+    quoted = [text.strip(" ,.").casefold() for text in _QUOTED.findall(claim.text)] if claim.verb in _SETTING_VERBS else []
     if claim.verb not in MONEY and not quoted:
         return False
     for raw in reversed(books.ledger):
@@ -616,7 +625,7 @@ def _is_brought_about(claim: SuccessClaim, books: _Books) -> bool:
     return False
 
 
-_SETS: Final = frozenset(("update", "change", "set", "modify"))
+_SETTING_VERBS: Final = frozenset(("update", "change", "set", "modify"))
 _QUOTED = re.compile(r"[\"“]([^\"”]{3,40})[\"”]")
 
 
@@ -677,7 +686,7 @@ def _subject_words(text: str) -> frozenset[str]:
     return content_words(before) - {"upcom", "current", "next"}
 
 
-def _words_in(entry: _Entry, raw: _Raw) -> frozenset[str]:
+def _words_in(entry: _ParsedAction, raw: _RecordedAction) -> frozenset[str]:
     """The words in the texts of an action, and in the keys of its reply."""
     return frozenset(_WORD_PARTS.findall(" ".join((*(entry.texts or ()), *_keys(raw[4]))).casefold().replace("_", " ")))
 
@@ -697,7 +706,7 @@ def _keys(value: Any) -> list[str]:
 _JSON_KEYS = re.compile(r"\"(\w{1,60})\"\s*:")
 
 
-def _claim_violation(claim: SuccessClaim, same: Sequence[_Entry], done: Sequence[_Entry], step: int) -> Violated:
+def _claim_violation(claim: SuccessClaim, same: Sequence[_ParsedAction], done: Sequence[_ParsedAction], step: int) -> Violated:
     named = ", ".join((*claim.names, *(f"{amount}" for amount in claim.amounts)))
     wanted = (
         f"an effected action that performs {claim.verb!r}" + (f" and names {named}" if named else "") + f" before step {step}"
@@ -720,7 +729,7 @@ def _claim_violation(claim: SuccessClaim, same: Sequence[_Entry], done: Sequence
     return Violated(f"{claim.text!r}: {why}", witness=witness, instance=instance, wanted=wanted)
 
 
-def _is_reported(entry: _Entry, books: _Books, text: str) -> bool:
+def _is_reported(entry: _ParsedAction, books: _Books, text: str) -> bool:
     """Whether a text reports an effect: by verb or noun and, if the tool had other effects, by an id or amount."""
     text_words = content_words(text)
     doing = {word for verb in VERBS if stem(verb) in entry.words for word in map(stem, (verb, *VERBS[verb].split()))}
@@ -740,7 +749,7 @@ def _is_reported(entry: _Entry, books: _Books, text: str) -> bool:
     return not own or not own.isdisjoint(tokens) or any(token in text.casefold() for token in own if len(token) > 3)
 
 
-def _unreported_violation(entry: _Entry, step: int) -> Violated:
+def _unreported_violation(entry: _ParsedAction, step: int) -> Violated:
     return Violated(
         f"{entry.tool} had an effect at step {entry.step} that was not reported to the user", step=step,
         witness=tuple(sorted({entry.step, step})), instance=f"{entry.tool}@{entry.step}",
@@ -865,7 +874,7 @@ _LOOK_ALIKE: Final = {0x130: "i", 0x131: "i"}
 def _extractor(verbs: tuple[str, ...]) -> Callable[[str], tuple[SuccessClaim, ...]]:
     past = {form: verb for verb in verbs for form in forms_of(verb)}
     light = {form for verb in LIGHT for form in forms_of(verb)}
-    reading = _Reading(past, frozenset(light))
+    reading = _Grammar(past, frozenset(light))
     forms = frozenset((*past, *light, "complete", "successful"))
 
     def extract(text: str) -> tuple[SuccessClaim, ...]:
@@ -892,7 +901,7 @@ def _clause_parts(sentence: str) -> list[tuple[str, str, str]]:
     return found
 
 
-class _Reading:
+class _Grammar:
     """The patterns of one table of verbs."""
 
     __slots__ = ("_fragment", "_light", "_own", "_passive", "_past", "_serial", "_start")

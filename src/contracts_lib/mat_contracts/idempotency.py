@@ -18,9 +18,9 @@ from mat_contracts._values import currencies, currencies_agree, normal
 from mat_contracts.catalogue import Options, template
 
 EffectKey: TypeAlias = str | Iterable[str] | Callable[[Mapping[str, Any]], Any]
-EFFECTS: Final = 1_000
+MAX_EFFECTS: Final = 1_000
 """Different effects that one contract remembers: as many as a run has steps by default. With more it is unknown."""
-FEW: Final = 32
+BUFFERED: Final = 32
 """Latest effects that are kept in a table of their own, because merging them with the others copies all."""
 _PARTS: Final = 8
 _CHARS: Final = 64
@@ -79,7 +79,7 @@ def no_duplicate_effect(
         if happened == "no":
             return state
         made = key_of(let_through(record))
-        effect, units = _effect(name, made), currencies(made)
+        effect, units = _effect_key(name, made), currencies(made)
         known: tuple[_Seen, ...] = _lookup(state, effect) or ()
         before = next((item for item in known if currencies_agree(item.units, units)), None)
         others = tuple(item for item in known if item is not before)
@@ -89,7 +89,7 @@ def no_duplicate_effect(
         new = _put(state, effect, (*others, _Seen(units, record.step, unsure)))
         if done < 0 and record.invoked <= 1:
             return new
-        said, witness = _double(record, done, unsure)
+        said, witness = _repeat_problem(record, done, unsure)
         wanted = f"one {name} with these arguments"
         return Violated(said, state=new, witness=witness, instance=digest([name, made])[:8], wanted=wanted)
 
@@ -101,7 +101,7 @@ def no_duplicate_effect(
 
 
 _Table: TypeAlias = tuple[FrozenDict, FrozenDict, int]
-"""Two mappings by key, and the number of keys. The second holds the latest FEW entries and overrides the first."""
+"""Two mappings by key, and the number of keys. The second holds the latest BUFFERED entries and overrides the first."""
 _NO_TABLE: Final[_Table] = (EMPTY, EMPTY, 0)
 
 
@@ -142,7 +142,7 @@ _KEYED: Final = _Keyed()
 
 
 def _keyed(tools: tuple[str, ...], key_of: Callable[[Mapping[str, Any]], Any], parameter: str, *, whole: bool) -> Any:
-    """The fold for idempotency keys. With `whole`, all arguments except the idempotency key identify an effect."""
+    """The step function for idempotency keys. With `whole`, all arguments except the idempotency key identify an effect."""
 
     def step(state: _Keyed, record: Record) -> _Keyed | Violated:
         happened = effect_of(record) if record.action.name in tools else "no"
@@ -161,7 +161,7 @@ def _keyed(tools: tuple[str, ...], key_of: Callable[[Mapping[str, Any]], Any], p
         first: _Sent | None = _lookup(state.calls, sent) if sent else None
         if first is not None:
             if first.arguments != said or not currencies_agree(first.units, units):
-                return _conflict(record, first, parameter)
+                return _reused_key(record, first, parameter)
             if sure and before is not None and not before.sure:
                 return replace(state, effects=_put(state.effects, effect, before._replace(sure=True)))
             return state
@@ -169,7 +169,7 @@ def _keyed(tools: tuple[str, ...], key_of: Callable[[Mapping[str, Any]], Any], p
             _put(state.calls, sent, _Sent(record.step, said, units)) if sent else state.calls,
             _put(state.effects, effect, _Had(record.step, sure or (before is not None and before.sure), sent, units)),
         )
-        why, witness = _new_effect(record, before, runs, keyed=bool(sent), parameter=parameter)
+        why, witness = _new_key_problem(record, before, runs, keyed=bool(sent), parameter=parameter)
         if not why:
             return new
         wanted = f"the same {parameter} in a retry, and no second {record.action.name} otherwise"
@@ -178,7 +178,7 @@ def _keyed(tools: tuple[str, ...], key_of: Callable[[Mapping[str, Any]], Any], p
     return step
 
 
-def _conflict(record: Record, first: _Sent, parameter: str) -> Violated:
+def _reused_key(record: Record, first: _Sent, parameter: str) -> Violated:
     return Violated(
         f"{record.action.name} at step {record.step} carries the {parameter} of step {first.step} with other arguments",
         witness=(first.step, record.step), instance=first.arguments[:8],
@@ -186,7 +186,9 @@ def _conflict(record: Record, first: _Sent, parameter: str) -> Violated:
     )  # fmt: skip
 
 
-def _new_effect(record: Record, before: _Had | None, runs: int, *, keyed: bool, parameter: str) -> tuple[str, tuple[int, ...]]:
+def _new_key_problem(
+    record: Record, before: _Had | None, runs: int, *, keyed: bool, parameter: str
+) -> tuple[str, tuple[int, ...]]:
     """What is wrong with a call whose key is new, and the steps that show it; "" if nothing is wrong."""
     name, parts, witness = record.action.name, [], [record.step]
     if before is not None:
@@ -200,7 +202,7 @@ def _new_effect(record: Record, before: _Had | None, runs: int, *, keyed: bool, 
     return "; ".join(parts), tuple(witness)
 
 
-def _effect(name: str, made: Any) -> Any:
+def _effect_key(name: str, made: Any) -> Any:
     """The key of an effect: its values in normal form if they are few and short, otherwise a digest."""
     found = normal(made)
     if type(found) is not tuple:
@@ -232,19 +234,19 @@ def _lookup(known: _Table, key: Any) -> Any:
 
 
 def _put(known: _Table, key: Any, value: Any) -> _Table:
-    most, few, size = known
-    if key not in few and key not in most:
-        if size >= EFFECTS:
+    older, latest, size = known
+    if key not in latest and key not in older:
+        if size >= MAX_EFFECTS:
             raise too_many(
-                f"more than {EFFECTS} different effects in one trace", "judge shorter episodes, or give a coarser key="
+                f"more than {MAX_EFFECTS} different effects in one trace", "judge shorter episodes, or give a coarser key="
             )
         size += 1
-    if len(few) < FEW:
-        return most, FrozenDict({**few, key: value}), size
-    return FrozenDict({**most, **few, key: value}), EMPTY, size
+    if len(latest) < BUFFERED:
+        return older, FrozenDict({**latest, key: value}), size
+    return FrozenDict({**older, **latest, key: value}), EMPTY, size
 
 
-def _double(record: Record, done: int, unsure: int) -> tuple[str, tuple[int, ...]]:
+def _repeat_problem(record: Record, done: int, unsure: int) -> tuple[str, tuple[int, ...]]:
     """What is wrong with this effect, and the steps that show it; "" if nothing is wrong."""
     name, parts, witness = record.action.name, [], [record.step]
     if done >= 0:

@@ -48,7 +48,7 @@ OrderKey: TypeAlias = str | Iterable[str] | Field | Callable[[Record], Any]
 
 IDS: Final = 100_000
 """The most ids that one contract tells apart. Beyond that its outcome is unknown."""
-OPEN: Final = 1_000
+MAX_OPEN: Final = 1_000
 """The most open triggers of a contract, or calls that it remembers for one id. Beyond that its outcome is unknown."""
 _IN_FLIGHT: Final = 1 << 62
 """The seal of a call that is not sealed: later than every real one."""
@@ -422,8 +422,8 @@ def followed_by(
             over, waiting = _split_late(waiting, lambda item: record.step - item.step >= within)
             late += over
         if triggers and owner is not None:
-            if len(waiting) >= OPEN:
-                raise too_many(f"{OPEN} calls wait for {two.text}", "give within=, or judge shorter episodes")
+            if len(waiting) >= MAX_OPEN:
+                raise too_many(f"{MAX_OPEN} calls wait for {two.text}", "give within=, or judge shorter episodes")
             waiting = (*waiting, _Open(owner, record.step, _seal(record), record.sealed_ms))
         if _is_proposed(record):
             return waiting
@@ -508,9 +508,9 @@ def _stored(
 ) -> PersistentTable:
     """The table with these entries for an id. `alive` says which entries still matter; ids without any are dropped."""
     new = state.put({owner: entries}, None if alive is None else lambda kept: any(map(alive, kept)))
-    if new.count > IDS or len(entries) > OPEN:
+    if new.count > IDS or len(entries) > MAX_OPEN:
         raise too_many(
-            f"more than {IDS} ids" if new.count > IDS else f"{OPEN} calls in store for {owner or 'the run'}",
+            f"more than {IDS} ids" if new.count > IDS else f"{MAX_OPEN} calls in store for {owner or 'the run'}",
             "judge shorter episodes, or give within= or a coarser key=",
         )
     return new

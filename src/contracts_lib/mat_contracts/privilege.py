@@ -335,7 +335,7 @@ class _Course:
     from_mediator: bool = False
 
 
-OPEN: Final = 1_000
+MAX_OPEN: Final = 1_000
 """The most open tasks, and the most grants, that one contract remembers. Beyond that its outcome is unknown."""
 _COURSE: Final[frozenset[ActionKind]] = frozenset(("tool_call", "delegation", "handback", "grant"))
 
@@ -387,8 +387,8 @@ def delegated_authority(
 
 
 def _bounded(items: tuple[Any, ...], what: str) -> tuple[Any, ...]:
-    if len(items) > OPEN:
-        raise too_many(f"more than {OPEN} {what}", "hand tasks back, or limit the grants")
+    if len(items) > MAX_OPEN:
+        raise too_many(f"more than {MAX_OPEN} {what}", "hand tasks back, or limit the grants")
     return items
 
 

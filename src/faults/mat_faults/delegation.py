@@ -38,7 +38,7 @@ from mat_faults.spans import (
 from mat_faults.wording import ids
 
 _TEXTS: Final = ("task", "text", "message", "prompt", "instruction", "instructions", "request", "query", "input", "content")
-_NAMES: Final = frozenset({"sender", "delegator", "to", "agent", "name", "id", "role"})
+_NO_TEXTS: Final = frozenset({"sender", "delegator", "to", "agent", "name", "id", "role"})
 
 
 def _drop(call: Call, reply: Reply | None, stream: random.Random) -> Effect:
@@ -70,7 +70,7 @@ _DIGITS = re.compile(r"\d+")
 
 
 def swapped(text: str, *, limit: int) -> str:
-    """Swap two ids of the same form ("A17" and "A4"); the text itself if there are none."""
+    """Swap two ids of the same form ("A17" and "A4"); the text itself if there are none within `limit` edited tokens."""
     places = ids(text)
     names = list(places)
     for index, one in enumerate(names):
@@ -88,30 +88,30 @@ def without_constraint(text: str, *, limit: int) -> str:
 
     The text itself if it states no condition, or only the condition.
     """
-    units = [_with_marker(text, span) for group in lists(text) for span in group]
+    units = [_item_span(text, span) for group in lists(text) for span in group]
     units += [span for block in paragraphs(text) for span in sentences(text, block)]
     conditions = [span for span in units if _CONSTRAINT.search(span.of(text))]
     clauses = [TextSpan(*match.span()) for match in _CLAUSE.finditer(text) if match.start() > 0]
     for span in [*sorted(conditions, key=lambda span: -span.start), *reversed(clauses)]:
-        after = _without_span(text, span)
+        after = _cut_span(text, span)
         if after and is_within_limit(text, after, limit):
             return after
     return text
 
 
-def _with_marker(text: str, span: TextSpan) -> TextSpan:
+def _item_span(text: str, span: TextSpan) -> TextSpan:
     """An item of a list with its bullet and the end of its line."""
     start = text.rfind("\n", 0, span.start) + 1
     return TextSpan(start, span.end + 1 if text[span.end : span.end + 1] == "\n" else span.end)
 
 
-def _without_span(text: str, span: TextSpan) -> str:
+def _cut_span(text: str, span: TextSpan) -> str:
     """A text without a span and the white space around it."""
     before, after = text[: span.start], text[span.end :]
     return f"{before}{after.lstrip(' ') if not before or before[-1].isspace() else after}".rstrip()
 
 
-def _without_half(text: str, *, limit: int) -> str:
+def _cut_second_half(text: str, *, limit: int) -> str:
     """A text without its second half, or without its last `limit` tokens if the half is longer."""
     return shortened(text, count=min(limit, len(token_spans(text)) // 2), part="tail")
 
@@ -119,14 +119,15 @@ def _without_half(text: str, *, limit: int) -> str:
 _INSTRUCTION: Final = named(DEFAULT_INSTRUCTIONS)["false_approval"]
 
 
-def _with_instruction(text: str, *, limit: int) -> str:
+def _append_instruction(text: str, *, limit: int) -> str:
+    """The text with an instruction behind it, whose length is not bound by `limit`."""
     return f"{text}\n{_INSTRUCTION.text}" if text else text
 
 
 HOW: Final[dict[str, Callable[..., str]]] = {
     "swap_ids": swapped,
-    "append_instruction": _with_instruction,
-    "truncate": _without_half,
+    "append_instruction": _append_instruction,
+    "truncate": _cut_second_half,
     "drop_constraint": without_constraint,
 }
 """How the text of a hand-off is altered."""
@@ -134,7 +135,7 @@ HOW: Final[dict[str, Callable[..., str]]] = {
 
 def text_argument(arguments: Mapping[str, Any]) -> str | None:
     """The name of the argument with the task or message: one with a usual name, otherwise the longest text."""
-    texts = {name: item for name, item in arguments.items() if isinstance(item, str) and name not in _NAMES}
+    texts = {name: item for name, item in arguments.items() if isinstance(item, str) and name not in _NO_TEXTS}
     usual = [name for name in _TEXTS if name in texts]
     return usual[0] if usual else max(texts, key=lambda name: len(texts[name]), default=None)
 

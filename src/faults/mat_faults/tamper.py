@@ -1,4 +1,4 @@
-"""Change after approval: one argument changes between the approval and the port.
+"""Change after approval: one argument changes between the approval, or another decision of governance, and the port.
 
 >>> from mat_faults import tamper
 >>> [operator.id for operator in tamper.operators()][:2]
@@ -105,8 +105,8 @@ def _change(call: Call, reply: Reply | None, stream: random.Random) -> Effect:
     return Rewrite(snapshot_arguments({str(name): changed}, f"call of {call.port}"))
 
 
-def _is_decided(record: Record, parameters: FrozenDict, before: Sequence[Record]) -> bool:
-    """Whether an approval came before, or governance decided on this call, and the call has an argument to change."""
+def _can_change(record: Record, parameters: FrozenDict, before: Sequence[Record]) -> bool:
+    """Whether an approval or governance decided on this call, and it has an argument to change or hidden arguments."""
     if record.mediation is None and not any(item.action.kind == "approval" for item in before):
         return False
     return _find_argument(arguments_of(record), str(parameters["what"])) is not None or is_hidden(arguments_of(record))
@@ -116,7 +116,7 @@ def operators() -> tuple[Operator, ...]:
     return (
         operator(
             "service.changed_after_approval", _change,
-            grid=[{"what": what, "magnitude": 1} for what in ("amount", "recipient", "id")], relevant=_is_decided,
+            grid=[{"what": what, "magnitude": 1} for what in ("amount", "recipient", "id")], relevant=_can_change,
             bounds={"magnitude": 1}, default=False,
             plausible="a bug, a race or an attacker between the approval and the execution",
         ),

@@ -26,7 +26,7 @@ _LARGEST: Final = 6
 
 
 class RandomSearch:
-    """Draws schedules within the budget; each is executed once. A hit ends the search unless its `stop` is "budget"."""
+    """Draws schedules within the budget; each is executed once. Its edges have no keys, so `seen` stays empty."""
 
     proves = False
 

@@ -47,7 +47,7 @@ def shrink(
     execute: Callable[[Schedule], Judged],
     most: int,
 ) -> Shrunk:
-    """The simplest schedule reachable by single steps for which `shows` is true, in at most `most` executions.
+    """A 1-minimal schedule for which `shows` is true, in at most `most` executions: each step takes the first simpler one.
 
     If `execute` raises ShrinkStopped or is interrupted, the simplest schedule so far is returned.
     """
@@ -75,14 +75,14 @@ def shrink(
 
 
 def _simpler_that_shows(
-    schedule: Schedule, operators: Sequence[OperatorSpec], shows: Callable[[Schedule], Run | None]
+    schedule: Schedule, operators: Sequence[OperatorSpec], run_if_shown: Callable[[Schedule], Run | None]
 ) -> tuple[Schedule, Run] | None:
     for candidate in simpler(schedule, operators):
-        again = shows(candidate)
+        again = run_if_shown(candidate)
         while again is not None and again.unreached:
             for idle in again.unreached:
                 candidate = candidate.without(idle)
-            again = shows(candidate)
+            again = run_if_shown(candidate)
         if again is not None:
             return candidate, again
     return None

@@ -43,7 +43,11 @@ class Skips:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EdgeOutcome:
-    """The outcome of an edge. `states` is D by step (mat.core.run.prefixes), `broken` the searched contracts that broke."""
+    """The outcome of an edge, which is one more perturbation.
+
+    `states`: the digest of everything that decides what follows, before each step (mat.core.run.prefixes); `broken`: the
+    searched contracts that broke.
+    """
 
     run: Run
     states: Sequence[str]
@@ -88,7 +92,8 @@ class Strategy(Protocol):
 
 @dataclass(frozen=True, kw_only=True)
 class SearchPlan:
-    """The inputs of a strategy. `stream` is its own random stream, `max_runs` its limit; no float decides anything.
+    """The inputs of a strategy. `stream` is its own random stream, `max_runs` its limit. Choices compare
+    integers and digests, never floats, so that they are the same on every machine.
 
     `prune=False`: nothing is skipped, and no point is left out because another covers it.
     """

@@ -22,7 +22,7 @@ from mat.core.run import Run, prefixes
 from mat.core.spec import NO_SCHEDULE, Schedule
 from mat.kernel.entropy import Entropy
 from mat.measure.rows import RunCondition, RunRow
-from mat.measure.sequential import decided, interval
+from mat.measure.sequential import decided, estimate_data
 from mat_search import Campaign, CampaignResult, search
 from mat_search.coverage import Nearness
 from mat_search.space import Grid, edges
@@ -159,7 +159,7 @@ def _campaign(task: MeasuredTask, own: bool) -> Campaign:
         operators=task.operators, budget=settings.budget, max_runs=settings.evaluation_runs, stop="cheapest",
         strategy=settings.evaluation_strategy, shrink_runs=settings.shrink_runs,
         curve=(settings.curve or limits.EVALUATION_CHAINS) if own else 0,
-        interval=interval, decided=partial(decided, target=settings.target), prices=settings.prices,
+        interval=estimate_data, decided=partial(decided, target=settings.target), prices=settings.prices,
     )  # fmt: skip
 
 

@@ -279,14 +279,14 @@ def _learn(evaluate: SearchEvaluator, run: Run, data: Any, *, where: str) -> Non
 
 def campaign_of(subject: Subject, means: Means, nominal: Run) -> Campaign:
     """The campaign of `--mat-stress` for an item. Where a framework is attached, some operators are aimed at its tools."""
-    from mat.measure.sequential import decided, interval
+    from mat.measure.sequential import decided, estimate_data
 
     settings, operators = subject.settings, means.operators()
     if any(item.code == ATTACHED for item in nominal.findings):
         operators = tuple(operator.aimed(nominal.records) for operator in operators)
     return Campaign(
         operators=operators, budget=settings.budget, max_runs=settings.max_runs, shrink_runs=settings.shrink_runs,
-        strategy=settings.strategy, stop=settings.stop, curve=settings.curve, interval=interval, prices=settings.prices,
+        strategy=settings.strategy, stop=settings.stop, curve=settings.curve, interval=estimate_data, prices=settings.prices,
         decided=partial(decided, target=settings.target),
     )  # fmt: skip
 

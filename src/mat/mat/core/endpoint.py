@@ -106,8 +106,8 @@ class Endpoint:
         own = _PORTS.get(url.scheme)
         if (own if given is None else given) != (own if self.port is None else self.port):
             return False
-        path = _resolved(url.path)
-        return path is not None and (not self.paths or any(_below(path, item) for item in self.paths))
+        readings = _path_readings(url.path)
+        return bool(readings) and (not self.paths or all(any(_below(path, item) for item in self.paths) for path in readings))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -128,15 +128,15 @@ class Folder:
         return any(_below(path, item) for item in self.paths if item.startswith("/") == absolute)
 
 
-def _resolved(path: str) -> str | None:
-    """The path of a URL with dots and percent signs resolved; None if it is percent-encoded more than once."""
-    for _ in range(3):
-        if not _ENCODED.search(path):
-            break
-        path = unquote(path)
-    if _ENCODED.search(path) or _UNCLEAR.search(path):
-        return None
-    return posixpath.normpath("/" + path.lstrip("/"))
+def _path_readings(path: str) -> tuple[str, ...]:
+    """The path of a URL with its dots resolved: as it stands, and with percent signs decoded, because servers do either.
+
+    Empty if it is percent-encoded more than once, or has white space or a backslash.
+    """
+    decoded = unquote(path)
+    if _ENCODED.search(decoded) or _UNCLEAR.search(decoded):
+        return ()
+    return tuple(posixpath.normpath("/" + reading.lstrip("/")) for reading in dict.fromkeys((path, decoded)))
 
 
 def _below(path: str, top: str) -> bool:
@@ -197,9 +197,9 @@ def endpoint(
 ) -> Endpoint:
     """A predicate: a URL of one of these hosts (exact, no subdomains), at or below one of `paths`, by default anywhere.
 
-    The URL is parsed, not compared as a text. A URL with a user name, a backslash, white space or a path encoded several times
-    is refused, because parsers disagree about where it points. Dots and percent signs in the path are resolved first. `port`
-    None means the scheme's own.
+    The URL is parsed, not compared as a text. A URL with a user name, a backslash, white space or a path encoded more than once
+    is refused, because parsers disagree about where it points. Dots in the path are resolved, and the path must be allowed both
+    as it stands and with its percent signs decoded. `port` None means the scheme's own.
 
     >>> from mat_contracts.privilege import endpoint
     >>> shop = endpoint("api.shop.example", paths="/v1")
@@ -310,7 +310,7 @@ def allowed_from(data: object, where: str) -> Allowed:
 
 
 def narrower(inner: Allowed, outer: Allowed) -> bool:
-    """Whether `outer` provably allows everything that `inner` allows; for functions, only if they are equal."""
+    """Whether `outer` provably allows everything that `inner` allows; for functions of users, only if they are equal."""
     if inner == outer and type(inner) is type(outer):
         return True
     if callable(inner):

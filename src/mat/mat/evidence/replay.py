@@ -16,7 +16,10 @@ ReplayStatus: TypeAlias = Literal["passed", "violated", "expected", "unknown", "
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplayOutcome:
-    """The outcome of a replay. `ok`: the item passes. `violations`: the hard ones of the re-run."""
+    """The outcome of a replay. `violations`: the hard ones of the re-run.
+
+    `ok`: the replay counts as a pass. With "passed" it is False where a violation was expected and did not come.
+    """
 
     status: ReplayStatus
     ok: bool
@@ -51,7 +54,7 @@ def divergence(found: Difference, *, where: str = "") -> ReplayDivergence:
 
 
 def judge_strict(replay: Replay, again: Run) -> ReplayOutcome:
-    """Judge a strict replay: `divergent` if the head differs, else the verdicts of today's contracts on the same facts."""
+    """Judge a strict replay: `divergent` if the facts differ, else the verdicts of today's contracts on the same facts."""
     found = compare(replay.counterexample.run, again)
     if found is not None:
         return ReplayOutcome(status="divergent", ok=False, reason=found.what, violations=again.failures, divergence=found)
@@ -61,8 +64,8 @@ def judge_strict(replay: Replay, again: Run) -> ReplayOutcome:
 def regression_outcome(replay: Replay, run: Run) -> ReplayOutcome:
     """Judge the recorded seed and schedule on today's code: it passes if no hard contract is violated.
 
-    `stale` if the run no longer reaches any site of the schedule: then it says nothing about this counterexample. A replay of
-    an item marked `expect` passes only if the recorded contract is violated again.
+    `stale` if the run no longer reaches any site of the schedule and breaks no hard contract: then it says nothing about this
+    counterexample. A replay of an item marked `expect` passes only if the recorded contract is violated again.
     """
     if len(run.spec.schedule) and len(run.unreached) == len(run.spec.schedule) and not (run.failures and not replay.expected):
         sites = ", ".join(str(item.site) for item in run.unreached)

@@ -17,7 +17,7 @@ from mat.core.site import BOUNDARIES
 
 __all__ = [
     "LIMITED", "Capability", "RateLimit", "Sets", "capability", "capability_sets", "covers", "endpoint", "folder", "length",
-    "pattern", "rate", "within_sets",
+    "pattern", "rate", "refusal_by_sets",
 ]  # fmt: skip
 
 KINDS: Final[dict[str, tuple[ActionKind, ...]]] = {
@@ -112,8 +112,8 @@ def capability(tool: str, /, *rates: RateLimit, **parameters: Allowed) -> Capabi
     "memory_write:" for one direction only), "model:planner", "delegation:mailer". Predicates that are data, from
     `mat.govern.capability`: `pattern`, `length`, `endpoint`, `folder`. A nested value is named by its path, `**{"body.amount":
     (0, 9), "to.*": {...}}`. `rates`: limits such as `mat.govern.capability.rate(3, window_ms=60_000)`; all must be met.
-    Returns a Capability. Raises `mat.MatError` for an empty name or unknown kind, and for a parameter that is no allow-list,
-    such as a bare string.
+    Returns a Capability. Raises `mat.MatError` for an empty name, for a kind that sets do not limit or that is misspelled
+    (another prefix is a part of the tool's name), and for a parameter that is no allow-list, such as a bare string.
 
     >>> mail = mat.policy.capability("send", to={"ann@example.org"}, size=(0, 1000))
     >>> mail.refuses({"to": "eve@example.net", "size": 10})
@@ -174,7 +174,7 @@ def capability_sets(declared: Mapping[str, Iterable[str | Capability]]) -> Sets:
     return sets
 
 
-def within_sets(record: Record, sets: Sets) -> str:
+def refusal_by_sets(record: Record, sets: Sets) -> str:
     """Why the acting agent may not do this, or "", ignoring rates. An agent without a declared set is not limited."""
     action = record.action
     table = sets.get(record.agent)

@@ -31,8 +31,21 @@ from mat.govern.grants import NOTHING, Authority, AuthorityUse
 from mat.resources.contract import ResourceContract
 
 __all__ = [
-    "Allow", "Approver", "Block", "ConvertToApproval", "Decision", "Desk", "Governance", "Mediator", "NeedsApproval", "Peek",
-    "Rewrite", "Rule", "Sandbox", "governance_name", "policy_version",
+    "Allow",
+    "Approver",
+    "Block",
+    "ContractCheck",
+    "ConvertToApproval",
+    "Decision",
+    "Desk",
+    "Governance",
+    "Mediator",
+    "NeedsApproval",
+    "Rewrite",
+    "Rule",
+    "Sandbox",
+    "governance_name",
+    "policy_version",
 ]  # fmt: skip
 
 
@@ -177,10 +190,11 @@ verdict)`, called with each sealed and judged record in ask order, `ended(violat
 episode's end, and `state()`, a value with a canonical form that is part of the run's state. If `peeks` is true, it is also
 called with the records asked before the proposed one and not judged yet: `rule(record, pending)`.
 """
-Peek: TypeAlias = Callable[[Record], tuple[Violation, ...]]
+ContractCheck: TypeAlias = Callable[[Record], tuple[Violation, ...]]
+"""The violations that a proposed record would be, if it were done."""
 
-_PASSES: Final = 4
-"""Times a rewrite may be rewritten before the action is blocked."""
+_ROUNDS: Final = 4
+"""Rounds of the rules over one action; if they still rewrite it in the last, it is blocked."""
 CHANGED: Final = "changed after approval"
 
 
@@ -320,7 +334,7 @@ class _Case:
 class Mediator:
     """Decides on the proposed actions of one run. A rule that raises, or returns something invalid, blocks, with the reason."""
 
-    def __init__(self, governance: Governance | None, peek: Peek | None = None) -> None:
+    def __init__(self, governance: Governance | None, peek: ContractCheck | None = None) -> None:
         policy = governance or Governance()
         self.governance = governance
         self._policy, self._peek = policy, peek
@@ -397,10 +411,10 @@ class Mediator:
     # -- judging --------------------------------------------------------------------------------------------------------
 
     def mediate(self, proposed: Record, desk: Desk | None = None) -> MediationOutcome | None:
-        """The decision on a proposed action; None if no rule decided anything."""
+        """The decision on a proposed action; None if it is allowed and this policy records no decision for it."""
         case: _Case | None = None
         record = proposed
-        for _ in range(_PASSES):
+        for _ in range(_ROUNDS):
             claim = NOTHING if self._authority is None else self._authority.claim(record, desk)
             if claim is not NOTHING or case is not None:
                 case = case or _Case(proposed, desk, record)
@@ -428,10 +442,10 @@ class Mediator:
             else:
                 return self._undecided(record) if case is None else self._conclude(case)
         assert case is not None
-        return case.block(case.rule, f"rules still rewrite it after {_PASSES} passes")
+        return case.block(case.rule, f"rules still rewrite it after {_ROUNDS} rounds")
 
     def _undecided(self, record: Record) -> MediationOutcome | None:
-        """The outcome if no rule decided anything and no capability or grant is used."""
+        """The outcome for an action on which no rule decided and that uses no capability or grant; None as in `mediate`."""
         if self._peek is None and record.action.kind not in _AUTHORITY_KINDS:
             return _ALLOWED if self._records_allow else None
         return self._conclude(_Case(record, None, record))
@@ -451,7 +465,7 @@ class Mediator:
         used_up = self._use_authority(case)
         if used_up:
             return case.block("capability", used_up)
-        self._let_through(case)
+        self._note_authority(case)
         if not case.changed and claim is NOTHING:
             return _ALLOWED if self._records_allow else None
         return case.let_through("", "")
@@ -463,7 +477,8 @@ class Mediator:
         if self._authority is not None:
             self._authority.give_back(case.claim)
 
-    def _let_through(self, case: _Case) -> None:
+    def _note_authority(self, case: _Case) -> None:
+        """Note a delegation or grant that is let through: it changes what agents may do from now on."""
         kind = case.record.action.kind
         if self._authority is None or kind not in _AUTHORITY_KINDS:
             return
@@ -485,7 +500,7 @@ class Mediator:
         self, case: _Case, wants: list[tuple[str, NeedsApproval]], rule: str, approval: str, why: str
     ) -> MediationOutcome:
         if not wants:
-            self._let_through(case)
+            self._note_authority(case)
             return case.let_through(rule, f"{why}; approved" if why else "approved", approval)
         (rule, wish), *rest = wants
         why = _join_reasons(why, wish.reason)

@@ -31,7 +31,7 @@ from mat.core.record import ActionKind, Record
 from mat.core.run import Run
 from mat.core.value import FrozenDict
 from mat.core.verdict import Verdict, Violation
-from mat.govern.capability import Capability, capability_sets, within_sets
+from mat.govern.capability import Capability, capability_sets, refusal_by_sets
 from mat.govern.mediator import (
     Allow,
     Approver,
@@ -483,7 +483,7 @@ def _kept_set(level: Level) -> KeptSet | None:
 def _level_decision(level: Level, kept: KeptSet | None, record: Record, why: str) -> Decision | None:
     """The decision of one level: blocks take precedence over changes, and changes over approvals."""
     action = record.action
-    refusal = "" if kept is None else within_sets(record, {record.agent: kept})
+    refusal = "" if kept is None else refusal_by_sets(record, {record.agent: kept})
     if refusal:
         return Block(f"{why}: {refusal}")
     if level.high_impact == "block" and action.impact == "high":

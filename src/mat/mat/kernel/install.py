@@ -55,7 +55,7 @@ def installed(world: World) -> Iterator[World]:
     try:
         _replace_randomness(world, patches)
         if turns is not None:
-            locks.current.append(turns)
+            locks.schedulers.append(turns)
             _replace_time_and_threads(world, patches)
             loops.enter(world)
         else:
@@ -63,8 +63,8 @@ def installed(world: World) -> Iterator[World]:
             patches.put(concurrent.futures.ThreadPoolExecutor, "submit", replaced.submit_real)
         yield world
     finally:
-        if turns is not None and turns in locks.current:
-            locks.current.remove(turns)
+        if turns is not None and turns in locks.schedulers:
+            locks.schedulers.remove(turns)
             turns.disband()
         loops.leave(world)
         patches.restore()
@@ -145,7 +145,7 @@ def _clean_up_after_fork() -> None:
     """Clean up in a child process, which has only the thread that forked."""
     global _entering
     _entering = threading.Lock()
-    for turns in locks.current:
+    for turns in locks.schedulers:
         turns.forked()
 
 

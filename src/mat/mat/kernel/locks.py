@@ -1,4 +1,4 @@
-"""Locks that hand over instead of blocking if their thread takes turns, and otherwise behave like the lock they wrap.
+"""Locks that let another thread run instead of blocking if a scheduler decides whose turn it is; else as the lock they wrap.
 
 Conditions, events, semaphores, barriers, queues and futures of the standard library are written in Python over these, so they
 hand over too. A lock made in a run goes on working after it, and one made before a run can be adopted.
@@ -14,7 +14,7 @@ from typing import Any, Final
 from mat.kernel.scheduler import Scheduler
 from mat.kernel.threads import allocate_lock, real_rlock
 
-current: list[Scheduler] = []
+schedulers: list[Scheduler] = []
 """The schedulers of the installed worlds, the inner one last."""
 REAL_LOCK: Final = type(allocate_lock())
 REAL_RLOCK: Final = type(real_rlock())
@@ -22,12 +22,12 @@ RealSimpleQueue: Final = queue.SimpleQueue
 
 
 def scheduler() -> Scheduler | None:
-    return current[-1] if current else None
+    return schedulers[-1] if schedulers else None
 
 
-def polled() -> None:
+def note_poll() -> None:
     """Note that the calling thread polled something without waiting."""
-    turns = current[-1] if current else None
+    turns = schedulers[-1] if schedulers else None
     me = None if turns is None else turns.me()
     if turns is not None and me is not None:
         turns.polled(me)
@@ -51,7 +51,7 @@ class Lock:
             return True
         if blocking:
             return self._wait(timeout)
-        polled()
+        note_poll()
         return False
 
     def _wait(self, timeout: float) -> bool:
@@ -73,8 +73,8 @@ class Lock:
 
     def release(self) -> None:
         self._real.release()
-        if current:
-            current[-1].wake(self, 1)
+        if schedulers:
+            schedulers[-1].wake(self, 1)
 
     def locked(self) -> bool:
         if self._real.acquire(False):
@@ -108,8 +108,8 @@ class AdoptedRLock(Lock):
 
     def _release_save(self) -> Any:
         saved = self._real._release_save()
-        if current:
-            current[-1].wake(self, 1)
+        if schedulers:
+            schedulers[-1].wake(self, 1)
         return saved
 
     def _acquire_restore(self, saved: Any) -> None:

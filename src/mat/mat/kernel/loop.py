@@ -1,6 +1,6 @@
 """An asyncio loop in run time: when idle it hands over, and time jumps when nobody can run.
 
-Every asyncio loop that waits in a selector can keep run time, whoever made it and when: `RunTimeLoop` sets a clock
+Every asyncio loop that waits in a selector can keep run time, whoever made it and when: `LoopInRunTime` sets a clock
 and a selector of its own as attributes of the loop, and removes them again.
 """
 
@@ -40,9 +40,9 @@ class LoopWorld(Protocol):
 
 
 class VirtualSelector(selectors.BaseSelector):
-    """A selector that asks the operating system without waiting, and waits in virtual time instead."""
+    """A selector that asks the operating system without waiting, and waits in run time instead."""
 
-    def __init__(self, real: selectors.BaseSelector, loop: RunTimeLoop) -> None:
+    def __init__(self, real: selectors.BaseSelector, loop: LoopInRunTime) -> None:
         self.real, self._loop = real, loop
 
     def register(self, fileobj: Any, events: int, data: Any = None) -> selectors.SelectorKey:
@@ -100,7 +100,7 @@ class VirtualSelector(selectors.BaseSelector):
         return turns.deadline_ns(max(0.0, scheduled[0].when() - self._loop.time())) if scheduled else None
 
 
-class RunTimeLoop:
+class LoopInRunTime:
     """One loop while it keeps the time of a world. Tasks that the world's code makes are numbered from 1 in each loop.
 
     `owned`: the run made the loop, so nobody needs it after the run has been stopped. `task`: the task that entered the run, if
@@ -111,7 +111,7 @@ class RunTimeLoop:
 
     def __init__(self, loop: Any, world: LoopWorld) -> None:
         self.loop, self.world = loop, world
-        self._outer: RunTimeLoop | None = vars(loop).get("mat_run_time")
+        self._outer: LoopInRunTime | None = vars(loop).get("mat_run_time")
         self.owned, self._named, self._stops = False, 0, 0
         self.task: asyncio.Task[Any] | None = None
         held = loop._selector
@@ -165,7 +165,7 @@ class RunTimeLoop:
             timer._when = timer._when - run_now + now if own is None else own[1]
         heapq.heapify(self.timers)
 
-    # -- what stands on the loop instead of its own methods ---------------------------------------------------------
+    # -- what the loop does instead of its own: clock, numbered tasks and futures, wake-ups ---------------------------
 
     def time(self) -> float:
         return self.world.monotonic_s()
@@ -207,13 +207,13 @@ class RunTimeLoop:
         """Whether another task of this loop could go on."""
         return bool(self.loop._ready)
 
-    async def hold(self, turns: int) -> int:
-        """Hold the calling task until `turns` calls of others have ended or nobody else can run; return how many ended."""
+    async def hold(self, calls: int) -> int:
+        """Hold the calling task until `calls` of others have ended or nobody else can run; return how many ended."""
         scheduler = locks.scheduler()
         if scheduler is None or scheduler.me() is None or not (self.others_ready() or scheduler.others_ready()):
             return 0
         free = self.loop.create_future()
-        held = HeldCall(turns, lambda: self.loop.call_soon_threadsafe(_release_future, free))
+        held = HeldCall(calls, lambda: self.loop.call_soon_threadsafe(_release_future, free))
         scheduler.held.append(held)
         try:
             await free

@@ -17,7 +17,7 @@ from typing import Any, Final, NoReturn
 
 from mat.core.errors import SpecError
 from mat.kernel import clock as clocks
-from mat.kernel.loop import RunTimeLoop
+from mat.kernel.loop import LoopInRunTime
 from mat.kernel.numbered import InOrder, hashed_by_address, numbered
 from mat.kernel.world import World, mine
 
@@ -72,20 +72,20 @@ def _adoptable(loop: object) -> bool:
     return isinstance(loop, asyncio.selector_events.BaseSelectorEventLoop) and isinstance(held, selectors.BaseSelector)
 
 
-def _adopt(loop: asyncio.AbstractEventLoop, world: World) -> RunTimeLoop:
+def _adopt(loop: asyncio.AbstractEventLoop, world: World) -> LoopInRunTime:
     """The loop under the world's time. SpecError if it cannot keep it."""
-    found: RunTimeLoop | None = getattr(loop, "mat_run_time", None)
+    found: LoopInRunTime | None = getattr(loop, "mat_run_time", None)
     if found is not None and found.world is world:
         return found
     if not _adoptable(loop):
         refuse(_name(loop))
     world.loops[:] = [held for held in world.loops if not _is_done(held)]
-    made = RunTimeLoop(loop, world)
+    made = LoopInRunTime(loop, world)
     world.loops.append(made)
     return made
 
 
-def _is_done(held: RunTimeLoop) -> bool:
+def _is_done(held: LoopInRunTime) -> bool:
     """Whether a loop is closed; then it is released, so that a run with many loops does not keep them all."""
     closed = bool(held.loop.is_closed())
     if closed:
@@ -97,16 +97,16 @@ def _set_running_loop(loop: asyncio.AbstractEventLoop | None, /) -> None:
     """Asyncio calls this when a loop starts and stops."""
     if loop is not None:
         world = mine()
-        held: RunTimeLoop | None = getattr(loop, "mat_run_time", None)
+        held: LoopInRunTime | None = getattr(loop, "mat_run_time", None)
         if world is not None:
             _adopt(loop, world)
-        elif isinstance(held, RunTimeLoop) and isinstance(held.world, World):  # started in a thread that is not of the run
+        elif isinstance(held, LoopInRunTime) and isinstance(held.world, World):  # started in a thread that is not of the run
             held.world.loops.remove(held)
             held.leave()
     _real_set_running_loop(loop)
 
 
-def _run_time_of(loop: Any) -> RunTimeLoop | None:
+def _run_time_of(loop: Any) -> LoopInRunTime | None:
     """The run-time side of a loop that a thread of the run uses; the first use puts the loop under run time."""
     world = mine()
     if world is None or getattr(loop, "_thread_id", None) not in (None, threading.get_ident()) or not _adoptable(loop):

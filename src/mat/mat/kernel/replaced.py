@@ -113,7 +113,7 @@ def _done(self: concurrent.futures.Future[Any]) -> bool:
 
 def _note_poll() -> bool:
     """Note a poll of something that has not happened yet; returns False, the result of the poll."""
-    locks.polled()
+    locks.note_poll()
     return False
 
 

@@ -21,7 +21,7 @@ _SETTLE: Final = 100_000
 _current: World | None = None
 
 
-class _RunTimeLoop(Protocol):
+class _LoopInRunTime(Protocol):
     """What the world needs from an event loop in run time (mat.kernel.loop)."""
 
     def others_ready(self) -> bool: ...
@@ -209,9 +209,9 @@ class World:
                 turns.rest(me)
 
 
-def _running_loop() -> _RunTimeLoop | None:
+def _running_loop() -> _LoopInRunTime | None:
     """The run-time side of the event loop that runs the caller, if it has one."""
-    return cast("_RunTimeLoop | None", getattr(asyncio._get_running_loop(), "mat_run_time", None))
+    return cast("_LoopInRunTime | None", getattr(asyncio._get_running_loop(), "mat_run_time", None))
 
 
 def _current_task() -> object:

@@ -56,7 +56,7 @@ def sequential_estimate(failures: int, n: int, confidence: float = CONFIDENCE) -
     )
 
 
-def interval(failures: int, n: int) -> FrozenDict:
+def estimate_data(failures: int, n: int) -> FrozenDict:
     """The 95 % interval as data, for a certificate without a proof."""
     found = sequential_estimate(failures, n)
     return FrozenDict(

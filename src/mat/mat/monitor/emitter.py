@@ -401,7 +401,7 @@ class GoalEmitter:
         step, at = self.function.need("step"), self.function.need("at")
         moved = block(f"for start in {engine}.step({step}, {at}, ({truth})):", [self.report("start")])
         if self.key is None:
-            self.function.asking(f"{engine}.within_limit()")
+            self.function.asking(f"{engine}.check_limit()")
             return [*before, *guarded(disjunction([f"{engine}.open", opens]), moved)]
         table = self._table()
         kept = [f"due_{table}.keep({self.key}, {engine})"]

@@ -162,7 +162,7 @@ class Obligations:
                 break
         return steps, milliseconds
 
-    def within_limit(self) -> None:
+    def check_limit(self) -> None:
         """Raise SpecError if more steps are open than `limits.OPEN_OBLIGATIONS`."""
         if len(self.open) > limits.OPEN_OBLIGATIONS:
             raise SpecError(
@@ -218,7 +218,7 @@ class Obligations:
             for items in (self._begun[node], self._waiting[node]):
                 for start in list(items):
                     if start in items:
-                        self._conclude(node, start, self._read(items[start][1], still=False) is True)
+                        self._conclude(node, start, self._value_of(items[start][1], still=False) is True)
             self._propagate(broken)
         return self._end_step(broken)
 
@@ -265,7 +265,7 @@ class Obligations:
                 return
             if present and not over:
                 self._add_shown(node, start, seen, self._pair(node, self._is_inside(node, start, at)))
-            value = self._read(seen, still=False)
+            value = self._value_of(seen, still=False)
             if value is None:
                 self._waiting[node][start] = items.pop(start)
             else:
@@ -294,7 +294,7 @@ class Obligations:
     def _show(self, node: int, start: int, pair: tuple[Residual, Residual]) -> None:
         seen = self._begun[node][start][1]
         self._add_shown(node, start, seen, pair)
-        value = self._read(seen, still=self._plan.nodes[node].kind == "until")
+        value = self._value_of(seen, still=self._plan.nodes[node].kind == "until")
         if value is not None:
             self._conclude(node, start, value)
 
@@ -304,7 +304,7 @@ class Obligations:
         seen.append(pair)
         self._refer((node, start), references_of(seen))
 
-    def _read(self, seen: list[tuple[Residual, Residual]], *, still: bool) -> bool | None:
+    def _value_of(self, seen: list[tuple[Residual, Residual]], *, still: bool) -> bool | None:
         """The value of until over the steps seen; None if open. `still`: more steps may come."""
         held, unsure = True, False
         for left, right in seen:
@@ -415,7 +415,7 @@ class Obligations:
         seen[:] = simpler
         self._refer((node, start), references_of(seen))
         still = not closed and self._plan.nodes[node].kind == "until"
-        value = self._read(seen, still=still)
+        value = self._value_of(seen, still=still)
         if value is not None:
             self._conclude(node, start, value)
 
@@ -513,10 +513,10 @@ class OpenSlices:
                 heappush(queue, (deadline, self._count, key))
         engine.queued = (min(deadlines[0], engine.queued[0]), min(deadlines[1], engine.queued[1]))
 
-    def within_limit(self) -> None:
+    def check_limit(self) -> None:
         """Raise SpecError if more steps of one id are open than `limits.OPEN_OBLIGATIONS`."""
         if self._crowded is not None:
-            self._crowded.within_limit()
+            self._crowded.check_limit()
 
     def due(self, step: int, at: int, truth: tuple[bool, ...]) -> list[tuple[Any, Obligations]]:
         """The ids that a step can settle although it does not concern them, the longest open first. Keep each afterwards."""

@@ -59,7 +59,7 @@ class SliceEmitter:
             made += self.function.of_trace(self.layout, node)
         groups = self._groups()
         if self.part.engine:
-            self.function.asking(f"due_{self.table}.within_limit()")
+            self.function.asking(f"due_{self.table}.check_limit()")
         expires = self.part.forgets and (self.part.lasts, self.part.lasts_ms) != (-1, -1)
         self._forgets_later = expires and self.part.engine and len(groups) > 1
         made += ["forget = False"] if self._forgets_later else []

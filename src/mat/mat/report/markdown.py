@@ -44,8 +44,8 @@ def in_markdown(tables: Iterable[Table]) -> str:
 def comparison(found: Regression, *, names: tuple[str, str]) -> str:
     """The comparison of two reports: the verdict, shortened lists, and the tables."""
     runs, changed = regression.listings(found)
-    summary = regression.in_words(found, names).removesuffix(".")
-    lines = ["## Comparison\n", f"{escape(summary)}. **{escape(regression.verdict(found))}**\n"]
+    summary = regression.scope_sentence(found, names).removesuffix(".")
+    lines = ["## Comparison\n", f"{escape(summary)}. **{escape(regression.conclusion(found))}**\n"]
     for each in (*runs, *changed):
         lines += [f"### {each.title}\n", *_list_lines(each), ""]
     return "\n".join([*lines, in_markdown(regression.regression_tables(found))])

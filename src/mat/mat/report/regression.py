@@ -28,10 +28,10 @@ def regression_blocks(found: Regression, *, names: tuple[str, str]) -> list[Repo
     """Rates with their intervals, the runs behind them, the mediator's decisions, and what could not be compared."""
     rates, *decided = regression_tables(found)
     runs, changed = listings(found)
-    return [in_words(found, names), rates, *runs, *decided, *changed, verdict(found)]
+    return [scope_sentence(found, names), rates, *runs, *decided, *changed, conclusion(found)]
 
 
-def in_words(found: Regression, names: tuple[str, str]) -> str:
+def scope_sentence(found: Regression, names: tuple[str, str]) -> str:
     """Which reports are compared, and on how many runs."""
     old, new = names
     runs, items = words.plural(found.runs, "run"), words.plural(found.items, "item")
@@ -48,7 +48,7 @@ def regression_tables(found: Regression) -> tuple[Table, ...]:
     """The rates by run, and the mediator's old and new decisions."""
     decided = [("Decisions on actions of high impact", found.high)]
     decided += [("Decisions on all actions", found.all_actions)] if _has_more_actions(found) else []
-    return (_rate_table(found), *(_decision_table(title, part) for title, part in decided if _has_refusals(part)))
+    return (_rate_table(found), *(_decision_table(title, part) for title, part in decided if _has_interventions(part)))
 
 
 def every_table(found: Regression) -> Iterator[Table]:
@@ -58,7 +58,7 @@ def every_table(found: Regression) -> Iterator[Table]:
         yield _run_table(f"regressed_{part.aspect}", part.regressed)
         yield _run_table(f"improved_{part.aspect}", part.improved)
     for name, decided in (("decisions_high", found.high), ("decisions_all", found.all_actions)):
-        if _has_refusals(decided):
+        if _has_interventions(decided):
             yield replace(_decision_table("Decisions", decided), name=name)
     names = ("action", "impact", "old", "new", "change", "test", "seed", "schedule")
     yield Table(
@@ -110,7 +110,7 @@ def listings(found: Regression) -> tuple[list[Listing], list[Listing]]:
         *(_listing(f"Regressions: {words.ASPECTS[part.aspect]}", _run_lines(part.regressed)) for part in both),
         *(_listing(f"Improvements: {words.ASPECTS[part.aspect]}", _run_lines(part.improved, was="before: ")) for part in both),
     ]
-    others = [_listing(_CHANGED, _change_lines(found)), _listing(_APART, apart(found))]
+    others = [_listing(_CHANGED, _change_lines(found)), _listing(_APART, excluded(found))]
     return [each for each in runs if each.lines], [each for each in others if each.lines]
 
 
@@ -123,8 +123,8 @@ def _run_lines(pairs: tuple[RunPair, ...], *, was: str = "") -> list[str]:
     return [f"{pair.item} seed {pair.seed}{words.under_schedule(pair.schedule)}: {was}{pair.why}" for pair in pairs]
 
 
-def _has_refusals(part: GovernanceComparison) -> bool:
-    """Whether the mediator decided against any action, in the old or the new report."""
+def _has_interventions(part: GovernanceComparison) -> bool:
+    """Whether the mediator refused or rewrote any action, in the old or the new report."""
     return any(line.count for line in part.table if (line.old, line.new) != ("allow", "allow"))
 
 
@@ -156,7 +156,7 @@ def _change_lines(found: Regression) -> list[str]:
     ]
 
 
-def apart(found: Regression) -> list[str]:
+def excluded(found: Regression) -> list[str]:
     """What the comparison excludes, stated so that nobody believes it was compared."""
     lines = [f"runs under another governance variant than before: {variant}" for variant in found.variants]
     lines += [f"only in the old report: {name}" for name in found.only_old]
@@ -175,7 +175,7 @@ def apart(found: Regression) -> list[str]:
     return lines
 
 
-def verdict(found: Regression) -> str:
+def conclusion(found: Regression) -> str:
     """The conclusion in one sentence: no regression, or how many of which kind."""
     if not found.regressed:
         return "No regression."

@@ -61,8 +61,9 @@ def parsed_arguments(arguments: object) -> Mapping[str, Any]:
 class Dialect:
     """The rules of one source: how arguments and results are written, which results are errors, what tools do, how runs end.
 
-    `error_of` returns the error of a result, or None; `refusal` is the kind of an error whose text names no kind; `ending`
-    returns how the run ended and the place of its final response.
+    `error_of` returns the error of a result, or None; `default_error_kind` is the kind of an error whose text names none;
+    `error_may_have_effect`: a call that failed may have changed something; `ending` returns how the run ended and the place of
+    its final response.
     """
 
     effect_of: Callable[[str], DeclaredEffect]
@@ -71,14 +72,14 @@ class Dialect:
     impact_of: Callable[[str], Impact] = lambda tool: "low"
     arguments_of: Callable[[object], Mapping[str, Any]] = parsed_arguments
     result_of: Callable[[str], str] = str
-    refusal: str = ""
-    effected_by_error: bool = True
+    default_error_kind: str = ""
+    error_may_have_effect: bool = True
 
 
 def conversation(
     position: str, rows: list[Any], dialect: Dialect, *, path: str, first: int = 0, crash: str | None = None
 ) -> RecordMaker:
-    """The records of one conversation, its end included. MatError names the field of a message that cannot be read.
+    """The records of one conversation, its end included. MatError names `position` and the field that cannot be read.
 
     `path` is the field with the messages, `first` the source's index of the first message (messages below 0 are not counted),
     `crash` the error that ended the run from outside.
@@ -149,13 +150,13 @@ def _call(
     text = None if result is None else dialect.result_of(result.text)
     error = None if result is None or text is None else dialect.error_of(result, text)
     if error is not None:
-        effected = "unknown" if dialect.effected_by_error else "no"
+        effected = "unknown" if dialect.error_may_have_effect else "no"
     else:
         effected = "unknown" if text is None else "yes"
     how: dict[str, Any] = {
         "effect": dialect.effect_of(name), "impact": dialect.impact_of(name), "effected": effected, "error": error,
         "value": None if text is None or error is not None else structured(text),
-        "error_kind": "" if error is None else error_kind(error, dialect.refusal), "source": source,
+        "error_kind": "" if error is None else error_kind(error, dialect.default_error_kind), "source": source,
         "source_end": None if result is None else result.index,
     }  # fmt: skip
     return ("tool_call", name, dialect.arguments_of(_function(call).get("arguments"))), how

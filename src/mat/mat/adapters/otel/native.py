@@ -27,9 +27,10 @@ def is_native(span: Span) -> bool:
 
 
 def read_records(spans: Sequence[Span], where: str) -> tuple[tuple[Record, ...], Counter[str]]:
-    """The records 0, 1, 2, ... up to the first missing one, and the gaps found, by the codes of `unknown`.
+    """The records 0, 1, 2, ... up to the first missing one, and what is wrong with them: code -> how often.
 
-    CodecError if a span was changed.
+    The codes are those of `mat.adapters.otel.unknown`: "records" counts missing ones, "facts" those that do not have the digest
+    that was sent with them. CodecError for attributes that cannot be read.
     """
     met: Counter[str] = Counter()
     steps: dict[int, Span] = {}
@@ -57,7 +58,7 @@ def read_records(spans: Sequence[Span], where: str) -> tuple[tuple[Record, ...],
 
 
 def read_run(spans: Sequence[Span], where: str) -> Run:
-    """The run of these spans, without the fields in `names.LOST`. CodecError if a span is missing or incomplete."""
+    """The run of these spans, without the fields in `names.LOST`. CodecError if a span is missing, incomplete or changed."""
     roots = [span for span in spans if names.FORMAT in span.attributes]
     if len(roots) != 1:
         raise CodecError(
@@ -79,6 +80,13 @@ def read_run(spans: Sequence[Span], where: str) -> Run:
         raise CodecError(
             what=f"{where} lacks {met['records']} of the run's steps",
             why="a run needs all of its records",
+            fix=_FIX,
+            where=where,
+        )
+    if met["facts"]:
+        raise CodecError(
+            what=f"{where}: the facts of the run are not those that were sent ({met['facts']} digests differ)",
+            why="its spans were changed on the way, by hand, by a limit on attributes or by a processor",
             fix=_FIX,
             where=where,
         )

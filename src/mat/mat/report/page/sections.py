@@ -120,7 +120,7 @@ class PageParts:
     @property
     def apart(self) -> list[str]:
         assert self.regression is not None
-        return regression.apart(self.regression)
+        return regression.excluded(self.regression)
 
     @property
     def covering(self) -> dict[str, Table]:

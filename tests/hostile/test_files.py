@@ -1,0 +1,49 @@
+"""Damaged files of every format are read, or refused with a MatError, quickly and in little memory."""
+
+from __future__ import annotations
+
+import json
+import random
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+from tests.hostile import files
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("name", files.FORMATS)
+def test_damaged_files_are_read_or_refused(name: str) -> None:
+    found = files.read_damaged(name, 150)
+    assert not found.wrong
+    assert found.read + found.refused == 150
+    assert found.read, "some damage leaves a sound file"
+
+
+def _crashes(path: Path) -> object:
+    return json.loads(path.read_bytes())["a"]
+
+
+def _is_slow(path: Path) -> object:
+    return sum(range(3 * 10**8)) if b"a" in path.read_bytes() else 0
+
+
+@pytest.mark.full
+def test_a_reader_that_crashes_or_is_slow_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    make = files.text_file("x.json", '{"a": [1, 2]}')
+    monkeypatch.setitem(files.FORMATS, "crashes", files.FileFormat(make, _crashes))
+    monkeypatch.setitem(files.FORMATS, "slow", files.FileFormat(make, _is_slow))
+    assert any("KeyError at test_files.py" in wrong for wrong in files.read_damaged("crashes", 100).wrong)
+    assert any(wrong.endswith(" s") for wrong in files.read_damaged("slow", 1).wrong)
+
+
+def test_damage_is_that_of_its_seed_and_reaches_each_level() -> None:
+    text = json.dumps({"a": [1, {"b": "x"}], "c": 2.5}).encode()
+    made = [files.damaged(text, random.Random(seed)) for seed in range(300)]
+    assert made == [files.damaged(text, random.Random(seed)) for seed in range(300)]
+    assert len(set(made)) > 200
+    valid = 0
+    for item in made:
+        with suppress(ValueError, RecursionError):
+            valid += isinstance(json.loads(item), dict)
+    assert 60 < valid < 240, "some are JSON of another shape, and some are no JSON"
