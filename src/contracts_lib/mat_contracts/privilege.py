@@ -32,7 +32,8 @@ __all__ = [
 
 Parameters: TypeAlias = Mapping[str, Allowed]
 ToolRights: TypeAlias = Mapping[str, Parameters | Sequence[Parameters] | None] | Iterable[str]
-"""Tool names, or tool -> parameter -> allowed values; several sets of parameters are alternatives. Others are free."""
+"""Tool names, or tool -> parameter -> allowed values; several sets of parameters are alternatives. Parameters that are not
+named may have any value."""
 _NO_TOOLS: Final[frozenset[str]] = frozenset()
 _SHARED_BY: Final = ("agent", "role", "tool")
 
@@ -252,7 +253,7 @@ def _count_call(
         if (limit.tools and record.action.name not in limit.tools) or (limit.agents and record.agent not in limit.agents):
             counts.append(calls)
             continue
-        live, shared = _live(calls, limit, record), _shared_key(limit, record)
+        live, shared = _calls_in_window(calls, limit, record), _shared_key(limit, record)
         recent = live.get(shared, ())
         recent = tuple(call for call in recent if not _is_past(limit, call, record))
         if len(recent) >= limit.most:
@@ -264,7 +265,7 @@ def _count_call(
     return tuple(counts), over
 
 
-def _live(calls: FrozenDict, limit: CallRate, record: Record) -> FrozenDict:
+def _calls_in_window(calls: FrozenDict, limit: CallRate, record: Record) -> FrozenDict:
     """The calls without the keys whose last call has left the window."""
     gone = 0
     for recent in calls.values():
@@ -327,7 +328,7 @@ class _Grant(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class _Course:
+class _OpenTasks:
     """Open tasks and grants. `from_mediator`: the mediator records in which tasks an agent acts."""
 
     tasks: tuple[_Task, ...] = ()
@@ -337,7 +338,7 @@ class _Course:
 
 MAX_OPEN: Final = 1_000
 """The most open tasks, and the most grants, that one contract remembers. Beyond that its outcome is unknown."""
-_COURSE: Final[frozenset[ActionKind]] = frozenset(("tool_call", "delegation", "handback", "grant"))
+_TASK_KINDS: Final[frozenset[ActionKind]] = frozenset(("tool_call", "delegation", "handback", "grant"))
 
 
 @template
@@ -366,7 +367,7 @@ def delegated_authority(
     """
     sets = {agent: _tools(agent, tools) for agent, tools in capabilities.items()}
 
-    def step(state: _Course, record: Record) -> _Course | Violated:
+    def step(state: _OpenTasks, record: Record) -> _OpenTasks | Violated:
         if record.mediation is not None and record.mediation.under and not state.from_mediator:
             state = replace(state, from_mediator=True)
         kind = record.action.kind
@@ -375,12 +376,12 @@ def delegated_authority(
         if record.blocked:
             return state
         if kind == "delegation":
-            task = _Task(record.step, record.agent, record.action.name, _course_of(state, record))
+            task = _Task(record.step, record.agent, record.action.name, _steps_of_tasks(state, record))
             return replace(state, tasks=_bounded((*state.tasks, task), "delegated tasks are open"))
         return _hand_back(state, record) if kind == "handback" else _add_grant(state, record)
 
     return Contract(
-        id="privilege.delegated", step=step, start=_Course(), kinds=_COURSE,
+        id="privilege.delegated", step=step, start=_OpenTasks(), kinds=_TASK_KINDS,
         repair="delegate only tasks that the delegator may do itself, or get a grant for the rest",
         text="an agent that acts for another does no more than the other may",
     )  # fmt: skip
@@ -392,7 +393,7 @@ def _bounded(items: tuple[Any, ...], what: str) -> tuple[Any, ...]:
     return items
 
 
-def _course_of(state: _Course, record: Record) -> tuple[int, ...]:
+def _steps_of_tasks(state: _OpenTasks, record: Record) -> tuple[int, ...]:
     """The open tasks that a record's agent acts in, outermost first."""
     mediation = record.mediation
     if mediation is not None and state.from_mediator:
@@ -401,8 +402,8 @@ def _course_of(state: _Course, record: Record) -> tuple[int, ...]:
     return tuple(sorted(set(found)))
 
 
-def _hand_back(state: _Course, record: Record) -> _Course:
-    """The course without the task that was handed back, and without the grants made in it."""
+def _hand_back(state: _OpenTasks, record: Record) -> _OpenTasks:
+    """The open tasks without the task that was handed back, and without the grants made in it."""
     details = record.action.arguments
     task_name, agent = details.get("task"), details.get("agent")
     matching = [
@@ -423,7 +424,7 @@ def _hand_back(state: _Course, record: Record) -> _Course:
     )  # fmt: skip
 
 
-def _add_grant(state: _Course, record: Record) -> _Course:
+def _add_grant(state: _OpenTasks, record: Record) -> _OpenTasks:
     if record.effected == "no":
         return state
     details = record.action.arguments
@@ -432,17 +433,17 @@ def _add_grant(state: _Course, record: Record) -> _Course:
         return state
     grant = _Grant(
         record.step, record.agent, record.action.name, tool, parameters, details.get("calls"),
-        None if within_ms is None else record.at_ms + within_ms, _course_of(state, record),
+        None if within_ms is None else record.at_ms + within_ms, _steps_of_tasks(state, record),
     )  # fmt: skip
     live = [old for old in state.grants if old.until_ms is None or old.until_ms >= record.at_ms]
     return replace(state, grants=_bounded((*live, grant), "grants are open"))
 
 
-def _judge_call(state: _Course, record: Record, sets: Mapping[str, _Rights]) -> _Course | Violated:
-    course = set(_course_of(state, record))
+def _judge_call(state: _OpenTasks, record: Record, sets: Mapping[str, _Rights]) -> _OpenTasks | Violated:
+    open_steps = set(_steps_of_tasks(state, record))
     beyond = []
     for task in state.tasks:
-        if task.step in course and task.delegator != record.agent and task.delegator in sets:
+        if task.step in open_steps and task.delegator != record.agent and task.delegator in sets:
             why, _ = _refusal(record, [sets[task.delegator]], "deny")
             if why and _grant_for(state, record, task.delegator, ()) is None:
                 beyond.append(task)
@@ -457,7 +458,7 @@ def _judge_call(state: _Course, record: Record, sets: Mapping[str, _Rights]) -> 
     )  # fmt: skip
 
 
-def _grant_for(state: _Course, record: Record, holder: str, beyond: tuple[_Task, ...]) -> _Grant | None:
+def _grant_for(state: _OpenTasks, record: Record, holder: str, beyond: tuple[_Task, ...]) -> _Grant | None:
     """The first grant to `holder` that covers a call and lifts the limits of the tasks `beyond`."""
     for grant in state.grants:
         fits = (grant.holder, grant.tool) == (holder, record.action.name) and grant.left != 0
@@ -470,8 +471,8 @@ def _grant_for(state: _Course, record: Record, holder: str, beyond: tuple[_Task,
     return None
 
 
-def _use(state: _Course, grant: _Grant) -> _Course:
-    """The course after one use of a grant."""
+def _use(state: _OpenTasks, grant: _Grant) -> _OpenTasks:
+    """The open tasks after one use of a grant."""
     if grant.left is None:
         return state
     less = grant._replace(left=grant.left - 1)

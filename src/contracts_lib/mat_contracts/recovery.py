@@ -39,19 +39,19 @@ class _State:
 
 @dataclass(frozen=True, slots=True)
 class _Recovery:
-    """The fold. Each fault restarts the window."""
+    """The step function. Each fault restarts the window."""
 
     rules: DetectionRules
     budget: PastWindow
     predicate: Callable[[Record], bool] | None
-    formula: Contract | None
+    goal_contract: Contract | None
     """A contract that is broken at each step that reaches the goal."""
     quiet: tuple[Contract, ...]
 
     @property
     def start(self) -> _State:
-        formula = self.formula
-        return _State(goal=None if formula is None else formula.start, quiet=tuple(item.start for item in self.quiet))
+        goal = self.goal_contract
+        return _State(goal=None if goal is None else goal.start, quiet=tuple(item.start for item in self.quiet))
 
     def __call__(self, state: _State, record: Record) -> _State | Violated:
         fault = fault_of(record, self.rules)
@@ -83,12 +83,12 @@ class _Recovery:
     @property
     def remembers(self) -> bool:
         """Whether the goal's formula has a state, so that it must see every record."""
-        return self.formula is not None and bool(self.formula.start)
+        return self.goal_contract is not None and bool(self.goal_contract.start)
 
     def _goal(self, state: _State, record: Record) -> tuple[bool, Any]:
         """Whether the goal is reached with this record, and the state of its formula."""
-        if self.formula is not None and (self.remembers or state.fault is not None):
-            new = self.formula.step(state.goal, record)
+        if self.goal_contract is not None and (self.remembers or state.fault is not None):
+            new = self.goal_contract.step(state.goal, record)
             broken = isinstance(new, Violated)
             return broken, (state.goal if new.state is KEEP else new.state) if isinstance(new, Violated) else new
         if state.fault is None or state.recovered >= 0:

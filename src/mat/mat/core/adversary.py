@@ -1,4 +1,4 @@
-"""Adaptive adversaries: what one sees at a crossing, and what it answers.
+"""Adaptive adversaries: what one sees at a call, and what it answers.
 
 The types are here because the recorder asks and the search answers.
 """

@@ -24,7 +24,7 @@ ROLE_CONTRACTS: Final = (".role", ".drift", ".cites_sources", ".only_proposes", 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DriftRow:
-    """One agent in one run: `steps` = |T_i| actions, `outside` of them not in U_i. `error`: why they were not judged, or ""."""
+    """One agent in one run: `steps` = |T_i| actions, `outside` of them not in its role U_i. `error`: why not judged."""
 
     agent: str
     steps: int

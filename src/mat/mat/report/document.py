@@ -90,9 +90,10 @@ def unit_of(name: str) -> str:
 class EvaluationLine:
     """One cell of the evaluation: the runs of a condition, a workload category and a governance variant.
 
-    `category` "all" includes items without a category. The infrastructure of `infrastructure` of the `runs` failed; they are in
-    no metric. `k`: the runs that every task has, for success@k. `metrics`: the known ones of `mat.measure.metrics.METRICS`, in
-    that order, with `success@j`, `success@j.unbiased` and `pass^j` for each j up to k, if k > 1.
+    `category` "all" includes items without a category. `infrastructure`: how many of the `runs` failed for reasons of
+    infrastructure; they are in no metric. `k`: the runs that every task has, for success@k. `metrics`: the known ones of
+    `mat.measure.metrics.METRICS`, in that order, with `success@j`, `success@j.unbiased` and `pass^j` for each j up to k, if
+    k > 1.
 
     Source: A6.1, A6.6.
     """
@@ -187,8 +188,10 @@ class TaskSuccess:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DriftLine:
-    """Role drift of one agent under one condition. `score`: the mean share of its actions outside its role, D_i; the rest is as
-    in AgentDrift.
+    """Role drift of one agent under one condition. `score`: the mean share of its actions that lie outside its role, D_i.
+
+    `drifted`: the share of runs with any; `absent`: runs in which it never acted; `unjudged`: runs in which a contract was
+    unknown. Neither share counts these.
 
     Source: A2.F3.
     """
@@ -273,8 +276,8 @@ class Document(Tables):
 
     `variant`: with runs of several governance variants, the one that all tables except `evaluation`, `governance`,
     `infrastructure` and `variant_pairs` show. `interrupted`: the session ended before all tests had run. `outcomes` has a line
-    for each run of a deciding variant, `other_outcomes` one for each run of others, for programs only. `heat_maps` exist if
-    several variants, or parameters of one test, were run.
+    for each run of a variant whose outcome decides whether its test passes, `other_outcomes` one for each run of others, for
+    programs only. `heat_maps` exist if several variants, or parameters of one test, were run.
     """
 
     runs: int = 0
