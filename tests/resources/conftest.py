@@ -21,9 +21,9 @@ def _calls_in_flight_do_not_count(patch: pytest.MonkeyPatch) -> None:
 def _settles_as_often_as_it_is_told(patch: pytest.MonkeyPatch) -> None:
     once = Ledger.settle
 
-    def settle(self: Ledger, key: str, actual: Any, **more: Any) -> Any:
+    def settle(self: Ledger, key: str, actual: Any, *unknown: Any, **more: Any) -> Any:
         hold = self.holds.get(key)
-        facts = once(self, key, actual, **more)
+        facts = once(self, key, actual, *unknown, **more)
         if hold is not None:
             self.holds[key] = hold
         return facts
@@ -89,18 +89,26 @@ def _keeps_overruns_from_those_above(patch: pytest.MonkeyPatch) -> None:
 
 
 def _does_not_end_what_overran(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Ledger, "_check_limits", lambda self, node, changed: None)
+    patch.setattr(Ledger, "_check_limits", lambda self, node, changed, call="": None)
+
+
+def _lets_contracts_consume_what_they_have_allocated(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Account, "overrun", property(lambda self: max(0, self.used - self.budget)))
+
+
+def _does_not_ask_who_must_cover_calls_in_flight(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Ledger, "_check_those_above", lambda self, node: None)
 
 
 def _ends_nothing_below(patch: pytest.MonkeyPatch) -> None:
-    end = Ledger.end
+    end = Ledger._end
 
     def alone(self: Ledger, node: ContractNode, state: Any, cause: str = "", **facts: Any) -> None:
         children, node.children = node.children, []
         end(self, node, state, cause, **facts)
         node.children = children
 
-    patch.setattr(Ledger, "end", alone)
+    patch.setattr(Ledger, "_end", alone)
 
 
 def _lets_calls_start_after_the_end(patch: pytest.MonkeyPatch) -> None:

@@ -102,7 +102,8 @@ class Stop:
 class Hand:
     """Work is handed on. `how`: in place; in a task; in one that is cut off after some time; in one that nobody awaits.
 
-    `shared`: the contract stands under the agent's own and under the first that lives elsewhere, and each pays a half.
+    `shared`: the contract stands under the agent's own and under the first that lives elsewhere, and each pays a half;
+    `in_proportion`: and gets back in proportion what is left.
     """
 
     terms: Terms = Terms()
@@ -110,6 +111,7 @@ class Hand:
     how: Literal["here", "beside", "cut", "left"] = "here"
     ms: int = 0
     shared: bool = False
+    in_proportion: bool = False
 
 
 Step: TypeAlias = Think | Search | Spend | Hold | TopUp | Pause | Stop | Hand
@@ -149,6 +151,7 @@ def programs(*, levels: int = 3, most: int = 10) -> st.SearchStrategy[Hand]:
             how=st.just("here") if root else how,
             ms=ms,
             shared=st.just(False) if root else st.booleans(),
+            in_proportion=st.just(False) if root else st.booleans(),
         )
 
     def step(depth: int) -> Any:
@@ -215,7 +218,8 @@ class Office:
             halves = {name: (value // 2, value - value // 2) for name, value in contract.units.items()}
             shares = {parent.id: {name: half[place] for name, half in halves.items()} for place, parent in enumerate(parents)}
         try:
-            work = Work(contract, agent=f"agent{len(self.works)}", parents=parents, shares=shares)
+            refunds = "proportional" if hand.in_proportion else "last_first"
+            work = Work(contract, agent=f"agent{len(self.works)}", parents=parents, shares=shares, refunds=refunds)
             self.works.append(work)
             async with work:
                 await self.act(work, hand.body)

@@ -35,12 +35,16 @@ def said(amounts: Mapping[str, int] | Amounts) -> str:
 
 @dataclass(frozen=True)
 class Begin:
-    """A contract is drafted and activated. `gives`: who pays what; `budgets` come from outside."""
+    """A contract is drafted and activated. `gives`: who pays what; `budgets` come from outside.
+
+    `in_proportion`: several who pay get back in proportion what is left.
+    """
 
     gives: tuple[tuple[int, Amounts], ...] = ()
     budgets: Amounts = ()
     reserve: int = 0
     duration_ms: int | None = None
+    in_proportion: bool = False
 
 
 @dataclass(frozen=True)
@@ -105,7 +109,7 @@ def histories(most: int = 12) -> st.SearchStrategy[History]:
     part, need = _amounts(0, 6, seldom=("calls",)), _amounts(0, 6, seldom=("calls",))
     roots = st.builds(Begin, budgets=_amounts(1, 30, seldom=counted), reserve=st.integers(0, 5), duration_ms=spans)
     gives = st.tuples(st.tuples(number, part)) | st.builds(_two_payers, number, st.integers(1, 3), part, part)
-    below = st.builds(Begin, gives=gives, reserve=st.integers(0, 3), duration_ms=spans)
+    below = st.builds(Begin, gives=gives, reserve=st.integers(0, 3), duration_ms=spans, in_proportion=st.booleans())
     limited = st.builds(Begin, gives=gives, budgets=_amounts(0, 9, (), ("calls", "tokens")), reserve=st.integers(0, 3))
     actual = st.none() | _amounts(0, 6, seldom=("calls",)) | _amounts(0, 12, seldom=("calls",))
     acts = {
@@ -236,7 +240,10 @@ class Story:
             allocations.setdefault(payer.id, {}).update(gives)
         if act.budgets or not parents:
             allocations[""] = dict(act.budgets)
-        node = self.ledger.draft("c", "agent", parents=[self.ledger.nodes[item.id] for item in parents], warn_at=(50, 80))
+        node = self.ledger.draft(
+            "c", "agent", parents=[self.ledger.nodes[item.id] for item in parents], warn_at=(50, 80),
+            refunds="proportional" if act.in_proportion else "last_first",
+        )  # fmt: skip
         contract = self.known[node.id] = Contract(node.id, parents)
         reserve: dict[str, int] = {}
         for name, value in (item for part in allocations.values() for item in part.items()):
@@ -507,8 +514,8 @@ class Story:
         due = {percent for percent in (50, 80) if contract.live and account.used and account.used * 100 >= percent * granted}
         if missing := [percent for percent in due if (contract.id, name, percent) not in self._warned]:
             raise BrokenError("warnings", f"{what}: {account.used} of {granted}, and nobody was told of {missing} %")
-        if contract.live and account.used > granted:
-            raise BrokenError("violated", f"{what}: {account.used} of {granted}, and {contract.id} lives")
+        if contract.live and (taken := expected[0] + expected[2]) > granted:
+            raise BrokenError("violated", f"{what}: {taken} of {granted}, and {contract.id} lives")
 
     def _totals(self) -> None:
         """What was spent is what those have used who have their budgets from outside: nothing lost, nothing counted twice."""
@@ -656,6 +663,7 @@ WITHOUT: Final = {
     "forgets lost settlements": ({"own, held, out"}, 2),
     "keeps overruns from those above": ({"own, held, out", "returned"}, 4),
     "does not end what overran": ({"violated", "warnings"}, 3),
+    "lets contracts consume what they have allocated": ({"violated"}, 4),
     "ends nothing below": ({"cascade"}, 3),
     "lets calls start after the end": ({"after the end", "cascade"}, 3),
     "ends twice": ({"lifecycle", "one end", "after the end"}, 4),
@@ -698,6 +706,23 @@ def test_two_givers_that_share_an_account_are_checked_together(take_out: Callabl
     )
     take_out("checks each giver alone")
     assert law_broken(history) == "conserved"
+
+
+def test_a_contract_that_must_cover_calls_in_flight_of_one_that_overran_is_overrun_too(take_out: Callable[[str], None]) -> None:
+    history: History = [
+        Begin(budgets=(("tokens", 10),)),
+        Begin(gives=((0, (("tokens", 6),)),)),
+        Reserve(1, ()),
+        Reserve(1, (("tokens", 6),)),
+        Settle(0, (("tokens", 6),)),  # it has spent no more than its budget, which another call holds
+        End(1, "fulfilled"),
+    ]
+    story = told(history)
+    assert story.ledger.nodes["c#1"].cause == (
+        "calls in flight of c#2 took 2 tokens that were not free: 0 spent here and 12 allocated below exceed the budget of 10"
+    )
+    take_out("does not ask who must cover calls in flight")
+    assert law_broken(history) == "violated"
 
 
 def test_a_broken_law_tells_the_whole_history(take_out: Callable[[str], None]) -> None:

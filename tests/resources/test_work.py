@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterator
+from contextlib import nullcontext
 from typing import Any
 
 import pytest
@@ -13,6 +15,8 @@ from mat.core.resources import entries_of
 from mat.govern.variant import Policy
 from mat.harness.execute import installed_operators
 from mat.resources import Criterion, Inputs, Output, Price, ResourceContract, Skill, Work
+from mat.resources.ledger import Account
+from mat_contracts.resource import conserved, exactly_one_terminal_state, within_budget
 
 
 @mat.model("planner")
@@ -76,6 +80,26 @@ class TestMetering:
         reached, unreached = (work.consumption(invoked=invoked, **said) for invoked in (1, 0))
         assert {name: reached.get(name, 0) for name in needs} == needs
         assert {name: unreached.get(name, 0) for name in needs} == {**needs, "tokens": 0, "output_tokens": 0, "money": 0}
+
+    @pytest.mark.parametrize(("ends", "tokens"), [("whole", 310), ("closed", 510), ("broken", 510)])
+    def test_a_stream_consumes_what_its_chunks_name_and_no_less_than_was_reserved_if_it_ends_early(
+        self, ends: str, tokens: int
+    ) -> None:
+        @mat.model("writer")
+        def write(prompt: str, max_tokens: int) -> Iterator[dict[str, Any]]:
+            yield {"type": "message_start", "message": {"usage": {"input_tokens": 10, "output_tokens": 1}}}
+            if ends == "broken":
+                raise ConnectionError("down")
+            yield {"type": "message_delta", "usage": {"output_tokens": 300}}
+
+        with mat.run([conserved()]) as run, mat.budget.contracted(of(tokens=5_000)) as work:
+            stream = write("go", max_tokens=500)
+            next(stream)
+            with nullcontext() if ends != "broken" else pytest.raises(ConnectionError):
+                stream.close() if ends == "closed" else list(stream)
+            assert work.status().consumed["tokens"] == tokens
+        assert run.result is not None
+        assert run.result.failures == ()
 
     def test_seconds_are_those_spent_in_calls(self) -> None:
         async def body() -> None:
@@ -437,3 +461,64 @@ def test_what_is_no_contract_is_reported() -> None:
 def test_a_schema_that_nothing_can_be_checked_by_is_reported_when_the_contract_is_written(schema: Any) -> None:
     with pytest.raises(MatError, match=r"cannot be used for checking|is not a type"):
         ResourceContract(name="work", output=Output(schema=schema))
+
+
+class TestWhatIsAllocatedIsNotFree:
+    @staticmethod
+    def team(budget: int, *shares: int) -> tuple[Work, list[Work]]:
+        team = mat.budget.contracted(ResourceContract(name="team", budgets={"tokens": budget}), agent="boss")
+        team.activate()
+        return team, [
+            team.draft(ResourceContract(name=f"part{number}", budgets={"tokens": share}), agent=f"member{number}").activate()
+            for number, share in enumerate(shares)
+        ]
+
+    def test_a_call_that_takes_what_a_sub_contract_holds_violates_at_once_and_is_named(self) -> None:
+        with mat.run([within_budget(), conserved()]) as run:
+            team, (part,) = self.team(5_000, 4_000)
+            with team:
+                plan("go", max_tokens=0, wrote=1_290)
+                assert team.state == "violated"
+                with pytest.raises(mat.budget.BudgetSpent, match="is violated"):
+                    search("x")
+        assert team.cause == (
+            "model:planner at step 4 of boss took 300 tokens that were not free: 1,300 spent here and 4,000 allocated below "
+            "exceed the budget of 5,000"
+        )
+        assert (part.state, part.cause) == ("terminated", f"team#1 is violated: {team.cause}")
+        told = next(record.action.arguments for record in run.trace if record.action.name == "violated")
+        assert (told["overrun"], told["call"]) == ({"tokens": 300}, "model:planner at step 4")
+        assert run.result is not None
+        (violation,) = run.result.failures
+        assert (violation.contract, violation.step) == ("resource.within_budget", 4)
+        assert violation.message == (
+            "team#1 of boss consumed 1,300 tokens and allocated 4,000, 300 more than the 5,000 that it had"
+        )
+
+    def test_the_audit_finds_it_in_a_trace_of_a_ledger_that_does_not(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(Account, "overrun", property(lambda self: max(0, self.used - self.budget)))
+        with mat.run([within_budget(), exactly_one_terminal_state()]) as run:
+            team, _ = self.team(5_000, 4_000)
+            with team:
+                plan("go", max_tokens=0, wrote=1_290)
+                assert team.state == "active"
+        assert run.result is not None
+        assert {(item.contract, item.step) for item in run.result.failures} == {
+            ("resource.within_budget", 4),
+            ("resource.exactly_one_terminal_state", 6),
+        }
+
+    def test_the_overrun_of_one_sub_contract_into_another_is_that_of_the_contract_above(self) -> None:
+        with mat.run():
+            team, (first, second) = self.team(1_000, 300, 600)
+            with first:
+                plan("go", max_tokens=0, wrote=490)
+            assert (first.state, team.state, second.state) == ("violated", "violated", "terminated")
+        assert "of member0 took 100 tokens that were not free: 0 spent here and 1,100 allocated below" in team.cause
+
+    def test_what_calls_in_flight_hold_is_no_overrun(self) -> None:
+        with mat.run(), mat.budget.contracted(of(tokens=1_000)) as work, work.reserve(tokens=600) as held:
+            plan("go", max_tokens=100, wrote=490)
+            assert (work.state, work.left("tokens")) == ("active", 0)
+            held.settle(tokens=100)
+            assert (work.state, work.left("tokens")) == ("active", 400)

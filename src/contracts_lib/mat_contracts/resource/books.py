@@ -65,6 +65,7 @@ class BookAccount(NamedTuple):
 class Party(NamedTuple):
     """A contract as the entries describe it. `state`: drafted, active, or the event that ended it.
 
+    `in_proportion`: several contracts above pay what it consumes in proportion to their parts; else the first pays first.
     `ending`: the step at which it returned its budget before its end was recorded, or -1. The end of a contract is recorded
     after the ends of those below it.
     """
@@ -82,6 +83,7 @@ class Party(NamedTuple):
     budgets: FrozenDict | None = None
     reserve: FrozenDict = EMPTY
     accounts: FrozenDict = EMPTY
+    in_proportion: bool = False
 
     @property
     def is_over(self) -> bool:
@@ -181,6 +183,7 @@ def _needs(kind: str, name: str) -> tuple[frozenset[str], FrozenDict]:
 
 
 def _shown_by(record: Record, surely: frozenset[str]) -> FrozenDict:
-    """The consumption that the record of a call proves: the call itself, and the tokens that its reply names."""
-    sure = surely.union(_TOKENS) if record.observation.usage else surely
+    """The consumption that the record of a call proves: the call itself, and the tokens that its whole reply names."""
+    seen = record.observation
+    sure = surely.union(_TOKENS) if seen.usage and seen.error is None and not seen.cancelled else surely
     return FrozenDict({name: value for name, value in consumed(record).items() if name in sure})

@@ -62,7 +62,8 @@ def within_budget(
     is blocked if it would exceed a budget, or if it needs a resource that is used up (c = b).
 
     Without `budgets`, every resource contract in the trace (of `agents`, or all) stays within its allocation. The overrun of a
-    call in flight is a violation too. It names the contract, the agent that works under it, and the agents that allocated.
+    call in flight is a violation too, and so is a call that takes what its contract has allocated to others. A violation names
+    the contract, the agent that works under it, and the agents that allocated.
 
     Precision 1.00, recall 1.00 on 22 traces written without knowledge of this template.
 

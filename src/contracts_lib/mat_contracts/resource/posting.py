@@ -195,14 +195,17 @@ class Posting:
         self._holds[key] = hold
 
     def consume(self, item: Posted, id: str, resource: str, more: int) -> None:
-        """Add consumption to an account and to those above. Of several, the first pays first; the last pays the overrun."""
-        account = self.account(id, resource)
-        if account is None or not more:
+        """Add consumption to an account and to those above. Of several, the last one pays the overrun."""
+        account, party = self.account(id, resource), self.party(id)
+        if account is None or party is None or not more:
             return
+        due = [share.part for share in account.shares]
+        if party.in_proportion:
+            due = _in_proportion(sum(share.used for share in account.shares) + more, due)
         shares, rest = [], more
         for place, share in enumerate(account.shares):
             last = place == len(account.shares) - 1
-            part = rest if last else min(rest, max(0, share.part - share.used))
+            part = rest if last else min(rest, max(0, due[place] - share.used))
             shares.append(share._replace(used=share.used + part))
             rest -= part
         self.change(id, resource, used=account.used + more, shares=tuple(shares))
@@ -215,6 +218,9 @@ class Posting:
         new = what not in self._reported
         self._reported = self._reported | {what}
         return new
+
+    def was_reported(self, what: str) -> bool:
+        return what in self._reported
 
     def fault(
         self, item: Posted, rules: BookRules, message: str, *, seen: Iterable[int] = (), about: str = "", wanted: str = ""
@@ -232,6 +238,16 @@ class Posting:
         )
 
 
+def _in_proportion(used: int, parts: Sequence[int]) -> list[int]:
+    """What each giver pays of a consumption: its part of what those from it on have to pay, rounded down."""
+    due, left = [], sum(parts)
+    for part in parts:
+        due.append(part * min(used, left) // left if left else 0)
+        used -= due[-1]
+        left -= part
+    return due
+
+
 # -- the life of a contract ---------------------------------------------------------------------------------------------
 
 
@@ -245,6 +261,7 @@ def _post_draft(work: Posting, item: Posted, known: Party | None) -> None:
         entry.contract, str(facts.get("agent", item.agent)), tuple(facts.get("parents") or ()), entry.step,
         skills=None if skills is None else tuple(skills), depth=facts.get("depth"),
         budgets=None if budgets is None else FrozenDict(budgets), reserve=FrozenDict(facts.get("reserve") or EMPTY),
+        in_proportion=facts.get("refunds") == "proportional",
     )  # fmt: skip
     work.put(party)
     for name in party.parents:
@@ -369,7 +386,11 @@ def _post_end(work: Posting, item: Posted, party: Party) -> None:
     if party.state == "drafted" and entry.event != "terminated":
         message = f"{party.id} was {entry.event} but never active"
         work.fault(item, "lifecycle", message, seen=(party.step,), wanted="terminated, because it is a draft")
-    over = [name for name, account in sorted(party.accounts.items()) if account.used > account.allocated]
+    over = [
+        name
+        for name, account in sorted(party.accounts.items())
+        if account.used > account.allocated or work.was_reported(f"{party.id} {name}")
+    ]
     if over and entry.event == "fulfilled":
         message = f"{party.id} was fulfilled beyond its budget of {', '.join(over)}"
         work.fault(item, "lifecycle", message, seen=(party.step,), wanted="violated")
@@ -471,6 +492,7 @@ def _post_transfer(work: Posting, item: Posted, moved: str, id: str, above: str,
     work.change(id, resource, budget=account.budget + signed, shares=_add_share(account.shares, above, signed))
     if giver is not None:
         work.change(above, resource, out=giver.out + signed)
+        _check_overdraft(work, item, above, resource)
 
 
 def _add_share(shares: tuple[BookShare, ...], above: str, value: int) -> tuple[BookShare, ...]:
@@ -611,6 +633,7 @@ def _charge(work: Posting, item: Posted, account: str, resource: str, value: int
             _check_free(work, item, account, resource, value, "spent")
         work.change(account, resource, own=had.own + value)
         work.consume(item, account, resource, value)
+        _check_overdraft(work, item, account, resource)
 
 
 def _check_overrun(work: Posting, item: Posted, id: str, resource: str) -> None:
@@ -624,6 +647,20 @@ def _check_overrun(work: Posting, item: Posted, id: str, resource: str) -> None:
     beyond = shown(resource, account.used - account.allocated)
     message = f"{id} of {party.agent} consumed {quantity(resource, account.used)}, {beyond} more than the {allocated}"
     work.fault(item, "overrun", message, seen=(party.step,), about=id, wanted=at_most(resource, account.allocated))
+
+
+def _check_overdraft(work: Posting, item: Posted, id: str, resource: str) -> None:
+    """Report once that a live contract consumed what it had allocated to contracts below."""
+    party, account = work.party(id), work.account(id, resource)
+    if party is None or account is None or party.is_over:
+        return
+    over = account.own + account.out - account.allocated
+    if over <= 0 or not work.is_new(f"{id} {resource}"):
+        return
+    took = f"{id} of {party.agent} consumed {quantity(resource, account.own)} and allocated {shown(resource, account.out)}"
+    message = f"{took}, {shown(resource, over)} more than the {shown(resource, account.allocated)} that it had"
+    wanted = at_most(resource, account.allocated - account.out)
+    work.fault(item, "overrun", message, seen=(party.step,), about=id, wanted=wanted)
 
 
 def _key(entry: LedgerEntry) -> str:

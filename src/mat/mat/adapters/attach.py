@@ -9,6 +9,7 @@ from contextlib import ExitStack, contextmanager
 from typing import Any, Final
 
 from mat.adapters.attachment import Adapter, Attachment
+from mat.boundary.metered import plain_outside_runs
 from mat.boundary.port import Errors
 from mat.core.errors import SpecError
 
@@ -143,7 +144,8 @@ def attach(
     )  # fmt: skip
     try:
         _install(name, adapter, attachment)
-        yield attachment
+        with plain_outside_runs(name):
+            yield attachment
     finally:
         attachment.undo()
 

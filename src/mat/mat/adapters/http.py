@@ -6,19 +6,23 @@ import base64
 import json
 import re
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final
-from urllib.parse import parse_qsl, urlsplit
+from urllib.parse import parse_qsl, unquote, urlsplit
 
 from mat.adapters.attachment import Attachment
 from mat.boundary.calls import is_inside
 from mat.boundary.port import Port
+from mat.boundary.usage import usage_of
 
 _MODEL_PATHS: Final = re.compile(
     r"/(chat/completions|responses|completions|messages|embeddings)$|:(stream)?[gG]enerateContent$|/api/(chat|generate)$"
+    r"|/v[12]/chat$|/model/[^/]+/(converse|converse-stream|invoke|invoke-with-response-stream)$"
 )
-"""OpenAI, Anthropic, Gemini and Ollama."""
-_GEMINI_MODEL: Final = re.compile(r"/models/([^/:]+):")
+"""OpenAI, Anthropic, Gemini, Ollama, Cohere and Bedrock."""
+_NAMED_MODEL: Final = re.compile(r"/models/([^/:]+):|/model/([^/]+)/")
+"""Gemini and Bedrock have the model in the path."""
 _ID: Final = re.compile(r"/(?=[^/]*\d)[^/]+(?=/|$)")
 _VERSION: Final = re.compile(r"^/v\d+(?:(?:alpha|beta)\d*)?$")
 _SAFE: Final = ("GET", "HEAD", "OPTIONS", "TRACE")
@@ -90,9 +94,9 @@ class HTTPRequest:
         path = urlsplit(self.url).path
         if self.method != "POST" or not _MODEL_PATHS.search(path):
             return ""
-        named = _GEMINI_MODEL.search(path)
+        named = _NAMED_MODEL.search(path)
         body = self.body
-        found = named[1] if named else body.get("model") if isinstance(body, dict) else None
+        found = (named[1] or unquote(named[2])) if named else body.get("model") if isinstance(body, dict) else None
         return str(found or "model")
 
 
@@ -147,42 +151,25 @@ def bytes_of(body: Any) -> bytes:
 
 def reply_of(status: int, headers: Iterable[tuple[str, str]], content: bytes) -> dict[str, Any]:
     """A reply as plain data: status, headers, body, and the token usage that it reports."""
-    body = body_of(content)
+    body, named = body_of(content), {name.lower(): value for name, value in headers}
     made: dict[str, Any] = {
-        "status": status, "headers": {name.lower(): value for name, value in headers if name.lower() in _KEPT}, "body": body,
+        "status": status, "headers": {name: value for name, value in named.items() if name in _KEPT}, "body": body,
     }  # fmt: skip
-    if isinstance(body, str) and made["headers"].get("content-type", "").startswith("text/event-stream"):
-        usage = _usage_of_events(body)
-    else:
-        usage = _usage_in(body)
-    if usage is not None:
-        made["usage"] = usage
+    usage = usage_of(_events(body) if isinstance(body, str) else body) or usage_of({"HTTPHeaders": named})
+    if usage:
+        made["usage"] = dict(usage)
     return made
 
 
-def _usage_in(body: Any) -> Any:
-    """The usage object of OpenAI (a chat reply, or an event that carries a response), Anthropic and Gemini."""
-    if not isinstance(body, dict):
-        return None
-    for holder in (body, body.get("response"), body.get("message")):
-        if isinstance(holder, dict):
-            found = holder.get("usage") or holder.get("usageMetadata")
-            if isinstance(found, dict):
-                return found
-    return None
-
-
-def _usage_of_events(text: str) -> Any:
-    """The usage of a stream of events: the last counts of each kind. Anthropic sends the input first, the output last."""
-    found: dict[str, Any] = {}
+def _events(text: str) -> list[Any]:
+    """The events of a stream as data: lines of JSON (Ollama), or server-sent events with JSON in `data:`."""
+    found = []
     for line in text.splitlines():
-        if line.startswith("data:"):
-            try:
-                event = json.loads(line[5:])
-            except ValueError:
-                continue
-            found.update(_usage_in(event) or {})
-    return found or None
+        line = line.removeprefix("data:").strip()
+        if line.startswith("{"):
+            with suppress(ValueError):
+                found.append(json.loads(line))
+    return found
 
 
 __all__ = [

@@ -1,6 +1,7 @@
 """One call of a port as a step of the run in progress, whatever the port calls: `cross` and its async and streaming forms.
 
-The decorators and the adapters of frameworks both end here. Outside a run each form is the plain call.
+The decorators and the adapters of frameworks both end here. Outside a run each form is the plain call, or the metered one if a
+resource contract is in force there.
 """
 
 from __future__ import annotations
@@ -11,8 +12,9 @@ from typing import Any, Final
 
 from mat.boundary.crossing import Invoke, crossing, drive, drive_async, perform, perform_async
 from mat.boundary.emit import acting
+from mat.boundary.metered import metered, metered_async, metered_stream, metered_stream_async
 from mat.boundary.port import Port
-from mat.boundary.session import active
+from mat.boundary.session import active, meter_of
 from mat.core.errors import CodecError
 from mat.core.value import FrozenDict, Value, snapshot, thaw
 
@@ -29,14 +31,16 @@ def call_port(port: Port, arguments: Mapping[str, Any], call: Callable[[Changed]
     """A synchronous call. `arguments`: by name, with values that have a recorded form. `call(changed)` makes the real call."""
     session = active()
     if session is None:
-        return call(None)
+        meter = meter_of(port)
+        return call(None) if meter is None else metered(meter, port, arguments, lambda: call(None))
     return drive(crossing(session, port, arguments), call)  # type: ignore[arg-type]
 
 
 async def call_port_async(port: Port, arguments: Mapping[str, Any], call: Callable[[Changed], Awaitable[Any]]) -> Any:
     session = active()
     if session is None:
-        return await call(None)
+        meter = meter_of(port)
+        return await (call(None) if meter is None else metered_async(meter, port, arguments, lambda: call(None)))
     return await drive_async(crossing(session, port, arguments, suspends=True), call)  # type: ignore[arg-type]
 
 
@@ -44,7 +48,8 @@ def stream_port(port: Port, arguments: Mapping[str, Any], call: Callable[[Change
     """A call whose reply comes in chunks. `call(changed)` returns the iterator of the port's chunks."""
     session = active()
     if session is None:
-        return (yield from call(None))
+        meter = meter_of(port)
+        return (yield from (call(None) if meter is None else metered_stream(meter, port, arguments, lambda: call(None))))
     steps, chunks_of = crossing(session, port, arguments), _Chunks(port)  # type: ignore[arg-type]
     try:
         command: Any = next(steps)
@@ -84,7 +89,9 @@ async def stream_port_async(
 ) -> AsyncIterator[Any]:
     session = active()
     if session is None:
-        async for chunk in call(None):
+        meter = meter_of(port)
+        plain = call(None) if meter is None else metered_stream_async(meter, port, arguments, lambda: call(None))
+        async for chunk in plain:
             yield chunk
         return
     steps, chunks_of = crossing(session, port, arguments, suspends=True), _Chunks(port)  # type: ignore[arg-type]
@@ -208,6 +215,11 @@ class _Acting:
             acting.reset(self._token)
 
 
+def _is_plain(port: Port) -> bool:
+    """Whether a call of the port is neither a step of a run nor charged to a resource contract."""
+    return active() is None and meter_of(port) is None
+
+
 def _thawed(changed: Changed) -> dict[str, Any] | None:
     return {name: thaw(value) for name, value in changed.items()} if changed else None
 
@@ -232,7 +244,7 @@ def cross(port: Port, arguments: Mapping[str, Any], call: Callable[[dict[str, An
     Source: A1.1, A4.1.
     """
     opened = _Open(port, agent)
-    if opened.again or active() is None:
+    if opened.again or _is_plain(port):
         return call(None)
     with _Acting(agent):
         named = recordable(arguments, f"call of {port.name}")
@@ -264,7 +276,7 @@ async def cross_async(
     Source: A1.1, A4.1.
     """
     opened = _Open(port, agent)
-    if opened.again or active() is None:
+    if opened.again or _is_plain(port):
         return await call(None)
     with _Acting(agent):
         named = recordable(arguments, f"call of {port.name}")
@@ -280,7 +292,7 @@ def cross_stream(
     port: Port, arguments: Mapping[str, Any], call: Callable[[dict[str, Any] | None], Iterator[Any]], *, agent: str = ""
 ) -> Iterator[Any]:
     """`cross` for a reply in chunks: `call(changed)` returns their iterator. The port is one with `stream=True`."""
-    if active() is None or _Open(port, agent).again:
+    if _is_plain(port) or _Open(port, agent).again:
         yield from call(None)
         return
     with _Acting(agent):
@@ -300,7 +312,7 @@ async def cross_stream_async(
     port: Port, arguments: Mapping[str, Any], call: Callable[[dict[str, Any] | None], AsyncIterator[Any]], *, agent: str = ""
 ) -> AsyncIterator[Any]:
     """`cross_stream` for async code: `call(changed)` returns an async iterator."""
-    if active() is None or _Open(port, agent).again:
+    if _is_plain(port) or _Open(port, agent).again:
         async for chunk in call(None):
             yield chunk
         return

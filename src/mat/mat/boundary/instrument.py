@@ -1,4 +1,7 @@
-"""Instrument tools, retrievers, models and memories. Outside a run an instrumented call is a plain call."""
+"""Instrument tools, retrievers, models and memories.
+
+Outside a run an instrumented call is a plain call, which the resource contract in force there admits and is charged for.
+"""
 
 from __future__ import annotations
 
@@ -14,8 +17,9 @@ from mat.boundary.emit import handed_over
 from mat.boundary.guess import Guess
 from mat.boundary.handles import Handles
 from mat.boundary.issue import Consume, Issue
+from mat.boundary.metered import metered, metered_async, metered_stream, metered_stream_async
 from mat.boundary.port import Errors, Port, RecordPolicy, make_port
-from mat.boundary.session import active
+from mat.boundary.session import active, meter_of
 from mat.boundary.texts import as_passages, from_passages
 from mat.core.errors import SpecError
 from mat.core.record import ActionKind
@@ -69,8 +73,8 @@ def tool(
 
     Decorate a function, a method, a coroutine function, a generator (plain or async), or a class, whose public methods become
     tools named `Class.method`. Write `@mat.tool`, `@mat.tool(effect="write")`, or `search = mat.tool(client.search,
-    name="search")`. Outside a run the call is a plain call. In a run the caller gets what the tool returns or raises, unless a
-    fault, governance or a tape decides otherwise.
+    name="search")`. Outside a run the call is a plain call, which a resource contract in force there may refuse. In a run the
+    caller gets what the tool returns or raises, unless a fault, governance or a tape decides otherwise.
 
     - `name`: what contracts, rules and reports call it; by default the function's own name.
     - `effect`: "write" for a tool that changes the world, "read" for one that changes neither the world nor its own next
@@ -152,6 +156,7 @@ def model(
     record: RecordPolicy | None = None,
     exclude: Collection[str] = (),
     perturb: bool | Collection[str] = True,
+    usage: Callable[[Any], Any] | None = None,
 ) -> Any:
     """Instrument a call of a language model: a function, plain or async, or a generator of chunks.
 
@@ -160,7 +165,10 @@ def model(
     (`tape="external"`, the default), so they call no live model.
 
     `record`: as for `mat.tool`; by default `{"reply": "keep", "*": "hash"}`. `errors`, `exclude`, `perturb`: as for
-    `mat.tool`. Returns the instrumented callable. Raises `mat.MatError` for invalid options, all of them at once.
+    `mat.tool`. `usage`: a function that gets the reply (of a stream, the list of its chunks) and returns its token usage, as
+    `{"input_tokens": 12, "output_tokens": 3}`, or None; for replies in a shape that `mat.boundary.usage` does not know. In a
+    replay it gets the recorded reply. Returns the instrumented callable. Raises `mat.MatError` for invalid options, all of them
+    at once.
 
     >>> @mat.model("planner")
     ... def ask(prompt):
@@ -175,6 +183,7 @@ def model(
     """
     policy: RecordPolicy = {"reply": "keep", "*": "hash"} if record is None else record
     options: dict[str, Any] = dict(effect="read", errors=errors, tape=tape, record=policy, exclude=exclude, perturb=perturb)
+    options["usage"] = usage
     return _instrument_named("model_call", "model", target, options)
 
 
@@ -323,7 +332,10 @@ def _call(callee: Callable[..., Any], port: Port, binder: Binder) -> Callable[..
     def wrapper(*args: Any, **kwargs: Any) -> Any:
         session = active()
         if session is None:
-            return callee(*args, **kwargs)
+            meter = meter_of(port)
+            if meter is None:
+                return callee(*args, **kwargs)
+            return metered(meter, port, binder.named(args, kwargs), lambda: callee(*args, **kwargs))
         steps = crossing(session, port, binder.named(args, kwargs))
         return drive(steps, lambda changed: binder.call(args, kwargs, changed))
 
@@ -334,7 +346,10 @@ def _call_async(callee: Callable[..., Any], port: Port, binder: Binder) -> Calla
     async def wrapper(*args: Any, **kwargs: Any) -> Any:
         session = active()
         if session is None:
-            return await callee(*args, **kwargs)
+            meter = meter_of(port)
+            if meter is None:
+                return await callee(*args, **kwargs)
+            return await metered_async(meter, port, binder.named(args, kwargs), lambda: callee(*args, **kwargs))
         steps = crossing(session, port, binder.named(args, kwargs), suspends=True)
         return await drive_async(steps, lambda changed: binder.call(args, kwargs, changed))
 
@@ -344,7 +359,11 @@ def _call_async(callee: Callable[..., Any], port: Port, binder: Binder) -> Calla
 def _stream(callee: Callable[..., Any], port: Port, binder: Binder) -> Callable[..., Any]:
     def wrapper(*args: Any, **kwargs: Any) -> Generator[Any, Any, Any]:
         if active() is None:
-            return (yield from callee(*args, **kwargs))
+            meter = meter_of(port)
+            if meter is None:
+                return (yield from callee(*args, **kwargs))
+            yield from metered_stream(meter, port, binder.named(args, kwargs), lambda: callee(*args, **kwargs))
+            return None
         return (yield from stream_port(port, binder.named(args, kwargs), lambda changed: binder.call(args, kwargs, changed)))
 
     return wrapper
@@ -352,11 +371,13 @@ def _stream(callee: Callable[..., Any], port: Port, binder: Binder) -> Callable[
 
 def _stream_async(callee: Callable[..., Any], port: Port, binder: Binder) -> Callable[..., Any]:
     async def wrapper(*args: Any, **kwargs: Any) -> AsyncIterator[Any]:
-        if active() is None:
-            async for chunk in callee(*args, **kwargs):
-                yield chunk
-            return
-        chunks: Any = stream_port_async(port, binder.named(args, kwargs), lambda changed: binder.call(args, kwargs, changed))
+        chunks: Any
+        if active() is not None:
+            chunks = stream_port_async(port, binder.named(args, kwargs), lambda changed: binder.call(args, kwargs, changed))
+        elif (meter := meter_of(port)) is not None:
+            chunks = metered_stream_async(meter, port, binder.named(args, kwargs), lambda: callee(*args, **kwargs))
+        else:
+            chunks = callee(*args, **kwargs)
         try:
             async for chunk in chunks:
                 yield chunk

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Literal, Protocol, TypeAlias, runtime_checkable
@@ -72,7 +73,8 @@ class Port:
     here: False for nothing, or the allowed operator ids. `handles`: the store whose handles are replaced by artifacts.
     `issues` and `consumes`: the artifacts that its replies bring, and that its arguments must carry. `encode`: from a client's
     object (a reply, or a chunk of a stream) to the plain data that is recorded, disturbed and taped; `decode`: back again, for
-    data that the client did not give. It gets None where a fault took the reply away.
+    data that the client did not give. It gets None where a fault took the reply away. `usage`: reads the token usage of
+    a model's reply, where `mat.boundary.usage` does not know its shape.
     """
 
     name: str
@@ -95,6 +97,7 @@ class Port:
     guess: Guess | None = None
     encode: Callable[[Any], Any] | None = None
     decode: Callable[[Any], Any] | None = None
+    usage: Callable[[Any], Any] | None = None
 
     def allows(self, operator: str) -> bool:
         if isinstance(self.perturb, bool):
@@ -269,6 +272,7 @@ def make_port(
     guess: Guess | None = None,
     encode: Callable[[Any], Any] | None = None,
     decode: Callable[[Any], Any] | None = None,
+    usage: Callable[[Any], Any] | None = None,
 ) -> Port:
     """Make a port; SpecError reports all mistakes in its options at once."""
     problems = []
@@ -304,6 +308,8 @@ def make_port(
         problems.append(str(error))
     if (encode is None) != (decode is None):
         problems.append("encode= and decode= belong together: what one turns into data, the other turns back")
+    if usage is not None and (not callable(usage) or inspect.iscoroutinefunction(usage)):
+        problems.append(f"usage={usage!r} is not a function of the reply that returns its token usage")
     if not name:
         problems.append("it has no name")
     if problems:
@@ -315,5 +321,5 @@ def make_port(
         record=record, exclude=frozenset(exclude),
         perturb=perturb if isinstance(perturb, bool) else frozenset(perturb), result_type=result_type, stream=stream,
         handles=handles, issues=brought, consumes=needed, clients=clients.canonical_names(named), guess=guess,
-        encode=encode, decode=decode,
+        encode=encode, decode=decode, usage=usage,
     )  # fmt: skip

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeAlias
+from typing import Any, Literal, Protocol, TypeAlias
 
 from mat.boundary.effect import Effect, Reply
 from mat.boundary.port import Port
 from mat.core.errors import Blocked
 from mat.core.record import Mediation
+from mat.core.resources import PER_PORT
 from mat.core.value import FrozenDict
 
 
@@ -85,6 +86,24 @@ class MeteringLayer(Protocol):
         """Reserve what the call may consume under the contract in force. Returns the error if a budget is too small."""
 
 
+CallEnd: TypeAlias = Literal["reply", "cut", "failed"]
+"""How a call outside of a run ended: with its whole reply, with a part of a stream, or without any reply."""
+
+
+class CallCharge(Protocol):
+    """A call outside of a run that a resource contract has admitted. It is settled once."""
+
+    def settle(self, usage: FrozenDict, ending: CallEnd, /) -> None:
+        """Charge what the call consumed. `usage`: the tokens that a model's reply names."""
+
+
+class Meter(Protocol):
+    """The resource contract that calls outside of runs are charged to."""
+
+    def admit(self, port: Port, arguments: Mapping[str, Any], /) -> CallCharge:
+        """Reserve what the call may consume. Raises `Blocked` if a budget is too small."""
+
+
 class SessionFaults(Protocol):
     """The schedule of a run.
 
@@ -142,6 +161,8 @@ class Session(Protocol):
 
 
 current_session: ContextVar[Session | None] = ContextVar("mat_session", default=None)
+current_meter: ContextVar[Meter | None] = ContextVar("mat_meter", default=None)
+"""The meter of calls outside of runs, None without a contract. Inside a run, the run meters its calls itself."""
 _ambient: list[Session] = []
 """Runs that own the whole process (a pytest item): threads and tasks that inherited no context find them here."""
 
@@ -162,6 +183,12 @@ def active(*, refuse: bool = True) -> Session | None:
             _warn_finished()
         return None
     return session
+
+
+def meter_of(port: Port) -> Meter | None:
+    """The contract that a call of this port outside of a run is charged to, or None; then it is a plain call."""
+    meter = current_meter.get()
+    return meter if meter is not None and port.kind in PER_PORT else None
 
 
 def _warn_finished() -> None:

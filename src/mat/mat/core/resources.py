@@ -238,7 +238,7 @@ def _stood_in(record: Record) -> bool:
 # -- the audit log ------------------------------------------------------------------------------------------------------
 
 EVENTS: Final = (
-    "drafted", "activated", "refused", "reserved", "settled", "spent", "reallocated", "warned",
+    "drafted", "activated", "refused", "reserved", "settled", "spent", "reallocated", "warned", "unmetered",
     "fulfilled", "violated", "expired", "terminated",
 )  # fmt: skip
 """The events that a record of kind `contract` can report; `reserved` and `settled` of a call are in the call's own record."""
@@ -253,8 +253,8 @@ class LedgerEntry:
 
     drafted: name, agent, parents, budgets, reserve, deadline. activated: allocations {parent: {resource: amount}}, due_ms.
     reserved, settled, spent: amounts {account: {resource: amount}}, an account being a contract's; settled also reserved,
-    returned and excess. reallocated: allocations, from_reserve. A terminal event: cause, consumed, overrun, returned, excess
-    {parent: {resource: amount}}.
+    returned and excess. reallocated: allocations, from_reserve. unmetered: resources, of which the call consumed an unknown
+    amount. A terminal event: cause, consumed, overrun and its call, returned, excess {parent: {resource: amount}}.
     """
 
     number: int

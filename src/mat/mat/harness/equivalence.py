@@ -39,6 +39,7 @@ from mat.boundary.concolic import (
 )
 from mat.boundary.effect import Call, Delay, Effect, Raise, Replace, Reply
 from mat.boundary.port import Port
+from mat.boundary.usage import usage_of
 from mat.core.digest import canonical, plain
 from mat.core.operator import ERRORS, with_errors
 from mat.core.record import Observation, Record
@@ -50,7 +51,6 @@ from mat.harness.digest import StateDigest
 from mat.harness.noted_stream import NotedStream
 from mat.harness.provenance import parts
 from mat.harness.recorded_form import if_changed
-from mat.harness.reply import usage_of
 from mat.harness.trace import Trace
 from mat.kernel.world import World
 from mat.monitor.contract import KEEP, Contract, Violated
@@ -257,7 +257,11 @@ class Equivalences:
     def _may_vary(self, port: Port) -> bool:
         """Whether a reply may carry concolic numbers: no other task can use one where no state is read."""
         return (
-            self._vary and not port.stream and port.policy("reply") == "keep" and not self._world.others_can_run(suspends=True)
+            self._vary
+            and not port.stream
+            and port.usage is None
+            and port.policy("reply") == "keep"
+            and not self._world.others_can_run(suspends=True)
         )
 
     def _untimed(self) -> bool:

@@ -39,11 +39,15 @@ def _no_step() -> None:
     """The run is closed and has no horizon."""
 
 
+def _note_nothing(code: str, message: str) -> None:
+    """The run is closed and takes no more notes."""
+
+
 class Metering:
     """The ledger of a run, and the contracts that governance gives to agents. `active`: some agent may work under one.
 
-    `write` records ledger entries; `check_horizon` raises if the horizon allows no further step. Both are methods of the
-    recorder, which owns this object; `close` drops the references, so that a finished run is freed at once.
+    `write` records ledger entries; `check_horizon` raises if the horizon allows no further step; `note` adds a finding. They
+    are methods of the recorder, which owns this object; `close` drops the references, so that a finished run is freed at once.
     """
 
     __slots__ = (
@@ -51,6 +55,7 @@ class Metering:
         "_contracts",
         "_lock",
         "_metered",
+        "_note",
         "_redactor",
         "_time",
         "_works",
@@ -69,9 +74,10 @@ class Metering:
         redactor: Redactor,
         write: Write,
         check_horizon: Callable[[], object],
+        note: Callable[[str, str], object],
     ) -> None:
         self._contracts, self._time, self._lock, self._redactor = contracts, time, lock, redactor
-        self._write, self._check_horizon = write, check_horizon
+        self._write, self._check_horizon, self._note = write, check_horizon, note
         self.search: SearchState | None = None
         self._works: dict[str, Work] = {}
         self._metered: dict[int, Work] = {}
@@ -144,7 +150,8 @@ class Metering:
                 opened.error_kind = "blocked"
                 self.write_entries()
                 return BudgetSpent(why, work.id, resource)
-            facts = FrozenDict(ledger.reserve(str(opened.step), work.node, needs))
+            call = f"{PER_PORT[port.kind]}:{name} at step {opened.step}"
+            facts = FrozenDict(ledger.reserve(str(opened.step), work.node, needs, call))
             if mediation is _UNDER_CONTRACT:
                 opened.mediation = new_mediation("allow", mediation.rule, "", None, "", "", "", "", (), facts)
             else:
@@ -159,11 +166,18 @@ class Metering:
         if work is None or self.ledger is None:
             return observation
         blocked = opened.mediation is not None and opened.mediation.decision == "block"  # the approved call had changed
+        seen, action, needs = observation, opened.action, self.ledger.holds[str(opened.step)].needs
+        replied = seen.error is None and not seen.cancelled
         actual = {} if blocked else work.consumption(
-            opened.action.kind, opened.action.name, invoked=opened.invoked, elapsed_ms=self.elapsed_ms - opened.at_ms,
-            usage=observation.usage, needs=self.ledger.holds[str(opened.step)].needs,
+            action.kind, action.name, invoked=opened.invoked, elapsed_ms=self.elapsed_ms - opened.at_ms, usage=seen.usage,
+            needs=needs, whole=replied,
         )  # fmt: skip
-        facts, seen = FrozenDict(self.ledger.settle(str(opened.step), actual)), observation
+        unknown: tuple[str, ...] = ()
+        if (replied or seen.chunks) and (opened.invoked or opened.taped):
+            unknown = work.unknown(action.kind, action.name, usage=seen.usage, needs=needs)
+            if limited := [name for name in unknown if name in work.node.tracked]:
+                self._note("usage-unknown", f"replies of {action.name} name no usage: {', '.join(limited)} cannot be limited")
+        facts = FrozenDict(self.ledger.settle(str(opened.step), actual, unknown))
         return new_observation(seen.value, seen.error, seen.cancelled, seen.chunks, seen.opaque, seen.usage, facts)
 
     def write_entries(self) -> None:
@@ -181,4 +195,4 @@ class Metering:
                     self.ledger.end(work.node, "fulfilled")
             self.ledger.close()
             self.write_entries()
-        self._write, self._check_horizon, self.search = _write_nothing, _no_step, None
+        self._write, self._check_horizon, self._note, self.search = _write_nothing, _no_step, _note_nothing, None

@@ -17,6 +17,7 @@ from mat.boundary.emit import FinishStatus, acting
 from mat.boundary.integrity import Integrity
 from mat.boundary.port import Port
 from mat.boundary.tape import Tape
+from mat.boundary.usage import usage_of
 from mat.core import limits
 from mat.core.adversary import Choose, Seen
 from mat.core.errors import ProcessCrashed, RunStopped
@@ -47,7 +48,6 @@ from mat.harness.open_step import OpenStep, new_draft
 from mat.harness.provenance import NO_LINKS, ORIGIN_CHARS, ORIGIN_TEXTS, Provenance
 from mat.harness.recorded_form import RecordedForm, if_changed
 from mat.harness.redaction import holds, redacted
-from mat.harness.reply import usage_of
 from mat.harness.run_time import RunTime
 from mat.harness.search_state import SearchState
 from mat.harness.sites import Sites, SiteSlot
@@ -117,7 +117,7 @@ class Recorder:
             trace.sinks.append(mediator.observe)
         self.metering = Metering(
             contracts, time=self._time, lock=self._lock, redactor=self._redactor, write=self.write,
-            check_horizon=self._check_horizon,
+            check_horizon=self._check_horizon, note=self.note,
         )  # fmt: skip
         self._search = self.metering.search = search = None if not keep_states else SearchState(
             trace, self._provenance, world=world, redactor=self._redactor, governed=mediator.state,
@@ -234,7 +234,7 @@ class Recorder:
             if self._search is not None:
                 value = self._search.plain_reply(opened.step, value)
             (sealed, opaque), flat = self._form.reply(port, value), False
-        usage = usage_of(value) if port.kind == "model_call" else EMPTY
+        usage = usage_of(value, port.usage) if port.kind == "model_call" else EMPTY
         chunks = len(value) if port.stream and isinstance(value, list) else None
         self._lock.acquire()
         try:
@@ -263,12 +263,13 @@ class Recorder:
         passed = opened.delivered  # the chunks of a stream that the agent got before it ended
         value, opaque = (None, False) if passed is None else self._form.reply(opened.port, passed)
         chunks = None if passed is None else len(passed)
+        usage = EMPTY if passed is None or opened.port.kind != "model_call" else usage_of(passed, opened.port.usage)
         if self._artifacts is not None:
             self._artifacts.arrived(opened, opened.port, passed)
         with self._lock:
             if not self.closed:
                 fact = self._form.error(opened, error)
-                self._seal(opened, new_observation(value, fact, cancelled, chunks, opaque, EMPTY, EMPTY), opened.effected)
+                self._seal(opened, new_observation(value, fact, cancelled, chunks, opaque, usage, EMPTY), opened.effected)
 
     def _seal(self, opened: OpenStep, observation: Observation, effected: Effected) -> None:
         """Make the record of an open step, and fold it once all steps asked before it are sealed."""

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Literal, TypeAlias
 
 from mat.core.errors import SpecError
+
+Refunds: TypeAlias = Literal["last_first", "proportional"]
+"""Which of several givers gets back what is left: the last one first, because the first pays first, or all in proportion."""
+REFUNDS: tuple[Refunds, ...] = ("last_first", "proportional")
 
 
 def proportional(total: int, weights: Mapping[str, int]) -> dict[str, int]:
@@ -55,3 +60,46 @@ def negotiated(total: int, requests: Mapping[str, int], caps: Mapping[str, int] 
     if sum(wanted.values()) <= total:
         return wanted
     return proportional(total, wanted)
+
+
+def paid(used: int, parts: Sequence[int]) -> list[int]:
+    """What each giver has paid, in proportion to its part, when `used` of all parts is used. The last one pays any excess.
+
+    The result adds up to `used`, nobody but the last pays more than its part, and no payment decreases when `used` increases.
+
+    >>> paid(50, [60, 40]), paid(101, [60, 40])
+    ([30, 20], [60, 41])
+    """
+    whole, rest = sum(parts), used
+    found = []
+    for part in parts[:-1]:
+        share = part * min(rest, whole) // whole if whole else 0
+        found.append(share)
+        whole, rest = whole - part, rest - share
+    return [*found, rest]
+
+
+def charges(more: int, parts: Sequence[int], used: Sequence[int], refunds: Refunds) -> list[int]:
+    """How several givers share the next `more` that is used. `used`: what each has paid so far. The last one pays any excess.
+
+    A part may have grown since, and no payment is taken back; who has paid too little for its part pays first.
+    """
+    due = list(parts) if refunds == "last_first" else paid(sum(used) + more, parts)
+    found = []
+    for wanted, before in zip(due[:-1], used, strict=False):
+        share = min(more, max(0, wanted - before))
+        found.append(share)
+        more -= share
+    return [*found, more]
+
+
+def returns(surplus: int, parts: Sequence[int], used: Sequence[int], refunds: Refunds) -> list[int]:
+    """How a surplus goes back to several givers: at most what each gave and nobody used."""
+    keep = list(used) if refunds == "last_first" else paid(sum(parts) - surplus, parts)
+    found = [0] * len(parts)
+    for least in (keep, used):  # first down to what is to be kept, then down to what was used
+        for place in reversed(range(len(parts))):
+            share = min(surplus, max(0, parts[place] - found[place] - max(least[place], used[place])))
+            found[place] += share
+            surplus -= share
+    return found

@@ -9,6 +9,13 @@ the nearest contract above that has one, so a limit on a parent holds in its who
 `reserve`: kept back for the contract's own spending, which uses it first. An amount only moves from one of these to another.
 The cost of a call does not grow with the tree: it touches the accounts that it charges and those above them.
 
+A live account whose `own + out` exceeds its budget is overrun: its contract has consumed what it allocated to others, even if
+they have not spent it. The contract is VIOLATED at that settlement, and the entry names the call. What calls in flight hold is
+no part of this: a reservation is an upper bound, and most of it comes back.
+
+A call can end without anybody knowing what it consumed. The accounts that it would have charged are then `unmetered`, and the
+entry of that name reports it. A ledger with `refuses_unmetered` allows no further call that needs such an account.
+
 Every change is a numbered entry (see `mat.core.resources.LedgerEntry`). A reader of the entries can check all of this again;
 `mat_contracts.resource.conserved` does.
 """
@@ -22,6 +29,7 @@ from typing import Any, Final, NamedTuple
 from mat.core.errors import Blocked, SpecError
 from mat.core.resources import Amounts, shown
 from mat.core.value import FrozenDict, snapshot_arguments
+from mat.resources.allocation import Refunds, charges, returns
 from mat.resources.lifecycle import TERMINAL_STATES, LifecycleState, forward
 
 _NO_AMOUNTS: Final[Amounts] = {}
@@ -83,6 +91,13 @@ class Account:
     alarm: int = 0
     """The consumption that needs a notice: the next warning, or the first unit beyond the budget."""
     shares: list[BudgetShare] = field(default_factory=list)
+    unmetered: dict[str, str] = field(default_factory=dict)
+    """By contract, here or below: the call that consumed an unknown amount."""
+
+    @property
+    def overrun(self) -> int:
+        """How much was spent and allocated beyond the budget; 0 unless a call took more than it had reserved."""
+        return max(0, self.own + self.out - self.budget)
 
     @property
     def committed(self) -> int:
@@ -123,6 +138,8 @@ class ContractNode:
     """The contract and all contracts above it, each once, nearest first."""
     ends: Callable[[ContractNode], str] | None = None
     """Called after each spending: why the contract ends now (Psi), or ""."""
+    refunds: Refunds = "last_first"
+    """How several contracts above share what is used, and what comes back."""
     asks: bool = False
     """Whether `ends` is set here or in a contract above."""
 
@@ -137,12 +154,13 @@ class ContractNode:
 
 @dataclass(slots=True, eq=False)
 class HeldAmounts:
-    """The amounts reserved for a call in flight, by account, and the estimate `needs`."""
+    """The amounts reserved for a call in flight, by account, the estimate `needs`, and a name of the call for people."""
 
     node: ContractNode
     amounts: list[tuple[Account, int]]
     needs: Amounts
     facts: FrozenDict
+    call: str
 
 
 class LedgerNotice(NamedTuple):
@@ -154,10 +172,15 @@ class LedgerNotice(NamedTuple):
 
 
 class Ledger:
-    """All contracts of one run. It is not thread-safe: its owner must serialize calls. `now_ms` returns run time."""
+    """All contracts of one run, or of one contract tree outside of runs. Not thread-safe: its owner must serialize calls.
 
-    def __init__(self, now_ms: Callable[[], int]) -> None:
+    `now_ms` returns run time. `refuses_unmetered`: after a call of unknown consumption, no call may start that needs the same
+    resource.
+    """
+
+    def __init__(self, now_ms: Callable[[], int], *, refuses_unmetered: bool = False) -> None:
         self._now_ms = now_ms
+        self._refuses_unmetered = refuses_unmetered
         self._entries = 0
         self._names: dict[str, int] = {}
         self.nodes: dict[str, ContractNode] = {}
@@ -174,6 +197,7 @@ class Ledger:
         parents: Sequence[ContractNode] = (),
         warn_at: Sequence[int] = (),
         ends: Callable[[ContractNode], str] | None = None,
+        refunds: Refunds = "last_first",
         **facts: Any,
     ) -> ContractNode:
         """Add a contract in state "drafted". It takes no budget yet."""
@@ -182,6 +206,9 @@ class Ledger:
         node = ContractNode(f"{name}#{number}", name, agent, tuple(parents), depth=depth, warn_at=tuple(warn_at), ends=ends)
         node.line = (node, *dict.fromkeys(item for parent in parents for item in parent.line))
         node.asks = any(item.ends is not None for item in node.line)
+        node.refunds = refunds
+        if refunds != "last_first":
+            facts["refunds"] = refunds
         self.nodes[node.id] = node
         self._notify(node, "drafted", name=name, agent=agent, parents=[parent.id for parent in parents], **facts)
         return node
@@ -324,9 +351,15 @@ class Ledger:
     def _misfit(self, account: Account, need: int) -> str:
         """Why a need does not fit an account, or "". A need of 0 means that the amount is not known in advance."""
         free = account.free
+        resource, node = account.resource, account.node
+        if account.unmetered and self._refuses_unmetered:
+            call = next(iter(account.unmetered.values()))
+            return (
+                f"{resource} of {node.id}: nobody knows what is left, because {call} named no usage; name it with "
+                "mat.model(usage=...), or count it with spend()"
+            )
         if free > 0 and need <= free:
             return ""
-        resource, node = account.resource, account.node
         of = f"{resource} of {node.id}"
         budget = shown(resource, account.budget)
         if account.own + account.out >= account.budget and not account.held:
@@ -337,8 +370,11 @@ class Ledger:
         held = shown(resource, account.held)
         return f"{of}: nothing of {budget} is left, with {held} reserved by calls in flight"
 
-    def reserve(self, key: str, node: ContractNode, needs: Amounts) -> dict[str, Any]:
-        """Reserve what a call needs until it is settled. Returns the entry's facts. Call `refusal` first."""
+    def reserve(self, key: str, node: ContractNode, needs: Amounts, call: str = "") -> dict[str, Any]:
+        """Reserve what a call needs until it is settled. Returns the entry's facts. Call `refusal` first.
+
+        `call`: what an overrun is blamed on, such as "model:planner at step 3"; by default the key.
+        """
         tracked = node.tracked
         taken = []
         for resource, need in needs.items():
@@ -347,13 +383,14 @@ class Ledger:
                 account.held += need
                 taken.append((account, need))
         facts = _by_account(taken)
-        self.holds[key] = HeldAmounts(node, taken, needs, facts)
+        self.holds[key] = HeldAmounts(node, taken, needs, facts, call or key)
         return self._entry(node, amounts=facts)
 
-    def settle(self, key: str, actual: Amounts | None, **more: Any) -> dict[str, Any]:
+    def settle(self, key: str, actual: Amounts | None, unknown: Iterable[str] = (), **more: Any) -> dict[str, Any]:
         """Settle a call with what it consumed, or None if that is unknown: then the reserved amount counts as spent.
 
-        Returns the entry's facts, empty if there is nothing to settle, as for a call that was settled before.
+        `unknown`: resources of which the call consumed an unknown amount, nothing of which had been reserved. Returns the
+        entry's facts, empty if there is nothing to settle, as for a call that was settled before.
         """
         hold = self.holds.pop(key, None)
         if hold is None:
@@ -380,8 +417,19 @@ class Ledger:
         entry = self._entry(node, amounts=_by_account(charged), reserved=hold.facts, **more)
         if any(account.node.state != "active" for account, _ in charged):
             entry.update(self._rebalance_ended(account.node for account, _ in charged))
-        self._check_limits(node, [account for account, _ in charged])
+        self._mark_unmetered(node, unknown, hold.call)
+        self._check_limits(node, [account for account, _ in charged], hold.call)
         return entry
+
+    def _mark_unmetered(self, node: ContractNode, unknown: Iterable[str], call: str) -> None:
+        """Note the accounts that a call would have charged with an unknown amount. The first call of a contract is reported."""
+        found = [(name, account) for name in unknown if (account := node.tracked.get(name)) is not None]
+        new = [name for name, account in found if node.id not in account.unmetered]
+        for _, account in found:
+            for item in _with_above(account):
+                item.unmetered.setdefault(node.id, call)
+        if new:
+            self._notify(node, "unmetered", resources=sorted(new), call=call)
 
     def numbered(self) -> int:
         """The number of the next entry, which can name a reservation."""
@@ -401,7 +449,13 @@ class Ledger:
             self.notices.insert(place, LedgerNotice(hold.node.agent, "settled", {**facts, "key": key}))
 
     def spend(self, node: ContractNode, amounts: Amounts, what: str = "") -> tuple[str, str]:
-        """Charge what was consumed outside of calls. Returns (resource, why) and charges nothing if it does not fit."""
+        """Charge what was consumed outside of calls. Returns (resource, why) and charges nothing if it does not fit.
+
+        It stands for what earlier calls of this contract consumed of the same resources, if that was unknown.
+        """
+        for name in amounts:
+            for account in () if name not in node.tracked else _with_above(node.tracked[name]):
+                account.unmetered.pop(node.id, None)
         resource, why = self.refusal(node, amounts)
         if why:
             return resource, why
@@ -410,33 +464,35 @@ class Ledger:
             for name, more in amounts.items():
                 item.metered[name] = item.metered.get(name, 0) + more
         for name, more in amounts.items():
-            account = node.tracked.get(name)
-            if account is not None:
-                account.own += more
-                self._count_use(account, more)
-                charged.append((account, more))
+            if (paying := node.tracked.get(name)) is not None:
+                paying.own += more
+                self._count_use(paying, more)
+                charged.append((paying, more))
         self._notify(node, "spent", amounts=_by_account(charged), **({"what": what} if what else {}))
         self._check_limits(node, [account for account, _ in charged])
         return "", ""
 
     def _count_use(self, account: Account, more: int) -> None:
-        """Count a consumption in the account and all above it. The first share pays first; the last share pays any excess."""
+        """Count a consumption in the account and all above it. Several shares pay as the contract's `refunds` says."""
         while len(account.shares) == 1:
             (share,) = account.shares
             account.used += more
             share.used += more
             account = share.above
         account.used += more
-        last = len(account.shares) - 1
-        for place, share in enumerate(account.shares):
-            part = more if place == last else min(more, share.part - share.used)
+        if not account.shares:
+            return
+        parts, used = [share.part for share in account.shares], [share.used for share in account.shares]
+        for share, part in zip(account.shares, charges(more, parts, used, account.node.refunds), strict=True):
             if part:
                 share.used += part
-                more -= part
                 self._count_use(share.above, part)
 
-    def _check_limits(self, node: ContractNode, changed: Sequence[Account]) -> None:
-        """Send warnings, and end contracts that were overrun or whose conditions end them, the deepest first."""
+    def _check_limits(self, node: ContractNode, changed: Sequence[Account], call: str = "") -> None:
+        """Send warnings, and end contracts that were overrun or whose conditions end them, the deepest first.
+
+        `call`: the call that was settled.
+        """
         if not node.asks and not any(map(_has_alarm, changed)):
             return
         touched: dict[str, ContractNode] = {}
@@ -447,18 +503,21 @@ class Ledger:
         for above in node.line:
             if above is node or above.ends is not None:
                 touched.setdefault(above.id, above)
-        for ended in sorted(touched.values(), key=lambda node: -node.depth):
+        lived = [item for item in sorted(touched.values(), key=lambda node: -node.depth) if item.live]
+        for ended in lived:
             if not ended.live:
                 continue
-            over = {
-                name: account.used - account.budget for name, account in ended.accounts.items() if account.used > account.budget
-            }
+            over = [account for account in ended.accounts.values() if account.overrun]
             if over:
-                self.end(ended, "violated", "; ".join(_overrun(name, ended.accounts[name]) for name in over))
+                cause = "; ".join(_overrun(account, f"{call} of {node.agent}") for account in over)
+                self._end(ended, "violated", cause, **({"call": call} if call else {}))
             elif ended.ends is not None:
                 cause = _end_cause(ended.ends, ended)
                 if cause and ended.live:
-                    self.end(ended, "terminated", cause)
+                    self._end(ended, "terminated", cause)
+        for ended in lived:
+            if not ended.live:
+                self._check_those_above(ended)
 
     def _warn(self, account: Account) -> None:
         node = account.node
@@ -495,8 +554,21 @@ class Ledger:
     def end(self, node: ContractNode, state: LifecycleState, cause: str = "", **facts: Any) -> None:
         """End a contract, after those below it, and return what it has left. SpecError if it has already ended.
 
-        What calls in flight hold remains reserved until they are settled or the run ends.
+        What calls in flight hold remains reserved until they are settled or the run ends. If the contract above has to cover it
+        after an overrun here, and has no longer enough, it is overrun, too.
         """
+        self._end(node, state, cause, **facts)
+        self._check_those_above(node)
+
+    def _check_those_above(self, node: ContractNode) -> None:
+        """End the contracts that are overrun by what an ended contract below them has left in flight."""
+        above = {id(item): item for account in node.accounts.values() for item in _with_above(account) if item is not account}
+        for account in sorted(above.values(), key=lambda account: -account.node.depth):
+            if account.node.live and account.overrun:
+                self._end(account.node, "violated", _overrun(account, f"calls in flight of {node.id}"))
+                self._check_those_above(account.node)
+
+    def _end(self, node: ContractNode, state: LifecycleState, cause: str = "", **facts: Any) -> None:
         began = node.live
         if began and state == "terminated" and node.due_ms is not None and self._now_ms() > node.due_ms:
             state, cause = "expired", f"its time ended at {node.due_ms} ms; {cause}"
@@ -504,7 +576,7 @@ class Ledger:
             forward(node.state, state, node.id),
             cause,
         )  # set first, so that ending a child does not end this one again
-        overrun = {name: item.used - item.budget for name, item in node.accounts.items() if item.used > item.budget}
+        overrun = {name: item.overrun for name, item in node.accounts.items() if item.overrun}
         if overrun:
             facts["overrun"] = overrun
             facts["allocated_by"] = {
@@ -512,7 +584,7 @@ class Ledger:
             }
         for child in reversed(list(node.children)):
             if not child.ended:
-                self.end(child, "terminated", f"{node.id} is {state}")
+                self._end(child, "terminated", f"{node.id} is {state}" + (f": {cause}" if state == "violated" else ""))
         consumed = {name: item.used for name, item in node.accounts.items()}
         if began and (moved := self._rebalance_ended([node])):
             facts.update(moved)
@@ -544,14 +616,15 @@ class Ledger:
         """Set an ended contract's budget to what is committed. Returns (account above, change of its share) for each change."""
         moved = []
         surplus = account.budget - account.committed
-        for share in reversed(account.shares) if surplus > 0 else ():  # the first share pays first and is refunded last
-            part = min(surplus, share.part - share.used)
-            if part:
-                share.part -= part
-                share.above.out -= part
-                account.budget -= part
-                surplus -= part
-                moved.append((share.above, -part))
+        if surplus > 0:
+            parts, used = [share.part for share in account.shares], [share.used for share in account.shares]
+            back = returns(surplus, parts, used, account.node.refunds)
+            for share, part in reversed(list(zip(account.shares, back, strict=True))):
+                if part:
+                    share.part -= part
+                    share.above.out -= part
+                    account.budget -= part
+                    moved.append((share.above, -part))
         if surplus < 0 and account.shares:
             share = account.shares[-1]
             share.part -= surplus
@@ -593,7 +666,7 @@ class Ledger:
             (
                 node.id, node.state, node.start_ms, node.due_ms, sorted(node.warned),
                 [
-                    [name, item.budget, item.reserve, item.own, item.held, item.out, item.used]
+                    [name, item.budget, item.reserve, item.own, item.held, item.out, item.used, sorted(item.unmetered)]
                     for name, item in node.accounts.items()
                 ],
             )
@@ -620,8 +693,8 @@ def _set_alarm(account: Account) -> None:
 
 
 def _has_alarm(account: Account) -> bool:
-    """Whether the account or one above has reached its alarm."""
-    while account.used < account.alarm:
+    """Whether the account or one above has reached its alarm, or is overrun."""
+    while account.used < account.alarm and account.own + account.out <= account.budget:
         shares = account.shares
         if not shares:
             return False
@@ -709,6 +782,14 @@ def _end_cause(ends: Callable[[ContractNode], str], node: ContractNode) -> str:
         return f"a termination condition raised {type(error).__name__}: {error}"
 
 
-def _overrun(resource: str, account: Account) -> str:
+def _overrun(account: Account, call: str) -> str:
+    """Why an account is overrun. `call`: the call that took more than was free, and who made it."""
+    resource = account.resource
     used, budget = shown(resource, account.used), shown(resource, account.budget)
-    return f"the consumption of {resource} is {used}, over the budget of {budget}"
+    if account.used > account.budget:
+        return f"the consumption of {resource} is {used}, over the budget of {budget}"
+    own, out, over = (shown(resource, value) for value in (account.own, account.out, account.overrun))
+    return (
+        f"{call} took {over} {resource} that were not free: {own} spent here and {out} allocated below exceed the budget of "
+        f"{budget}"
+    )

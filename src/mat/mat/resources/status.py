@@ -36,6 +36,8 @@ class ContractStatus:
     left: Mapping[str, int]
     metered: Mapping[str, int]
     warnings: tuple[str, ...] = ()
+    unmetered: tuple[str, ...] = ()
+    """Budgets of which a call consumed an unknown amount: their `consumed` is the least that it can be."""
 
     @property
     def utilization_by_resource(self) -> dict[str, float]:
@@ -67,8 +69,10 @@ class ContractStatus:
 
     def line(self) -> str:
         """`Budget: 1,200/50,000 tokens, 1/3 iterations; time: 4/30 s`, for a model to read."""
+        least = dict.fromkeys(self.unmetered, "at least ")
         parts = [
-            f"{shown(name, self.consumed[name])}/{shown(name, budget)} {_label(name)}" for name, budget in self.budgets.items()
+            f"{least.get(name, '')}{shown(name, self.consumed[name])}/{shown(name, budget)} {_label(name)}"
+            for name, budget in self.budgets.items()
         ]
         text = f"Budget: {', '.join(parts)}" if parts else "Budget: none"
         if self.duration_ms is not None:

@@ -6,33 +6,38 @@
             ...
         work.deliver(report)
 
-Inside a run, every call in the block is metered: its needs are reserved before it and settled after it, and the call is
-blocked if the budget is too small. Outside a run, calls are plain calls: only what the block itself declares is counted.
+Every call in the block is metered: its needs are reserved before it and settled after it, and the call is blocked if the budget
+is too small. That holds inside of a run, in run time, and outside of runs, in real time (`mat.resources.outside`). Threads and
+tasks that are started in the block work under its contract, too.
 """
 
 from __future__ import annotations
 
-import threading
-import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
+from contextlib import ExitStack
 from contextvars import ContextVar
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Any, Final, Protocol, TypeVar, cast
+from typing import Any, Final, Protocol, TypeAlias, TypeVar, cast
 
 from mat.boundary.emit import acting, agent, delegate
-from mat.boundary.session import active
+from mat.boundary.metered import warn_of_attached
+from mat.boundary.session import Meter, active, current_meter
 from mat.core.errors import RunStopped, SpecError
-from mat.core.resources import AmountInput, Amounts, Prices, amounts, metered, price_of, shown
+from mat.core.resources import AmountInput, Amounts, Prices, amounts, metered, price_of, shown, tokens_of
 from mat.core.value import FrozenDict
-from mat.resources.allocation import equal, proportional
+from mat.kernel.inheritance import inherited
+from mat.resources.allocation import REFUNDS, Refunds, equal, proportional
 from mat.resources.contract import EXHAUSTED, EndCondition, ResourceContract, Skill, beyond, problems_of
 from mat.resources.ledger import BudgetSpent, ContractNode, Ledger
 from mat.resources.lifecycle import LifecycleState
+from mat.resources.outside import OutsideMeter, OutsideRuns
 from mat.resources.status import ContractStatus
 
 T = TypeVar("T")
+BeforeCall: TypeAlias = Callable[[str, Amounts, ContractStatus], str | None]
+"""Asked before each call with its port ("model:planner"), what it is expected to consume, and the status of the contract.
+Returns why the call is refused, or None."""
 working: ContextVar[Work | None] = ContextVar("mat_contract", default=None)
 """The contract that the agent in this context works under."""
 
@@ -50,29 +55,6 @@ class Accounting(Protocol):
     def work_of(self, agent: str) -> Work | None:
         """The contract that governance puts an agent under."""
         ...
-
-
-class _OutsideRuns:
-    """The ledger of contracts outside any run, in real time. It discards its entries."""
-
-    def __init__(self) -> None:
-        self._lock = threading.RLock()
-        self._start = time.monotonic()
-        self.ledger = Ledger(lambda: self.elapsed_ms)
-
-    @property
-    def elapsed_ms(self) -> int:
-        return int((time.monotonic() - self._start) * 1000)
-
-    def work_of(self, agent: str) -> Work | None:
-        return None
-
-    def account(self, act: Callable[[Ledger], T], *, step: bool = False) -> T:
-        with self._lock:
-            try:
-                return act(self.ledger)
-            finally:
-                self.ledger.take_notices()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,7 +92,11 @@ class Work:
         shares: Mapping[str, Amounts] | None = None,
         after: Sequence[Work] = (),
         role: str = "",
+        before: BeforeCall | None = None,
+        refunds: Refunds = "last_first",
     ) -> None:
+        if refunds not in REFUNDS:
+            raise SpecError(what=f"refunds={refunds!r} is not one of {', '.join(REFUNDS)}", fix='write refunds="proportional"')
         if not isinstance(contract, ResourceContract):
             raise SpecError(what=f"{contract!r} is not a resource contract", fix="give a mat.budget.ResourceContract")
         session = active()
@@ -119,17 +105,20 @@ class Work:
             if any(parent.keeper is not keeper for parent in parents):
                 raise SpecError(what=f"{contract.name}: its parents belong to different runs", fix="delegate within one run")
         else:
-            keeper = _OutsideRuns() if session is None else session.metering
+            keeper = OutsideRuns() if session is None else session.metering
         self.keeper = cast(Accounting, keeper)
         self.contract, self.parents, self._after = contract, tuple(parents), tuple(after)
         self.agent = agent or acting.get()[0]
         self._role = role
         self._inputs = inputs
-        self._shares = shares
+        self._shares, self._refunds = shares, refunds
         self._prices = contract.prices or next((parent._prices for parent in parents if parent._prices), contract.prices)
         self._skills = {} if contract.skills is None else {item.port: item for item in contract.skills}
+        hooks: list[tuple[Work, BeforeCall]] = [] if before is None else [(self, before)]
+        hooks += [hook for parent in parents for hook in parent._hooks]
+        self._hooks: tuple[tuple[Work, BeforeCall], ...] = tuple(dict.fromkeys(hooks))
         self._delivered: Delivery | None = None
-        self._stack: list[tuple[Any, AbstractContextManager[Any]]] = []
+        self._stack: list[ExitStack] = []
         self.node = self._draft_node()
 
     # -- lifecycle ------------------------------------------------------------------------------------------------------
@@ -183,7 +172,7 @@ class Work:
         return self.keeper.account(
             lambda ledger: ledger.draft(
                 contract.name, self.agent, parents=[parent.node for parent in parents], warn_at=contract.warn_at,
-                ends=ends if conditions else None, budgets=contract.units, reserve=contract.reserve,
+                ends=ends if conditions else None, refunds=self._refunds, budgets=contract.units, reserve=contract.reserve,
                 duration_ms=contract.duration_ms, depth=contract.depth,
                 skills=None if contract.skills is None else [item.port for item in contract.skills],
             ),
@@ -292,19 +281,21 @@ class Work:
     def __enter__(self) -> Work:
         if not self.live:
             self.activate()
-        scope = agent(self.agent, role=self._role or _role_of(self.agent))
-        scope.__enter__()
-        self._stack.append((working.set(self), scope))
+        with ExitStack() as scope:
+            scope.enter_context(agent(self.agent, role=self._role or _role_of(self.agent)))
+            scope.callback(working.reset, working.set(self))
+            if isinstance(self.keeper, OutsideRuns):
+                meter: Meter = OutsideMeter(self, self.keeper)
+                warn_of_attached()
+                scope.enter_context(inherited(current_meter))
+                scope.callback(current_meter.reset, current_meter.set(meter))
+            self._stack.append(scope.pop_all())
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        token, scope = self._stack.pop()
-        try:
+        with self._stack.pop():
             if not isinstance(error, RunStopped):
                 self._finish(error)
-        finally:
-            working.reset(token)
-            scope.__exit__(kind, error, trace)
 
     async def __aenter__(self) -> Work:
         return self.__enter__()
@@ -356,19 +347,62 @@ class Work:
             price = price_of(self._prices, port)
             if price is not None:
                 found["money"] = price.of(found)
-        return found, ""
+        return found, self._objection(port, found)
+
+    def _objection(self, port: str, needs: Amounts) -> str:
+        """Why a hook of this contract, or of one above it, refuses a call, or ""."""
+        for work, before in self._hooks:
+            why = before(port, needs, work.status())
+            if why is not None and not isinstance(why, str):
+                raise SpecError(
+                    what=f"the hook before the calls of {work.id} returned {why!r}",
+                    why="only None allows a call, and a text says why it is refused",
+                    fix="return None or a text, from a plain function",
+                )
+            if why:
+                return f"{work.id} refuses {port}: {why}"
+        return ""
 
     def consumption(
-        self, kind: str, name: str, *, invoked: int, elapsed_ms: int, usage: Mapping[str, Any], needs: Amounts
+        self,
+        kind: str,
+        name: str,
+        *,
+        invoked: int,
+        elapsed_ms: int,
+        usage: Mapping[str, Any],
+        needs: Amounts,
+        whole: bool = True,
     ) -> dict[str, int]:
         """What a call consumed, as far as known; for the rest, the reserved amounts.
 
-        An attempt that did not reach the port counts as a call, but consumes no tokens and no money.
+        An attempt that did not reach the port counts as a call, but consumes no tokens and no money. `whole` False: the reply
+        broke off, so the usage that it named is the least, and no less than the reserved amounts counts.
         """
-        used = usage or {resource: needs[resource] for resource in _TOKENS if needs.get(resource)}
-        found = metered(kind, name, elapsed_ms, used if invoked else {}, self._prices if invoked else {})
-        known = _TOKENS if usage else () if invoked else (*_TOKENS, "money")
+        used = {**{resource: needs[resource] for resource in _TOKENS if needs.get(resource)}, **tokens_of(usage)}
+        if usage and not whole:
+            used = {resource: max(count, needs.get(resource, 0)) for resource, count in used.items()}
+            used["tokens"] = max(used.get("tokens", 0), used.get("input_tokens", 0) + used.get("output_tokens", 0))
+        as_usage = {"total_tokens" if resource == "tokens" else resource: count for resource, count in used.items()}
+        found = metered(kind, name, elapsed_ms, as_usage if invoked else {}, self._prices if invoked else {})
+        known = used if invoked else (*_TOKENS, "money")
         return {**{resource: need for resource, need in needs.items() if resource not in known}, **found}
+
+    def unknown(self, kind: str, name: str, *, usage: Mapping[str, Any], needs: Amounts) -> tuple[str, ...]:
+        """The resources of which a reply consumed an amount that neither its usage nor a reservation tells.
+
+        A usage that names no reasoning tokens had none.
+        """
+        if kind != "model_call":
+            return ()
+        stated = tokens_of(usage)
+        missing = [item for item in _TOKENS if item not in stated and not needs.get(item)]
+        if stated:
+            missing = [item for item in missing if item != "reasoning_tokens"]
+        price = price_of(self._prices, f"model:{name}") if self._prices else None
+        if price is not None and any(price.of({item: 1_000_000}) > price.of({}) for item in missing):
+            missing.append("money")
+        return tuple(missing)
 
     # -- what is left ---------------------------------------------------------------------------------------------------
 
@@ -389,6 +423,7 @@ class Work:
             reserved={name: item.held for name, item in accounts.items()},
             left={name: max(0, item.free) for name, item in accounts.items()},
             metered=dict(node.metered), warnings=tuple(f"{name} {percent} %" for name, percent in sorted(node.warned)),
+            unmetered=tuple(name for name, item in accounts.items() if item.unmetered),
         )  # fmt: skip
 
     def left(self, resource: str) -> int | None:
@@ -543,14 +578,18 @@ class Reservation:
         self.__exit__(kind, error, trace)
 
 
-def contracted(contract: ResourceContract, *, agent: str = "", inputs: Any = None, role: str = "") -> Work:
+def contracted(
+    contract: ResourceContract, *, agent: str = "", inputs: Any = None, role: str = "", before: BeforeCall | None = None
+) -> Work:
     """Work under a resource contract: a context manager, plain or async. Below another contract it is a sub-contract.
 
     `agent`: who acts, by default the agent that acts here; `role`: of that agent. `inputs`: the input of the task, which the
     contract checks. The contract is drafted now, active inside `with`, and ended after it. Returns a Work: `status()`,
     `deliver(output)`, `delegate(contract, agent=)`, `spend(...)`, `iterations()`. Calls inside are reserved before they start
-    and settled after; what the budget does not cover raises `mat.budget.BudgetSpent`. Raises `mat.MatError` for anything but a
-    contract, for invalid inputs, and for a sub-contract beyond the one above.
+    and settled after; what the budget does not cover raises `mat.budget.BudgetSpent`. That holds inside of a run and outside,
+    where time is real, and where a budget of tokens or money allows no call after a reply that names no usage. `before(port,
+    needs, status)` is asked before each call, here and in sub-contracts: a text that it returns refuses the call. Raises
+    `mat.MatError` for anything but a contract, for invalid inputs, and for a sub-contract beyond the one above.
 
     >>> team = mat.budget.ResourceContract(name="team", budgets={"tool:search": 3})
     >>> @mat.tool
@@ -563,7 +602,9 @@ def contracted(contract: ResourceContract, *, agent: str = "", inputs: Any = Non
     Source: B2, B6.
     """
     above = current()
-    return Work(contract, agent=agent, inputs=inputs, parents=() if above is None else (above,), role=role)
+    return Work(
+        contract, agent=agent, inputs=inputs, parents=() if above is None else (above,), role=role, before=before
+    )  # fmt: skip
 
 
 def current() -> Work | None:
@@ -576,20 +617,25 @@ def current() -> Work | None:
 
 
 _TOKENS: Final = ("input_tokens", "reasoning_tokens", "output_tokens", "tokens")
-_LIMIT_ARGUMENTS: Final = ("max_tokens", "max_output_tokens", "max_completion_tokens", "max_tokens_to_sample")
+_LIMIT_ARGUMENTS: Final = (
+    "max_tokens", "max_output_tokens", "max_completion_tokens", "max_tokens_to_sample", "maxOutputTokens", "maxTokens",
+    "max_new_tokens", "num_predict",
+)  # fmt: skip
+_LIMIT_HOLDERS: Final = ("body", "config", "generation_config", "generationConfig", "inferenceConfig", "options")
+"""The arguments that hold the limit in requests over HTTP, of Gemini, Bedrock and Ollama."""
 _INPUT_CHARS_PER_TOKEN: Final = 4
 
 
 def estimate(kind: str, port: str, arguments: Mapping[str, Any], skill: Skill | None) -> dict[str, int]:
     """Estimate what a call will consume: resource -> amount, 0 if unknown.
 
-    The skill's declared cost takes precedence. Output tokens are the call's limit (`max_tokens` and similar), input
-    tokens a quarter of the characters in its texts.
+    The skill's declared cost takes precedence. Output tokens are the call's limit (`max_tokens` and similar, also inside of
+    `body`, `config`, `options` and their kin), input tokens a quarter of the characters in its texts.
     """
     counted = {"tool_call": "tool_calls", "model_call": "model_calls", "retrieval": "searches"}[kind]
     found = {"calls": 1, counted: 1, port: 1, "seconds": 0, "money": 0}
     if kind == "model_call":
-        most = next((arguments[name] for name in _LIMIT_ARGUMENTS if type(arguments.get(name)) is int), 0)
+        most = _limit(arguments, depth=2)
         read = -(-_characters(arguments) // _INPUT_CHARS_PER_TOKEN) if most else 0
         found.update(input_tokens=read, reasoning_tokens=0, output_tokens=most, tokens=read + most)
     if skill is not None:
@@ -597,6 +643,19 @@ def estimate(kind: str, port: str, arguments: Mapping[str, Any], skill: Skill | 
     if not found["money"]:
         del found["money"]
     return found
+
+
+def _limit(arguments: Any, *, depth: int) -> int:
+    """How many tokens a call lets the model write; 0 if it sets no limit."""
+
+    def member(name: str) -> Any:
+        return arguments.get(name) if isinstance(arguments, Mapping) else getattr(arguments, name, None)
+
+    most = next((value for name in _LIMIT_ARGUMENTS if type(value := member(name)) is int and value > 0), 0)
+    if most or not depth:
+        return most
+    holders = (member(name) for name in _LIMIT_HOLDERS)
+    return next((found for item in holders if item is not None and (found := _limit(item, depth=depth - 1))), 0)
 
 
 def _characters(value: Any) -> int:

@@ -1,0 +1,222 @@
+"""Calls outside of runs that a resource contract is in force for: admitted before they start, settled with what they consumed.
+
+Each form takes `call()`, which makes the plain call. A reply that arrives later, from a coroutine or as a stream, is settled
+when it is complete, closed or given up.
+"""
+
+from __future__ import annotations
+
+import inspect
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, Final
+
+from mat.boundary.port import Port
+from mat.boundary.session import CallCharge, CallEnd, Meter, active, current_meter
+from mat.boundary.usage import add_chunk, usage_of
+from mat.core.value import EMPTY, FrozenDict
+
+__tracebackhide__ = True
+"""pytest shows no frames of this module."""
+
+
+_log: Final = logging.getLogger("mat.budget")
+_attached: Final[list[str]] = []
+"""The frameworks whose calls cross in runs only."""
+
+
+@contextmanager
+def plain_outside_runs(name: str) -> Iterator[None]:
+    """Inside the block, a framework is attached whose calls no contract outside of runs is charged for."""
+    _attached.append(name)
+    try:
+        if current_meter.get() is not None and active() is None:
+            warn_of_attached()
+        yield
+    finally:
+        _attached.remove(name)
+
+
+def warn_of_attached() -> None:
+    """Log which frameworks a contract outside of runs does not meter, if any is attached."""
+    if _attached:
+        names = ", ".join(dict.fromkeys(_attached))
+        _log.warning("calls of %s are metered in runs only; outside, instrument the function that makes them", names)
+
+
+def metered(meter: Meter, port: Port, arguments: Mapping[str, Any], call: Callable[[], Any]) -> Any:
+    charge = meter.admit(port, arguments)
+    try:
+        reply = call()
+    except BaseException:
+        charge.settle(EMPTY, "failed")
+        raise
+    return _follow(charge, port, reply)
+
+
+async def metered_async(meter: Meter, port: Port, arguments: Mapping[str, Any], call: Callable[[], Awaitable[Any]]) -> Any:
+    return await _arrived(meter.admit(port, arguments), port, call)
+
+
+async def _arrived(charge: CallCharge, port: Port, call: Callable[[], Awaitable[Any]]) -> Any:
+    try:
+        reply = await call()
+    except BaseException:
+        charge.settle(EMPTY, "failed")
+        raise
+    return _follow(charge, port, reply)
+
+
+def _follow(charge: CallCharge, port: Port, reply: Any) -> Any:
+    """Settle a call by its reply, now or when the reply is there."""
+    if inspect.iscoroutine(reply):
+        return _arrived(charge, port, lambda: reply)
+    if port.kind != "model_call":
+        charge.settle(EMPTY, "reply")
+        return reply
+    flows = hasattr(type(reply), "__next__") or hasattr(type(reply), "__anext__")
+    usage = EMPTY if flows and port.usage is not None else usage_of(reply, port.usage)
+    if flows and not usage:
+        return MeteredStream(reply, ChunkUsage(charge, port, begun=True))
+    charge.settle(usage, "reply")
+    return reply
+
+
+class ChunkUsage:
+    """The usage that the chunks of a stream have named so far. `end` settles the call, once.
+
+    `begun`: the model has begun to reply. Before that, a stream that ends is a call that failed.
+    """
+
+    __slots__ = ("_begun", "_charge", "_chunks", "_counts", "_port")
+
+    def __init__(self, charge: CallCharge, port: Port, *, begun: bool = False) -> None:
+        self._charge: CallCharge | None = charge
+        self._port = port
+        self._counts: dict[str, int] = {}
+        self._chunks: list[Any] = []
+        self._begun = begun
+
+    def add(self, chunk: Any) -> None:
+        self._begun = True
+        if self._port.usage is not None:
+            self._chunks.append(chunk)
+        elif self._port.kind == "model_call":
+            add_chunk(self._counts, chunk)
+
+    def end(self, ending: CallEnd) -> None:
+        charge, self._charge = self._charge, None
+        if charge is None:
+            return
+        read = self._port.usage
+        usage = FrozenDict(self._counts) if read is None else usage_of(self._chunks, read)
+        charge.settle(usage, ending if self._begun or ending == "reply" else "failed")
+
+
+def metered_stream(
+    meter: Meter, port: Port, arguments: Mapping[str, Any], call: Callable[[], Iterator[Any]]
+) -> Generator[Any, Any, None]:
+    usage = ChunkUsage(meter.admit(port, arguments), port)
+    ending: CallEnd = "cut"
+    try:
+        chunks = call()
+        try:
+            for chunk in chunks:
+                usage.add(chunk)
+                yield chunk
+            ending = "reply"
+        finally:
+            close = getattr(chunks, "close", None)
+            if close is not None:
+                close()
+    finally:
+        usage.end(ending)
+
+
+async def metered_stream_async(
+    meter: Meter, port: Port, arguments: Mapping[str, Any], call: Callable[[], AsyncIterator[Any]]
+) -> AsyncIterator[Any]:
+    usage = ChunkUsage(meter.admit(port, arguments), port)
+    ending: CallEnd = "cut"
+    try:
+        chunks = call()
+        try:
+            async for chunk in chunks:
+                usage.add(chunk)
+                yield chunk
+            ending = "reply"
+        finally:
+            close = getattr(chunks, "aclose", None)
+            if close is not None:
+                await close()
+    finally:
+        usage.end(ending)
+
+
+class MeteredStream:
+    """A client's stream, plain or async, that is settled when it is exhausted, closed or given up. All else is the client's."""
+
+    __slots__ = ("_stream", "_usage")
+
+    def __init__(self, stream: Any, usage: ChunkUsage) -> None:
+        self._stream, self._usage = stream, usage
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+    def __iter__(self) -> MeteredStream:
+        return self
+
+    def __next__(self) -> Any:
+        try:
+            chunk = next(self._stream)
+        except BaseException as error:
+            self._usage.end("reply" if isinstance(error, StopIteration) else "cut")
+            raise
+        self._usage.add(chunk)
+        return chunk
+
+    def __aiter__(self) -> MeteredStream:
+        return self
+
+    async def __anext__(self) -> Any:
+        try:
+            chunk = await anext(self._stream)
+        except BaseException as error:
+            self._usage.end("reply" if isinstance(error, StopAsyncIteration) else "cut")
+            raise
+        self._usage.add(chunk)
+        return chunk
+
+    def close(self) -> Any:
+        self._usage.end("cut")
+        return self._stream.close()
+
+    def aclose(self) -> Any:
+        self._usage.end("cut")
+        return self._stream.aclose()
+
+    def __enter__(self) -> MeteredStream:
+        self._stream.__enter__()
+        return self
+
+    def __exit__(self, *raised: Any) -> Any:
+        self._usage.end("cut")
+        return self._stream.__exit__(*raised)
+
+    async def __aenter__(self) -> MeteredStream:
+        await self._stream.__aenter__()
+        return self
+
+    async def __aexit__(self, *raised: Any) -> Any:
+        self._usage.end("cut")
+        return await self._stream.__aexit__(*raised)
+
+    def __del__(self) -> None:
+        usage = getattr(self, "_usage", None)
+        if usage is not None:
+            usage.end("cut")
+
+
+__all__ = ["metered", "metered_async", "metered_stream", "metered_stream_async"]
