@@ -42,7 +42,7 @@ def can(call: Any, *arguments: Any) -> bool:
     return True
 
 
-PAY, SEND, TO_B, TO_C = "pay", "send", "delegation:b", "delegation:c"
+PAY, SEND, TO_B, TO_C, TO_BOSS = "pay", "send", "delegation:b", "delegation:c", "delegation:boss"
 
 
 def sets(**capabilities: Any) -> Governance:
@@ -218,7 +218,7 @@ def test_nobody_can_grant_what_it_does_not_hold_and_a_refused_grant_is_recorded(
 
 
 def test_a_grant_ends_with_its_time_and_with_the_delegation_it_was_made_in() -> None:
-    governance = Governance(capabilities={"a": [TO_B], "b": []}, granters={"boss": [PAY]})
+    governance = Governance(capabilities={"a": [TO_B, TO_BOSS], "b": [TO_BOSS], "boss": []}, granters={"boss": [PAY]})
     with mat.run(governance=governance):
         assert granted_by("boss", "b", "pay", within_ms=1000)
         with mat.agent("b"):
@@ -228,7 +228,9 @@ def test_a_grant_ends_with_its_time_and_with_the_delegation_it_was_made_in() -> 
             assert not can(pay)
         with mat.agent("a"), mat.delegate("b"):
             assert not can(pay)
-            assert granted_by("boss", "b", "pay")
+            assert not granted_by("boss", "b", "pay"), "b has only called itself boss"
+            with mat.delegate("boss", "may I?"):
+                assert grant("b", "pay")
             assert can(pay), "made in this delegation, it goes beyond what the delegator may do"
         with mat.agent("b"):
             assert not can(pay)

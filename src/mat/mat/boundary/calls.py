@@ -14,7 +14,7 @@ from mat.boundary.crossing import Invoke, crossing, drive, drive_async, perform,
 from mat.boundary.emit import acting
 from mat.boundary.metered import metered, metered_async, metered_stream, metered_stream_async
 from mat.boundary.port import Port
-from mat.boundary.session import active, meter_of
+from mat.boundary.session import active, meter_of, refuse_after_end
 from mat.core.errors import CodecError
 from mat.core.value import FrozenDict, Value, snapshot, thaw
 
@@ -61,6 +61,7 @@ def stream_port(port: Port, arguments: Mapping[str, Any], call: Callable[[Change
                     chunks = call(command.changed)
                     try:
                         while command.limit is None or len(answer) < command.limit:
+                            refuse_after_end(session)
                             chunk = next(chunks, _MISSING)
                             if chunk is _MISSING:
                                 break
@@ -105,6 +106,7 @@ async def stream_port_async(
                     chunks = call(command.changed)
                     try:
                         while command.limit is None or len(answer) < command.limit:
+                            refuse_after_end(session)
                             chunk = await anext(chunks, _MISSING)
                             if chunk is _MISSING:
                                 break

@@ -27,7 +27,16 @@ from mat.boundary.effect import (
     Truncate,
 )
 from mat.boundary.port import Port
-from mat.boundary.session import AskedStep, MediationOutcome, Pending, Session, SessionFaults, SessionMediation, StandIn
+from mat.boundary.session import (
+    AskedStep,
+    MediationOutcome,
+    Pending,
+    Session,
+    SessionFaults,
+    SessionMediation,
+    StandIn,
+    refuse_after_end,
+)
 from mat.core.digest import canonical
 from mat.core.errors import Blocked, MatError, ProcessCrashed, SpecError
 from mat.core.value import IMMUTABLE, FrozenDict, snapshot, thaw
@@ -173,7 +182,7 @@ def _as_reply(port: Port, value: Any) -> Any:
 
 
 def _confirm_approval(session: Session, step: AskedStep) -> None:
-    """Check again, after the fault layer, that the call is still the approved one. Raises Blocked if it is not."""
+    """Check again, before the port gets the call, that it is still the approved one, in time. Raises Blocked if it is not."""
     refused = None if session.mediation is None else session.mediation.confirm(step)
     if refused is not None:
         step.mediation, step.error_kind = refused, "blocked"
@@ -195,7 +204,12 @@ def _serve(session: Session, step: Any, port: Port, given: Mapping[str, Any], co
     if session.crashed:  # while this call slept or waited
         step.error_kind = "crash"
         raise ProcessCrashed(f"{port.name}: the process has ended")
-    judged = None if session.mediation is None else _as_judged(session.mediation, step, given)
+    judged = None
+    refuse_after_end(session)  # the run may have ended while this call waited
+    if session.mediation is not None:
+        if step.mediation is not None and step.mediation.approval:
+            _confirm_approval(session, step)
+        judged = _as_judged(session.mediation, step, given)
     if judged or step.replaced_arguments is not None or port.stream or (step.mediation and step.mediation.approval):
         changed = _replacements(step)
         command = Invoke(
@@ -311,8 +325,6 @@ def _perturb(session: Session, faults: SessionFaults, step: Any, port: Port, pha
             yield Sleep(ms / 1000)
         case Duplicate() | Pass():
             pass
-    if step.mediation is not None and step.mediation.approval:
-        _confirm_approval(session, step)
     value = yield from _serve(session, step, port, given, command)
     if isinstance(effect, Truncate) and effect.kind and port.stream:
         step.error_kind, step.delivered = effect.kind, list(value)

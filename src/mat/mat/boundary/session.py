@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol, TypeAlias
+from typing import Any, Final, Literal, Protocol, TypeAlias
 
 from mat.boundary.effect import Effect, Reply
 from mat.boundary.port import Port
@@ -78,9 +78,12 @@ class SessionMediation(Protocol):
 
 
 class MeteringLayer(Protocol):
-    """The resource contracts of a run. `active`: an agent works under one."""
+    """The resource contracts of a run. `active`: an agent works under one; `governs`: the run's governance has one."""
 
     active: bool
+
+    @property
+    def governs(self) -> bool: ...
 
     def reserve(self, opened: Any, /) -> Blocked | None:
         """Reserve what the call may consume under the contract in force. Returns the error if a budget is too small."""
@@ -167,6 +170,15 @@ _ambient: list[Session] = []
 """Runs that own the whole process (a pytest item): threads and tasks that inherited no context find them here."""
 
 
+AFTER_THE_END: Final = "the run that this call belongs to has ended, and its governance lets nothing pass after the end"
+
+
+def refuse_after_end(session: Session) -> None:
+    """Raise Blocked if the run was governed and has ended."""
+    if session.closed and (session.mediation is not None or session.metering.governs):
+        raise Blocked(AFTER_THE_END)
+
+
 def active(*, refuse: bool = True) -> Session | None:
     """The run that calls belong to, or None; then an instrumented call is a plain call.
 
@@ -177,8 +189,8 @@ def active(*, refuse: bool = True) -> Session | None:
     if session is None:
         return _ambient[-1] if _ambient else None
     if session.closed:
-        if refuse and session.mediation is not None:
-            raise Blocked("the run that this call belongs to has ended, and its governance lets nothing pass after the end")
+        if refuse:
+            refuse_after_end(session)
         if _ambient and not _ambient[-1].closed and _ambient[-1] is not session:
             _warn_finished()
         return None

@@ -6,7 +6,7 @@ Source: A5.3.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
 from mat.core.digest import digest
 from mat.core.record import Record
@@ -22,20 +22,28 @@ def approval_digest(tool: str, arguments: Mapping[str, object], policy: str = ""
     return digest([*call, policy, prefix] if policy or prefix else call)
 
 
+_BINDING: Final = frozenset({"tool", "arguments", "digest", "policy", "prefix", "action"})
+"""The details by which an approval names its call."""
+
+
 def bound_call(record: Record) -> tuple[str, FrozenDict] | str:
     """The (tool, arguments) that an approval is about, or a digest of them, as far as its record names them.
 
-    It says so by `tool` and `arguments`, by `digest` alone, or by its own name and details. If it names a digest, a
-    tool and arguments that do not match, the approval contradicts itself and binds nothing: "".
+    It says so by `tool` and `arguments`, by `digest` alone, or by its own name and details. It binds nothing, "", if it names a
+    digest, a tool and arguments that do not match, or shows the approver other values: details that are named like arguments of
+    the call, or any next to a digest.
     """
     details = record.action.arguments
     tool, arguments, bound = details.get("tool"), details.get("arguments"), details.get("digest")
+    others = set(details) - _BINDING
     if isinstance(tool, str) and isinstance(arguments, dict):
+        if not others.isdisjoint(arguments):
+            return ""
         if isinstance(bound, str) and "action" not in details and bound not in (approval_digest(tool, arguments), ""):
             return ""
         return tool, snapshot_arguments(arguments, "approval")
     if isinstance(bound, str):
-        return bound
+        return "" if others else bound
     return record.action.name, details
 
 

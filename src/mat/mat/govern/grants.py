@@ -91,7 +91,10 @@ class Held:
 
 @dataclass(slots=True, eq=False)
 class Grant:
-    """A permission given during the run. `made_in`: the delegated tasks that its grantor was working on, outermost first."""
+    """A permission given during the run.
+
+    `made_in`: the delegated tasks in which it was made, outermost first, without those of the grantor itself.
+    """
 
     step: int
     grantor: str
@@ -324,11 +327,17 @@ class Authority:
         return AuthorityUse(record.at_ms, under=chain, refused=held if isinstance(held, str) else "")
 
     def _grant_basis(self, grantor: str, wanted: Capability, chain: tuple[DelegatedTask, ...]) -> tuple[Held, ...] | str:
-        """The capabilities that a grant is based on, or why it cannot be made."""
-        if any(covers(item, wanted) for item in _granted_capabilities(self._granters.get(grantor), wanted)):
-            return ()
+        """The capabilities that a grant is based on, or why it cannot be made.
+
+        A declared granter may grant in a delegation what its delegators do not hold. In the block of another agent, which needs
+        nobody's leave to name it, it may not.
+        """
         found = []
-        for agent in dict.fromkeys((grantor, *(task.delegator for task in chain))):
+        granter = any(covers(item, wanted) for item in _granted_capabilities(self._granters.get(grantor), wanted))
+        limiting = (task.delegator for task in chain if not granter or task.step < 0)
+        for agent in dict.fromkeys((grantor, *limiting)):
+            if any(covers(item, wanted) for item in _granted_capabilities(self._granters.get(agent), wanted)):
+                continue
             table = self._by_kind.get(agent)
             if table is None:
                 if self._default == "deny":
@@ -346,10 +355,11 @@ class Authority:
         wanted, calls, within_ms = grant_of(record.action.arguments)
         chain = self._chain(record.agent, tasks.get())
         held = self._grant_basis(record.agent, wanted, chain)
+        made_in = tuple(task for task in chain if task.step >= 0 and task.agent != record.agent)
         self._grants.append(
             Grant(
                 record.step, record.agent, record.action.name, wanted, calls,
-                None if within_ms is None else record.at_ms + within_ms, chain, held if isinstance(held, tuple) else (),
+                None if within_ms is None else record.at_ms + within_ms, made_in, held if isinstance(held, tuple) else (),
             )
         )  # fmt: skip
 

@@ -269,9 +269,13 @@ _ALLOWED: Final = Mediation(decision="allow")
 
 @dataclass(slots=True)
 class _Case:
-    """One proposed action on its way through the rules: what it uses, how it was rewritten, and what the rules decided."""
+    """One proposed action on its way through the rules: what it uses, how it was rewritten, and what the rules decided.
+
+    `proposed` has the arguments that would run, `sealed` their recorded form, which digests and records are made of.
+    """
 
     proposed: Record
+    sealed: FrozenDict
     desk: Desk | None
     record: Record
     claim: AuthorityUse = NOTHING
@@ -279,11 +283,12 @@ class _Case:
     reason: str = ""
     wants: list[tuple[str, NeedsApproval]] = field(default_factory=list)
     instead: tuple[str, ConvertToApproval | Sandbox] | None = None
+    stand_in: tuple[str, Sandbox] | None = None
     allowed: bool = False
 
     def begin(self, record: Record, claim: AuthorityUse) -> None:
         """Begin a new round with the current form of the action."""
-        self.record, self.claim, self.allowed, self.instead = record, claim, False, None
+        self.record, self.claim, self.allowed, self.instead, self.stand_in = record, claim, False, None, None
         self.wants.clear()
 
     def note(self, rule: str, decision: Allow | NeedsApproval | ConvertToApproval | Sandbox) -> None:
@@ -292,8 +297,11 @@ class _Case:
             self.allowed = True
         elif isinstance(decision, NeedsApproval):
             self.wants.append((rule, decision))
-        elif self.instead is None or not isinstance(self.instead[1], ConvertToApproval):
-            self.instead = (rule, decision)
+        else:
+            if isinstance(decision, Sandbox):
+                self.stand_in = self.stand_in or (rule, decision)
+            if self.instead is None or not isinstance(self.instead[1], ConvertToApproval):
+                self.instead = (rule, decision)
 
     @property
     def changed(self) -> bool:
@@ -302,16 +310,26 @@ class _Case:
     @property
     def arguments(self) -> FrozenDict:
         """The arguments that would run, in recorded form."""
+        if not self.changed:
+            return self.sealed
         arguments = self.record.action.arguments
-        if not self.changed or self.desk is None:
-            return arguments
-        return self.desk.recorded(self.proposed.step, arguments)
+        return arguments if self.desk is None else self.desk.recorded(self.proposed.step, arguments)
+
+    @property
+    def recorded(self) -> Record:
+        """The current form of the action, as contracts see it."""
+        return replace(self.record, action=replace(self.record.action, arguments=self.arguments))
+
+    @property
+    def shows_all(self) -> bool:
+        """Whether the recorded form of the arguments is what would run: nothing is redacted, hashed or behind a handle."""
+        return canonical(self.arguments) == canonical(self.record.action.arguments)
 
     def mediation(
         self, decision: Literal["allow", "rewrite", "block"], rule: str, reason: str, approval: str = ""
     ) -> Mediation:
         """Make the Mediation of a decision on this case."""
-        tool, asked = self.proposed.action.name, self.proposed.action.arguments
+        tool, asked = self.proposed.action.name, self.sealed
         digests = self.changed or bool(approval)
         return Mediation(
             decision=decision, rule=rule, reason=reason, arguments=self.record.action.arguments if self.changed else None,
@@ -397,7 +415,7 @@ class Mediator:
         def blocks(record: Record) -> Decision:
             return Block(f"rule {name} {why}")
 
-        blocking = _AskedRule(rule=blocks, name=name, peeks=False)
+        blocking = _AskedRule(rule=blocks, name=name, peeks=False, recorded=False)
         self._rules = tuple(blocking if each.name == name else each for each in self._rules)
         self._watching = tuple(each for each in self._watching if each.name != name)
 
@@ -410,23 +428,31 @@ class Mediator:
 
     # -- judging --------------------------------------------------------------------------------------------------------
 
-    def mediate(self, proposed: Record, desk: Desk | None = None) -> MediationOutcome | None:
-        """The decision on a proposed action; None if it is allowed and this policy records no decision for it."""
+    def mediate(self, proposed: Record, desk: Desk | None = None, recorded: Record | None = None) -> MediationOutcome | None:
+        """The decision on a proposed action; None if it is allowed and this policy records no decision for it.
+
+        `recorded`: the action in its recorded form, if that is another: contracts judge it, rules and capabilities judge what
+        would run.
+        """
         case: _Case | None = None
         record = proposed
+        sealed = (recorded or proposed).action.arguments
         for _ in range(_ROUNDS):
             claim = NOTHING if self._authority is None else self._authority.claim(record, desk)
             if claim is not NOTHING or case is not None:
-                case = case or _Case(proposed, desk, record)
+                case = case or _Case(proposed, sealed, desk, record)
                 case.begin(record, claim)
                 if claim.refused:
                     return case.block("capability", claim.refused)
             for asked in self._rules:
-                decision, name = asked.decision(record, desk), asked.name
+                shown = record
+                if asked.recorded and (recorded is not None or case is not None):
+                    shown = (case or _Case(proposed, sealed, desk, record)).recorded
+                decision, name = asked.decision(shown, desk), asked.name
                 if decision is None:
                     continue
                 if case is None:
-                    case = _Case(proposed, desk, record)
+                    case = _Case(proposed, sealed, desk, record)
                 if isinstance(decision, Block):
                     return case.block(name, decision.reason)
                 if isinstance(decision, Rewrite):
@@ -440,15 +466,15 @@ class Mediator:
                 else:
                     case.note(name, decision)
             else:
-                return self._undecided(record) if case is None else self._conclude(case)
+                return self._undecided(record, sealed, desk) if case is None else self._conclude(case)
         assert case is not None
         return case.block(case.rule, f"rules still rewrite it after {_ROUNDS} rounds")
 
-    def _undecided(self, record: Record) -> MediationOutcome | None:
+    def _undecided(self, record: Record, sealed: FrozenDict, desk: Desk | None) -> MediationOutcome | None:
         """The outcome for an action on which no rule decided and that uses no capability or grant; None as in `mediate`."""
         if self._peek is None and record.action.kind not in _AUTHORITY_KINDS:
             return _ALLOWED if self._records_allow else None
-        return self._conclude(_Case(record, None, record))
+        return self._conclude(_Case(record, sealed, desk, record))
 
     def _conclude(self, case: _Case) -> MediationOutcome | None:
         """The outcome if no rule blocked the action: apply the default, the contracts, stand-ins and approvals."""
@@ -456,9 +482,11 @@ class Mediator:
         if claim.undeclared and not case.allowed:
             why = f"{claim.undeclared} has no capability set and no rule allows {record.action.name}"
             return case.block("default", f"{why}: actions that nothing allows are denied")
-        for violation in self._peek(record) if self._peek else ():
+        for violation in self._peek(case.recorded) if self._peek else ():
             return case.block(violation.contract, violation.repair or violation.message or violation.contract)
         if case.instead is not None:
+            if record.action.kind in _AUTHORITY_KINDS:
+                return case.block(case.instead[0], f"a {record.action.kind} cannot be replaced by a request or a stand-in")
             return self._replace_call(case, *case.instead)
         if case.wants:
             return self._ask_approvals(case)
@@ -500,6 +528,8 @@ class Mediator:
         self, case: _Case, wants: list[tuple[str, NeedsApproval]], rule: str, approval: str, why: str
     ) -> MediationOutcome:
         if not wants:
+            if case.stand_in is not None:
+                return _stand_in(case, *case.stand_in)
             self._note_authority(case)
             return case.let_through(rule, f"{why}; approved" if why else "approved", approval)
         (rule, wish), *rest = wants
@@ -554,7 +584,12 @@ class Mediator:
         return self._version
 
     def _use_own_approval(self, case: _Case) -> str:
-        """Use up an earlier approval of exactly this call that the agent asked for. Returns its step, or ""."""
+        """Use up an earlier approval of exactly this call that the agent asked for. Returns its step, or "".
+
+        An approval is recorded in redacted form, so it cannot say that it is for a call of which something is redacted.
+        """
+        if not case.shows_all:
+            return ""
         if case.desk is not None:
             self._own_approvals.read(case.desk.settled(), case.desk.pending(case.proposed.step))
         binding = approval_digest(case.record.action.name, case.arguments)
@@ -594,18 +629,19 @@ class Mediator:
 
         return Pending(port=approval_port(what), request=request, call=None, settle=settle, abandon=lambda: None)
 
-    def confirm(self, record: Record, mediation: Mediation) -> Mediation | None:
+    def confirm(self, record: Record, mediation: Mediation, changed: Sequence[str] = ()) -> Mediation | None:
         """Check an approved call again before the port gets it; returns a block if it has changed or the approval has expired.
 
-        `record.executed` holds the arguments that would run. Like those of `mediation`, they have the recorded form.
+        `record.executed` holds the arguments that would run. Like those of `mediation`, they have the recorded form. `changed`:
+        the parameters that have another value than the one that was approved.
         """
         tool = record.action.name
         running = record.action.arguments if record.executed is None else record.executed
         since, claim = self._answers.get(mediation.approval, (now_ms(), NOTHING))
         late = now_ms() - since
         within_ms = self._policy.approve_within_ms
-        if approval_digest(tool, running) != mediation.allowed_digest:
-            names = ", ".join(_changed_names(mediation.arguments or record.action.arguments, running))
+        if changed or approval_digest(tool, running) != mediation.allowed_digest:
+            names = ", ".join(changed or changed_names(mediation.arguments or record.action.arguments, running))
             why = f"{tool} was {CHANGED}: {names}"
         elif within_ms is not None and late > within_ms:
             why = f"the approval of {tool} expired: it was given {late} ms earlier and is valid for {within_ms} ms"
@@ -638,11 +674,15 @@ _DECISIONS: Final = frozenset((Allow, Rewrite, Block, NeedsApproval, ConvertToAp
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _AskedRule:
-    """A rule in one run. `peeks`: it also gets the records that were asked before the proposed one and are not judged yet."""
+    """A rule in one run. `peeks`: it also gets the records that were asked before the proposed one and are not judged yet.
+
+    `recorded`: it gets the action in its recorded form, as it gets all others.
+    """
 
     rule: Rule
     name: str
     peeks: bool
+    recorded: bool
 
     @classmethod
     def of(cls, rule: Rule) -> _AskedRule:
@@ -653,7 +693,9 @@ class _AskedRule:
                 what=f"{name_of(rule)}.fresh() returned {made!r}, which is not a rule", fix="give a function of the record"
             )
         name = getattr(made, "__name__", None) or type(made).__name__
-        return cls(rule=made, name=name, peeks=bool(getattr(made, "peeks", False)))
+        return cls(
+            rule=made, name=name, peeks=bool(getattr(made, "peeks", False)), recorded=bool(getattr(made, "recorded", False))
+        )
 
     def decision(self, record: Record, desk: Desk | None) -> Decision | None:
         """The rule's decision; a Block if it raises, or returns something invalid."""
@@ -716,7 +758,8 @@ def _join_reasons(*parts: str) -> str:
     return "; ".join(part for part in parts if part)
 
 
-def _changed_names(one: Mapping[str, Any], other: Mapping[str, Any]) -> list[str]:
+def changed_names(one: Mapping[str, Any], other: Mapping[str, Any]) -> list[str]:
+    """The parameters whose values differ, also in type."""
     return [
         name for name in sorted({*one, *other})
         if name not in one or name not in other or canonical(one[name]) != canonical(other[name])

@@ -257,9 +257,9 @@ def shield(what: Contract | Formula, *, id: str = "", repair: str = "") -> Rule:
 
 
 class _Shield:
-    """A contract as a rule. Each run has a new one, which folds the trace like a judge."""
+    """A contract as a rule. Each run has a new one, which folds the trace like a judge, and so sees recorded forms alone."""
 
-    peeks = True
+    peeks = recorded = True
 
     def __init__(self, guard: Contract) -> None:
         self._guard = guard

@@ -122,6 +122,11 @@ class Metering:
                 work.activate()
         return work
 
+    @property
+    def governs(self) -> bool:
+        """Whether governance has a contract for an agent of this run."""
+        return bool(self._contracts)
+
     def begin(self, port: Port) -> None:
         """Activate the contracts of a step before it is asked, so that their records precede it in the trace."""
         if self._contracts and port.kind in PER_PORT:

@@ -26,19 +26,21 @@ class OpenStep:
     """A step that was asked and is not sealed; each layer notes on it what it does.
 
     `record` is the record under construction, with the facts known at the ask; sealing adds the other fields.
-    `passed_arguments` are those of the agent's call, `action.arguments` their recorded form, `replaced_arguments` those that
-    governance or a fault put in their place; they and `mediation` are unredacted. `port_reply` is what the port answered,
-    `client_reply` its encoded form with the client's object itself, `delivered` the chunks of a stream that the agent has
-    got. `error_kind` is the kind of error that a layer raises here.
+    `passed_arguments` are those of the agent's call, `judged_arguments` the same with plain numbers, which governance judges,
+    `action.arguments` their recorded form, `replaced_arguments` those that governance or a fault put in their place. All but the
+    recorded form are unredacted, and so is `mediation`. `port_reply` is what the port answered, `client_reply` its encoded form
+    with the client's object itself, `delivered` the chunks of a stream that the agent has got. `error_kind` is the kind of an
+    error that a layer raises here.
     """
 
     __slots__ = (
-        "artefacts", "client_reply", "delivered", "error_kind", "faults", "invoked", "links", "mediation", "passed_arguments",
-        "port", "port_reply", "record", "replaced_arguments", "taped",
+        "artefacts", "client_reply", "delivered", "error_kind", "faults", "invoked", "judged_arguments", "links", "mediation",
+        "passed_arguments", "port", "port_reply", "record", "replaced_arguments", "taped",
     )  # fmt: skip
 
     artefacts: FrozenDict
     passed_arguments: FrozenDict
+    judged_arguments: FrozenDict
     error_kind: str
     replaced_arguments: FrozenDict | None
     faults: tuple[FaultNote, ...]

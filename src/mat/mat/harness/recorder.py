@@ -159,9 +159,11 @@ class Recorder:
                 slot = self._slot(agent, port)
             counter = slot.counter
             counter.nth = nth = counter.nth + 1
-            sealed, links = arguments, NO_LINKS
+            sealed, links, judged = arguments, NO_LINKS, arguments
             if not (clean and slot.plain):
-                sealed, links = self._sealed_with_links(port, arguments, step)
+                if self._search is not None:
+                    judged = self._search.plain_arguments(arguments)
+                sealed, links = self._sealed_with_links(port, judged, step)
             elif origins := self._origins:
                 for item in arguments.values():
                     if item in origins:
@@ -176,7 +178,7 @@ class Recorder:
             draft.site = f"{counter.prefix}{nth}"
             draft.action = new_action(port.kind, counter.name, sealed, port.effect, port.impact, port.boundary)
             opened = OpenStep()
-            opened.record, opened.port, opened.passed_arguments = draft, port, arguments
+            opened.record, opened.port, opened.passed_arguments, opened.judged_arguments = draft, port, arguments, judged
             opened.links, opened.artefacts = links, artifacts
             opened.mediation = opened.replaced_arguments = opened.port_reply = opened.delivered = opened.client_reply = None
             opened.invoked, opened.faults, opened.taped, opened.error_kind = 0, (), False, ""
@@ -207,8 +209,6 @@ class Recorder:
 
     def _sealed_with_links(self, port: Port, arguments: FrozenDict, step: int) -> tuple[FrozenDict, tuple[Link, ...]]:
         """The recorded form of arguments and their links: the slow path, for nested or long ones and ports with a policy."""
-        if self._search is not None:
-            arguments = self._search.plain_arguments(arguments)
         sealed = self._form.arguments(port, arguments)
         return sealed, self._provenance.links(port, arguments, sealed, step)
 
