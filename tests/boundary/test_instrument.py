@@ -176,7 +176,7 @@ def test_a_value_without_canonical_form_is_an_error_that_names_the_parameter_and
     with mat.run() as run:
         with pytest.raises(CodecError, match="call of pay, parameter 'connection' has no canonical form") as caught:
             pay(5, object())
-        with pytest.raises(CodecError, match="memory notes, parameter 'value'"):
+        with pytest.raises(CodecError, match="call of notes, parameter 'value'"):
             notes["a"] = object()
         assert double(1) == 2
     assert "exclude=" in caught.value.fix

@@ -7,14 +7,17 @@ resource contract is in force there.
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Iterator, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from contextvars import ContextVar
 from typing import Any, Final
 
 from mat.boundary.crossing import Invoke, crossing, drive, drive_async, perform, perform_async
 from mat.boundary.emit import acting
+from mat.boundary.emit import agent as agent_block
 from mat.boundary.metered import metered, metered_async, metered_stream, metered_stream_async
 from mat.boundary.port import Port
 from mat.boundary.session import active, meter_of, refuse_after_end
+from mat.core.digest import canonical
 from mat.core.errors import CodecError
 from mat.core.value import FrozenDict, Value, snapshot, thaw
 
@@ -23,8 +26,8 @@ __tracebackhide__ = True
 Changed = FrozenDict | None
 """The arguments that governance or a fault has changed, by name; None if none is."""
 _MISSING: Final = object()
-_open_calls: ContextVar[frozenset[tuple[str, str, str]]] = ContextVar("mat_open_calls", default=frozenset())
-"""(kind, name, agent) of the calls by `cross` that this code is a part of."""
+_open_calls: ContextVar[tuple[_Open, ...]] = ContextVar("mat_open_calls", default=())
+"""The calls by `cross` that this code was begun in; a task may outlive them."""
 
 
 def call_port(port: Port, arguments: Mapping[str, Any], call: Callable[[Changed], Any]) -> Any:
@@ -181,40 +184,47 @@ def _recorded_or_type(value: Any, where: str) -> Value:
 
 def is_inside(kind: str) -> bool:
     """Whether this code is a part of a call that crossed as this action kind, such as "model_call"."""
-    return any(open_call[0] == kind for open_call in _open_calls.get())
+    return any(call.key[0] == kind and call.is_open for call in _open_calls.get())
 
 
 class _Open:
-    """Notes that a call is open, unless it is a part of an open call of the same port by the same agent (`again`)."""
+    """Notes that a call is open, unless it is a part of an open call of the same port by the same agent (`again`).
 
-    __slots__ = ("_key", "_token", "again")
+    `key`: action kind, port and agent. `arguments`: what the port gets. Under governance, a call with other arguments is
+    another call, because nobody has judged these.
+    """
 
-    def __init__(self, port: Port, agent: str) -> None:
-        self._key = (port.kind, port.name, agent or acting.get()[0])
-        self.again = self._key in _open_calls.get()
+    __slots__ = ("again", "arguments", "is_open", "key")
+
+    def __init__(self, port: Port, agent: str, arguments: Mapping[str, Any]) -> None:
+        self.key = (port.kind, port.name, agent or acting.get()[0])
+        self.is_open = False
+        self.arguments = arguments
+        outer = [call for call in _open_calls.get() if call.key == self.key and call.is_open]
+        session = active() if outer else None
+        self.again = bool(outer)
+        if session is not None and session.mediation is not None:
+            asked = canonical(recordable(arguments, f"call of {port.name}"))
+            self.again = any(canonical(recordable(call.arguments, f"call of {port.name}")) == asked for call in outer)
+
+    def passing(self, changed: Changed) -> _Open:
+        """Note what the port gets in the place of some arguments."""
+        if changed:
+            self.arguments = {**self.arguments, **changed}
+        return self
 
     def __enter__(self) -> None:
-        self._token = _open_calls.set(_open_calls.get() | {self._key})
+        self.is_open = True
+        _open_calls.set((*_open_calls.get(), self))
 
     def __exit__(self, *raised: object) -> None:
-        _open_calls.reset(self._token)
+        self.is_open = False
+        _open_calls.set(tuple(call for call in _open_calls.get() if call is not self))
 
 
-class _Acting:
-    """The agent that acts inside the block, if it is named and does not act already."""
-
-    __slots__ = ("_agent", "_token")
-
-    def __init__(self, agent: str) -> None:
-        self._agent = agent if agent and acting.get()[0] != agent else ""
-
-    def __enter__(self) -> None:
-        if self._agent:
-            self._token = acting.set((self._agent, ""))
-
-    def __exit__(self, *raised: object) -> None:
-        if self._agent:
-            acting.reset(self._token)
+def _named_agent(name: str) -> AbstractContextManager[object]:
+    """The block of the agent that acts, if it is named and does not act already."""
+    return agent_block(name) if name and acting.get()[0] != name else nullcontext()
 
 
 def _is_plain(port: Port) -> bool:
@@ -245,14 +255,14 @@ def cross(port: Port, arguments: Mapping[str, Any], call: Callable[[dict[str, An
 
     Source: A1.1, A4.1.
     """
-    opened = _Open(port, agent)
+    opened = _Open(port, agent, arguments)
     if opened.again or _is_plain(port):
         return call(None)
-    with _Acting(agent):
+    with _named_agent(agent):
         named = recordable(arguments, f"call of {port.name}")
 
         def invoke(changed: Changed) -> Any:
-            with opened:
+            with opened.passing(changed):
                 return call(_thawed(changed))
 
         return call_port(port, named, invoke)
@@ -277,14 +287,14 @@ async def cross_async(
 
     Source: A1.1, A4.1.
     """
-    opened = _Open(port, agent)
+    opened = _Open(port, agent, arguments)
     if opened.again or _is_plain(port):
         return await call(None)
-    with _Acting(agent):
+    with _named_agent(agent):
         named = recordable(arguments, f"call of {port.name}")
 
         async def invoke(changed: Changed) -> Any:
-            with opened:
+            with opened.passing(changed):
                 return await call(_thawed(changed))
 
         return await call_port_async(port, named, invoke)
@@ -294,14 +304,14 @@ def cross_stream(
     port: Port, arguments: Mapping[str, Any], call: Callable[[dict[str, Any] | None], Iterator[Any]], *, agent: str = ""
 ) -> Iterator[Any]:
     """`cross` for a reply in chunks: `call(changed)` returns their iterator. The port is one with `stream=True`."""
-    if _is_plain(port) or _Open(port, agent).again:
+    if _is_plain(port) or _Open(port, agent, arguments).again:
         yield from call(None)
         return
-    with _Acting(agent):
+    with _named_agent(agent):
         steps = stream_port(port, recordable(arguments, f"call of {port.name}"), lambda changed: call(_thawed(changed)))
     try:
         while True:
-            with _Acting(agent), _Open(port, agent):
+            with _named_agent(agent), _Open(port, agent, arguments):
                 chunk = next(steps, _MISSING)
             if chunk is _MISSING:
                 return
@@ -314,14 +324,14 @@ async def cross_stream_async(
     port: Port, arguments: Mapping[str, Any], call: Callable[[dict[str, Any] | None], AsyncIterator[Any]], *, agent: str = ""
 ) -> AsyncIterator[Any]:
     """`cross_stream` for async code: `call(changed)` returns an async iterator."""
-    if _is_plain(port) or _Open(port, agent).again:
+    if _is_plain(port) or _Open(port, agent, arguments).again:
         async for chunk in call(None):
             yield chunk
         return
     steps: Any = stream_port_async(port, recordable(arguments, f"call of {port.name}"), lambda changed: call(_thawed(changed)))
     try:
         while True:
-            with _Acting(agent), _Open(port, agent):
+            with _named_agent(agent), _Open(port, agent, arguments):
                 chunk = await anext(steps, _MISSING)
             if chunk is _MISSING:
                 return

@@ -210,8 +210,9 @@ def _serve(session: Session, step: Any, port: Port, given: Mapping[str, Any], co
         if step.mediation is not None and step.mediation.approval:
             _confirm_approval(session, step)
         judged = _as_judged(session.mediation, step, given)
-    if judged or step.replaced_arguments is not None or port.stream or (step.mediation and step.mediation.approval):
-        changed = _replacements(step)
+    approved = step.mediation is not None and step.mediation.approval and type(given) is FrozenDict
+    if judged or step.replaced_arguments is not None or port.stream or approved:
+        changed = _replacements(step, approved=approved)
         command = Invoke(
             FrozenDict({**judged, **(changed or {})}) if judged else changed, through=command.through, limit=command.limit
         )
@@ -274,13 +275,14 @@ def _is_plain_data(value: Any) -> bool:
     return type(value) in IMMUTABLE
 
 
-def _replacements(step: Any) -> FrozenDict | None:
+def _replacements(step: Any, *, approved: bool) -> FrozenDict | None:
     """The parameters that governance or an operator replaced; all others reach the port as the caller gave them.
 
-    In an approved call, lists and mappings are passed as they were when it was asked: the caller may have changed them since.
+    `approved`: an approved call of an adapter, which gives recorded forms only. Its lists and mappings are passed as they were
+    when it was asked, because the framework may have changed its objects since.
     """
-    passed, mediation = step.passed_arguments, step.mediation
-    if mediation is not None and mediation.approval:
+    passed = step.passed_arguments
+    if approved:
         current = step.current_arguments.items()
         return FrozenDict(
             {name: item for name, item in current if isinstance(item, dict | list) or item is not passed.get(name)}

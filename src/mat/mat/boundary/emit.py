@@ -26,8 +26,40 @@ FinishStatus: TypeAlias = Literal["completed", "aborted", "failed"]
 _PROGRAM: Final = "main"
 acting: ContextVar[tuple[str, str]] = ContextVar("mat_agent", default=(_PROGRAM, ""))
 """(agent, role) of the agent that acts in this context."""
-enclosing: ContextVar[tuple[str, ...]] = ContextVar("mat_enclosing", default=())
-"""The agents inside whose blocks this agent acts, outermost first. "main" is the program, and encloses nobody."""
+_blocks: ContextVar[tuple[_Block, ...]] = ContextVar("mat_blocks", default=())
+"""The blocks that this context is in, innermost last."""
+
+
+class _Block:
+    """One time that a block is entered: who acts in it, and the agents around it, outermost first.
+
+    `enclosing`: those inside whose blocks it was entered without a delegation. `around`: these and the delegators, with roles.
+    "main" is the program, and is around nobody.
+    """
+
+    __slots__ = ("around", "enclosing", "who")
+
+    def __init__(self, who: tuple[str, str], *, encloses: bool) -> None:
+        outer, self.who = acting.get(), who
+        inner = _blocks.get()[-1:]
+        self.enclosing: tuple[str, ...] = inner[0].enclosing if inner else ()
+        self.around: tuple[tuple[str, str], ...] = inner[0].around if inner else ()
+        if outer[0] != _PROGRAM and outer != who:
+            self.around = (*self.around, outer)
+            if encloses and outer[0] != who[0]:
+                self.enclosing = (*self.enclosing, outer[0])
+
+
+def enclosing() -> tuple[str, ...]:
+    """The agents inside whose blocks this agent acts, outermost first, without its delegators."""
+    blocks = _blocks.get()
+    return blocks[-1].enclosing if blocks else ()
+
+
+def around() -> tuple[tuple[str, str], ...]:
+    """(agent, role) of all agents inside whose blocks this agent acts, outermost first, its delegators among them."""
+    blocks = _blocks.get()
+    return blocks[-1].around if blocks else ()
 
 
 class ReportingSession(Session, Protocol):
@@ -64,14 +96,14 @@ class agent:  # noqa: N801  (reads as a statement: with mat.agent(...))
     Source: A1.1.
     """
 
-    __slots__ = ("_encloses", "_name", "_role", "_tokens")
+    __slots__ = ("_encloses", "_entered", "_name", "_role")
 
     def __init__(self, name: str, *, role: str = "") -> None:
         if not name:
             raise SpecError(what="an agent needs a name", why="steps and sites name who acted", fix='mat.agent("planner")')
         self._name, self._role = name, role
         self._encloses = True
-        self._tokens: list[tuple[Any, Any]] = []
+        self._entered: list[_Block] = []
 
     @classmethod
     def delegate(cls, name: str, role: str) -> agent:
@@ -80,17 +112,22 @@ class agent:  # noqa: N801  (reads as a statement: with mat.agent(...))
         made._encloses = False
         return made
 
+    def acts_inside(self, encloses: bool) -> None:
+        """Say whether the agents around the block limit it by being around it; a delegator does so by the delegation."""
+        self._encloses = encloses
+
     def __enter__(self) -> agent:
-        outer = acting.get()[0]
-        inner = self._encloses and outer not in (_PROGRAM, self._name)
-        self._tokens.append((acting.set((self._name, self._role)), enclosing.set((*enclosing.get(), outer)) if inner else None))
+        block = _Block((self._name, self._role), encloses=self._encloses)
+        self._entered.append(block)
+        _blocks.set((*_blocks.get(), block))
+        acting.set(block.who)
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        acted, enclosed = self._tokens.pop()
-        if enclosed is not None:
-            enclosing.reset(enclosed)
-        acting.reset(acted)
+        left = self._entered.pop()
+        blocks = tuple(block for block in _blocks.get() if block is not left)  # a generator may leave it in another order
+        _blocks.set(blocks)
+        acting.set(blocks[-1].who if blocks else (_PROGRAM, ""))
 
     async def __aenter__(self) -> agent:
         return self.__enter__()
@@ -336,22 +373,25 @@ def entered(task: DelegatedTask | None) -> Iterator[None]:
     if task is None:
         yield
         return
-    token = _enter(task)
+    taken = _enter(task)
     try:
         yield
     finally:
-        _leave(task, token)
+        _leave(task, taken)
 
 
-def _enter(task: DelegatedTask) -> Any:
+def _enter(task: DelegatedTask) -> tuple[DelegatedTask, ...]:
+    """Begin to work on a task. Returns the tasks that this context has taken on with it."""
     task.entered, task.ended = True, False  # a hand-off that is delivered twice begins twice
     before = tasks.get()
-    return tasks.set((*before, *(item for item in (*task.outer, task) if item not in before)))
+    taken = tuple(item for item in (*task.outer, task) if item not in before)
+    tasks.set((*before, *taken))
+    return taken
 
 
-def _leave(task: DelegatedTask, token: Any) -> None:
+def _leave(task: DelegatedTask, taken: tuple[DelegatedTask, ...]) -> None:
     task.ended = True
-    tasks.reset(token)
+    tasks.set(tuple(item for item in tasks.get() if item not in taken))
     delegated.set(task)
 
 
@@ -371,14 +411,14 @@ class delegate:  # noqa: N801  (also a statement: with mat.delegate(...))
     Source: A1.2.
     """
 
-    __slots__ = ("_agent", "_delegator", "_taken", "_token", "task")
+    __slots__ = ("_agent", "_chain", "_delegator", "_taken", "task")
 
     def __init__(self, to: str, task: str = "", *, role: str = "") -> None:
         self._agent = agent.delegate(to, role)
         self._delegator = acting.get()[0]
         self.task: str | None = task
         self._taken: DelegatedTask | None = None
-        self._token: Any = None
+        self._chain: tuple[DelegatedTask, ...] = ()
         session = active()
         if session is not None:
             arguments = snapshot_arguments({"task": task, "delegator": acting.get()[0]}, f"delegation to {to}")
@@ -387,9 +427,10 @@ class delegate:  # noqa: N801  (also a statement: with mat.delegate(...))
             self._taken = take_task()
 
     def __enter__(self) -> delegate:
+        self._agent.acts_inside(acting.get()[0] != self._delegator)
         self._agent.__enter__()
         if self._taken is not None:
-            self._token = _enter(self._taken)
+            self._chain = _enter(self._taken)
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
@@ -398,7 +439,7 @@ class delegate:  # noqa: N801  (also a statement: with mat.delegate(...))
                 hand_back(self._delegator, self._taken)
         finally:
             if self._taken is not None:
-                _leave(self._taken, self._token)
+                _leave(self._taken, self._chain)
             self._agent.__exit__(kind, error, trace)
 
     async def __aenter__(self) -> delegate:

@@ -21,6 +21,7 @@ from mat.boundary.metered import metered, metered_async, metered_stream, metered
 from mat.boundary.port import Errors, Port, RecordPolicy, make_port
 from mat.boundary.session import active, meter_of
 from mat.boundary.texts import as_passages, from_passages
+from mat.core.digest import canonical
 from mat.core.errors import SpecError
 from mat.core.record import ActionKind
 from mat.core.site import Boundary
@@ -406,7 +407,8 @@ class Binder:
                 fix=f"its parameters are {', '.join(parameter.name for parameter in parameters)}",
             )
         drop = set(exclude)
-        if parameters and parameters[0].name in ("self", "cls") and "." in getattr(callee, "__qualname__", ""):
+        owner = getattr(callee, "__qualname__", "").rpartition(".")[0]
+        if parameters and parameters[0].name in ("self", "cls") and owner and not owner.endswith("<locals>"):
             drop.add(parameters[0].name)
         self._drop = frozenset(drop)
         self._names = tuple(parameter.name for parameter in parameters)
@@ -440,8 +442,7 @@ class Binder:
 
     def _bind(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
         if self._signature is None:
-            names = (f"arg{index}" if f"arg{index}" not in kwargs else f"*{index}" for index in range(len(args)))
-            return {**dict(zip(names, args, strict=True)), **kwargs}
+            return {**dict(zip(_place_names(args, kwargs), args, strict=True)), **kwargs}
         bound = self._signature.bind(*args, **kwargs)
         bound.apply_defaults()
         named = dict(bound.arguments)
@@ -469,11 +470,13 @@ class Binder:
         if not changed:
             return self.callee(*args, **kwargs)
         if self._signature is None:
-            return self.callee(*args, **{**kwargs, **_thaw(changed)})
+            new, places = _thaw(changed), _place_names(args, kwargs)
+            given = [new.pop(name) if name in new else value for name, value in zip(places, args, strict=True)]
+            return self.callee(*given, **{**kwargs, **new})
         bound = self._signature.bind(*args, **kwargs)
         before = self.recorded(args, kwargs)
         for name, value in changed.items():
-            if name in before and before[name] == value and type(before[name]) is type(value):
+            if name in before and canonical(before[name]) == canonical(value):  # 1 and True are two values
                 continue
             parameter = self._signature.parameters.get(name)
             if parameter is not None and parameter.kind is not inspect.Parameter.VAR_KEYWORD:
@@ -481,7 +484,9 @@ class Binder:
                 continue
             extra = self._extra
             if extra is not None and name == extra and self._hidden(bound.arguments.get(extra, {}), extra):
-                bound.arguments[extra].update(_thaw(value))
+                more = bound.arguments[extra]
+                kept = {key: item for key, item in more.items() if key not in self._hidden(more, extra)}
+                bound.arguments[extra] = {**kept, **_thaw(value)}
                 continue
             if extra is None:
                 raise SpecError(
@@ -491,6 +496,11 @@ class Binder:
                 )
             bound.arguments.setdefault(extra, {})[name] = _thaw(value)
         return self.callee(*bound.args, **bound.kwargs)
+
+
+def _place_names(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> list[str]:
+    """Names for the arguments of a callable without a signature, by place."""
+    return [f"arg{index}" if f"arg{index}" not in kwargs else f"*{index}" for index in range(len(args))]
 
 
 def _thaw(value: Any) -> Any:
@@ -545,7 +555,7 @@ class Memory(MutableMapping[str, Any]):
         session = active()
         if session is None:
             return call(None)
-        return drive(crossing(session, port, snapshot_arguments(arguments, f"memory {self.name}")), call)
+        return drive(crossing(session, port, arguments), call)
 
     def __getitem__(self, key: str) -> Any:
         return self._fetch(key, present=False)

@@ -180,7 +180,7 @@ class Authority:
         if kind not in LIMITED:
             return NOTHING if kind != "grant" else self._judge_grant(record)
         chain = tasks.get()
-        if chain or self._open_tasks or enclosing.get():
+        if chain or self._open_tasks or enclosing():
             chain = self._chain(record.agent, chain)
             if chain:
                 return self._claim_in_chain(record, chain)
@@ -285,7 +285,7 @@ class Authority:
             for task in self._open_tasks.get(agent, ()):
                 if not task.entered and not task.ended:
                     chain += tuple(item for item in (*task.outer, task) if item not in chain)
-        around = tuple(DelegatedTask(-1, name, agent, (), self) for name in enclosing.get() if name != agent)
+        around = tuple(DelegatedTask(-1, name, agent, (), self) for name in enclosing() if name != agent)
         return (*around, *chain) if around else chain
 
     def delegated(self, record: Record) -> None:

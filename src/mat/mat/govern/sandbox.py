@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal, TypeAlias
 
+from mat.boundary.emit import around
 from mat.core.errors import SpecError, did_you_mean
 from mat.core.record import Record
 from mat.govern.mediator import Block, Decision, Rule, Sandbox
@@ -67,13 +68,14 @@ def _taking_mapping(reply: Any) -> Any:
 
 
 def sandbox(agents: str | Iterable[str], replies: Mapping[str, Any] | None = None, *, otherwise: Otherwise = "dry_run") -> Rule:
-    """Make a rule that sandboxes these agents, by exact name, regardless of their trust."""
+    """Make a rule that sandboxes these agents, by exact name, and all that acts for them, regardless of their trust."""
     names = frozenset((agents,) if isinstance(agents, str) else agents)
     stand_ins = StandIns(replies=replies or {}, otherwise=otherwise)
     if not names:
         raise SpecError(what="the sandbox names no agent", why="it would do nothing", fix='sandbox("intern")')
 
     def sandbox(record: Record) -> Decision | None:
-        return stand_ins.answer(record, f"{record.agent} is not trusted") if record.agent in names else None
+        found = next((agent for agent in (record.agent, *(outer for outer, _ in around())) if agent in names), None)
+        return None if found is None else stand_ins.answer(record, f"{found} is not trusted")
 
     return sandbox

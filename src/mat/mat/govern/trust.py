@@ -26,6 +26,7 @@ from itertools import groupby
 from math import isqrt
 from typing import Final, Literal, TypeAlias, get_args
 
+from mat.boundary.emit import around
 from mat.core.errors import SpecError, did_you_mean
 from mat.core.record import ActionKind, Record
 from mat.core.run import Run
@@ -449,17 +450,19 @@ class TrustLedger:
         action = record.action
         if not action.boundary or action.boundary == "prompt" or not self._levels:
             return None
-        value, _ = self._scores.get(record.agent, (self._prior, 0))
+        agents = (record.agent, *(agent for agent, _ in around()))
         # Between events, trust stays between its last value and the prior.
+        value = min(self._scores.get(agent, (self._prior, 0))[0] for agent in agents)
         if value >= self._highest and self._prior >= self._highest:
             return None
-        value = self.of(record.agent, at=record.step if self._in_steps else record.at_ms)
+        at = record.step if self._in_steps else record.at_ms
+        value, least = min((self.of(agent, at=at), agent) for agent in agents)
         if value >= self._highest:
             return None
         decisions = []
         for below, level, kept in self._levels:  # the lowest threshold first: it takes precedence
             if value < below:
-                why = f"trust in {record.agent} is {shown(value)}, below {shown(below)}"
+                why = f"trust in {least} is {shown(value)}, below {shown(below)}"
                 decisions.append(_level_decision(level, kept, record, why))
         return _strictest(decisions)
 

@@ -30,9 +30,9 @@ class MediationLayer:
         if judged is not opened.arguments:
             proposed = replace(recorded, action=replace(recorded.action, arguments=judged))
         decided = self.mediator.mediate(proposed, self._trace, recorded)
-        if decided is None or (type(decided) is Mediation and decided.arguments is None):
+        if decided is None or (type(decided) is Mediation and decided.arguments is None and not decided.reason):
             return decided
-        return _on_real_arguments(opened, judged, decided)
+        return self._on_real_arguments(opened, judged, decided)
 
     def confirm(self, opened: OpenStep) -> Mediation | None:
         """Check an approved step again before it runs; None if the approval still holds."""
@@ -50,6 +50,28 @@ class MediationLayer:
         judged = opened.mediation or Mediation(decision="allow")
         return self.mediator.refuse_changed(opened.proposed(), judged, names)
 
+    def _on_real_arguments(self, opened: OpenStep, judged: FrozenDict, decided: MediationOutcome) -> MediationOutcome:
+        """Give parameters that a decision leaves unchanged the values of the call, and cut secrets out of its reason."""
+        if isinstance(decided, Mediation):
+            return self._with_real_arguments(opened, judged, decided)
+        if isinstance(decided, StandIn):
+            return replace(decided, mediation=self._with_real_arguments(opened, judged, decided.mediation))
+        settle = decided.settle
+
+        def settled(answer: Any, artifact: str) -> Settled:
+            found = settle(answer, artifact)
+            return replace(found, decision=self._on_real_arguments(opened, judged, found.decision))
+
+        return replace(decided, settle=settled)
+
+    def _with_real_arguments(self, opened: OpenStep, judged: FrozenDict, mediation: Mediation) -> Mediation:
+        reason = self._form.redactor.text(mediation.reason)
+        given = mediation.arguments
+        if given is None or judged is opened.passed_arguments:
+            return replace(mediation, reason=reason)
+        changed = {field: item for field, item in given.items() if field not in judged or item is not judged[field]}
+        return replace(mediation, reason=reason, arguments=FrozenDict({**opened.passed_arguments, **changed}))
+
 
 def _judged_arguments(opened: OpenStep) -> FrozenDict:
     """The arguments that rules judge: as the port gets them, before redaction, with the texts behind handles."""
@@ -58,25 +80,3 @@ def _judged_arguments(opened: OpenStep) -> FrozenDict:
     with suppress(LookupError):  # the call will say that the handle is unknown
         return snapshot_arguments(opened.port.handles.resolve(thaw(opened.judged_arguments)), f"call of {opened.port.name}")
     return opened.judged_arguments
-
-
-def _on_real_arguments(opened: OpenStep, judged: FrozenDict, decided: MediationOutcome) -> MediationOutcome:
-    """Give parameters that a decision leaves unchanged the values of the call."""
-    if isinstance(decided, Mediation):
-        return _with_real_arguments(opened, judged, decided)
-    if isinstance(decided, StandIn):
-        return replace(decided, mediation=_with_real_arguments(opened, judged, decided.mediation))
-    settle = decided.settle
-
-    def settled(answer: Any, artifact: str) -> Settled:
-        found = settle(answer, artifact)
-        return replace(found, decision=_on_real_arguments(opened, judged, found.decision))
-
-    return replace(decided, settle=settled)
-
-
-def _with_real_arguments(opened: OpenStep, judged: FrozenDict, mediation: Mediation) -> Mediation:
-    if mediation.arguments is None or judged is opened.passed_arguments:
-        return mediation
-    changed = {field: item for field, item in mediation.arguments.items() if field not in judged or item is not judged[field]}
-    return replace(mediation, arguments=FrozenDict({**opened.passed_arguments, **changed}))

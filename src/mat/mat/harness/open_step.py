@@ -27,10 +27,10 @@ class OpenStep:
 
     `record` is the record under construction, with the facts known at the ask; sealing adds the other fields.
     `passed_arguments` are those of the agent's call, `judged_arguments` the same with plain numbers, which governance judges,
-    `action.arguments` their recorded form, `replaced_arguments` those that governance or a fault put in their place. All but the
-    recorded form are unredacted, and so is `mediation`. `port_reply` is what the port answered, `client_reply` its encoded form
-    with the client's object itself, `delivered` the chunks of a stream that the agent has got. `error_kind` is the kind of an
-    error that a layer raises here.
+    `action.arguments` their recorded form, `replaced_arguments` those that governance or a fault put in their place. All but
+    the recorded form are unredacted, and so is `mediation`. `port_reply` is what the port answered, `client_reply` its encoded
+    form with the client's object itself, `delivered` the chunks of a stream that the agent has got. `error_kind` is the kind
+    of an error that a layer raises here.
     """
 
     __slots__ = (
