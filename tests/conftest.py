@@ -275,6 +275,16 @@ def no_world_is_left_in_place() -> Iterator[None]:
     assert_no_world_is_left_in_place()
 
 
+@pytest.fixture(autouse=True)
+def no_secret_stays_declared() -> Iterator[None]:
+    """What a test declares to be a secret is none in the tests after it."""
+    from mat.core import redact
+
+    outer, redact._declared = redact._declared, redact.Declarations()
+    yield
+    redact._declared = outer
+
+
 def assert_no_world_is_left_in_place() -> None:
     assert time.sleep.__module__ == "time"
 

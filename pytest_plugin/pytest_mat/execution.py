@@ -21,6 +21,7 @@ from mat.boundary.port import declared_ports
 from mat.boundary.tape import Tape
 from mat.core.errors import MatError, ProcessCrashed, RunStopped, SpecError
 from mat.core.record import Record
+from mat.core.redact import cleaned
 from mat.core.run import ATTACHED, Run, same_violation
 from mat.core.spec import RunSpec
 from mat.core.verdict import Violation
@@ -129,7 +130,7 @@ def live_calls(item: pytest.Item, settings: ItemSettings) -> LiveCalls:
 
 def warner(item: pytest.Item) -> Callable[[str], None]:
     def warn(text: str) -> None:
-        item.warn(pytest.PytestWarning(text))
+        item.warn(pytest.PytestWarning(cleaned(text)))
 
     return warn
 
@@ -464,7 +465,8 @@ def _unittest_error(item: pytest.Item, plan: Plan) -> BaseException | None:
 
 def refuse(error: MatError) -> NoReturn:
     """Fail with the text of an error and without its traceback, which contains none of the user's code."""
-    raise pytest.fail.Exception(f"{type(error).__name__}: {error}", pytrace=False) from None  # else pytest shows it twice
+    text = cleaned(f"{type(error).__name__}: {error}")
+    raise pytest.fail.Exception(text, pytrace=False) from None  # else pytest shows it twice
 
 
 _ALWAYS: Final = (KeyboardInterrupt, SystemExit, Exit, pytest.skip.Exception, XFailed, MatError)
@@ -512,7 +514,7 @@ def _judge_replay(item: pytest.Item, execution: Execution, result: Run, expect: 
         recorded = replay.counterexample
         shown = replace(recorded, run=replace(recorded.run, places=result.places))
         text = failure_section(
-            shown, replay.certificate, replay_path=source_of(item), item=replay.item, width=width_of(item.config)
+            cleaned(shown), replay.certificate, replay_path=source_of(item), item=replay.item, width=width_of(item.config)
         )
         if not found.fails:
             item.add_report_section("call", "mat", text)
@@ -530,7 +532,8 @@ def _judge_replay(item: pytest.Item, execution: Execution, result: Run, expect: 
 def _violation_text(item: pytest.Item, result: Run, violations: Iterable[Violation]) -> str:
     from mat.report.terminal import violation_section
 
-    return violation_section(result, list(violations), width=width_of(item.config))
+    shown, found = cleaned((result, list(violations)))  # before lines are broken, in which no secret would be found
+    return violation_section(shown, found, width=width_of(item.config))
 
 
 def _nontermination_text(result: Run) -> str:

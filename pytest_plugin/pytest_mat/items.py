@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from functools import partial
 from typing import Any, Final
 
@@ -14,6 +15,7 @@ from mat.core.campaign import ItemResult
 from mat.core.codec import encode
 from mat.core.errors import MatError
 from mat.core.operator import OperatorSpec
+from mat.core.redact import cleaned
 from mat.evidence import replay_file
 from mat.kernel.clock import real_monotonic
 from mat_study.evaluation import Plan
@@ -188,8 +190,11 @@ class _Running:
         """The reports of the execution that represents the item, with the findings of its study."""
         item, result, reports = self._item, found.result, reports_of(found.reported)
         self._mark_reported(reports, found)
+        for report in reports:
+            report.sections[:] = cleaned(report.sections)  # what the test logged and printed
         if found.failure is not None and result is not None:
-            text = _failure_text(found.failure, result, item=item.nodeid, width=width_of(item.config))
+            failure, shown = cleaned((found.failure, result))  # before lines are broken, in which no secret would be found
+            text = _failure_text(failure, shown, item=cleaned(item.nodeid), width=width_of(item.config))
             for report in _call_reports(reports):
                 report.outcome, report.longrepr = "failed", text
         if self._searching_s is not None:
@@ -197,15 +202,15 @@ class _Running:
                 report.duration += real_monotonic() - self._searching_s
         call: Any = next(iter(_call_reports(reports)), reports[-1])
         if found.notices:
-            call.mat_notices = [encode(notice) for notice in found.notices]
+            call.mat_notices = [encode(replace(cleaned(notice), path=notice.path)) for notice in found.notices]
         for warning in filter(None, (found.unjudged, found.vacuous)):
-            item.warn(pytest.PytestWarning(warning))
+            item.warn(pytest.PytestWarning(cleaned(warning)))
         moved = moved_text(found.reported.plan)
         if moved:
             item.warn(pytest.PytestWarning(f"the replay was {moved}; `pytest --mat-stress` writes it anew"))
         if result is not None:
-            annotate(item, reports, result)
-            call.mat = encode(found.report)
+            annotate(item, reports, cleaned(result))
+            call.mat = encode(cleaned(found.report))
             item.ihook.pytest_mat_item_finished(item=item, result=result)
         return reports
 
@@ -219,7 +224,7 @@ class _Running:
             note = f"seed {found.failed_seed} of {self._settings.seeds}"
         for report in reports:
             if note:
-                report.sections.append(("mat", note))
+                report.sections.append(("mat", cleaned(note)))
             if found.smoke is not None and found.result is not None and report.failed:
                 report.outcome = "skipped"
                 report.wasxfail = f"{found.smoke} of {found.result.executions} seeds failed; the gate judges"
@@ -310,7 +315,7 @@ def _line(config: pytest.Config) -> WriteLine | None:
         now = real_monotonic()
         if now - last[0] > _REDRAW_INTERVAL_S:
             last[0] = now
-            reporter.rewrite(text[: reporter._tw.fullwidth - 1], erase=True)  # a line that wraps cannot be rewritten
+            reporter.rewrite(cleaned(text)[: reporter._tw.fullwidth - 1], erase=True)  # a line that wraps cannot be rewritten
 
     return show
 
@@ -322,7 +327,7 @@ def _tell(config: pytest.Config) -> Callable[[str], None]:
     def tell(text: str) -> None:
         if reporter is not None:
             reporter.ensure_newline()
-            reporter.write_line(f"mat: {text}")
+            reporter.write_line(f"mat: {cleaned(text)}")
 
     return tell
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 import pytest
 
 from mat.core.campaign import ItemResult
+from mat.core.redact import cleaned
 
 if TYPE_CHECKING:
     from mat.measure.estimate import Estimate
@@ -24,7 +25,7 @@ def annotate(item: pytest.Item, reports: Sequence[pytest.TestReport], result: It
     added = [(f"{PREFIX}{name}", value) for name, value in properties(result)]
     for properties_of in (item.user_properties, *(report.user_properties for report in reports)):
         kept = [known for known in properties_of if not str(known[0]).startswith(PREFIX)]
-        properties_of[:] = [*kept, *added]
+        properties_of[:] = cleaned([*kept, *added])
 
 
 def annotate_suite(config: pytest.Config, metrics: Sequence[MetricLine]) -> None:

@@ -12,6 +12,7 @@ import pytest
 
 from mat.core.codec import decode
 from mat.core.errors import MatError
+from mat.core.redact import cleaned
 from mat_study.measuring import ItemReport
 from pytest_mat.options import COLLECTED, asked_variants, session_began_ns, width_of
 
@@ -37,7 +38,7 @@ def forget() -> None:
 def _reports(config: pytest.Config) -> list[ItemReport]:
     """The items' reports in the order of collection, because workers of pytest-xdist finish in any order."""
     names: list[str] = config.stash.get(COLLECTED, [])
-    places = {name: place for place, name in enumerate(names)}
+    places = {cleaned(name): place for place, name in enumerate(names)}
     ordered = sorted(_payloads, key=lambda data: places.get(data["result"]["id"], len(places)))
     return [decode(ItemReport, data, where="the report of an item") for data in ordered]
 
@@ -106,13 +107,14 @@ def _document(reports: Sequence[ItemReport], config: pytest.Config) -> Document:
         return made
     from mat.report.build import build
 
-    config.stash[_DOCUMENT] = made = build(
+    made = build(
         [each.result for each in reports],
         [row for each in reports for row in each.rows],
         governed=[row for each in reports for row in each.governed],
         searches=[row for each in reports for row in each.searches],
         curves=[row for each in reports for row in each.curves],
     )
+    config.stash[_DOCUMENT] = made = cleaned(made)
     return made
 
 
@@ -145,7 +147,7 @@ def _write(document: Document, names: Sequence[str], extras: ReportExtras, repor
         try:
             write(document, Path(config.invocation_params.dir, name), extras)
         except MatError as error:
-            failed.append(str(error))
+            failed.append(cleaned(str(error)))
         else:
             empty = "" if _payloads else " (empty: pytest-mat ran no test in this session)"
             reporter.write_line(f"mat report: {name}{empty}")

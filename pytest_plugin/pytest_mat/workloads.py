@@ -16,6 +16,7 @@ import pytest
 from _pytest.outcomes import OutcomeException
 
 from mat.core.errors import MatError
+from mat.core.redact import cleaned
 from mat_study.tasks import is_task, refuse_gaps, workload_of
 from pytest_mat.options import settings_of
 from pytest_mat.replays import file_of
@@ -40,7 +41,7 @@ def check_workloads(session: pytest.Session, items: Sequence[pytest.Item]) -> No
         except MatError as error:
             found.setdefault((error.what, error.why, error.fix), []).append(item.nodeid)
     if found:
-        text = _problem_text(found)
+        text = cleaned(_problem_text(found))
         if hasattr(session.config, "workeroutput"):  # xdist: the controller collects nothing, and reports the error (REFUSED)
             session.config.workeroutput[REFUSED] = text
         raise pytest.UsageError(text)

@@ -30,7 +30,6 @@ from mat.adapters.importers import StoredTrace
 from mat.adapters.importers.otlp import FORMAT
 from mat.adapters.otel import LOST, MatSpanProcessor, export, from_otlp_json, names, readable_spans, to_otlp_json
 from mat.adapters.otel.unknown import ALWAYS, MET
-from mat.boundary import emit
 from mat.core.adversary import Seen
 from mat.core.codec import encode
 from mat.core.errors import CodecError, MatError, SpecError
@@ -753,8 +752,7 @@ SECRET = "hunter2-tr0ub4dor"
 PROCESS_SECRET = "correct-horse-battery"
 
 
-def test_a_planted_secret_is_in_no_span(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(emit, "_process_secrets", {})
+def test_a_planted_secret_is_in_no_span() -> None:
     mat.secret(PROCESS_SECRET)
 
     @mat.tool

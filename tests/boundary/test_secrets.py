@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
+import pydantic
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 import mat
+from mat.core.site import parse_site
+from mat.evidence import runlog
 
 SECRET = "hunter2-the-secret"
 TOKENS = {
@@ -116,6 +119,58 @@ def test_a_blocked_and_a_rewritten_call_leak_no_secret_either():
     assert SECRET not in artefacts(run)
 
 
+class Account(pydantic.BaseModel):
+    key: pydantic.SecretStr
+    raw: pydantic.SecretBytes = pydantic.SecretBytes(b"more-of-it")
+
+
+def test_secrets_of_pydantic_reach_the_port_and_no_record():
+    got: list[Any] = []
+
+    @mat.tool
+    def open_account(key: Any, accounts: Any, other: int) -> Any:
+        got.extend((key, accounts))
+        return {"account": Account(key=pydantic.SecretStr(SECRET + "-2")), "plain": f"made with {SECRET}"}
+
+    key, account = pydantic.SecretStr(SECRET), Account(key=pydantic.SecretStr(SECRET))
+    with mat.run(governance=mat.policy.Governance(rules=(lambda record: mat.policy.Rewrite({"other": 2}),))) as run:
+        reply = open_account(key, [account], 1)
+        mat.claim(f"the account has {SECRET}-2, more-of-it")
+        mat.finish(pydantic.SecretBytes(SECRET.encode()))
+    assert (got[0] is key, got[1][0] is account) == (True, True)
+    assert reply["account"].key.get_secret_value() == SECRET + "-2"
+    first = run.trace[0]
+    assert first.action.arguments["key"] == first.action.arguments["accounts"][0]["key"] == "[redacted:secret#1]"
+    assert first.observation.value["plain"] == "made with [redacted:secret#1]"
+    assert not any(text in artefacts(run) for text in (SECRET, "more-of-it"))
+
+
+def test_what_contracts_agents_and_exceptions_say_is_cut_out_too():
+    @mat.step_contract(on="tool_call", id="named", repair=f"general {SECRET}")
+    def named(record: mat.Record) -> Any:
+        return mat.Violated(f"a message {SECRET}", repair=f"use {SECRET}", instance=SECRET, wanted=SECRET, label=SECRET)
+
+    @mat.trace_contract(start=0, id="crashes")
+    def crashes(count: int, record: mat.Record) -> Any:
+        raise ValueError(SECRET)
+
+    run = mat.run([named, crashes])
+
+    def say_it() -> None:
+        mat.secret(SECRET)
+        with mat.agent(f"clerk {SECRET}", role=SECRET):
+            call("something")
+        raise RuntimeError(f"ended by {SECRET}")
+
+    with pytest.raises(RuntimeError), run:
+        say_it()
+    assert SECRET not in artefacts(run)
+    assert run.result is not None
+    assert {"a message [redacted:secret#1]"} < {found.message for found in run.result.violations}
+    assert run.result.error == "RuntimeError: ended by [redacted:secret#1]"
+    assert parse_site(run.trace[0].site).agent == run.trace[0].agent == "clerk [redacted:secret#1]"
+
+
 def test_equal_secrets_stay_equal_and_different_ones_different():
     with mat.run() as run:
         one, other = mat.secret("first-secret-1"), mat.secret("second-secret-2")
@@ -187,3 +242,25 @@ def test_a_secret_that_a_fault_damaged_is_in_no_artefact_either(operator, parame
     (record, *_) = run.trace
     assert [note.changed for note in record.faults] == [True]
     assert "0123456789" not in repr(run.result)
+
+
+def test_a_secret_that_is_a_word_of_ours_leaves_runs_readable(tmp_path):
+    """Severities, outcomes and kinds are no texts of anybody."""
+
+    @mat.step_contract(on="tool_call", id="never")
+    def never(record: mat.Record) -> Any:
+        return mat.Violated("it is hard")
+
+    with mat.run([never], task="t") as run:
+        for word in ("hard", "effected", "tool_call", "completed", "fail", "yes"):
+            mat.secret(word)
+        call("it is hard")
+        mat.finish("all completed")
+    assert run.result is not None
+    with runlog.RunLog(tmp_path, session="s") as log:
+        log.append(runlog.RunEntry(item="t", condition="nominal", run=run.result))
+    (entry,) = runlog.read(tmp_path)
+    (violation,) = entry.run.violations
+    assert (violation.severity, violation.stage, violation.message) == ("hard", "effected", "it is [redacted:secret#1]")
+    assert entry.run.records[0].action.arguments["given"] == "it is [redacted:secret#1]"
+    assert (entry.run.records[0].action.kind, entry.run.outcome, entry.run.termination) == ("tool_call", "fail", "completed")

@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import base64
+import html
 import json
 import re
 import time
+from base64 import urlsafe_b64encode
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
-from urllib.parse import quote
+from urllib.parse import quote, quote_plus
 
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from mat.core import limits
-from mat.core.redact import _TOKENS, CUT_OUT, Redactor, _may_hold_a_token, find_pii, names_secret, texts
+from mat.core.redact import _TOKENS, CUT_OUT, Redactor, _may_hold_a_token, cleaned, declare, find_pii, names_secret, texts
+from mat.core.site import parse_site
 from mat.core.value import FrozenDict, FrozenList, snapshot
 
 law = settings(deadline=None, max_examples=150)
@@ -257,3 +262,105 @@ def test_a_megabyte_of_beginnings_of_tokens_ends() -> None:
     for piece in ("eyJ-", "eyJaaaaaaaa.", "sk-", "://:", "?token=", "bearer ", "-----BEGIN PRIVATE KEY-----"):
         Redactor().text(piece * (200_000 // len(piece)))
     assert time.process_time() - began < 5
+
+
+# -- forms of a declared secret -------------------------------------------------------------------------------------------
+
+HARD = "\"ä\\<Zx81kQw7>&'/+~ \n😀"
+
+
+def in_forms(secret: str) -> dict[str, str]:
+    data = secret.encode()
+    code = base64.b64encode
+    return {
+        "plain": secret,
+        "json": json.dumps(secret),
+        "json in json in json": json.dumps(json.dumps(json.dumps(secret, ensure_ascii=False))),
+        "slashes": json.dumps(secret).replace("/", "\\/"),
+        "repr": repr([secret]),
+        "repr in json": json.dumps(repr({"key": secret})),
+        "repr of bytes": repr(data),
+        "html": html.escape(secret),
+        "html in json": json.dumps(html.escape(secret)),
+        "hex": data.hex(),
+        "HEX": data.hex().upper(),
+        "percent": quote(secret, safe=""),
+        "percent twice": quote(quote(secret, safe=""), safe=""),
+        "plus": quote_plus(secret),
+        "all in percent": "".join(f"%{byte:02x}" for byte in data),
+        "all in \\u": "".join(f"\\u{unit}" for unit in re.findall("....", secret.encode("utf-16-be").hex())),
+        "all in \\x": "".join(f"\\x{byte:02x}" for byte in data),
+        "base64": code(data).decode(),
+        "base64 of json": code(json.dumps({"key": secret}).encode()).decode(),
+        **{f"base64 after {before} bytes": code(b"u" * before + data + b":rest").decode() for before in range(1, 4)},
+        **{f"base64 of a URL after {before}": urlsafe_b64encode(b"u" * before + data + b"::").decode() for before in range(3)},
+        "base64 without padding": code(data).decode().rstrip("="),
+    }
+
+
+@pytest.mark.sweep(
+    "secret", [HARD, "hunter2-the-secret", "日本語のパスワード", "\\\\server\\share", "'\"<>&/\\ é", "%41%42%43%44"]
+)
+def test_a_secret_is_found_in_every_form(secret):
+    redactor = Redactor({secret: None})
+    for name, form in in_forms(secret).items():
+        found = redactor.text(f"before {form} after")
+        assert "[redacted:secret#1]" in found, (name, form, found)
+        assert found.startswith("before "), (name, found)
+        assert found.endswith(" after"), (name, found)
+
+
+def test_texts_that_only_resemble_a_secret_are_kept():
+    for text in ("hunter2-the-secre", "hunter2 the secret", "hunter2-the-Secret"):
+        assert Redactor({"hunter2-the-secret": None}).text(text) == text
+    for text in ("0x70", "u0070", "70", "cA=="):  # forms of so short a secret occur by chance
+        assert Redactor({"p": None}).text(text) == text
+
+
+@pytest.mark.sweep("secret", ["\\\\x", "a\\b", "Z/x", "%%%", "&&&&a", "25%", HARD, "\\"])
+def test_a_secret_is_looked_for_in_linear_time(secret):
+    """Characters that are read, counted by a pattern that would read a quadratic number of them for hours."""
+    size = 200_000
+    for part in ("\\", "Z\\", "%25", "%2525", "&", "&amp;", "%", "\\u005", "\\u0022"):
+        text = part * (size // len(part))
+        Redactor({secret: None}).text(text)
+
+
+def test_many_secrets_are_found_in_one_pass_and_numbered_as_they_come():
+    secrets = [f"secret-number-{number:04}" for number in range(300)]
+    redactor = Redactor(dict.fromkeys(secrets))
+    assert redactor.text(f"{secrets[7]} and {secrets[250]}, {secrets[7]}") == (
+        "[redacted:secret#1] and [redacted:secret#2], [redacted:secret#1]"
+    )
+    assert redactor.text("a text without any of them, but with a secret-number") == (
+        "a text without any of them, but with a secret-number"
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Letter:
+    site: str
+    lines: tuple[str, ...]
+    more: dict[str, Any]
+    count: int = 1
+
+
+def test_a_document_is_cleaned_to_its_last_text_and_is_the_same_object_without_secrets():
+    letter = Letter(
+        site="a/service:b#1", lines=("one", "two hunter2"), more={"hunter2": [b"x hunter2", Path("/tmp/hunter2"), {"hunter2"}]}
+    )
+    assert cleaned(letter) is letter
+    declare("hunter2", everywhere=False)
+    mark = "[redacted:secret#1]"
+    assert cleaned(letter) == Letter(
+        site="a/service:b#1", lines=("one", f"two {mark}"), more={mark: [f"x {mark}".encode(), Path(f"/tmp/{mark}"), {mark}]}
+    )
+    clean = Letter(site="a/service:b#1", lines=("one",), more={"a": [1, None, 2.5]})
+    assert cleaned(clean) is clean
+
+
+def test_a_site_stays_a_site_when_a_name_in_it_is_cut_out():
+    declare("hunter2", everywhere=False)
+    letter = Letter(site="clerk%20;hunter2/service:pay%20;hunter2#3", lines=(), more={})
+    found = parse_site(cleaned(letter).site)
+    assert (found.agent, found.name, found.nth) == ("clerk [redacted:secret#1]", "pay [redacted:secret#1]", 3)

@@ -14,6 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import mat
 from mat.core.codec import FORMAT, encode
 from mat.core.errors import CodecError, SpecError
 from mat.core.record import (
@@ -28,7 +29,7 @@ from mat.core.record import (
 )
 from mat.core.run import Run
 from mat.core.value import EMPTY, FrozenDict, FrozenList
-from mat.evidence import jsonl
+from mat.evidence import jsonl, runlog
 
 
 def step(number: int, **changed: Any) -> Record:
@@ -327,7 +328,7 @@ def test_records_that_are_no_whole_run_are_refused(tmp_path: Path) -> None:
 
 WRITER = """
 import sys
-from mat.evidence import jsonl
+from mat.evidence import jsonl, runlog
 path, name = sys.argv[1:]
 records = list(next(jsonl.read(path + ".one")).records)
 for turn in range(50):
@@ -362,3 +363,47 @@ def test_reading_holds_one_record_at_a_time(tmp_path: Path) -> None:
 
     peak(10)  # what is imported and cached on first use
     assert peak(5_000) < peak(500) + 20_000
+
+
+# -- lines that no parser takes, and integers that none prints ------------------------------------------------------------
+
+
+@pytest.mark.sweep(
+    "last", ["[" * 200_000, '{"a":' * 50_000, '{"step":' + "9" * 5_000 + "}", '{"step":'], ids=lambda last: last[:8]
+)
+def test_an_invalid_last_line_that_was_written_whole_is_an_error_after_everything_before_it(last, tmp_path_factory):
+    path = tmp_path_factory.mktemp("deep") / "runs.jsonl"
+    with mat.run() as run:
+        mat.claim("one")
+        mat.claim("two")
+    jsonl.write(path, run.result, trace="first")
+    whole = path.read_bytes()
+    path.write_bytes(whole + (last + "\n").encode())
+    found = []
+    with pytest.raises(CodecError) as caught:
+        found.extend(record for trace in jsonl.read(path) for record in trace.records)
+    assert found == list(run.result.records)
+    assert caught.value.where == f"{path}:{len(whole.splitlines()) + 1}"
+    path.write_bytes(whole + last.encode())  # the same line without its end was perhaps torn
+    assert [record for trace in jsonl.read(path) for record in trace.records] == list(run.result.records)
+
+
+@pytest.mark.parametrize("number", [10**6000, -(10**5000)], ids=["positive", "negative"])
+def test_an_integer_that_python_does_not_print_survives_every_file(number, tmp_path):
+    @mat.tool
+    def count(amount):
+        return {"twice": [2 * amount]}
+
+    @mat.step_contract(on="tool_call", id="small")
+    def small(record):
+        return record.action.arguments["amount"] == 1
+
+    with mat.run([small], task="t") as run:
+        count(number)
+    jsonl.write(tmp_path / "runs.jsonl", run.result, trace="first")
+    first, *_ = [record for trace in jsonl.read(tmp_path / "runs.jsonl") for record in trace.records]
+    assert (first.action.arguments["amount"], first.observation.value["twice"]) == (number, [2 * number])
+    with runlog.RunLog(tmp_path / "log", session="s") as log:
+        log.append(runlog.RunEntry(item="t", condition="nominal", run=run.result))
+    (entry,) = runlog.read(tmp_path / "log")
+    assert entry.run.records[0].action.arguments["amount"] == number

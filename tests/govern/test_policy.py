@@ -472,3 +472,15 @@ trust:
     assert outcome(governance, pay, "ann", 9, agent="low") == "ann 1"
     assert outcome(governance, pay, "ann", 9, agent="intern") == "pretended"
     assert outcome(governance, drop, agent="fresh") == "None"
+
+
+@pytest.mark.parametrize(
+    "text", ['"bad\\e[2J\\u202e": 1', 'default: "deny\\e[31m"', 'rules: ["\\e]0;title\\a"]', "name: [\x1b"]
+)
+def test_control_characters_of_a_policy_are_spelled_out_in_its_errors(text: str, tmp_path: Path) -> None:
+    file = tmp_path / "policy\x1b[1m.yaml"
+    file.write_text(text, encoding="utf-8")
+    with pytest.raises(SpecError) as caught:
+        policy.load(file)
+    assert all(line.isprintable() for line in str(caught.value).split("\n")), str(caught.value)
+    assert "\\x1b[1m.yaml" in str(caught.value)

@@ -24,6 +24,7 @@ from typing import Any
 import pytest
 
 import mat
+from mat.adapters import program
 from mat.core import limits
 from mat.core.errors import SpecError
 
@@ -295,12 +296,14 @@ def test_finalizers_that_wake_others_in_the_midst_of_a_hand_over_break_nothing()
 
 @pytest.mark.full
 def test_a_child_process_that_takes_long_is_no_deadlock_and_marks_nothing_where_others_only_wait() -> None:
+    declared = program([sys.executable])
     with mat.run() as run:
         jobs: queue.Queue[int] = queue.Queue()
         (worker,) = started(jobs.get)
         subprocess.run([sys.executable, "-S", "-c", "import time; time.sleep(2.5)"], check=True, timeout=60)
         jobs.put(1)
         worker.join()
+    del declared
     assert findings(run) == set()
 
 
@@ -309,8 +312,10 @@ def test_asyncio_waits_for_a_child_process_without_calling_that_a_deadlock() -> 
         process = await asyncio.create_subprocess_exec(sys.executable, "-S", "-c", "")
         assert await process.wait() == 0
 
+    declared = program([sys.executable])
     with mat.run() as run:
         asyncio.run(body())
+    del declared
     assert run.result is not None
     assert run.result.termination == "implicit"
     assert findings(run) <= {"real-clock"}
@@ -534,9 +539,11 @@ def test_an_interrupt_ends_the_run_wherever_its_owner_waits_and_leaves_nothing_p
         f"""
         import asyncio, os, signal, subprocess, sys, threading, time
         import mat
+        from mat.adapters import program
         signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored where the tests run in the background
         before = (time.sleep, time.monotonic, threading.Lock, threading.Thread.start)
         reading, writing = os.pipe()
+        declared = program([sys.executable])
         sender = "import os, signal, time; time.sleep(0.7); os.kill(%d, signal.SIGINT)" % os.getpid()
         try:
             with mat.run():

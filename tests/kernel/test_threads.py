@@ -20,6 +20,7 @@ from typing import Any
 import pytest
 
 import mat
+from mat.adapters import program
 from mat.core.errors import SpecError
 from mat.kernel.jobs import ExecutorJobs
 from mat.kernel.threads import SimulatedThread
@@ -564,10 +565,12 @@ def test_a_run_in_real_time_works_and_says_that_it_proves_nothing() -> None:
 
 
 def test_a_child_process_is_waited_for_in_real_time() -> None:
+    declared = program([sys.executable])
     with mat.run():
         done = subprocess.run([sys.executable, "-c", "print('hello')"], capture_output=True, text=True, timeout=60, check=True)
         assert done.stdout == "hello\n"
         assert time.monotonic() == 1_000_000.0
+    del declared
 
 
 SCRIPT = """

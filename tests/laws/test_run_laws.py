@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 
 import mat
 from mat.boundary.effect import Pass, Raise
-from mat.boundary.emit import _process_secrets
 from mat.core.codec import decode, encode
 from mat.core.run import Run, prefixes
 from mat.core.verdict import merge
@@ -166,13 +165,8 @@ def test_l16_a_planted_secret_is_in_no_artefact(program: Any) -> None:
 
     mat.secret(SECRET)
     schedule = [mat.spec.perturbation("service.lost", "b/service:read#2", cost=1)]
-    try:
-        run = mat.run(
-            schedule=schedule, operators=[lost], governance=mat.policy.Governance(rules=(hide,)), config={"note": SECRET}
-        )
-        with run, contextlib.suppress(TimeoutError):
-            asyncio.run(act(planted))
-    finally:
-        _process_secrets.pop(SECRET)
+    run = mat.run(schedule=schedule, operators=[lost], governance=mat.policy.Governance(rules=(hide,)), config={"note": SECRET})
+    with run, contextlib.suppress(TimeoutError):
+        asyncio.run(act(planted))
     assert run.result is not None
     assert SECRET not in json.dumps(encode(run.result))

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from markupsafe import escape
 
-from mat.evidence.replay_file import printable
+from mat.core.errors import printable
 from mat.measure.interval import wilson
 from mat.measure.rows import RunRow
 from mat.report.build import build

@@ -18,11 +18,10 @@ from hypothesis import strategies as st
 
 from mat.core.campaign import Counterexample, Covered, ItemResult
 from mat.core.curve import ScheduleResult
-from mat.core.errors import MatError
+from mat.core.errors import MatError, printable
 from mat.core.record import Record
 from mat.core.spec import Perturbation, Schedule
 from mat.core.value import FrozenDict
-from mat.evidence.replay_file import printable
 from mat.measure.estimate import Estimate
 from mat.measure.governance import GovernedRow
 from mat.measure.paired import paired_shares

@@ -26,6 +26,7 @@ from mat.core.checkpoint import Log, claim
 from mat.core.digest import digest
 from mat.core.errors import CodecError, LimitReached, MatError
 from mat.core.packed import pack, unpack
+from mat.core.redact import cleaned
 from mat.core.run import Run
 from mat.core.spec import RunSpec, Schedule
 
@@ -88,6 +89,8 @@ class SearchJournal:
         """Write one finished execution, which then survives the end of the process."""
         if self._log is None:
             return
+        if cleaned(run) is not run:
+            return  # a secret stands in a name; a resumed search executes it again
         try:
             text = pack(run, self._spec)
         except CodecError:  # a resumed search will execute it again
@@ -170,7 +173,7 @@ def open_journal(
     """
     log = None
     try:
-        log = claim(path, kind="search", key=key, size_limit=limits.JOURNAL_BYTES)
+        log = claim(path, kind="search", key=cleaned(key), size_limit=limits.JOURNAL_BYTES)
         if log is None:
             return SearchJournal(None, spec, "another process runs the same search; executions of this process are not kept")
         journal = SearchJournal(log, spec, more=more, restore=restore)

@@ -12,6 +12,7 @@ from mat.core.campaign import Certificate, Counterexample, Covered
 from mat.core.checkpoint import Log, claim, tidy
 from mat.core.codec import decode, encode
 from mat.core.errors import CodecError, LimitReached
+from mat.core.redact import cleaned
 from mat.core.run import Run
 from mat.core.spec import Schedule
 from mat.kernel.entropy import KEYED
@@ -79,7 +80,7 @@ class CellJournal:
             if fresh:
                 path.unlink(missing_ok=True)
             facts = {"draws": KEYED, "installed": installed_digest(), "python": sys.version}
-            self._log = claim(path, kind="evaluation", key={**key, **facts})
+            self._log = claim(path, kind="evaluation", key={**cleaned(key), **facts})
             if self._log is None:
                 self._stop_keeping("another process runs the same evaluation; executions of this process are not kept")
             else:
@@ -127,6 +128,8 @@ class CellJournal:
         """Keep a cell, which then survives the end of the process."""
         if self._log is None:
             return
+        if any(cleaned(each) is not each for kind in KINDS for each in getattr(results, kind)):
+            return  # a secret stands in a name; a resumed evaluation executes the cell again
         gave: dict[str, Any] = {kind: [encode(each) for each in getattr(results, kind)] for kind in KINDS}
         gave["executions"] = results.executions
         entry = {"part": name, "session": self.session, "sources": self._sources.new(), "gave": gave}

@@ -19,6 +19,7 @@ from mat.boundary.cassette import RECORDED_REPLIES, Cassette
 from mat.boundary.tape import Tape
 from mat.core.campaign import Certificate, LiveCost, Recorded
 from mat.core.errors import MatError
+from mat.core.files import make_folder
 from mat.core.run import Run
 from mat.core.site import parse_site
 from mat.kernel.folders import writable
@@ -148,17 +149,17 @@ class LiveCalls:
 
 def path_of(root: Path, task: str) -> Path:
     """The path of a test's cassette (a readable name and a digest); moves it there from the folder of earlier versions."""
-    path = root / FOLDER / name_of(task)
+    path = next((root / FOLDER).glob(f"*-{_digest(task)}.jsonl"), root / FOLDER / name_of(task))
     before = next((root / _OLD_FOLDER).glob(f"*-{_digest(task)}.jsonl"), None)
     if before is not None and not path.exists():
-        path.parent.mkdir(parents=True, exist_ok=True)
+        make_folder(path.parent)
         before.replace(path)
     return path
 
 
 def name_of(task: str) -> str:
-    """The file name of a test's cassette."""
-    name = _UNSAFE.sub("_", task.rpartition("::")[2])[:_NAME_CHARS].strip("._-") or "cassette"
+    """The file name of a test's cassette: without parameters, which may hold anything; the digest distinguishes them."""
+    name = _UNSAFE.sub("_", task.partition("[")[0].rpartition("::")[2])[:_NAME_CHARS].strip("._-") or "cassette"
     return f"{name}-{_digest(task)}.jsonl"
 
 

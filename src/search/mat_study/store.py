@@ -12,6 +12,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from mat.core.errors import CodecError, MatError
+from mat.core.files import write_whole
 from mat.core.run import Run
 from mat.evidence.runlog import RunEntry, RunLog
 from mat.kernel.folders import spare
@@ -42,7 +43,7 @@ class KeptRuns:
             self._log, self._ignored = RunLog(folder, session=self.session), None
             self._log.append(entry)
         if self._ignored is not None and not self._ignored.exists() and self._ignored.parent.is_dir():
-            self._ignored.write_text("# made by pytest-mat\n*\n", encoding="utf-8")
+            write_whole(self._ignored, b"# made by pytest-mat\n*\n")
 
 
 class ItemRuns:

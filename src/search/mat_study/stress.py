@@ -249,6 +249,8 @@ def _save(subject: Subject, means: Means, found: Counterexample, certificate: Ce
     path = means.replays / name
     try:
         replay_file.write(path, replay)
+    except replay_file.SecretInReplayError as error:
+        return _Saved(path="", remark=f"{error.what}\n  why: {error.why}\n  fix: {error.fix}")
     except ReplayError as error:
         if not isinstance(error.__cause__, OSError):
             raise

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Mapping
+from contextlib import closing
 from http.client import HTTPConnection, HTTPException, HTTPSConnection
 from http.server import BaseHTTPRequestHandler
 from typing import Any, Final
@@ -124,19 +125,13 @@ class Gateway:
         query = urlencode(changed_query(handler.path, changed["query"])) if "query" in changed else query
         content = bytes_of(changed["body"]) if "body" in changed else body
         headers = {name: value for name, value in handler.headers.items() if name.lower() not in _HOP}
-        allowed = network.live.set(True)  # the test has named this API
-        try:
-            connection = kind(self._upstream.netloc, timeout=_TIMEOUT_S)
-            try:
+        try:  # the test has named this API
+            with network.allowed(), closing(kind(self._upstream.netloc, timeout=_TIMEOUT_S)) as connection:
                 connection.request(handler.command, f"{path}?{query}" if query else path, body=content or None, headers=headers)
                 response = connection.getresponse()
                 return response.status, response.getheaders(), response.read()
-            finally:
-                connection.close()
         except (HTTPException, OSError) as error:
             raise _Gone(str(error)) from error
-        finally:
-            network.live.reset(allowed)
 
 
 def _gone(text: str) -> _Gone:

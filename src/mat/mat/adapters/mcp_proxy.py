@@ -21,6 +21,7 @@ from typing import Any, Final, Protocol, TypeAlias
 
 from mat.core.errors import SpecError
 from mat.core.proxied import ADDRESS, CLOSED, VERSION
+from mat.kernel import network
 
 PASSED: Final = ("ping", "notifications/initialized")
 """Requests that are no step."""
@@ -227,7 +228,8 @@ class StdioProxy:
     def _start(self, *, greet: bool) -> bool:
         """Start the server, if it is not there; one that has missed the client's greeting gets it. False if it has ended."""
         if self._server is None:
-            self._server = subprocess.Popen(self._command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+            with network.allowed():
+                self._server = subprocess.Popen(self._command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
             assert self._server.stdout is not None
             self._server_lines = _Lines(self._server.stdout.fileno())
             self._selector.register(self._server_lines.descriptor, selectors.EVENT_READ, self._from_server)

@@ -29,6 +29,7 @@ from mat.core.record import Record
 from mat.core.value import thaw
 from mat.harness.recorder import Recorder
 from mat.kernel import clock as clocks
+from mat.kernel import network
 from mat.kernel import world as worlds
 from mat.kernel.writes import unwatched
 
@@ -61,6 +62,7 @@ class AgentProgram:
     ) -> None:  # fmt: skip
         self._command, self._env, self._cwd = list(command), dict(env), cwd
         self._timeout_s, self._ports, self._http = timeout_s, ports, dict(http)
+        network.declare_child(self, self._command)
 
     def run(self, input: str = "", *arguments: str) -> Completed:
         """Start the program with more arguments, give it `input` on its standard input, and wait for its end.
@@ -177,7 +179,7 @@ class _Serving:
         with _files() as (given, out, err):
             given.write(input.encode())
             given.seek(0)
-            with unwatched():
+            with unwatched(), network.allowed():
                 self._process = subprocess.Popen(
                     command, env=env, cwd=cwd, stdin=given, stdout=out, stderr=err, process_group=0
                 )

@@ -34,6 +34,7 @@ from mat.core.codec import decode, encode, load_json
 from mat.core.digest import canonical
 from mat.core.errors import CodecError, LimitReached, MatError
 from mat.core.nearest import in_words, nearest
+from mat.core.redact import cleaned
 from mat.core.run import TapeEntry
 from mat.core.value import EMPTY, SPARSE, FrozenDict, snapshot_arguments
 
@@ -147,10 +148,10 @@ class Cassette:
         """Keep the reply of a live call. `written`: also in the file, for other processes and later sessions."""
         asked = _cut(asked)
         self._learn_request(key[1], reply.request, asked)
-        if self.path is not None and written:
+        if self.path is not None and written and cleaned(reply) is reply:
             seed, port, _, nth = key
             readable = asked if self._mark.offset < limits.FILE_BYTES // 2 else EMPTY  # the rest is for replies
-            entry = encode(_Recorded(seed=seed, port=port, nth=nth, reply=reply, asked=readable))
+            entry = encode(_Recorded(seed=seed, port=port, nth=nth, reply=reply, asked=cleaned(readable)))
             self._exchange(ours=True, append=_reply_text(entry))
         self._replies.setdefault(key, reply)
 
@@ -185,7 +186,7 @@ class Cassette:
         try:
             with (
                 _system_errors(self.path),
-                share(self.path, self._mark, kind=_KIND, key={"item": self.item}, size_limit=limits.FILE_BYTES) as log,
+                share(self.path, self._mark, kind=_KIND, key={"item": cleaned(self.item)}, size_limit=limits.FILE_BYTES) as log,
             ):
                 self._read(log, ours=ours)
                 if append:
@@ -237,7 +238,7 @@ def _rewrite(path: Path, item: str) -> None:
             decode(_Recorded, entry, where=f"{path}:{number}", name="recorded call")
         new = path.with_name(f"{path.name}.new")
         new.unlink(missing_ok=True)
-        log = create(new, kind=_KIND, key={"item": item})
+        log = create(new, kind=_KIND, key={"item": cleaned(item)})
         for entry in entries:
             log.append(_reply_text(entry))
         log.close()

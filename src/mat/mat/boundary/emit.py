@@ -17,6 +17,7 @@ from mat.core.allowed import Allowed
 from mat.core.endpoint import allowed_data
 from mat.core.errors import Blocked, RunStopped, SpecError
 from mat.core.record import ActionKind
+from mat.core.redact import declare
 from mat.core.value import EMPTY, FrozenDict, snapshot_arguments
 
 Mitigation: TypeAlias = Literal["retry", "alternate", "replan", "clarify", "escalate", "sandbox", "block"]
@@ -647,14 +648,13 @@ def finish(answer: object = None, *, status: FinishStatus = "completed") -> None
         session.finish(status, answer)
 
 
-_process_secrets: dict[str, None] = {}
-
-
 def secret(value: str) -> str:
     """Declare a text that must not appear in any record, file or report; returns it unchanged.
 
-    Inside a run it holds for the run, including the steps already recorded. Outside a run it holds for all runs of the
-    process. Raises `mat.MatError` for anything but a non-empty string.
+    It is cut out in all its forms: escaped by JSON, `repr`, HTML or URLs, in hex and in base64. Inside a run it holds for the
+    run, including the steps already recorded; outside a run for all runs of the process. No file or report that the process
+    writes from then on contains it. A `pydantic.SecretStr` or `SecretBytes` that crosses a port is declared by itself.
+    Raises `mat.MatError` for anything but a non-empty string.
 
     >>> @mat.tool
     ... def log_in(key): return "welcome"
@@ -670,17 +670,10 @@ def secret(value: str) -> str:
             what="a secret must be a non-empty string", why=f"got {type(value).__qualname__}", fix="pass the text itself"
         )
     session = _reporting_session()
-    if session is not None and current_session.get() is not None:
-        session.secret(value)
-    else:
-        _process_secrets[value] = None
-        if session is not None:
-            session.secret(value)
+    declare(value, everywhere=session is None or current_session.get() is None)
+    if session is not None:
+        session.secret(str.__str__(value))
     return value
-
-
-def process_secrets() -> dict[str, None]:
-    return dict(_process_secrets)
 
 
 @contextmanager

@@ -10,7 +10,7 @@ import tempfile
 from pathlib import Path
 
 from mat.commands.shared import PASS, print_json, replay_of, write_text
-from mat.core.errors import ReplayError, SpecError
+from mat.core.errors import ReplayError, SpecError, printable
 from mat.evidence import astest as writing
 from mat.evidence import replay_file
 
@@ -40,8 +40,7 @@ def _test_file(file: Path, replay: replay_file.Replay) -> Path:
     if file.resolve().parent.name != replay_file.FOLDER or not path.is_file():
         raise ReplayError(
             what=f"cannot find the test of {file.name}",
-            why=f"it belongs to {replay_file.printable(replay.item)}, so it must be in {replay_file.FOLDER}/ "
-            f"next to {path.name}",
+            why=f"it belongs to {printable(replay.item)}, so it must be in {replay_file.FOLDER}/ next to {path.name}",
             fix="name the replay file in the folder where pytest --mat-stress wrote it",
             where=str(file),
         )
@@ -87,7 +86,7 @@ def _collect(original: Path, replay: replay_file.Replay, rest: list[str]) -> wri
         if not written.is_file():
             output = "\n".join([*done.stdout.strip().splitlines()[-15:], *done.stderr.strip().splitlines()[-5:]])
             raise ReplayError(
-                what=f"{replay_file.printable(replay.item)} could not be collected and set up",
+                what=f"{printable(replay.item)} could not be collected and set up",
                 why=f"pytest {node} printed:\n{output}",
                 fix="fix the test, or delete the replay file if the test no longer exists",
             )

@@ -58,7 +58,7 @@ def _traces_in(path: Path) -> int | None:
 
 
 def _problem_text(result: dict[str, Any]) -> str:
-    from mat.evidence.replay_file import printable
+    from mat.core.errors import printable
 
     return printable(result["problem"]) + f"\n  why: {printable(result['why'])}\n  fix: {result['fix']}"
 

@@ -114,7 +114,7 @@ def _records(heads: Sequence[str], cells: Sequence[Sequence[str]], width: int) -
 
 
 def _cell(value: Any) -> str:
-    from mat.evidence.replay_file import printable
+    from mat.core.errors import printable
 
     if value is None:
         return "-"

@@ -347,6 +347,6 @@ def _print_json(options: argparse.Namespace, source: RecordedSource, found: Regr
 
 
 def _note(text: str) -> None:
-    from mat.evidence.replay_file import printable
+    from mat.core.errors import printable
 
     print(f"mat: {printable(text)}", file=sys.stderr)

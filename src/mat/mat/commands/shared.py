@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal, Protocol
 
 from mat.core.errors import MatError, SpecError, did_you_mean
+from mat.core.files import write_whole
 
 if TYPE_CHECKING:
     from mat.evidence.replay_file import Replay
@@ -39,10 +40,8 @@ def print_json(data: Any) -> None:
 
 
 def complain(error: MatError) -> None:
-    """Print an error on stderr without control characters, because it may quote a file from outside."""
-    from mat.evidence.replay_file import printable
-
-    print("mat:", "\n".join(printable(line) for line in str(error).split("\n")), file=sys.stderr)
+    """Print an error on stderr."""
+    print(f"mat: {error}", file=sys.stderr)
 
 
 def error_data(error: MatError) -> dict[str, str]:
@@ -141,6 +140,9 @@ def reading(path: Path, *, fix: str = "restore it from version control, or write
 def write_text(path: Path, text: str, *, mode: Literal["w", "a", "x"] = "w") -> None:
     """Write a text file in UTF-8 with \\n line ends. MatError if that fails."""
     try:
+        if mode == "w":
+            write_whole(path, text.encode())
+            return
         with path.open(mode, encoding="utf-8", newline="\n") as stream:
             stream.write(text)
     except OSError as error:

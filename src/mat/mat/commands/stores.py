@@ -49,7 +49,7 @@ def opened(options: argparse.Namespace) -> Store:
 
 def say(findings: Sequence[Finding]) -> None:
     """Print findings on stderr without control characters, because they may quote file names from outside."""
-    from mat.evidence.replay_file import printable
+    from mat.core.errors import printable
 
     for finding in findings:
         print(f"mat: {finding.code}: {printable(finding.message)}", file=sys.stderr)

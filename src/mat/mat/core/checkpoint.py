@@ -41,6 +41,7 @@ from typing import IO, Any, Final, Literal, TypeAlias
 
 from mat.core import limits
 from mat.core.errors import CodecError, LimitReached
+from mat.core.files import PRIVATE, make_folder, write_whole
 from mat.core.value import fast_constructor
 
 __all__ = [
@@ -414,7 +415,7 @@ def claim(path: Path, *, kind: str, key: Mapping[str, Any], size_limit: int | No
     None if another process has it. A log with another key, of another version, or that does not begin like a log is renamed
     to `*.aside.*`; `note` reports why. OSError where no file can be made.
     """
-    path.parent.mkdir(parents=True, exist_ok=True)
+    make_folder(path.parent)
     try:
         descriptor = _locked_file(path)
     except BlockingIOError:
@@ -440,8 +441,8 @@ def share(path: Path, mark: Mark, *, kind: str, key: Mapping[str, Any], size_lim
 
     Unusable where the file is not this log, or is not the one that `mark` was made in.
     """
-    path.parent.mkdir(parents=True, exist_ok=True)
-    descriptor = os.open(path, _FLAGS, 0o600)
+    make_folder(path.parent)
+    descriptor = os.open(path, _FLAGS, PRIVATE)
     try:
         lock(descriptor)
         header = _opened(descriptor, kind, key)
@@ -458,8 +459,8 @@ def share(path: Path, mark: Mark, *, kind: str, key: Mapping[str, Any], size_lim
 
 def create(path: Path, *, kind: str, key: Mapping[str, Any]) -> Log:
     """A new log at `path`; FileExistsError where there is a file."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    descriptor = os.open(path, _FLAGS | os.O_EXCL, 0o600)
+    make_folder(path.parent)
+    descriptor = os.open(path, _FLAGS | os.O_EXCL, PRIVATE)
     try:
         header = _begun(descriptor, kind, key)
     except BaseException:
@@ -486,9 +487,9 @@ def _locked_file(path: Path) -> int:
     try:
         import fcntl
     except ImportError:  # without it, one process at a time may write
-        return os.open(path, _FLAGS, 0o600)
+        return os.open(path, _FLAGS, PRIVATE)
     while True:
-        descriptor = os.open(path, _FLAGS, 0o600)
+        descriptor = os.open(path, _FLAGS, PRIVATE)
         try:
             fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             if os.path.samestat(os.fstat(descriptor), os.stat(path)):
@@ -547,7 +548,7 @@ def tidy(folder: Path, *, kept: int, pattern: str = "*.jsonl") -> None:
     try:
         note = folder.parent / ".gitignore"
         if not note.exists():
-            note.write_text("# made by pytest-mat\n*\n", encoding="utf-8")
+            write_whole(note, b"# made by pytest-mat\n*\n")
         for path in sorted(folder.glob(pattern), key=lambda path: path.stat().st_mtime_ns)[:-kept]:
             path.unlink(missing_ok=True)
     except OSError:  # a folder that cannot be written to, or another session that tidies too

@@ -5,6 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 
+def printable(text: str) -> str:
+    """Text that is safe to print in a terminal: escapes, newlines, bidirectional marks and the like are spelled out."""
+    if text.isprintable():
+        return text
+    return "".join(char if char.isprintable() else char.encode("unicode_escape", "replace").decode("ascii") for char in text)
+
+
 class MatError(Exception):
     """A caller's mistake in four parts: what happened, why it is wrong, how to fix it, and where.
 
@@ -25,11 +32,12 @@ class MatError(Exception):
         super().__init__(self._text())
 
     def _text(self) -> str:
+        """The error as text. What it quotes of a file may hold anything, so control characters are spelled out."""
         lines = [self.what]
         for label, part in (("why", self.why), ("fix", self.fix), ("where", self.where)):
             if part:
                 lines.append(f"  {label}: {part}")
-        return "\n".join(lines)
+        return "\n".join(map(printable, "\n".join(lines).split("\n")))
 
     def __reduce__(self) -> tuple[object, ...]:
         return (_rebuild, (type(self), self.what, self.why, self.fix, self.where))

@@ -11,14 +11,16 @@ from __future__ import annotations
 import base64
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping
+from dataclasses import fields, is_dataclass, replace
 from functools import lru_cache
-from typing import Any, Final, Literal, TypeAlias, cast
-from urllib.parse import quote, quote_plus
+from pathlib import PurePath
+from typing import Any, Final, Literal, TypeAlias, TypeVar, cast, get_origin, get_type_hints
 
 from mat.core import limits
 from mat.core.digest import canonical, digest
-from mat.core.value import FrozenDict, FrozenList, Value
+from mat.core.site import clean_site
+from mat.core.value import FrozenDict, FrozenList, SecretText, Value
 
 RedactionPolicy: TypeAlias = Literal["keep", "hash", "redact"]
 POLICIES: Final = ("keep", "hash", "redact")
@@ -180,14 +182,290 @@ def shares_piece(text: str, other: str, least: int = 4) -> bool:
     return any(text[start : start + least] in pieces for start in range(len(text) - least + 1))
 
 
+_SHORTEST_ENCODED: Final = 8
+"""Characters of the shortest secret in hex or base64 that is looked for: a shorter one occurs in other texts by chance."""
+_MANY: Final = 500
+"""From this many needles on, a text is read once for all of them, and not once for each."""
+_SAFE: Final = re.compile(r"[A-Za-z0-9_.\-]+")
+"""Characters that no usual escape changes."""
+_ENTITIES: Final = {"<": "lt", ">": "gt", '"': "quot", "'": "apos"}
+_CONTROLS: Final = {"\n": "n", "\r": "r", "\t": "t", "\b": "b", "\f": "f"}
+
+
+@lru_cache(maxsize=1_000)
+def _form_pattern(secret: str) -> str:
+    """A pattern of the forms in which a secret may stand in a text, without groups that capture.
+
+    As it is; escaped by JSON, `repr`, HTML or a URL, as a whole or in part, to any depth (JSON inside JSON); in hex; in base64,
+    standard and URL-safe, with and without padding, also where it begins in the middle of a longer encoded text. It reads any
+    text in linear time: what repeats is possessive, and begins where it cannot have begun earlier.
+    """
+    parts: list[str] = []
+    for index, char in enumerate(secret):
+        if char != "\\":
+            parts.append(_char_pattern(char, first=index == 0, escaped=index > 0 and secret[index - 1] == "\\"))
+        elif not index or secret[index - 1] != "\\":  # escapes double them, so that their number says nothing
+            run = r"(?<!\\)\\++" if not index else r"\\++"
+            parts.append(rf"(?:{run}(?i:u005c|x5c)|{run}|%(?:25)*+5[Cc])")
+    encoded = sorted(_encoded(secret), key=lambda form: (-len(form), form))
+    return "|".join(("".join(parts), *(_encoded_pattern(form) for form in encoded)))
+
+
+def _char_pattern(char: str, *, first: bool, escaped: bool) -> str:
+    """A pattern of one character, which is no backslash. `first` of the secret; `escaped`: it has a backslash in front.
+
+    That one has taken all the backslashes that there are.
+    """
+    code = ord(char)
+    units = char.encode("utf-16-be", "surrogatepass").hex()
+    data = char.encode("utf-8", "surrogatepass").hex()
+    before = r"\\*+" if escaped else r"(?<!\\)\\++" if first else r"\\++"
+    perhaps = "" if first else r"\\*+"
+    slashes = (r"u" + r"\\++u".join(units[start : start + 4] for start in range(0, len(units), 4)),
+               r"\\++".join(f"x{data[start : start + 2]}" for start in range(0, len(data), 2)),
+               *((f"x{code:02x}",) if code < 256 else (f"U{code:08x}",)))  # fmt: skip
+    found = [f"{before}(?i:{'|'.join(dict.fromkeys(slashes))})"]
+    quoted = (f"%(?:25)*+{data[start : start + 2]}" for start in range(0, len(data), 2))
+    found.append("%(?:25)++" if char == "%" else f"(?i:{''.join(quoted)})")
+    if char == "&":
+        found.append(f"{perhaps}&(?:amp;)++")
+    elif not _SAFE.match(char):
+        names = (*filter(None, (_ENTITIES.get(char),)), f"#0*+{code}", f"#x0*+{code:x}")
+        found.append(f"{perhaps}&(?:amp;)*+(?i:{'|'.join(names)});")
+    if char in _CONTROLS:
+        found.append(before + _CONTROLS[char])
+    if char == " ":
+        found.append(r"\+")
+    found.append(re.escape(char) if _SAFE.match(char) else f"{perhaps}{re.escape(char)}")
+    return f"(?:{'|'.join(found)})"
+
+
+def _encoded(secret: str) -> dict[str, None]:
+    """The secret, as it is and inside JSON, in hex and base64: each the part that does not depend on what surrounds it."""
+    found: dict[str, None] = {}
+    for text in (secret, json.dumps(secret)[1:-1], json.dumps(secret, ensure_ascii=False)[1:-1]):
+        data = text.encode("utf-8", "surrogatepass")
+        found |= dict.fromkeys((data.hex(), *_base64_cores(data)))
+    return {form: None for form in found if len(form) >= _SHORTEST_ENCODED}
+
+
+def _base64_cores(data: bytes) -> Iterable[str]:
+    """The characters in base64 that depend on `data` alone: where it stands alone, and where others precede and follow it."""
+    yield base64.b64encode(data).decode("ascii").rstrip("=")
+    for before in range(3):
+        whole = base64.b64encode(bytes(before) + data).decode("ascii").rstrip("=")
+        last = len(whole) - ((before + len(data)) % 3 > 0)
+        yield whole[(0, 2, 3)[before] : last]
+
+
+def _encoded_pattern(form: str) -> str:
+    if not form.strip("0123456789abcdef"):
+        return f"(?i:{form})"
+    return form.replace("+", r"(?:[+\-]|%2[Bb])").replace("/", r"(?:\\*+/|_|%2[Ff])")
+
+
+@lru_cache(maxsize=1_000)
+def _needles(secret: str) -> tuple[str, ...]:
+    """Texts of which one stands in every form of the secret."""
+    found: dict[str, None] = {}
+    core = max(_SAFE.findall(secret), key=len, default="")
+    first = core[:1] or secret[0]
+    if core or len(secret) == secret.count("\\"):
+        found[core or "\\"] = None
+    else:  # none of its characters stays as it is: the first one in each form
+        found |= dict.fromkeys((first, *filter(None, (_ENTITIES.get(first),)), "amp", "apos", "#"))
+        if first in _CONTROLS:
+            found["\\" + _CONTROLS[first]] = None
+        if first == " ":
+            found["+"] = None
+        if first == "\\":
+            found["%5"] = None
+    data, unit = first.encode("utf-8", "surrogatepass").hex()[:2], first.encode("utf-16-be", "surrogatepass").hex()[:4]
+    found |= dict.fromkeys((f"u{unit}", f"u{unit.upper()}", f"x{data}", f"x{data.upper()}", f"%{data}", f"%{data.upper()}"))
+    found |= dict.fromkeys((f"25{data}", f"25{data.upper()}"))
+    if ord(first) < 256:
+        found |= dict.fromkeys((f"x{ord(first):02x}", f"x{ord(first):02X}"))
+    else:
+        found |= dict.fromkeys((f"U{ord(first):08x}", f"U{ord(first):08X}"))
+    for form in _encoded(secret):
+        if not form.strip("0123456789abcdef"):
+            found |= dict.fromkeys((form, form.upper()))
+        else:
+            found[max(re.split("[+/]", form), key=len)] = None
+    return tuple(found)
+
+
+class Finder:
+    """Finds secrets in texts, in all their forms."""
+
+    __slots__ = ("_heads", "_needles", "_size", "secrets")
+
+    def __init__(self) -> None:
+        self.secrets: dict[str, tuple[str, ...]] = {}
+        self._needles: dict[str, None] = {}
+        self._size, self._heads = 0, frozenset[str]()
+
+    def __bool__(self) -> bool:
+        return bool(self.secrets)
+
+    def add(self, secret: str) -> None:
+        """Look for this secret, too; "" is none."""
+        if secret and secret not in self.secrets:
+            needles = self.secrets[secret] = _needles(secret)
+            self._needles |= dict.fromkeys(needles)
+            self._size = 0
+
+    def may_be_in(self, text: str) -> bool:
+        """Whether a text may hold a secret. Most texts hold none, and the pattern of `replaced` reads much more slowly."""
+        if len(self._needles) < _MANY:
+            return any(needle in text for needle in self._needles)
+        if not self._size:
+            self._size = min(map(len, self._needles))
+            self._heads = frozenset(needle[: self._size] for needle in self._needles)
+        size, heads = self._size, self._heads
+        return any(text[start : start + size] in heads for start in range(len(text) - size + 1))
+
+    def replaced(self, text: str, mark: Callable[[str], str]) -> str:
+        """The text with `mark(secret)` in place of each form of a secret."""
+        found = [secret for secret, needles in self.secrets.items() if any(needle in text for needle in needles)]
+        if not found:
+            return text
+        longest_first = tuple(sorted(found, key=lambda secret: (-len(secret), secret)))  # one may lie inside another
+        return _pattern_of(longest_first).sub(lambda match: mark(longest_first[(match.lastindex or 1) - 1]), text)
+
+
+@lru_cache(maxsize=256)
+def _pattern_of(secrets: tuple[str, ...]) -> re.Pattern[str]:
+    """A pattern of the forms of these secrets, with a group for each."""
+    return re.compile("|".join(f"({_form_pattern(secret)})" for secret in secrets))
+
+
+# -- what was declared, and documents ---------------------------------------------------------------------------------
+
+
+class Declarations:
+    """The secrets that were declared in this process. `everywhere`: those that all runs cut out."""
+
+    __slots__ = ("_numbers", "everywhere", "finder")
+
+    def __init__(self) -> None:
+        self.everywhere: dict[str, None] = {}
+        self.finder = Finder()
+        self._numbers: dict[str, int] = {}
+
+    def add(self, secret: str) -> None:
+        if secret and secret not in self._numbers:
+            self._numbers[secret] = len(self._numbers) + 1
+            self.finder.add(secret)
+
+    def clean(self, text: str) -> str:
+        """A text of a document without declared secrets; its marks are numbered in the order of declaration."""
+        return self.finder.replaced(text, self._mark) if self.finder.may_be_in(text) else text
+
+    def _mark(self, secret: str) -> str:
+        return f"[redacted:secret#{self._numbers[secret]}]"
+
+
+_declared = Declarations()
+T = TypeVar("T")
+
+
+def declare(secret: str, *, everywhere: bool) -> None:
+    """Note that a text is a secret: no document that this process writes from now on contains it.
+
+    `everywhere`: also all runs that begin from now on cut it out. Otherwise only the run that declares it does.
+    """
+    plain = str.__str__(secret)
+    if everywhere:
+        _declared.everywhere[plain] = None
+    _declared.add(plain)
+
+
+def process_secrets() -> dict[str, None]:
+    """The secrets that all runs of this process cut out."""
+    return dict(_declared.everywhere)
+
+
+def cleaned(document: T) -> T:
+    """A document without declared secrets: every text in it, of dataclasses, mappings (keys, too), lists and paths.
+
+    Whoever writes a file, a report or a line on the terminal passes it through here, whoever composed it. What contains no
+    secret is returned unchanged, as the same object.
+    """
+    return clean_texts(document, _declared.clean) if _declared.finder else document
+
+
+def clean_texts(value: T, clean: Callable[[str], str], *, kept: frozenset[str] = frozenset()) -> T:
+    """The value with `clean` applied to every text in it; the same object if nothing changes.
+
+    `kept`: names of fields of dataclasses that stay as they are.
+    """
+    return cast(T, _clean_texts(value, clean, kept))
+
+
+def _clean_texts(value: Any, clean: Callable[[str], str], kept: frozenset[str]) -> Any:
+    kind = type(value)
+    if kind is str:
+        after: Any = clean(value)
+        return value if after == value else after
+    if value is None or kind in _NUMBERS:
+        return value
+    if kind is bytes:
+        text = value.decode("utf-8", "surrogateescape")
+        after = clean(text)
+        return value if after == text else after.encode("utf-8", "surrogateescape")
+    if isinstance(value, dict):
+        pairs = [(_clean_texts(key, clean, kept), _clean_texts(item, clean, kept)) for key, item in value.items()]
+        if all(new[0] is key and new[1] is item for new, (key, item) in zip(pairs, value.items(), strict=True)):
+            return value
+        return FrozenDict(pairs) if kind is FrozenDict else dict(pairs)
+    if isinstance(value, list | tuple | frozenset | set):
+        items = [_clean_texts(item, clean, kept) for item in value]
+        if all(new is item for new, item in zip(items, value, strict=True)):
+            return value
+        return kind(*items) if hasattr(kind, "_fields") else kind(items)
+    if isinstance(value, str | PurePath):
+        text = str.__str__(value) if isinstance(value, str) else str(value)
+        after = clean(text)
+        return value if after == text else after if isinstance(value, str) else kind(after)
+    if is_dataclass(value) and not isinstance(value, type):
+        return _clean_fields(value, clean, kept)
+    return value
+
+
+@lru_cache(maxsize=256)
+def _closed_fields(kind: Any) -> frozenset[str]:
+    """The fields of a dataclass whose values are words of ours (a Literal): none is a text of anybody, even if it is equal."""
+    try:
+        hints = get_type_hints(kind)
+    except (NameError, TypeError):  # a name that only a type checker knows
+        return frozenset()
+    return frozenset(name for name, hint in hints.items() if get_origin(hint) is Literal)
+
+
+def _clean_fields(value: Any, clean: Callable[[str], str], kept: frozenset[str]) -> Any:
+    changed = {}
+    closed = _closed_fields(cast(Hashable, type(value)))
+    for field in fields(value):
+        if not field.init or field.name in kept or field.name in closed:
+            continue
+        before = getattr(value, field.name)
+        if field.name == "site" and type(before) is str:
+            after: Any = clean_site(before, clean)
+        else:
+            after = _clean_texts(before, clean, kept)
+        if after is not before:
+            changed[field.name] = after
+    return replace(value, **changed) if changed else value
+
+
 class Redactor:
     """The redaction of one run. It numbers the texts that it cuts out, in the order of the trace."""
 
-    __slots__ = ("_digest", "_forms", "_numbers", "_pattern")
+    __slots__ = ("_digest", "_finder", "_numbers")
 
     def __init__(self, secrets: Mapping[str, None] | None = None) -> None:
-        self._forms: dict[str, str] = {}
-        self._pattern: re.Pattern[str] | None = None
+        self._finder = Finder()
         self._numbers: dict[tuple[str, str], int] = {}
         self._digest = (0, "")
         for secret in secrets or ():
@@ -196,7 +474,12 @@ class Redactor:
     @property
     def knows_secrets(self) -> bool:
         """Whether any secret was declared."""
-        return self._pattern is not None
+        return bool(self._finder)
+
+    @property
+    def secrets(self) -> int:
+        """How many secrets are known."""
+        return len(self._finder.secrets)
 
     def digest(self) -> str:
         """A digest of everything cut out so far, in order; "" if nothing was. Only for the search's keys, never for files.
@@ -208,18 +491,13 @@ class Redactor:
         return self._digest[1]
 
     def add_secret(self, text: str) -> None:
-        """Cut this text, and its forms inside JSON, URLs and Basic headers, out from now on."""
-        if not text:
-            return
-        for form in _forms(text):
-            self._forms.setdefault(form, text)
-        longest_first = sorted(self._forms, key=lambda form: (-len(form), form))  # a secret may lie inside another
-        self._pattern = re.compile("|".join(map(re.escape, longest_first)))
+        """Cut this text out from now on, in all its forms."""
+        self._finder.add(text)
 
     def text(self, text: str) -> str:
         """Cut secrets, keys and bearer tokens out of a text."""
-        if self._pattern is not None:
-            text = self._pattern.sub(lambda match: self._mark("secret", self._forms[match[0]]), text)
+        if self._finder and self._finder.may_be_in(text):
+            text = self._finder.replaced(text, lambda secret: self._mark("secret", secret))
         if len(text) >= _SHORTEST_TOKEN and _may_hold_a_token(text):
             text = _TOKENS.sub(self._mark_token, text)
         return text
@@ -232,7 +510,7 @@ class Redactor:
 
     def clean(self, values: Mapping[str, Any]) -> bool:
         """Whether a mapping is flat, in recorded form, and needs no redaction; answering False is always safe."""
-        if self._pattern is not None:
+        if self._finder:
             return False
         for key in values:
             if key not in _harmless:
@@ -256,6 +534,10 @@ class Redactor:
             before = cast(FrozenList, value)
             after = [self.value(item) for item in before]
             return FrozenList(after) if any(a is not b for a, b in zip(after, before, strict=True)) else before
+        if kind is SecretText:
+            declare(cast(str, value), everywhere=False)
+            self.add_secret(cast(str, value))
+            return self._mark("secret", str.__str__(value)) if value else ""
         if kind is bytes:
             text = cast(bytes, value).decode("utf-8", "surrogateescape")
             cleaned = self.text(text)
@@ -266,13 +548,13 @@ class Redactor:
         """A text without secrets; one over the limit becomes its hash and length."""
         if len(text) > limits.VALUE_CHARS:
             return hashed(text)
-        return self.text(text) if self._pattern is not None or len(text) >= _SHORTEST_TOKEN else text
+        return self.text(text) if self._finder or len(text) >= _SHORTEST_TOKEN else text
 
     def mapping(self, values: FrozenDict) -> FrozenDict:
         """Cut secrets out of a mapping; a value whose key names a secret is cut out whole."""
         changed = {}
         for key, item in values.items():
-            clean_key = key if key in _harmless and self._pattern is None else self._key(key)
+            clean_key = key if key in _harmless and not self._finder else self._key(key)
             if names_secret(key) and item is not None and type(item) is not bool and item != "":
                 clean: Value = self._mark("secret", item if type(item) is str else canonical(item))
             else:
@@ -285,7 +567,7 @@ class Redactor:
 
     def _key(self, key: str) -> str:
         clean = self.text(key)
-        if clean == key and self._pattern is None and not names_secret(key) and len(_harmless) < _NAMES:
+        if clean == key and not self._finder and not names_secret(key) and len(_harmless) < _NAMES:
             _harmless.add(key)
         return clean
 
@@ -336,18 +618,6 @@ def names_secret(name: str) -> bool:
     if last in ("key", "token"):
         return previous in (_SECRET_KEYS if last == "key" else _SECRET_TOKENS)
     return last in _SECRET_WORDS or (previous, last) in _SECRET_PAIRS
-
-
-def _forms(text: str) -> tuple[str, ...]:
-    """The forms of a secret: as it is, inside a JSON body, inside a URL, and alone in base64."""
-    found = [text, json.dumps(text)[1:-1], json.dumps(text, ensure_ascii=False)[1:-1]]
-    try:
-        found += [quote(text, safe=""), quote_plus(text)]
-        if len(text) >= 8:
-            found.append(base64.b64encode(text.encode()).decode().rstrip("="))
-    except UnicodeEncodeError:  # a lone surrogate has no such form
-        pass
-    return tuple(dict.fromkeys(found))
 
 
 def hashed(value: Value) -> FrozenDict:

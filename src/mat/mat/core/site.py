@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Final, Literal, TypeAlias, cast, get_args
@@ -96,6 +97,18 @@ def escape(name: str) -> str:
 
 def unescape(name: str) -> str:
     return _ESCAPED.sub(lambda match: chr(int(match[1], 16)), name)
+
+
+def clean_site(site: str, clean: Callable[[str], str]) -> str:
+    """A site's text with the names in it cleaned, the agent's and the port's."""
+    agent, slash, rest = site.partition("/")
+    boundary, colon, last = rest.partition(":")
+    name, mark, nth = last.rpartition("#")
+    if not (slash and colon and mark):
+        return clean(site)
+    parts = unescape(agent), unescape(name)
+    after = clean(parts[0]), clean(parts[1])
+    return site if after == parts else f"{escape(after[0])}/{boundary}:{escape(after[1])}#{nth}"
 
 
 def parse_site(text: str) -> Site:

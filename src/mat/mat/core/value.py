@@ -88,6 +88,18 @@ Scalar: TypeAlias = bool | int | float | str | bytes | None
 Value: TypeAlias = Annotated[bool | int | float | str | bytes | FrozenList | FrozenDict | None, _AnyValue]
 
 
+class SecretText(str):
+    """The text of a secret whose class says that it is one (`pydantic.SecretStr`): redaction cuts it out whole."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return "'**********'"
+
+    def get_secret_value(self) -> str:
+        return str.__str__(self)
+
+
 EMPTY: FrozenDict = FrozenDict()
 SPARSE: Final = {"sparse": True}
 """Metadata of a field that is written to files only if it is not empty, so that files of earlier versions do not change."""
@@ -164,6 +176,9 @@ def _as_plain(value: object, where: str, depth: int) -> tuple[Value] | None:
     """The recorded form of an instance of a known class, in a one-tuple because None is a value."""
     if isinstance(value, enum.Enum):
         return (_copy(value.value, where, depth + 1),)
+    reveal = getattr(type(value), "get_secret_value", None)
+    if reveal is not None:
+        return (_secret_text(reveal(value), where, depth),)
     based = as_base(value)  # subclasses, such as numpy.float64 or a str with markup
     if based is not None:
         return (based,)
@@ -192,6 +207,14 @@ def _as_plain(value: object, where: str, depth: int) -> tuple[Value] | None:
     if isinstance(value, Sequence) and not isinstance(value, type):
         return (FrozenList(_copy(item, where, depth + 1) for item in value),)
     return None
+
+
+def _secret_text(revealed: object, where: str, depth: int) -> Value:
+    """The recorded form of what a SecretStr, a SecretBytes or another secret of pydantic holds."""
+    held = _copy(revealed, where, depth + 1)
+    if isinstance(held, bytes):
+        return SecretText(held.decode("utf-8", "surrogateescape"))
+    return SecretText(held if isinstance(held, str) else canonical(held))
 
 
 def _key(key: object, where: str) -> str:

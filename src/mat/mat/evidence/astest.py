@@ -17,11 +17,11 @@ from typing import Any, Final, Literal, TypeAlias
 from mat.boundary.tape import Tape
 from mat.core import limits
 from mat.core.codec import decode, encode, load_json
-from mat.core.errors import SpecError
+from mat.core.errors import SpecError, printable
 from mat.core.run import TapeEntry
 from mat.core.spec import Perturbation
 from mat.core.value import thaw
-from mat.evidence.replay_file import FOLDER, Replay, printable, read, short_id
+from mat.evidence.replay_file import FOLDER, Replay, read, short_id
 
 ArgumentKind: TypeAlias = Literal["run", "contract", "contracts", "value", "request", "fixture"]
 _WORDS: Final = re.compile(r"[^a-z0-9]+")

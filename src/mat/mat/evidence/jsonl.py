@@ -28,6 +28,7 @@ from mat.core.codec import FORMAT, decode, encode, load_json
 from mat.core.digest import plain
 from mat.core.errors import CodecError, MatError, SpecError
 from mat.core.record import Record
+from mat.core.redact import cleaned
 from mat.core.run import Run
 from mat.core.value import EMPTY, FrozenDict, snapshot_arguments
 
@@ -113,7 +114,8 @@ def write(
         raise SpecError(
             what=f"trace {trace!r} has no printable id", why="reports name traces by their id", fix='write(..., trace="case 1")'
         )
-    header = {"mat": FORMAT, "trace": trace, "labels": plain(snapshot_arguments(labels or {}, f"labels of {trace}"))}
+    given = cleaned(snapshot_arguments(labels or {}, f"labels of {trace}"))
+    header = {"mat": FORMAT, "trace": cleaned(trace), "labels": plain(given)}
     try:
         with _open_to_append(Path(path)) as stream:
             return _write(stream, header, records, finished)
@@ -131,7 +133,7 @@ def _write(stream: IO[bytes], header: dict[str, Any], records: Iterable[Record],
                 why="the records of a trace are numbered 0, 1, 2, ...",
                 fix="write the records of one run, all of them and in their order",
             )
-        stream.write(_text(encode(record)))
+        stream.write(_text(encode(cleaned(record))))
         count += 1
     if finished:
         stream.write(_text({"end": count}))
@@ -259,7 +261,10 @@ def _torn(error: CodecError) -> str:
 
 
 def _check_torn(lines: Iterator[TraceLine]) -> Iterator[TraceLine]:
-    """The lines. Only the last line of a trace may be torn: at the end of the file, or before the header of the next trace."""
+    """The lines. Only the last line of a trace may be torn: at the end of the file, or before the header of the next trace.
+
+    At the end of the file it is torn only if it has no end: a line that was written whole and is invalid is an error.
+    """
     torn: TraceLine | None = None
     for where, data in lines:
         if torn is not None:
@@ -276,7 +281,7 @@ def _check_torn(lines: Iterator[TraceLine]) -> Iterator[TraceLine]:
 
 
 def _lines(path: str) -> Iterator[TraceLine]:
-    number = 0
+    number, data, ended = 0, None, True
     try:
         with _open_file(path) as stream:
             while line := stream.readline(LINE_BYTES + 1):
@@ -288,7 +293,8 @@ def _lines(path: str) -> Iterator[TraceLine]:
                         fix="record it again, with smaller values", where=where,
                     )  # fmt: skip
                 if line.strip():
-                    yield where, _parse_line(line, where)
+                    data, ended = _parse_line(line, where), line.endswith(b"\n")
+                    yield where, data
     except (OSError, EOFError, zlib.error) as error:
         reason = getattr(error, "strerror", None)
         raise CodecError(
@@ -296,6 +302,8 @@ def _lines(path: str) -> Iterator[TraceLine]:
             why="the system cannot read it" if reason else "the compressed file is truncated or damaged",
             fix="check the file", where=f"{path}:{number + 1}",
         ) from None  # fmt: skip
+    if isinstance(data, CodecError) and ended:  # whoever wrote this line wrote all of it
+        raise data
 
 
 def _parse_line(line: bytes, where: str) -> Any:

@@ -8,10 +8,8 @@ readable and no invisible character can hide in it.
 from __future__ import annotations
 
 import json
-import os
 import re
 from collections.abc import Iterator
-from contextlib import suppress
 from dataclasses import dataclass, field, fields, is_dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Final, TypeVar, cast
@@ -20,8 +18,10 @@ from mat.core import limits
 from mat.core.campaign import Certificate, Counterexample, Signature, Stability
 from mat.core.codec import decode, load_json, written
 from mat.core.digest import digest, plain
-from mat.core.errors import MatError, ReplayError
+from mat.core.errors import MatError, ReplayError, printable
+from mat.core.files import write_whole
 from mat.core.record import Record
+from mat.core.redact import cleaned
 from mat.core.run import Finding, Run, TapeEntry, Termination
 from mat.core.site import Site, meets
 from mat.core.spec import ClockKind, Perturbation, RunSpec, Schedule
@@ -40,6 +40,10 @@ _LISTS: Final = frozenset({"violations", "schedule", "tape", "records"})
 """Keys whose entries are written one per line."""
 
 T = TypeVar("T")
+
+
+class SecretInReplayError(ReplayError):
+    """A replay file would contain a declared secret, and cannot do without it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -179,8 +183,18 @@ def data_of(replay: Replay) -> dict[str, Any]:
 
 
 def pack(replay: Replay) -> str:
-    """The text of the file; equal replays give equal bytes. ReplayError if the parts do not belong together."""
+    """The text of the file; equal replays give equal bytes. ReplayError if the parts do not belong together.
+
+    Also if a declared secret stands in what the run is executed from: without it, the file would be of another run.
+    """
+    asked, replay = replay.counterexample.run.spec, cleaned(replay)
     run = replay.counterexample.run
+    if run.spec != asked:
+        raise SecretInReplayError(
+            what=f"no replay file for {run.spec.task}: a declared secret stands in its node id, configuration or schedule",
+            why="the file would hold the secret, or could not be run without it",
+            fix="give the parameter an id without it (pytest.param(..., id=...)), and take it out of names and parameters",
+        )
     problems = [*_item_problems(replay.item, run.spec.task)]
     if replay.counterexample.verdict not in run.violations:
         problems.append("the verdict is not one of the run's violations")
@@ -291,13 +305,6 @@ def unpack(text: str, *, where: str) -> Replay:
             where=where,
         )
     return replay
-
-
-def printable(text: str) -> str:
-    """Text that is safe to print in a terminal: escapes, newlines, bidirectional marks and the like are spelled out."""
-    if text.isprintable():
-        return text
-    return "".join(char if char.isprintable() else char.encode("unicode_escape", "replace").decode("ascii") for char in text)
 
 
 def _check_version(data: Any, where: str) -> None:
@@ -420,22 +427,12 @@ def _run(file: _File) -> Run:
 def write(path: Path, replay: Replay) -> None:
     """Write the file atomically: no reader sees half of it, and no crash leaves half of it."""
     text = pack(replay)
-    draft = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        draft.unlink(missing_ok=True)
-        with open(draft, "x", encoding="ascii", newline="\n") as stream:
-            stream.write(text)
-            stream.flush()
-            os.fsync(stream.fileno())
-        os.replace(draft, path)
+        write_whole(path, text.encode("ascii"))
     except OSError as error:
         raise ReplayError(
             what=f"cannot write {path.name}: {error.strerror}", fix="check the folder", where=str(path)
         ) from error
-    finally:
-        with suppress(OSError):
-            draft.unlink(missing_ok=True)
 
 
 def read(path: Path) -> Replay:

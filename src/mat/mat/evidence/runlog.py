@@ -41,7 +41,9 @@ from mat.core.checkpoint import START, Gap, Log, LogLine, Mark, Parse, Unusable,
 from mat.core.codec import decode, encode
 from mat.core.digest import digest, plain
 from mat.core.errors import CodecError, SpecError, plural
+from mat.core.files import make_folder
 from mat.core.packed import absent, fields_of, pack, unpack
+from mat.core.redact import cleaned
 from mat.core.run import Finding, Run, TapeEntry
 from mat.core.site import Site
 from mat.core.spec import RunSpec, Schedule
@@ -142,7 +144,7 @@ class RunLog:
         CodecError if the run cannot be packed or the file cannot be written, LimitReached if it is larger than readers accept.
         After an error, the log contains nothing of the entry, and the next one can be appended.
         """
-        entry = entry if entry.session else replace(entry, session=self.session)
+        entry = cleaned(entry if entry.session else replace(entry, session=self.session))
         data = {name: encode(value) for name in _ENTRY_FIELDS if (value := getattr(entry, name))}
         text = f'{json.dumps(data, allow_nan=False)[:-1]},"run":{pack(entry.run, _PLAIN)}}}'
         with self._lock:
@@ -174,9 +176,9 @@ class RunLog:
 
     def _new_shard(self) -> Log:
         """Create a new shard."""
-        stem = _UNSAFE.sub("-", self.session)[:_NAME_CHARS] or "runs"
-        key = {"session": self.session, "layout": layout()}
-        self.folder.mkdir(parents=True, exist_ok=True)  # FileExistsError if it is a file, which must end the loop below
+        stem = _UNSAFE.sub("-", cleaned(self.session))[:_NAME_CHARS] or "runs"
+        key = {"session": cleaned(self.session), "layout": layout()}
+        make_folder(self.folder)  # FileExistsError if it is a file, which must end the loop below
         for number in count():  # the system reuses process numbers
             with suppress(FileExistsError):
                 return create(self.folder / f"{stem}-{os.getpid()}-{number}{SUFFIX}", kind=_KIND, key=key)

@@ -12,7 +12,6 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final
 
 from mat.boundary.catalog import Catalog, Operator
-from mat.boundary.emit import process_secrets
 from mat.boundary.port import project_errors
 from mat.boundary.session import current_session, pop_ambient, push_ambient
 from mat.boundary.tape import Tape
@@ -20,7 +19,7 @@ from mat.core import limits
 from mat.core.adversary import Choose
 from mat.core.errors import MatError, RunStopped
 from mat.core.record import Record
-from mat.core.redact import Redactor
+from mat.core.redact import Redactor, process_secrets
 from mat.core.run import Run
 from mat.core.spec import ClockKind, Perturbation, RunSpec, Schedule
 from mat.core.spec import schedule as as_schedule

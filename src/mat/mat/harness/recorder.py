@@ -32,7 +32,7 @@ from mat.core.record import (
     new_observation,
     new_record,
 )
-from mat.core.redact import Redactor
+from mat.core.redact import Redactor, clean_texts
 from mat.core.run import Finding, Run, Termination, Uncaught
 from mat.core.spec import RunSpec
 from mat.core.value import EMPTY, FrozenDict, Value, snapshot_arguments
@@ -47,7 +47,7 @@ from mat.harness.metering import Metering
 from mat.harness.open_step import OpenStep, new_draft
 from mat.harness.provenance import NO_LINKS, ORIGIN_CHARS, ORIGIN_TEXTS, Provenance
 from mat.harness.recorded_form import RecordedForm, if_changed
-from mat.harness.redaction import holds, redacted
+from mat.harness.redaction import redacted_run
 from mat.harness.run_time import RunTime
 from mat.harness.search_state import SearchState
 from mat.harness.sites import Sites, SiteSlot
@@ -68,8 +68,8 @@ class Recorder:
 
     __slots__ = (
         "__weakref__", "_artifacts", "_episodes", "_errors", "_findings", "_form", "_given", "_latest", "_lock", "_origins",
-        "_outer", "_places", "_provenance", "_records", "_redactor", "_search", "_seq", "_sites", "_state", "_thread", "_time",
-        "_world",
+        "_outer", "_places", "_provenance", "_records", "_redactor", "_search", "_secrets", "_seq", "_sites", "_state",
+        "_thread", "_time", "_world",
         "approver", "closed", "crashed", "faults", "mediation", "metering", "spec", "tape", "termination", "trace",
     )  # fmt: skip
 
@@ -97,6 +97,7 @@ class Recorder:
         self._world, self._given, self._errors = world, _as_digest(state_digest), errors
         self._lock, self._thread = real_rlock(), get_ident()
         self._redactor = Redactor(secrets)
+        self._secrets = self._redactor.secrets
         self._form = form = RecordedForm(self._redactor)
         self._time = RunTime(world.clock, spec)
         self._sites = Sites(self._redactor)
@@ -129,8 +130,9 @@ class Recorder:
             spec.schedule, catalog=Catalog() if catalog is None else catalog, adversary=adversary, world=world, trace=trace,
             episodes=self._episodes.outcomes, form=form, search=search, lock=self._lock, errors=errors,
         )  # fmt: skip
-        self._outer = (world.on_note, world.on_stop, world.ends_at_ns, world.guarded)
-        world.on_note, world.on_stop, world.ends_at_ns = self.note, self.stop, self._time.ends_at_ns
+        self._outer = (world.on_note, world.on_stop, world.on_site, world.ends_at_ns, world.guarded)
+        world.on_note, world.on_stop, world.on_site = self.note, self.stop, self.open_site
+        world.ends_at_ns = self._time.ends_at_ns
 
     # -- the two phases ---------------------------------------------------------------------------------------------
 
@@ -172,6 +174,8 @@ class Recorder:
             artifacts = EMPTY
             if self._artifacts is not None:
                 artifacts, links = self._artifacts.carried(port, arguments, step, links)
+            if self._redactor.knows_secrets:
+                agent, role = self._redactor.text(agent), self._redactor.text(role)
             draft = new_draft()
             draft.step, draft.at_ms, draft.asked_seq = step, time.at_ms, self._seq
             draft.agent, draft.role, draft.state = agent, role, self._state
@@ -382,8 +386,8 @@ class Recorder:
             self._sites.redact()
             self._state = self._redactor.mapping(self._state)
             for step, record in enumerate(self._records):
-                if isinstance(record, Record) and holds(record, text):
-                    self._records[step] = redacted(record, self._redactor)
+                if isinstance(record, Record):
+                    self._records[step] = clean_texts(record, self._redactor.text)
 
     def finish(self, status: FinishStatus, answer: object) -> None:
         """Record that the agent is done."""
@@ -399,6 +403,12 @@ class Recorder:
             return
         if len(self._findings) < limits.NOTES:
             self._findings.append(Finding(code=code, message=message, step=len(self._records) - 1))
+
+    def open_site(self) -> str:
+        """The site of the last step that the acting agent has open; "" without one."""
+        agent = self._redactor.text(acting.get()[0])
+        steps = (each for each in reversed(self._records) if isinstance(each, OpenStep))
+        return next((each.record.site for each in steps if each.record.agent == agent), "")
 
     @contextmanager
     def episode(self, name: str) -> Iterator[None]:
@@ -452,7 +462,8 @@ class Recorder:
             if ended not in ("completed", "aborted", "failed"):
                 self.write("termination", ended, HARNESS, EMPTY)
             self.closed = True
-        self._world.on_note, self._world.on_stop, self._world.ends_at_ns, self._world.guarded = self._outer
+        world = self._world
+        world.on_note, world.on_stop, world.on_site, world.ends_at_ns, world.guarded = self._outer
         faults, seen = self.faults, tuple[Seen, ...]()
         if faults is not None:
             if faults.schedule is not self.spec.schedule:
@@ -462,13 +473,13 @@ class Recorder:
         records, search, given = self.trace.sealed(), self._search, self._given
         if search is not None:
             search.read()
-        return Run(
+        run = Run(
             spec=self.spec, records=records, verdicts=verdicts(self.trace.verdicts), outcomes=outcomes,
-            tape=tape_entries(records, self.trace.ports), termination=ended, success=success, error=self._redactor.text(error),
+            tape=tape_entries(records, self.trace.ports), termination=ended, success=success, error=error,
             unreached=() if faults is None else faults.unreached(),
             findings=tuple(self._findings) + opaque_replies(records), restricted=restricted(self.trace.ports),
             elapsed_ms=elapsed_ms, seen=seen, errors=port_errors(self.trace.ports, self._errors), uncaught=uncaught,
-            places=self._place_texts(),
+            places=place_texts(self._places),
             states=() if search is None else tuple(search.states),
             contended=() if search is None else tuple(search.contended),
             margins=EMPTY if search is None else margins(self.trace.judge.contracts, records),
@@ -478,10 +489,7 @@ class Recorder:
                 termination=ended, elapsed_ms=elapsed_ms, horizon_ms=self.spec.horizon_ms
             ),
         )  # fmt: skip
-
-    def _place_texts(self) -> tuple[str, ...]:
-        texts = place_texts(self._places)
-        return tuple([self._redactor.text(text) for text in texts]) if self._redactor.knows_secrets else texts
+        return redacted_run(run, self._redactor, late=self._redactor.secrets > self._secrets)
 
 
 def _as_digest(given: Callable[[], object] | StateDigest | None) -> StateDigest | None:

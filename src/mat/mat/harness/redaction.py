@@ -1,48 +1,42 @@
-"""Retroactive redaction: find records made before a text was declared secret, and make them again without it."""
+"""Redaction of a run that is over: what was composed besides the values of its records, and before a secret was declared."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
+from typing import Final, TypeVar
 
-from mat.core.record import Observation, Record
-from mat.core.redact import Redactor, texts
-from mat.core.site import escape, unescape
+from mat.core.redact import Redactor, clean_texts
+from mat.core.run import Run
 
-
-def holds(record: Record, text: str) -> bool:
-    """Whether a recorded text contains another one, in any form that redaction knows."""
-    cleaner = Redactor({text: None})
-    return any(cleaner.text(found) != found for found in texts(_values(record)))
-
-
-def _values(record: Record) -> list[object]:
-    observations = [record.observation, *([record.raw] if record.raw is not None else [])]
-    said = [item.error.message for item in observations if item.error is not None]
-    return [record.site, record.action.name, record.action.arguments, record.state, record.executed, record.artefacts, *said,
-            *(item.value for item in observations)]  # fmt: skip
+T = TypeVar("T")
+_NAMES: Final = frozenset({"contract", "checked", "operator", "parameters"})
+"""Fields that are compared with what the user armed and scheduled. They are cleaned in documents alone."""
+_COMPOSED: Final = ("verdicts", "outcomes", "findings", "error", "uncaught")
+"""What contracts and the harness compose."""
+_UNSEALED: Final = ("mediation", "links", "faults", "artefacts")
+"""Fields of a record that are not cleaned when it is sealed."""
 
 
-def clean_site(site: str, redactor: Redactor) -> str:
-    port, _, rest = site.partition(":")
-    name, mark, nth = rest.rpartition("#")
-    return f"{port}:{escape(redactor.text(unescape(name)))}{mark}{nth}"
+def redacted_run(run: Run, redactor: Redactor, *, late: bool) -> Run:
+    """The run without secrets: in messages, repairs, names, sites, exceptions and notes, too.
+
+    Values of records are clean when they are sealed; they are read again if a secret came to be known `late`, in the run. If
+    no secret was declared at all, only tokens are cut out, of what contracts and the harness compose.
+    """
+    if not redactor.knows_secrets:
+        says = run.error or run.findings or any(item.violations or item.error for item in run.outcomes)
+        return _clean_fields(run, _COMPOSED, redactor) if says else run
+    if late:
+        return _clean_fields(run, (*_COMPOSED, "places", "records", "tape"), redactor)
+    records = tuple(_clean_fields(record, _UNSEALED, redactor) for record in run.records)
+    return _clean_fields(replace(run, records=records), (*_COMPOSED, "places"), redactor)
 
 
-def redacted(record: Record, redactor: Redactor) -> Record:
-    """A copy of a record without the texts that have become secret since."""
-
-    def seen(observation: Observation) -> Observation:
-        error = observation.error
-        return replace(
-            observation, value=redactor.value(observation.value),
-            error=None if error is None else replace(error, message=redactor.text(error.message)),
-        )  # fmt: skip
-
-    action = record.action
-    return replace(
-        record, site=clean_site(record.site, redactor), state=redactor.mapping(record.state),
-        action=replace(action, name=redactor.text(action.name), arguments=redactor.mapping(action.arguments)),
-        observation=seen(record.observation), raw=None if record.raw is None else seen(record.raw),
-        executed=None if record.executed is None else redactor.mapping(record.executed),
-        artefacts=redactor.mapping(record.artefacts),
-    )  # fmt: skip
+def _clean_fields(value: T, names: Iterable[str], redactor: Redactor) -> T:
+    found = {}
+    for name in names:
+        before = getattr(value, name)
+        if before and (after := clean_texts(before, redactor.text, kept=_NAMES)) is not before:
+            found[name] = after
+    return replace(value, **found) if found else value  # type: ignore[type-var]

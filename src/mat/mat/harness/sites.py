@@ -5,8 +5,7 @@ from __future__ import annotations
 from mat.boundary.port import Port
 from mat.core.record import ActionKind
 from mat.core.redact import Redactor
-from mat.core.site import escape
-from mat.harness.redaction import clean_site
+from mat.core.site import clean_site, escape
 
 
 class Counter:
@@ -49,12 +48,13 @@ class Sites:
         return slot
 
     def _counter(self, agent: str, port: Port) -> Counter:
-        """The counter of a site, shared by ports of one name. Names can be free text (a message's recipient): redact them."""
+        """The counter of a site, shared by ports of one name. Names can be free text (a recipient), so they are redacted."""
         key = (agent, port.boundary or port.kind, port.name)
         counter = self._counters.get(key)
         if counter is None:
             name = self._redactor.text(port.name)
-            counter = self._counters[key] = Counter(f"{escape(agent)}/{key[1]}:{escape(name)}#", name)
+            shown = self._redactor.text(agent)
+            counter = self._counters[key] = Counter(f"{escape(shown)}/{key[1]}:{escape(name)}#", name)
         return counter
 
     def inner_port(self, kind: ActionKind, name: str) -> Port:
@@ -67,4 +67,4 @@ class Sites:
     def redact(self) -> None:
         """Redact the names of later sites, after a secret was declared."""
         for counter in self._counters.values():
-            counter.prefix, counter.name = clean_site(counter.prefix, self._redactor), self._redactor.text(counter.name)
+            counter.prefix, counter.name = clean_site(counter.prefix, self._redactor.text), self._redactor.text(counter.name)

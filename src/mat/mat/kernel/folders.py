@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Final
 
 from mat.core.digest import digest
+from mat.core.files import make_folder
 
 _DIGITS: Final = 12
 """Hex digits that distinguish spare folders."""
@@ -52,7 +53,7 @@ def spare(wanted: Path) -> Path:
 
 
 def _try_writing(folder: Path) -> None:
-    folder.mkdir(parents=True, exist_ok=True)
+    make_folder(folder)
     descriptor, name = tempfile.mkstemp(prefix=".mat-", dir=folder)
     os.close(descriptor)
     os.unlink(name)

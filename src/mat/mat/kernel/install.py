@@ -3,7 +3,7 @@
 While a world is installed, `time.sleep`, `time.monotonic`, `time.perf_counter` and the wall clock agree. Names that user
 modules and libraries bound earlier (`from time import sleep`) are rebound. Threads, locks and queues take turns (see
 `scheduler`). `random`, `uuid`, `secrets` and `os.urandom` draw from streams of the seed and the task
-(see `randomness`). A real connection is refused with its address, and from Python 3.13 on a real sleep is reported.
+(see `randomness`). The ways out of a run are refused (see `network`), and from Python 3.13 on a real sleep is reported.
 """
 
 from __future__ import annotations
@@ -11,8 +11,6 @@ from __future__ import annotations
 import concurrent.futures
 import itertools
 import os
-import socket
-import sys
 import threading
 import time
 import uuid
@@ -21,14 +19,18 @@ from contextlib import contextmanager
 from typing import Any
 
 from mat.core.errors import SpecError
+from mat.kernel import audit, locks, loops, names, network, randomness, replaced
 from mat.kernel import clock as clocks
-from mat.kernel import locks, loops, names, network, randomness, replaced
 from mat.kernel import world as worlds
 from mat.kernel.world import World, guarding
 
+try:
+    import _posixsubprocess
+except ImportError:  # Windows
+    _posixsubprocess = None  # type: ignore[assignment]
+
 _entering = threading.Lock()
 _INHERITED = object()
-_hooked = False
 _BOUND_EARLIER = {**replaced.BOUND_EARLIER, **randomness.BOUND_EARLIER}
 
 
@@ -125,10 +127,10 @@ def _replace_time_and_threads(world: World, patches: _Patches) -> None:
     for owner, name, value in (*replaced.REPLACED, *replaced.where_loaded()):
         patches.put(owner, name, value)
     names.adopt_handlers()
-    for owner, name in network.CALLS:
-        patches.put(owner, name, network.asked_first(getattr(owner, name), guarding, resolves=owner is socket))
-    if sys.version_info >= (3, 13):
-        _install_audit_hook()
+    network.refuse_ways_out()
+    if _posixsubprocess is not None:
+        patches.put(_posixsubprocess, "fork_exec", network.fork_exec_refused(_posixsubprocess.fork_exec))
+    audit.watch(("time.sleep",), _note_sleep)
 
 
 def _remove_wall_clock(travel: Any, coordinates: Any) -> None:
@@ -153,20 +155,8 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_clean_up_after_fork)
 
 
-def _install_audit_hook() -> None:
-    """From 3.13 on CPython reports sleeps as audit events, whatever name they were called by.
-
-    Before 3.13 there are no such events, and no hook can be removed again: with one in place every assignment to
-    `__class__`, three in each recorded step, costs four times as much, and so does every event of the user's program.
-    """
-    global _hooked
-    if not _hooked:
-        _hooked = True
-        sys.addaudithook(_audit)
-
-
-def _audit(event: str, arguments: tuple[Any, ...]) -> None:
-    if event == "time.sleep":
-        world = guarding()
-        if world is not None:
-            world.note("real-sleep", f"a real sleep of {arguments[0]} s happened inside a virtual run")
+def _note_sleep(event: str, arguments: tuple[Any, ...]) -> None:
+    """From 3.13 on CPython reports sleeps, whatever name they were called by."""
+    world = guarding()
+    if world is not None:
+        world.note("real-sleep", f"a real sleep of {arguments[0]} s happened inside a virtual run")

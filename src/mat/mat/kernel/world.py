@@ -74,10 +74,15 @@ class World:
         self.ends_at_ns: int | None = None
         self.on_note: Callable[[str, str], None] | None = None
         self.on_stop: Callable[[str], None] | None = None
+        self.on_site: Callable[[], str] | None = None
 
     def note(self, code: str, message: str) -> None:
         if self.on_note is not None:
             self.on_note(code, message)
+
+    def site(self) -> str:
+        """The site of the agent's open step; "" without one."""
+        return "" if self.on_site is None else self.on_site()
 
     def admits(self) -> bool:
         """Whether the calling thread and task may install another world within this one."""

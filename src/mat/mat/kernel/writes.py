@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any, Final
 
-from mat.kernel import network
+from mat.kernel import audit, network
 
 _WRITING: Final = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
 _IGNORED: Final = frozenset(("__pycache__", ".mat", ".pytest_cache", ".hypothesis", ".mypy_cache"))
@@ -24,7 +24,6 @@ _PYTESTS_LEVELS: Final = 2
 _DATABASE_FILES: Final = ("", "-wal", "-journal")
 
 _watch: WriteWatch | None = None
-_hooked = False
 
 
 class WriteWatch:
@@ -51,7 +50,7 @@ class WriteWatch:
     def watching(self) -> Iterator[None]:
         """Note what is written from here on."""
         global _watch
-        _install_hook()
+        audit.watch(_EVENTS, _audit)
         outer, _watch = _watch, self
         self._own.clear()
         try:
@@ -206,17 +205,9 @@ _EVENTS: Final[dict[str, Callable[..., None]]] = {
 }
 
 
-def _install_hook() -> None:
-    """An audit hook cannot be removed again, so it is installed only when the first search needs it."""
-    global _hooked
-    if not _hooked:
-        _hooked = True
-        sys.addaudithook(_audit)
-
-
 def _audit(event: str, arguments: tuple[Any, ...]) -> None:
-    note, watch = _EVENTS.get(event), _watch
-    if note is None or watch is None or network.live.get():  # what a client writes at a recorded call is no agent's state
+    watch = _watch
+    if watch is None or network.live.get():  # what a client writes at a recorded call is no agent's state
         return
     with unwatched():  # what it does itself is reported, too
-        note(watch, *arguments)
+        _EVENTS[event](watch, *arguments)

@@ -23,6 +23,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from mat.core.errors import MatError, SpecError, did_you_mean
+from mat.core.files import write_whole
+from mat.core.redact import cleaned
 from mat.report.document import Document
 
 if TYPE_CHECKING:
@@ -152,10 +154,10 @@ def refused(path: Path) -> MatError:
 
 
 def rendered(document: Document, form: str, extras: ReportExtras = NOTHING) -> bytes:
-    """The report in one of the formats `FORMS`, as bytes (text in UTF-8)."""
+    """The report in one of the formats `FORMS`, as bytes (text in UTF-8), without declared secrets."""
     if form not in _FORMS:
         raise SpecError(what=f"unknown report format {form!r}", fix=f"use one of {', '.join(FORMS)}")
-    return _FORMS[form](document, extras)
+    return _FORMS[form](cleaned(document), cleaned(extras))
 
 
 def write(document: Document, path: Path, extras: ReportExtras = NOTHING) -> None:
@@ -181,18 +183,17 @@ def write_folder(document: Document, folder: Path, form: str) -> tuple[Path, ...
             fix="use csv or parquet, or name a file",
         )  # fmt: skip
     paths = []
-    for table in shown(tables_of(document), "files"):
+    for table in shown(tables_of(cleaned(document)), "files"):
         paths.append(Path(folder, f"{table.name}.{form}"))
         write_bytes(paths[-1], writers[form](table))
     return tuple(paths)
 
 
 def write_bytes(path: Path, content: bytes) -> None:
-    """Write a file, and create its folder if needed. MatError if that fails."""
+    """Write a file whole, and create its folder if needed. MatError if that fails; then no part of it is left."""
     path = Path(path)
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(content)
+        write_whole(path, content)
     except OSError as error:
         raise MatError(
             f"cannot write the report: {error.strerror}", fix="check the folder and its permissions", where=str(path)

@@ -12,13 +12,14 @@ from typing import Final, cast
 from mat.core.campaign import Certificate, Stability
 from mat.core.digest import canonical
 from mat.core.errors import plural as plural
+from mat.core.errors import printable
 from mat.core.operator import ERRORS
 from mat.core.record import Observation, Record
 from mat.core.run import UNCAUGHT, Run
 from mat.core.site import ABOUT_CALLS, Site
 from mat.core.spec import Perturbation
 from mat.core.value import FrozenDict
-from mat.evidence.replay_file import hit_step, printable
+from mat.evidence.replay_file import hit_step
 from mat.measure.estimate import Estimate, Spread
 from mat.measure.stability import instability, reproduction
 from mat.report.document import ItemLine

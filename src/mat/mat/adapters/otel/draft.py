@@ -9,16 +9,15 @@ from __future__ import annotations
 
 import json
 from bisect import bisect_left, insort
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
 from mat.adapters.otel import names
-from mat.boundary.emit import process_secrets
 from mat.core.codec import FORMAT, encode
 from mat.core.digest import chain, digest, plain
 from mat.core.record import Record, facts
-from mat.core.redact import Redactor
+from mat.core.redact import Redactor, clean_texts, cleaned
 from mat.core.run import Run
 from mat.core.verdict import ContractOutcome, Violation
 from mat.kernel.clock import EPOCH_S
@@ -30,6 +29,8 @@ EPOCH_NS: Final = EPOCH_S * 1_000_000_000
 """When a virtual run begins, in Unix nanoseconds."""
 _BELOW_MS: Final = 999_999
 _INT64: Final = 1 << 63
+_COMPUTED: Final = frozenset({"id", "parent", "links"})
+"""Fields of a span without text of anybody."""
 Attributes: TypeAlias = dict[str, str | bool | int | float | list[str] | list[int]]
 
 
@@ -60,15 +61,16 @@ class Draft:
 
 def trace_id_of(run: Run) -> str:
     """The trace id of a run, 32 hex digits."""
+    run = cleaned(run)
     return digest(["otel", run.id, run.head])[:32]
 
 
 def drafts(run: Run, *, began_ns: int = EPOCH_NS) -> tuple[Draft, ...]:
     """The spans of a run: first its own, then those of agents, then those of records by step, without declared secrets."""
-    text = Redactor(process_secrets()).text
-    spans = _Spans(run, began_ns)
+    tokens = Redactor()
+    spans = _Spans(cleaned(run), began_ns)
     made = (spans.run_span(), *spans.agent_spans(), *spans.record_spans())
-    return tuple(_redacted(draft, text) for draft in made)
+    return tuple(clean_texts(cleaned(draft), tokens.text, kept=_COMPUTED) for draft in made)
 
 
 class _Spans:
@@ -356,25 +358,3 @@ def _json(data: Any) -> str:
 
 
 # -- secrets ----------------------------------------------------------------------------------------------------------
-
-
-def _redacted(draft: Draft, text: Callable[[str], str]) -> Draft:
-    """The span without declared secrets and tokens. Sealed facts have none, but verdicts may."""
-    return Draft(
-        name=text(draft.name), id=draft.id, parent=draft.parent, client=draft.client, start=draft.start, end=draft.end,
-        attributes=_clean(draft.attributes, text),
-        events=tuple(Happening(name=it.name, at=it.at, attributes=_clean(it.attributes, text)) for it in draft.events),
-        links=draft.links, error=None if draft.error is None else text(draft.error),
-    )  # fmt: skip
-
-
-def _clean(attributes: Attributes, text: Callable[[str], str]) -> Attributes:
-    found: Attributes = {}
-    for name, value in attributes.items():
-        if isinstance(value, str):
-            found[name] = text(value)
-        elif isinstance(value, list):
-            found[name] = [text(item) if isinstance(item, str) else item for item in value]  # type: ignore[assignment]
-        else:
-            found[name] = value
-    return found

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 from mat.adapters.otel import names
 from mat.adapters.otel.draft import EPOCH_NS, Attributes, Draft, Happening, drafts, trace_id_of
 from mat.core.errors import MatError, SpecError
+from mat.core.redact import cleaned
 from mat.core.run import Run
 
 if TYPE_CHECKING:
@@ -38,7 +39,7 @@ def to_otlp_json(*runs: Run, service: str = names.SERVICE, began_ns: int = EPOCH
     return {
         "resourceSpans": [
             {
-                "resource": {"attributes": _otlp_attributes({"service.name": service})},
+                "resource": {"attributes": _otlp_attributes({"service.name": cleaned(service)})},
                 "scopeSpans": [{"scope": scope, "schemaUrl": names.SCHEMA_URL, "spans": spans}],
             }
         ]
@@ -156,7 +157,7 @@ def readable_spans(run: Run, *, service: str = names.SERVICE, began_ns: int = EP
     from opentelemetry.sdk.util.instrumentation import InstrumentationScope
     from opentelemetry.trace import Link, SpanContext, SpanKind, Status, StatusCode, TraceFlags
 
-    trace, resource = int(trace_id_of(run), 16), Resource({"service.name": service})
+    trace, resource = int(trace_id_of(run), 16), Resource({"service.name": cleaned(service)})
     scope = InstrumentationScope(names.SCOPE, _version(), names.SCHEMA_URL)
 
     def context(id: str) -> SpanContext:

@@ -24,6 +24,7 @@ from typing import Any, Final, Literal, TypeAlias
 
 from mat.core.checkpoint import START, Mark
 from mat.core.errors import MatError, SpecError
+from mat.core.files import PRIVATE, is_private, make_folder
 from mat.core.run import Finding
 from mat.evidence.runlog import FOLDER, RunEntry, Shard, shards
 from mat.evidence.store.bulk import append_columns, append_rows, as_array, registered
@@ -101,11 +102,14 @@ class Store:
         import duckdb
 
         if self.path is not None and mode == "write":
-            self.path.parent.mkdir(parents=True, exist_ok=True)
+            make_folder(self.path.parent)
+        is_new = self.path is not None and mode == "write" and not self.path.exists()
         try:
             connection = duckdb.connect(
                 ":memory:" if self.path is None else str(self.path), read_only=mode == "read" and self.path is not None
             )
+            if self.path is not None and is_new and is_private(self.path):
+                self.path.chmod(PRIVATE)
             connection.execute("SET python_enable_replacements = false")  # no variable of a program is a table
             for option in ("autoinstall_known_extensions", "autoload_known_extensions"):
                 connection.execute(f"SET {option} = false")

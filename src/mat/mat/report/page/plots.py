@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Final, TypeAlias
 from xml.etree.ElementTree import Element
 
-from mat.evidence.replay_file import printable
+from mat.core.errors import printable
 from mat.measure.distribution import Bin
 from mat.measure.estimate import Estimate
 from mat.measure.reliability import MediationShares

@@ -17,7 +17,7 @@ from xml.etree.ElementTree import Element, tostring
 
 from markupsafe import Markup, escape
 
-from mat.evidence.replay_file import printable
+from mat.core.errors import printable
 from mat.measure.estimate import Estimate, Spread
 from mat.report import words
 from mat.report.definitions import definition_of
