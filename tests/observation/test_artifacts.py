@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from random import Random
 from types import SimpleNamespace
 from typing import Any
+from urllib.parse import quote, unquote
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -559,6 +560,62 @@ def test_among_a_thousand_artefacts_few_are_looked_at_closely(crowd: ArtifactInd
     assert len(looked) <= 8
     found = crowd.carried(port, snapshot_arguments({"text": target[:-9]}, "send")).used
     assert [(item.id, item.damage) for item in found] == [("url#502", "truncated")]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Please look up order A17 of 2026-03-05 for Ms Ruiz, and report what the carrier says.",
+        "https://docs.other.test/guide/chapter-7?lang=en&section=installation#requirements",
+        "kZ83hQpL0vBn27RtYx55WcMf91DsGj46",
+    ],
+)
+def test_a_text_that_has_nothing_to_do_with_a_thousand_artefacts_is_compared_with_none(
+    crowd: ArtifactIndex, text: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import mat.harness.artifact_index as module
+
+    looked: list[str] = []
+    for name in ("damage_in", "holds"):
+        monkeypatch.setattr(module, name, _counting(getattr(module, name), looked))
+    port = Port(
+        name="send", kind="tool_call", boundary="service", effect="none", consumes=(mat.artifact.consume("url", at="url"),)
+    )
+    found = crowd.carried(port, snapshot_arguments({"url": text, "text": text}, "send"))
+    assert (found.used, [item.what for item in found.lacking]) == ((), ["foreign"])
+    assert looked == []
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("declared", [True, False])
+@settings(max_examples=400, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(seed=st.integers(0, 10**9))
+def test_what_is_looked_up_is_what_a_comparison_with_all_finds(
+    made: dict[str, Any], carriers: dict[str, Any], declared: bool, seed: int
+) -> None:
+    import mat.harness.artifact_index as module
+
+    rng, known = Random(seed), ArtifactIndex(lambda kind, text: None)
+    kinds = [kind for kind in made if kind != "8 kB url"]
+    texts = [made[rng.choice(kinds)](rng) for _ in range(12)]
+    for text in texts:
+        known.issue("a", text, at="", step=0, at_ms=0, ttl_ms=None, integrity=sha256(), supersedes=False)
+    consumes = (mat.artifact.consume("a", at="text"),) if declared else ()
+    port = Port(name="send", kind="tool_call", boundary="service", effect="none", consumes=consumes)
+    text, at = rng.choice(texts), rng.randint(1, 20)
+    damaged = rng.choice(
+        [
+            text, text[:-at], text[at:], f"{text[:at]}\n{text[at:]}", text.swapcase(), f"{text[:at]}...{text[-at:]}",
+            f"({text})", quote(text, safe=""), unquote(text), b64encode(text.encode()).decode(), text[:at] + text[at + 1 :],
+            text[::-1], "&".join(sorted(text.split("&"))),
+        ]
+    )  # fmt: skip
+    arguments = snapshot_arguments({"text": carriers[rng.choice(sorted(carriers))](damaged)}, "send")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(module, "_FEW", 0)
+        looked_up = known.carried(port, arguments)
+        patch.setattr(module, "_FEW", 10**6)
+        assert known.carried(port, arguments) == looked_up
 
 
 def _counting(call: Callable[..., Any], looked: list[str]) -> Callable[..., Any]:

@@ -9,6 +9,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final, NamedTuple, TypeAlias, Unpack
 
+from mat.core import waits
 from mat.core.errors import SpecError, plural
 from mat.core.record import ActionKind, Record
 from mat.core.value import EMPTY, FrozenDict
@@ -171,7 +172,7 @@ def backoff_respected(
     reply that reports one of these kinds ("Rate limit exceeded") or the HTTP status 429 or 503; any other reply resets the
     count. If the failure states a
     wait, this wait is required to the millisecond: `retry_after_ms(record)` reads it. By default it is the reply's
-    `retry_after`, `retry_after_s` or `retry_after_ms`, a `retry-after` in its `headers` (seconds; dates are not read), or
+    `retry_after`, `retry_after_s` or `retry_after_ms`, a `retry-after` in its `headers` (seconds or a date), or
     "retry after 5 s" in the error's text. `jitter` is the share of the computed wait by which a retry may come early, 1 for
     full jitter. Each agent waits after its own failures; at the ports `shared`, every agent waits after the failures of all.
     A call that was asked before the failure was known is no retry.
@@ -440,6 +441,9 @@ def _retry_after_ms(record: Record) -> int | None:
             wait = _number(found)
             if wait is not None:
                 return round(wait * unit)
+        dated = waits.retry_after_ms(folded.get("retry-after"), at_ms=record.sealed_ms, sent=folded.get("date"))
+        if dated is not None:
+            return dated
     if error is None:
         return None
     if error.retry_after_ms is not None:

@@ -12,7 +12,7 @@ from fnmatch import fnmatchcase
 from functools import partial
 from typing import Final, Literal, TypeAlias, Unpack
 
-from mat.core.artifact import ABSENT, Used, lacking, reached, used
+from mat.core.artifact import ABSENT, FOREIGN, LIKENESS, MENTION, UNDELIVERED, UNREAD, Used, lacking, reached, used
 from mat.core.errors import SpecError, did_you_mean
 from mat.core.record import Record
 from mat.monitor.contract import Contract, Violated
@@ -41,6 +41,9 @@ _BECAME: Final = {
     "other": "was changed",
     "": "breaks its integrity predicate",
 }
+_HELD: Final = {
+    ABSENT: "is empty", FOREIGN: "holds something else", UNDELIVERED: "holds it without the scheme that the place needs",
+}  # fmt: skip
 
 
 @template
@@ -142,8 +145,8 @@ def compliant(
 def present(artifact: ArtifactNames = "*", *, on: On = None, **options: Unpack[Options]) -> Contract:
     """An artifact is present wherever a port declares that it consumes one.
 
-    If the place is empty, the label is MISSING_TOKEN; if it holds something else, WRONG_VALUE. artifact and on are as in
-    `used_while_valid`.
+    If the place is empty, or holds the artifact without its scheme, the label is MISSING_TOKEN; if it holds something else,
+    WRONG_VALUE. A place that could not be read is not judged. artifact and on are as in `used_while_valid`.
 
     Precision 1.00, recall 1.00 on 20 traces written without knowledge of this template.
 
@@ -220,7 +223,7 @@ def no_stale_write(
     def stale(item: Used, record: Record) -> tuple[str, str] | None:
         if not is_write(record):
             return None
-        if item.superseded or not item.intact:
+        if item.superseded or not (item.intact or item.guess == MENTION):
             return label, f"a write names {item.id}, which is not the current version"
         return None
 
@@ -238,10 +241,11 @@ def _lateness(item: Used, record: Record, *, label: str) -> tuple[str, str] | No
 
 
 def _damage(item: Used, record: Record, *, labels: Mapping[str, str]) -> tuple[str, str] | None:
-    if item.intact:
+    if item.intact or item.guess == MENTION:
         return None
     where = f" in {item.at}" if item.at else ""
-    return labels.get(item.damage, "MUTATED_TOKEN"), f"{item.id}{where} {_BECAME[item.damage]}"
+    how = " (recognized by its likeness)" if item.guess == LIKENESS else ""
+    return labels.get(item.damage, "MUTATED_TOKEN"), f"{item.id}{where} {_BECAME[item.damage]}{how}"
 
 
 UseJudgement: TypeAlias = Callable[[Used, Record], tuple[str, str] | None]
@@ -275,9 +279,9 @@ def _use_contract(
             if found is not None:
                 yield (*found, item.id)
         for gap in lacking(record) if lacks else ():
-            if wanted(gap.name):
-                held = "is empty" if gap.what == ABSENT else "holds something else"
-                yield absent if gap.what == ABSENT else foreign, f"{gap.at} should hold {gap.name}, but {held}", gap.name
+            if wanted(gap.name) and gap.what != UNREAD:
+                label = foreign if gap.what == FOREIGN else absent
+                yield label, f"{gap.at} should hold {gap.name}, but {_HELD[gap.what]}", gap.name
 
     def step(state: None, record: Record) -> Violated | None:
         if not record.artefacts or selected(record) is None or (where is not None and not where(record)):

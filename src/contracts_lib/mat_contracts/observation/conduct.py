@@ -8,7 +8,6 @@ from __future__ import annotations
 import base64
 import binascii
 import hashlib
-import math
 from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any, Final, NamedTuple, TypeAlias, Unpack
 
@@ -17,6 +16,7 @@ from mat.core.digest import digest
 from mat.core.errors import SpecError
 from mat.core.record import Record
 from mat.core.value import EMPTY, FrozenDict
+from mat.core.waits import retry_after_ms
 from mat.monitor.contract import Contract, Violated
 from mat_contracts._outcome import failure_of, wait_in_text_ms
 from mat_contracts._shared import all_of, count_of, milliseconds_of, names_of, one_of, short
@@ -46,8 +46,8 @@ class _Quiet(NamedTuple):
 def stated_wait_ms(record: Record) -> int | None:
     """The wait that a reply or an error asks for, in milliseconds, or None.
 
-    It is read from the error (see ErrorFact) or its text ("retry after 5 s"), or from the reply's header `Retry-After` in
-    seconds, or its `retry_after`.
+    It is read from the error (see ErrorFact) or its text ("retry after 5 s"), or from the reply's header `Retry-After`, or its
+    `retry_after`: seconds, or a date (see `mat.core.waits`), which counts from the header `Date`.
 
     >>> from mat_contracts.observation import stated_wait_ms
     >>> from mat_contracts.traces import record
@@ -59,15 +59,10 @@ def stated_wait_ms(record: Record) -> int | None:
         return wait_in_text_ms(error.message) if error.retry_after_ms is None else error.retry_after_ms
     if not isinstance(value, Mapping):
         return None
-    headers = value.get("headers")
-    stated = value.get("retry_after")
-    if isinstance(headers, Mapping):
-        stated = next((item for name, item in headers.items() if str(name).lower() == "retry-after"), stated)
-    try:
-        seconds = float(stated)  # type: ignore[arg-type]
-    except (TypeError, ValueError):  # none, or a date
-        return None
-    return math.ceil(seconds * 1000) if 0 <= seconds < 1e9 else None
+    given = value.get("headers")
+    headers = {str(name).lower(): item for name, item in given.items()} if isinstance(given, Mapping) else {}
+    stated = headers.get("retry-after", value.get("retry_after"))
+    return retry_after_ms(stated, at_ms=record.sealed_ms, sent=headers.get("date"))
 
 
 @template

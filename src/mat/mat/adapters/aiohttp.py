@@ -13,6 +13,7 @@ from typing import Any, Final
 from mat.adapters.attachment import Adapter, Attachment
 from mat.adapters.http import HTTPRequest, HTTPStatus, bytes_of, changed_query, port_of, reply_of, status_errors
 from mat.boundary.calls import cross_async
+from mat.boundary.requests import sending
 from mat.boundary.session import active
 
 
@@ -44,7 +45,8 @@ def install(attachment: Attachment) -> None:
                 return data
 
             try:
-                reply = await cross_async(port, asked.arguments, call)
+                with sending(port, asked.sent):
+                    reply = await cross_async(port, asked.arguments, call)
             except HTTPStatus as status:
                 reply = status.reply
             if got and got[0][1] is reply:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final
-from urllib.parse import parse_qsl, unquote, urlsplit
+from urllib.parse import parse_qsl, unquote, urlencode, urlsplit
 
 from mat.adapters.attachment import Attachment
 from mat.boundary.calls import is_inside
@@ -31,7 +31,7 @@ _ASKED: Final = ("idempotency-key", "if-match", "if-none-match")
 _KEYS: Final = ("key", "api_key", "api-key", "apikey", "access_token")
 """The parameters of a model's URL that hold the caller's key: Gemini and others. They are never recorded."""
 _KEPT: Final = ("content-type", "etag", "idempotency-key", "location", "retry-after", "x-request-id")
-"""The headers that are recorded: of a request, and of a reply."""
+"""The headers that are recorded: of a request, and of a reply. Date is recorded with a Retry-After that is a date."""
 STATUSES: Final = {"server_error": 503, "rate_limit": 429, "auth": 401, "not_found": 404, "invalid": 422}
 """The status of a reply for each kind of fault that HTTP has one for."""
 
@@ -81,6 +81,15 @@ class HTTPRequest:
         found: dict[str, Any] = {"path": parts.path, "query": query, "body": self.body}
         found.update((name, self.headers[name]) for name in _ASKED if name in self.headers)
         return {name: value for name, value in found.items() if value not in (None, {}, "")}
+
+    def sent(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
+        """The request as it is sent, where governance or a fault has left these arguments of the step; see `sending`."""
+        url, asked = self.url, self.arguments
+        if any(arguments.get(name) != asked.get(name) for name in ("path", "query")):
+            parts = urlsplit(url)
+            query = urlencode(changed_query(url, arguments.get("query", {})))
+            url = f"{parts.scheme}://{parts.netloc}{arguments.get('path', parts.path)}" + (f"?{query}" if query else "")
+        return {"url": url, "headers": dict(self.headers), "body": arguments.get("body")}
 
     @property
     def endpoint(self) -> str:
@@ -152,8 +161,9 @@ def bytes_of(body: Any) -> bytes:
 def reply_of(status: int, headers: Iterable[tuple[str, str]], content: bytes) -> dict[str, Any]:
     """A reply as plain data: status, headers, body, and the token usage that it reports."""
     body, named = body_of(content), {name.lower(): value for name, value in headers}
+    kept = _KEPT if named.get("retry-after", "0")[:1].isdigit() else (*_KEPT, "date")
     made: dict[str, Any] = {
-        "status": status, "headers": {name: value for name, value in named.items() if name in _KEPT}, "body": body,
+        "status": status, "headers": {name: value for name, value in named.items() if name in kept}, "body": body,
     }  # fmt: skip
     usage = usage_of(_events(body) if isinstance(body, str) else body) or usage_of({"HTTPHeaders": named})
     if usage:

@@ -14,6 +14,7 @@ from typing import Any, Final
 from mat.adapters.attachment import Adapter, Attachment
 from mat.adapters.http import HTTPRequest, HTTPStatus, bytes_of, changed_query, port_of, reply_of, status_errors
 from mat.boundary.calls import cross, cross_async
+from mat.boundary.requests import sending
 from mat.boundary.session import active
 
 
@@ -70,7 +71,8 @@ def _install(attachment: Attachment, httpx: Any) -> None:
                 return got[0][1]
 
             try:
-                reply = cross(port, asked.arguments, call)
+                with sending(port, asked.sent):
+                    reply = cross(port, asked.arguments, call)
             except HTTPStatus as status:
                 return decode(status.reply, request)
             return got[0][0] if got and got[0][1] is reply else reply if not _is_data(reply) else decode(reply, request)
@@ -95,7 +97,8 @@ def _install(attachment: Attachment, httpx: Any) -> None:
                 return got[0][1]
 
             try:
-                reply = await cross_async(port, asked.arguments, call)
+                with sending(port, asked.sent):
+                    reply = await cross_async(port, asked.arguments, call)
             except HTTPStatus as status:
                 return decode(status.reply, request)
             return got[0][0] if got and got[0][1] is reply else reply if not _is_data(reply) else decode(reply, request)

@@ -14,6 +14,7 @@ from urllib.parse import urlencode
 from mat.adapters.attachment import Adapter, Attachment
 from mat.adapters.http import HTTPRequest, HTTPStatus, bytes_of, changed_query, port_of, reply_of, status_errors
 from mat.boundary.calls import cross
+from mat.boundary.requests import sending
 from mat.boundary.session import active
 
 
@@ -51,7 +52,8 @@ def install(attachment: Attachment) -> None:
                 return data
 
             try:
-                reply = cross(port, asked.arguments, call)
+                with sending(port, asked.sent):
+                    reply = cross(port, asked.arguments, call)
             except HTTPStatus as status:
                 return _response(status.reply, method, url, given)
             return got[0][0] if got and got[0][1] is reply else _response(reply or {}, method, url, given)

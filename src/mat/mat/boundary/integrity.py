@@ -19,6 +19,7 @@ from typing import Any, Final
 from urllib.parse import unquote
 
 from mat.core.errors import SpecError
+from mat.core.grammar import entity_tags
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,9 +115,6 @@ def _code_bytes(code: str) -> list[bytes]:
     return found
 
 
-_TAG: Final = re.compile(r'(W/)?"([\x21\x23-\x7e\x80-\U0010ffff]*)"')
-
-
 def etag(*, weak: bool = False) -> Integrity:
     """The submission names the entity tag that was issued, alone or in a list, or is `*` (RFC 9110, section 13.1.1).
 
@@ -133,12 +131,11 @@ def etag(*, weak: bool = False) -> Integrity:
     def matches(issued: str, submitted: str) -> bool:
         if submitted.strip() == "*":
             return True
-        wanted = _TAG.fullmatch(issued.strip())
-        listed = [item.strip() for item in re.findall(r'(?:W/)?"[^"]*"', submitted)]
-        if wanted is None or re.sub(r'(?:W/)?"[^"]*"|[\s,]', "", submitted):
+        tag, listed = issued.strip(), entity_tags(submitted)
+        if not listed or entity_tags(tag) != (tag,):
             return issued == submitted  # a service that uses tags without quotes
-        found = [_TAG.fullmatch(item) for item in listed]
-        return any(tag is not None and tag[2] == wanted[2] and (weak or not (tag[1] or wanted[1])) for tag in found)
+        opaque = tag.removeprefix("W/")
+        return any(item.removeprefix("W/") == opaque and (weak or item == tag == opaque) for item in listed)
 
     return Integrity("etag", matches)
 

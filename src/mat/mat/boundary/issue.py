@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeAlias
 
 from mat.boundary.integrity import BYTE_BY_BYTE, Integrity
-from mat.core.errors import SpecError
+from mat.boundary.replies import Unread, as_data
+from mat.core.errors import SpecError, did_you_mean
+from mat.core.grammar import GRAMMARS, delivered, grammar_at, member
 
 TimeToLive: TypeAlias = int | Callable[[str, Any], int | None] | None
 """Milliseconds, a function of (artifact, reply) that returns them, or None for an unlimited time."""
+Decode: TypeAlias = str | Callable[[str], str | Iterable[str] | None]
+"""The name of a grammar (see `mat.core.grammar`), or a function of a place's text that returns what it delivers."""
 _NAME: Final = re.compile(r"[A-Za-z0-9_.\-]+")
+_FIELD: Final = re.compile(r"\{([^{}]+)\}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,8 +38,9 @@ class Issue:
 
     def found(self, reply: Any) -> Iterator[tuple[str, str, int | None]]:
         """(where, artifact, time to live in ms) of each artifact in a reply."""
-        for path, text, around in places(reply, self.at):
-            if not isinstance(text, str) or not text:
+        for path, value, around in places(reply, self.at):
+            text = text_of(value)
+            if not text or not isinstance(value, str | bytes):
                 continue
             texts = [text] if self.pattern is None else [_group(match) for match in self.pattern.finditer(text)]
             for written in texts:
@@ -61,6 +69,74 @@ class Consume:
     at: str
     when: Mapping[str, re.Pattern[str]] = field(default_factory=dict)
     required: bool = True
+    decode: Decode = ""
+    parts: str = ""
+
+    def delivered(self, text: str, *, tag: bool) -> tuple[str, ...]:
+        """The texts that a place delivers. `tag`: the artifact is an entity tag, which may stand in a list."""
+        if callable(self.decode):
+            found = self.decode(text)
+            return (found,) if isinstance(found, str) else tuple(found or ())
+        grammar: Any = self.grammar
+        return delivered("etag" if tag and grammar in ("value", "header") else grammar, text)
+
+    @property
+    def grammar(self) -> str:
+        """The name of the place's grammar; "" where a function decodes it."""
+        if callable(self.decode):
+            return ""
+        return self.decode or ("value" if self.parts else grammar_at(self.at))
+
+    def texts(self, arguments: Mapping[str, Any]) -> Iterator[tuple[str, str | None]]:
+        """(path, text) of each place; the text is None if it cannot be read. Empty places are left out."""
+        if self.parts:
+            yield from self._joined(arguments)
+            return
+        for at, value, _ in places(arguments, self.at):
+            if not is_empty(value):
+                yield at, text_of(value)
+
+    def _joined(self, arguments: Mapping[str, Any]) -> Iterator[tuple[str, str | None]]:
+        """The artifact put together from the places that `parts` names; nothing if one of them is empty."""
+        paths = _FIELD.findall(self.parts)
+        found = {path: next((value for _, value, _ in places(arguments, path) if not is_empty(value)), None) for path in paths}
+        if None not in found.values():
+            texts = {path: text_of(value) for path, value in found.items()}
+            whole = None if None in texts.values() else _FIELD.sub(lambda part: texts[part[1]] or "", self.parts)
+            yield self.at, whole
+
+    @property
+    def paths(self) -> tuple[str, ...]:
+        """The places that the artifact, or a part of it, belongs to."""
+        return tuple(_FIELD.findall(self.parts)) if self.parts else (self.at,)
+
+
+_EMPTY: Final = re.compile(r"\s*|\s*(?i:bearer|basic|digest|token|dpop)\s*")
+"""An empty value: blanks, or the scheme of an authorization alone."""
+_TYPE: Final = re.compile(r"<[A-Za-z_][\w.]*\.[A-Za-z_]\w*>", re.ASCII)
+"""What is recorded of an argument that has no recorded form."""
+
+
+def is_empty(value: Any) -> bool:
+    """Whether a value is none, a yes or no, empty, or the scheme of an authorization alone."""
+    if value is None or isinstance(value, bool) or value in ((), [], {}):
+        return True
+    return isinstance(value, str) and _EMPTY.fullmatch(value) is not None
+
+
+def text_of(value: Any) -> str | None:
+    """A value of arguments or of a reply as text; None if it cannot be read. A structure becomes JSON."""
+    if isinstance(value, str):
+        return None if _TYPE.fullmatch(value) else value
+    if isinstance(value, bytes):
+        with suppress(UnicodeDecodeError):
+            return value.decode()
+        return None
+    if isinstance(value, int | float):
+        return str(value)
+    with suppress(TypeError, ValueError):
+        return json.dumps(value) if isinstance(value, dict | list) else None
+    return None
 
 
 def issue(
@@ -115,12 +191,29 @@ def issue(
     )  # fmt: skip
 
 
-def consume(name: str, *, at: str, when: Mapping[str, str] | None = None, required: bool = True) -> Consume:
+def consume(
+    name: str,
+    *,
+    at: str = "",
+    when: Mapping[str, str] | None = None,
+    required: bool = True,
+    decode: Decode = "",
+    parts: str = "",
+) -> Consume:
     """Declare an artifact that calls of a port must carry, for `@mat.tool(consumes=...)`.
 
-    `name`: of the artifact. `at`: the parameter, or the path in the arguments. `when`: parameter or path -> regular expression
-    that must match somewhere in it, for the call to need one. `required`: whether the trace records its absence. Returns a
-    Consume. Raises `mat.MatError` with all problems.
+    - `name`: of the artifact. `at`: the parameter, or the path in the arguments.
+    - `decode`: how the place carries it. By default its path decides: a `url` is the artifact as a whole; an `Authorization`
+      header is `Bearer` and the artifact, or basic authentication; a `Cookie` header holds it in a pair; `If-Match` and
+      `If-None-Match` in a list of entity tags; any other header, and any other parameter, is the artifact itself. Other names:
+      "base64", "json", "query", "header", "value", "bearer", "basic", "cookie", "etag", "body", "url". Or a function of the
+      text that returns what it delivers, or None.
+    - `parts`: in the place of `at`, how the artifact is put together from several parameters:
+      `"https://{host}{path}?sig={sig}"`.
+    - `when`: parameter or path -> regular expression that must match somewhere in it, for the call to need one.
+    - `required`: whether the trace records its absence.
+
+    Returns a Consume. Raises `mat.MatError` with all problems.
 
     >>> @mat.tool(effect="write", consumes=mat.artifact.consume("token", at="headers.Authorization"))
     ... def pay(headers): return "paid"
@@ -132,12 +225,23 @@ def consume(name: str, *, at: str, when: Mapping[str, str] | None = None, requir
     Source: D1.
     """
     problems = _problems(name, when)
-    if not at:
+    if not at and not parts:
         problems.append("it names no parameter")
+    if at and parts:
+        problems.append("it has both at= and parts=")
+    if parts and not _FIELD.search(parts):
+        problems.append(f"parts={parts!r} names no parameter in braces")
+    if isinstance(decode, str) and decode and decode not in GRAMMARS:
+        choice = did_you_mean(decode, GRAMMARS) or f"; choose from {', '.join(GRAMMARS)}"
+        problems.append(f"unknown decode={decode!r}{choice}")
+    elif not isinstance(decode, str) and not callable(decode):
+        problems.append(f"decode={decode!r} is neither the name of a grammar nor a function of a string")
     conditions = {path: _compiled(f"when[{path!r}]", text, problems) for path, text in (when or {}).items()}
     _refuse(f"consume {name!r}", problems, 'mat.artifact.consume("access_token", at="headers.Authorization")')
     kept = {path: found for path, found in conditions.items() if found is not None}
-    return Consume(name=name, at=at, when=kept, required=required)
+    return Consume(
+        name=name, at=at or " + ".join(_FIELD.findall(parts)), when=kept, required=required, decode=decode, parts=parts
+    )
 
 
 def as_issues(given: Issue | Iterable[Issue]) -> tuple[Issue, ...]:
@@ -169,30 +273,61 @@ def applies(when: Mapping[str, re.Pattern[str]], arguments: Mapping[str, Any]) -
 
 
 def places(value: Any, path: str) -> Iterator[tuple[str, Any, Any]]:
-    """(path, value, container) of each place that a path names. Keys of mappings match regardless of case."""
-    found: list[tuple[str, Any, Any]] = [("", value, value)]
+    """(path, value, container) of each place that a path names. Keys of mappings match regardless of case.
+
+    A path also leads into a response of an HTTP client, a list of pairs, and a text that holds names: cookies, a form, JSON.
+    """
+    found: list[tuple[str, Any, Any]] = [("", as_data(value), value)]
     for key in path.split(".") if path else ():
         found = [
-            (f"{where}.{name}" if where else name, item, around)
+            (f"{where}.{name}" if where and name else where or name, item, around)
             for where, around, _ in found
-            for name, item in _items(around, key)
+            for name, item in _items(around, key, where)
         ]
     yield from found
 
 
-def _items(value: Any, key: str) -> Iterator[tuple[str, Any]]:
+def cannot_be_read(value: Any, path: str) -> bool:
+    """Whether a path leads into something whose parts cannot be read: an object that is no data, a body not read yet."""
+    found = [as_data(value)]
+    for key in path.split(".") if path else ():
+        if any(_is_closed(item) or (isinstance(item, Unread) and item.lacks(key)) for item in found):
+            return True
+        found = [inner for item in found for _, inner in _items(item, key, "")]
+    return any(_is_closed(item) for item in found)
+
+
+def _is_closed(value: Any) -> bool:
+    if isinstance(value, str | bytes):
+        return text_of(value) is None
+    return not (value is None or isinstance(value, Mapping | Sequence | int | float))
+
+
+def _items(value: Any, key: str, where: str) -> Iterator[tuple[str, Any]]:
+    """(the rest of the path, value) of what a key names. where: the path of the value."""
+    value = text_of(value) if isinstance(value, bytes) else value
     if isinstance(value, Mapping):
         for name, item in value.items():
             if key == "*" or (isinstance(name, str) and name.casefold() == key.casefold()):
                 yield str(name), item
-    elif isinstance(value, Sequence) and not isinstance(value, str | bytes):
+    elif isinstance(value, str):
+        for item in member(value, key, around=where):
+            yield "", item  # its place is that of the text
+    elif isinstance(value, Sequence):
         for index, item in enumerate(value):
             if key in ("*", str(index)):
                 yield str(index), item
+            elif _is_pair(item) and item[0].casefold() == key.casefold():
+                yield f"{index}.1", item[1]
     elif key != "*" and not isinstance(value, str | bytes | int | float | type(None)) and not key.startswith("_"):
         item = getattr(value, key, None)
         if item is not None and not callable(item):
             yield key, item
+
+
+def _is_pair(item: Any) -> bool:
+    """Whether an item of a list is a name and a value, as HTTP clients take headers and parameters."""
+    return isinstance(item, list | tuple) and len(item) == 2 and isinstance(item[0], str)
 
 
 def _group(match: re.Match[str]) -> str:

@@ -16,6 +16,10 @@ from mat.core.value import FrozenDict, FrozenList
 
 ABSENT: Final = "absent"
 FOREIGN: Final = "foreign"
+UNDELIVERED: Final = "undelivered"
+UNREAD: Final = "unread"
+LIKENESS: Final = "likeness"
+MENTION: Final = "mention"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,7 +47,9 @@ class Used:
 
     damage: the kind of damage, "" if it is whole. handle: the agent passed its handle. issued_ms, ttl_ms: as in `Issued`.
     superseded: a newer artifact had ended its validity when the call was asked. place: of a URL passed by its handle, the URL
-    without its query.
+    without its query. guess: "" where the place is parsed by its grammar, and where the artifact is whole. Elsewhere damage is
+    recognized by likeness: "likeness" in a value of its own, "mention" where a longer text, such as a line of a log, shows only
+    a part of the artifact.
     """
 
     id: str
@@ -56,6 +62,7 @@ class Used:
     ttl_ms: int | None
     superseded: bool
     place: str = ""
+    guess: str = ""
 
     def late_ms(self, at_ms: int) -> int | None:
         """Milliseconds between its expiry and `at_ms`: 0 at the expiry itself, None while the artifact is valid."""
@@ -66,7 +73,12 @@ class Used:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lacking:
-    """An artifact that is missing from the arguments. what: absent, or foreign (another text is in its place)."""
+    """An artifact that is missing from the arguments.
+
+    what: absent; foreign (another text is in its place); undelivered (it is there, without the scheme that the place needs, so
+    that no server reads it); or unread (the run could not read the place, or the reply that should have issued the artifact, so
+    nothing is known).
+    """
 
     name: str
     at: str
@@ -102,5 +114,8 @@ def _read(record: Record, part: str, kind: type[T]) -> tuple[T, ...]:
 
 
 def as_facts(items: tuple[Any, ...]) -> FrozenList:
-    """Facts in recorded form, for Record.artefacts."""
-    return FrozenList(FrozenDict({name: getattr(item, name) for name in type(item).__slots__}) for item in items)
+    """Facts in recorded form, for Record.artefacts. An empty `guess` is left out."""
+    return FrozenList(
+        FrozenDict({name: getattr(item, name) for name in type(item).__slots__ if name != "guess" or item.guess})
+        for item in items
+    )

@@ -36,6 +36,10 @@ _PROBED: Final = 8
 """Pieces of an artifact that are looked up in a text before all others."""
 _PIECES: Final = 4_096
 """The most pieces that are kept of a long artifact, at equal distances."""
+_MARKED: Final = 256
+"""The most pieces of an artifact by which it is looked up in its own place."""
+_ENDS: Final = 5
+"""The pieces of four characters that lie in the first or the last eight of a text."""
 _NESTED: Final = 3
 """How deeply nested formats are decoded: a URL in the query of a URL, JSON in a form."""
 _BETWEEN: Final = "\x01"
@@ -243,6 +247,39 @@ class Wanted:
         ordered = sorted(self.pieces)
         self._probe = tuple(ordered[:: 1 + len(ordered) // _PROBED])
 
+    @property
+    def marks(self) -> frozenset[str]:
+        """Substrings of which any text contains at least one if it holds the artifact, or if a closer look is worthwhile.
+
+        Except for texts with a mark of omission, which `start` finds.
+        """
+        return frozenset((*self._ends, *self._probe, *_grams(self.opened[:_GRAM])))
+
+    @property
+    def whole_marks(self) -> frozenset[str]:
+        """Substrings all of which a text contains if it holds the artifact whole."""
+        return frozenset((*self._ends, *self._probe))
+
+    @property
+    def start(self) -> str:
+        """How the artifact begins, which a text with a mark of omission repeats."""
+        return self.text[:_GRAM].casefold()
+
+    @cached_property
+    def own_marks(self) -> frozenset[str]:
+        """Substrings of which a text contains at least one if it may be the artifact, damaged, in the artifact's own place.
+
+        Of a long artifact, `_MARKED` of them at equal distances, and its ends.
+        """
+        found = _grams(self.text[len(self.text) - self.own_size :])
+        ends = (found[:_ENDS], found[-_ENDS:], _grams(self.opened)[:_MARKED])
+        return frozenset((*found[:: 1 + len(found) // _MARKED], *(gram for end in ends for gram in end), *self._ends))
+
+    @property
+    def base(self) -> str:
+        """What it has in common with others of its kind, without the question mark of a URL."""
+        return self.text[: len(self.text) - self.own_size].rstrip("?")
+
     @cached_property
     def normal(self) -> str:
         return normal(self.text)
@@ -331,13 +368,21 @@ def _contains(artifact: str, reading: TextReading, *, exact: bool) -> bool:
             return True
         if text.strip() == artifact:
             return False
-        if reading.address and text.startswith(artifact) and text[len(artifact)].isspace():
+        if reading.address and _URL.match(artifact) and not _continued(artifact, text):
             return False
         if not _glued(artifact, text) and _occurs(artifact, text, exact=exact, quoted=reading.header):
             return True
     return any(
         artifact in item and not item.startswith(artifact) and _occurs(artifact, item, exact=exact) for item in reading.decoded
     )
+
+
+def _continued(artifact: str, text: str) -> bool:
+    """Whether a URL that contains another one continues it, or holds it as a parameter; no other text may touch a URL."""
+    before, _, after = text.partition(artifact)
+    if before:
+        return _URL.match(before) is not None
+    return after[0] in "/?&#"
 
 
 def _glued(artifact: str, text: str) -> bool:

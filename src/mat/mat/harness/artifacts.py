@@ -7,6 +7,7 @@ from typing import Any, cast
 
 from mat.boundary.integrity import Integrity
 from mat.boundary.port import Port
+from mat.boundary.requests import sent
 from mat.core.artifact import Issued, as_facts
 from mat.core.record import Link
 from mat.core.redact import Redactor
@@ -27,7 +28,7 @@ class ArtifactTracking:
         self, port: Port, arguments: FrozenDict, step: int, links: tuple[Link, ...]
     ) -> tuple[FrozenDict, tuple[Link, ...]]:
         """Note which artifacts the arguments carry; return the step's links, plus links to the sources of the artifacts."""
-        found = self._known.carried(port, arguments)
+        found = self._known.carried(port, sent(port, arguments))
         more = [Link(src=f"step#{source}", rel="derived_from", dst=f"step#{step}") for source in found.sources]
         return self._redactor.mapping(found.facts()), (*links, *(link for link in more if link not in links))
 
@@ -59,6 +60,8 @@ class ArtifactTracking:
 
     def reached(self, opened: OpenStep, port: Port, executed: FrozenDict) -> None:
         """Note which artifacts reached the port, if governance or a fault changed the arguments."""
-        used = self._redactor.mapping(self._known.carried(port, executed).facts()).get("used", FrozenList())
+        used = self._redactor.mapping(self._known.carried(port, sent(port, executed), changed=True).facts()).get(
+            "used", FrozenList()
+        )
         if used != opened.artefacts.get("used", FrozenList()):
             opened.artefacts = FrozenDict({**opened.artefacts, "reached": used})

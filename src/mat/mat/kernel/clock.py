@@ -6,8 +6,7 @@ import math
 import time
 from typing import Final, Protocol
 
-EPOCH_S: Final = 1_767_225_600
-"""The wall clock at the start of every virtual run: 2026-01-01T00:00:00Z."""
+from mat.core.waits import EPOCH_S as EPOCH_S
 
 real_sleep: Final = time.sleep
 real_monotonic: Final = time.monotonic
