@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import os
-from collections.abc import Awaitable, Callable, Generator, Iterable, Iterator
+from collections.abc import Awaitable, Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -25,6 +25,7 @@ from mat.core.redact import cleaned
 from mat.core.run import ATTACHED, Run, same_violation
 from mat.core.spec import RunSpec
 from mat.core.verdict import Violation
+from mat.evidence.replay_file import Replay
 from mat.govern.mediator import Governance
 from mat.govern.variant import NONE, GovernanceSelection, select
 from mat.harness.execute import run
@@ -35,6 +36,7 @@ from mat.kernel.world import World
 from mat.measure.workload import Workload
 from mat.monitor.contract import Contract
 from mat.monitor.triggers import Triggers
+from mat_study.broken import broken_replay, broken_run
 from mat_study.evaluation import REPORTED, Plan
 from mat_study.live import LiveCalls
 from mat_study.replay import judge
@@ -42,7 +44,7 @@ from mat_study.settings import ItemSettings
 from mat_study.tasks import TASK, Judged, JudgeFailed, is_task, judged, refuse_gaps, with_success, with_task, workload_of
 from pytest_mat.arming import contracts_in, values_of
 from pytest_mat.debugging import Breakpoint, fail, without_our_frames
-from pytest_mat.options import settings_of, width_of
+from pytest_mat.options import is_told_at_the_end, settings_of, verbosity_of, width_of
 from pytest_mat.replays import source_of, task_of
 from pytest_mat.session import session_of
 
@@ -519,21 +521,38 @@ def _judge_replay(item: pytest.Item, execution: Execution, result: Run, expect: 
         if not found.fails:
             item.add_report_section("call", "mat", text)
     elif found.violations:
-        steps = _violation_text(item, result, found.violations)
-        from mat.report.words import replay_command
-
-        text = f"{found.message}\n\n{steps}Replay: {replay_command(source_of(item))}\n"
+        text = _broken_replay_text(item, result, replay, found.violations, found.message)
     else:
         text = found.message
     if found.fails:
         fail(text, inspected=execution.inspected)
 
 
-def _violation_text(item: pytest.Item, result: Run, violations: Iterable[Violation]) -> str:
+def _violation_text(item: pytest.Item, result: Run, violations: Sequence[Violation]) -> str:
+    """The violations of a nominal run: with the steps around them or, if the summary tells about them, in short."""
+    from mat.report.brief import failure_lines
     from mat.report.terminal import violation_section
 
     shown, found = cleaned((result, list(violations)))  # before lines are broken, in which no secret would be found
+    if is_told_at_the_end(item.config):
+        run = broken_run(shown, found[0], frozenset(each.contract for each in found))
+        return "\n".join(failure_lines(run, cleaned(item.nodeid)))
     return violation_section(shown, found, width=width_of(item.config))
+
+
+def _broken_replay_text(item: pytest.Item, result: Run, recorded: Replay, violations: Sequence[Violation], message: str) -> str:
+    """The failure of a replay: in short if the summary tells about it, and with the steps only if output is verbose."""
+    from mat.report import brief, words
+    from mat.report.terminal import violation_section
+
+    shown, found, known, name = cleaned((result, list(violations), recorded, item.nodeid))
+    run = broken_replay(shown, known, frozenset(each.contract for each in found), file=source_of(item))
+    if is_told_at_the_end(item.config):
+        return "\n".join(brief.failure_lines(run, name))
+    if verbosity_of(item.config) < 1:
+        return "\n".join([message, *brief.entry_lines(run, name, width=width_of(item.config), told=True)])
+    steps = violation_section(shown, found, width=width_of(item.config))
+    return f"{message}\n\n{steps}Replay: {words.replay_command(source_of(item))}\n"
 
 
 def _nontermination_text(result: Run) -> str:

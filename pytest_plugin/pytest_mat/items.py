@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from functools import partial
-from typing import Any, Final
+from typing import Any
 
 import pytest
 
-from mat.core.campaign import ItemResult
+from mat.core.campaign import BrokenRun, ItemResult
 from mat.core.codec import encode
 from mat.core.errors import MatError
 from mat.core.operator import OperatorSpec
@@ -20,7 +20,7 @@ from mat.evidence import replay_file
 from mat.kernel.clock import real_monotonic
 from mat_study.evaluation import Plan
 from mat_study.item import Asked, ItemStudy, study
-from mat_study.means import Means, Subject, WriteLine
+from mat_study.means import Means, Subject
 from mat_study.replay import moved_text, plan_of
 from mat_study.searches import HASH_SEEDS
 from mat_study.settings import ItemSettings
@@ -30,13 +30,11 @@ from pytest_mat import confirm, gate, notices, page, replays
 from pytest_mat.collector import rare_collections
 from pytest_mat.evaluators import ItemEvaluator, reports_of
 from pytest_mat.execution import live_calls, refuse, resumes, warner
-from pytest_mat.options import is_armed, session_began_ns, settings_of, width_of
+from pytest_mat.live_line import LiveLine
+from pytest_mat.options import is_armed, is_told_at_the_end, session_began_ns, settings_of, width_of
 from pytest_mat.properties import annotate
 from pytest_mat.protocol import Reports
 from pytest_mat.session import session_of
-
-_REDRAW_INTERVAL_S: Final = 0.2
-"""The shortest time between two versions of the progress line."""
 
 
 def run_item(item: pytest.Item, nextitem: pytest.Item | None) -> bool:
@@ -89,6 +87,7 @@ class _Running:
         self.evaluate = ItemEvaluator(item, settings, self._live)
         self._runs = ItemRuns(self._session.store, warner(item)) if self._session.store is not None else None
         self._searching_s: float | None = None
+        self._line = LiveLine(item.config)
         self.collector = ExitStack()
         """Holds what a search changes in Python's garbage collector, from its first execution to the end of the study."""
 
@@ -99,6 +98,7 @@ class _Running:
             armed=is_armed(item),
             place=item.session.items.index(item) if item.config.getoption("mat_evaluate") else 0,
             places=len(item.session.items), began_s=self._session.began_s,
+            replay="" if replays.file_of(item) is None else replays.source_of(item),
         )  # fmt: skip
 
     def start_fresh_processes(self) -> None:
@@ -141,8 +141,8 @@ class _Running:
             interrupted=lambda notice: notices.collect([encode(notice)]),
             store=self._runs,
             compared=page.compared(item),
-            line=_line(item.config),
-            tell=_tell(item.config),
+            line=self._line.show,
+            tell=self._line.tell,
             saving=partial(self._session.savings.__setitem__, item.nodeid) if item.config.getoption("mat_doctor") else None,
         )
 
@@ -169,6 +169,7 @@ class _Running:
         """Leave the process as it was before a search, or before a replay: else certificates would depend on the
         replays that there are. A test that is executed once leaves what it likes.
         """
+        self._line.clear()
         if replays.file_of(self._item) is None:
             self.evaluate.finish()
         else:
@@ -194,7 +195,8 @@ class _Running:
             report.sections[:] = cleaned(report.sections)  # what the test logged and printed
         if found.failure is not None and result is not None:
             failure, shown = cleaned((found.failure, result))  # before lines are broken, in which no secret would be found
-            text = _failure_text(failure, shown, item=cleaned(item.nodeid), width=width_of(item.config))
+            broken = found.report.broken if found.report is not None and is_told_at_the_end(item.config) else None
+            text = _failure_text(failure, shown, item=cleaned(item.nodeid), width=width_of(item.config), broken=cleaned(broken))
             for report in _call_reports(reports):
                 report.outcome, report.longrepr = "failed", text
         if self._searching_s is not None:
@@ -230,7 +232,9 @@ class _Running:
                 report.wasxfail = f"{found.smoke} of {found.result.executions} seeds failed; the gate judges"
 
 
-def _failure_text(failure: Failure, result: ItemResult, *, item: str, width: int) -> str:
+def _failure_text(failure: Failure, result: ItemResult, *, item: str, width: int, broken: tuple[BrokenRun, ...] | None) -> str:
+    """Why the item fails: each counterexample in full, or in short if the summary tells about these broken runs."""
+    from mat.report.brief import failure_lines
     from mat.report.terminal import failure_section
 
     if failure.message:
@@ -245,6 +249,9 @@ def _failure_text(failure: Failure, result: ItemResult, *, item: str, width: int
             f" within the budget ({result.executions} executions)\n"
             "  fix: take the contract out of expect= if the system was fixed, or raise budget="
         )
+    if broken is not None:
+        parts += ["\n".join(failure_lines(each, item)) for each in broken]
+        return "\n".join([*parts, *failure.remarks])
     parts += [
         failure_section(found, certificate.below(found.cost), replay_path=path, item=item, width=width)
         for found, path in zip(result.counterexamples, result.replays, strict=True)
@@ -302,34 +309,6 @@ def _restored_xfail(item: pytest.Item) -> Iterator[None]:
 def _cancel_foreign_timer(item: pytest.Item) -> None:
     if item.config.pluginmanager.hasplugin("timeout"):
         item.ihook.pytest_timeout_cancel_timer(item=item)
-
-
-def _line(config: pytest.Config) -> WriteLine | None:
-    """A function that writes a progress line in place of the previous one; None without a terminal."""
-    reporter = config.pluginmanager.getplugin("terminalreporter")
-    if reporter is None or not getattr(reporter, "isatty", False) or reporter.verbosity < 0:
-        return None
-    last = [0.0]
-
-    def show(text: str) -> None:
-        now = real_monotonic()
-        if now - last[0] > _REDRAW_INTERVAL_S:
-            last[0] = now
-            reporter.rewrite(cleaned(text)[: reporter._tw.fullwidth - 1], erase=True)  # a line that wraps cannot be rewritten
-
-    return show
-
-
-def _tell(config: pytest.Config) -> Callable[[str], None]:
-    """A function that writes a line of its own; without a terminal reporter, as in the workers of pytest-xdist, nothing."""
-    reporter = config.pluginmanager.getplugin("terminalreporter")
-
-    def tell(text: str) -> None:
-        if reporter is not None:
-            reporter.ensure_newline()
-            reporter.write_line(f"mat: {cleaned(text)}")
-
-    return tell
 
 
 def _silence(config: pytest.Config) -> None:

@@ -71,6 +71,11 @@ def add_options(parser: pytest.Parser) -> None:
         type="linelist",
     )
     parser.addini(
+        "verbosity_mat",
+        "how much the summary says, if not as much as -v asks for: 0 what needs a person, 1 all items, 2 the tables",
+        default="auto",
+    )
+    parser.addini(
         "mat_governance", "the governance variant of tests whose marker names none (marker: governance=)", default=None
     )
     add("--mat-confirm", action="store_true", help=argparse.SUPPRESS)  # internal: a fresh process, which executes requests
@@ -207,6 +212,10 @@ def read_ini(config: pytest.Config) -> None:
             problems.append(f"{name}: {error}")
         except (pytest.UsageError, TypeError, ValueError) as error:  # pytest converts numbers before we read them
             problems.append(f"{name} is not a number ({error})")
+    try:
+        verbosity_of(config)
+    except ValueError:
+        problems.append(f"verbosity_mat: {config.getini('verbosity_mat')!r} is neither a whole number nor auto")
     if problems:
         raise pytest.UsageError("; ".join(problems) + f"\n  where: {config.inipath or 'the command line (-o)'}")
     for name in _WITHOUT_MARKER:
@@ -239,6 +248,28 @@ def check_names(arguments: Sequence[str]) -> None:
             "; ".join(f"unknown option {name}{_suggestion(name, tuple(_NAMES))}" for name in unknown)
             + "\n  fix: see pytest --help, section 'assurance testing of agents'"
         )
+
+
+def verbosity_of(config: pytest.Config) -> int:
+    """How much the summary says: 0 what needs a person, 1 all items, too, 2 and more the tables, too."""
+    return config.get_verbosity(VERBOSITY)
+
+
+def ends_with_summary(config: pytest.Config) -> bool:
+    """Whether the session ends with a summary: it searches, replays, evaluates or compares, or it is verbose."""
+    asked = any(config.getoption(name) for name in ("mat_stress", "mat_replay", "mat_evaluate"))
+    return asked or verbosity_of(config) > 0 or compares(config)
+
+
+def compares(config: pytest.Config) -> bool:
+    """Whether the command line asks for a comparison of governance variants."""
+    asked = asked_variants(config)
+    return len(asked) > 1 or "all" in asked
+
+
+def is_told_at_the_end(config: pytest.Config) -> bool:
+    """Whether the summary, and not the failure section of each test, says what broke and how."""
+    return ends_with_summary(config) and verbosity_of(config) < 1 and not config.getoption("mat_replay")
 
 
 def width_of(config: pytest.Config) -> int:
@@ -328,6 +359,8 @@ def asked_variants(config: pytest.Config) -> tuple[str, ...]:
     return tuple(dict.fromkeys(name for names in groups for name in names))
 
 
+VERBOSITY: Final = "mat"
+"""The type of output whose verbosity is that of the summary (`pytest.Config.get_verbosity`)."""
 _STRATEGIES = ("exhaustive", "anytime", "random", "beam", "evolutionary", "adversary", "statistical")
 _STOPS = ("budget", "cheapest", "first")
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
@@ -14,9 +14,18 @@ from mat.core.codec import decode
 from mat.core.errors import MatError
 from mat.core.redact import cleaned
 from mat_study.measuring import ItemReport
-from pytest_mat.options import COLLECTED, asked_variants, session_began_ns, width_of
+from pytest_mat.options import (
+    COLLECTED,
+    asked_variants,
+    compares,
+    ends_with_summary,
+    session_began_ns,
+    verbosity_of,
+    width_of,
+)
 
 if TYPE_CHECKING:
+    from mat.report.brief import BriefLine
     from mat.report.document import Document
     from mat.report.files import ReportExtras
 
@@ -49,11 +58,6 @@ def _untried(reports: Sequence[ItemReport]) -> list[str]:
     return sorted({name for each in reports for name in each.result.untried} - tried)
 
 
-def _compares(asked: Sequence[str]) -> bool:
-    """Whether the command line asks for a comparison of governance variants."""
-    return len(asked) > 1 or "all" in asked
-
-
 def print_summary(reporter: Any, config: pytest.Config, *, interrupted: bool = False) -> None:
     """Print the closing section and write the reports of --mat-report; if nothing ran, they are empty and a line says so.
 
@@ -61,26 +65,19 @@ def print_summary(reporter: Any, config: pytest.Config, *, interrupted: bool = F
     """
     names: Sequence[str] = config.getoption("mat_report") or ()
     asked, kept = asked_variants(config), config.getoption("mat_store")
-    printed = bool(_payloads) and _is_printed(config)
+    printed = bool(_payloads) and ends_with_summary(config)
     if not (printed or names or asked or kept is not None):
         return
     reports = _reports(config)
-    document = replace(_document(reports, config), interrupted=interrupted) if printed or names else None
-    if document is not None and printed:
-        from mat.report.terminal import headline
-
-        reporter.section("mat")
-        seconds = (time.time_ns() - session_began_ns()) / 1e9
-        reporter.write_line(headline(document, seconds=seconds, stress=config.getoption("mat_stress")))
-        for name in _untried(reports):
-            reporter.write_line(f"mat: no test triggered {name}, which mat_contracts or a hook arms for several tests")
-        reporter.write_line(_text(document, config))
+    if printed:
+        _print(reports, reporter, config, interrupted=interrupted)
     if reports:  # a variant that nothing ran under is a typing error, or the session has no governance
         used = {row.variant for each in reports for row in each.governed} | {"all", "none"}
         for name in asked:
             if name not in used:
                 reporter.write_line(f"mat: no test of this session has the governance variant {name!r}")
-    if document is not None:
+    if names:
+        document = replace(_document(reports, config), interrupted=interrupted)
         _write(document, names, _extras(document, reports, config), reporter, config)
     if kept is not None:
         from mat.core.errors import plural
@@ -88,14 +85,48 @@ def print_summary(reporter: Any, config: pytest.Config, *, interrupted: bool = F
         reporter.write_line(f"mat store: {kept} ({plural(sum(each.kept for each in reports), 'run')})")
 
 
-def _is_printed(config: pytest.Config) -> bool:
-    asked = any(config.getoption(name) for name in ("mat_stress", "mat_replay", "mat_evaluate"))
-    return asked or config.getoption("verbose") > 0 or _compares(asked_variants(config))
+def _print(reports: Sequence[ItemReport], reporter: Any, config: pytest.Config, *, interrupted: bool) -> None:
+    """What needs a person first; then what is open or, with -v, all items; then the tables that are asked for."""
+    from mat.report import brief, words
+
+    reporter.section("mat")
+    seconds = (time.time_ns() - session_began_ns()) / 1e9
+    _write_brief(
+        reporter, brief.headline([each.result for each in reports], seconds=seconds, stress=config.getoption("mat_stress"))
+    )
+    if interrupted:
+        reporter.write_line(words.INTERRUPTED)
+    told = reporter.config.option.tbstyle != "no" and not reporter.no_summary
+    failed = {report.nodeid for report in reporter.getreports("failed")} if told else set()
+    items = [
+        brief.BriefItem(result=each.result, broken=each.broken, explained=each.result.id in failed) for each in reports
+    ]  # fmt: skip
+    width, verbosity, evaluated = width_of(config), verbosity_of(config), config.getoption("mat_evaluate")
+    lines = brief.broken_lines(items, width=min(width, brief.WIDTH))
+    if verbosity < 1 and not evaluated:
+        lines += brief.open_lines(items, width=min(width, brief.WIDTH))
+    for line in lines:
+        _write_brief(reporter, line)
+    for name in _untried(reports):
+        reporter.write_line(f"mat: no test triggered {name}, which mat_contracts or a hook arms for several tests")
+    text = _text(reports, config)
+    if text:
+        reporter.write_line(f"\n{text}")
+
+
+_MARKUP: Final[Mapping[str, Mapping[str, bool]]] = {
+    "": {}, "good": {"green": True}, "open": {"yellow": True}, "bad": {"red": True, "bold": True},
+}  # fmt: skip
+
+
+def _write_brief(reporter: Any, line: BriefLine) -> None:
+    reporter.write(line.label, **_MARKUP[line.tone])
+    reporter.write(f"{line.text}\n")
 
 
 def add_metrics(config: pytest.Config) -> None:
     """Add the metrics of the session to the file of --junitxml, if this session prints or writes them."""
-    if _payloads and (_is_printed(config) or config.getoption("mat_report")):
+    if _payloads and (ends_with_summary(config) or config.getoption("mat_report")):
         from pytest_mat.properties import annotate_suite
 
         annotate_suite(config, _document(_reports(config), config).metrics)
@@ -118,11 +149,26 @@ def _document(reports: Sequence[ItemReport], config: pytest.Config) -> Document:
     return made
 
 
-def _text(document: Document, config: pytest.Config) -> str:
-    """The report as text: all tables for an evaluation, the short ones otherwise."""
-    from mat.report.terminal import summary, whole
+def _text(reports: Sequence[ItemReport], config: pytest.Config) -> str:
+    """Items and tables as text: all for an evaluation, else by verbosity, and in any case what an option asks to measure."""
+    from mat.report.terminal import listed, selected, summary, whole
 
-    return (whole if config.getoption("mat_evaluate") else summary)(document, width=width_of(config))
+    verbosity, width = verbosity_of(config), width_of(config)
+    names = [*(_GOVERNANCE if compares(config) else ()), *(_CURVES if config.getoption("mat_curve") else ())]
+    if any(row.infrastructure or any(score.error for score in row.scores) for each in reports for row in each.rows):
+        names.append("infrastructure")
+    if config.getoption("mat_evaluate"):
+        return whole(_document(reports, config), width=width)
+    if verbosity > 1:
+        return summary(_document(reports, config), width=width)
+    parts = [listed(_document(reports, config), width=width)] if verbosity > 0 else []
+    parts += [selected(_document(reports, config), names, width=width)] if names else []
+    return "\n".join(filter(None, parts))
+
+
+_GOVERNANCE: Final = ("governance", "governance_search", "mediation")
+"""The tables that compare governance variants."""
+_CURVES: Final = ("robustness_success", "robustness_compliance")
 
 
 def _extras(document: Document, reports: Sequence[ItemReport], config: pytest.Config) -> ReportExtras:

@@ -77,4 +77,4 @@ def test_a_double_refund_of_a_program_on_the_sdk_is_found_and_gone_when_it_is_fi
             env={**os.environ}, capture_output=True, text=True, timeout=300, check=False,
         )  # fmt: skip
         assert result in done.stdout, done.stdout
-        assert ("cost 4: the reply of the 1st refund call" in " ".join(done.stdout.split())) == (care == "careless")
+        assert ("when the reply of the 1st refund call" in " ".join(done.stdout.split())) == (care == "careless")

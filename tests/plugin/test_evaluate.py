@@ -1061,7 +1061,7 @@ async def test_put(mat_run, anyio_backend):
 def test_nothing_is_rewritten_where_there_is_no_terminal(shop: Any, measured: Any) -> None:
     shop.tests(TASKS)
     session, _ = measured("-k", "careful")
-    assert "s left" not in session.text
+    assert "\r" not in session.text
 
 
 @pytest.mark.full

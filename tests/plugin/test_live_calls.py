@@ -87,7 +87,7 @@ def test_with_recording_it_is_certified_and_each_request_was_made_once(models: A
 @pytest.mark.full
 def test_the_certificate_of_a_counterexample_says_that_it_is_relative_to_the_recorded_replies(models: Any) -> None:
     models.tests(NAIVE.format(more=", live_calls=1"))
-    session = models.stress()
+    session = models.stress("-v")
     assert session.statuses == {ID: "counterexample"}
     found = certificate(models)
     assert (found["proven"], found["relative_to"]) == (True, "the recorded replies")
@@ -99,7 +99,7 @@ def test_a_search_that_records_nothing_does_not_say_so(shop: Any) -> None:
     shop.tests(
         "@pytest.mark.mat(budget=8, faults=FAULTS, live_calls=5)\ndef test_refund(mat_run, no_double):\n    shop.naive()\n"
     )
-    session = shop.stress()
+    session = shop.stress("-v")
     assert session.statuses == {ID: "counterexample"}
     assert not certificate(shop).get("relative_to")
     assert "recorded replies" not in session.failures[ID]

@@ -45,6 +45,10 @@ def test_plain_pytest_fails_with_the_replay_until_the_agent_is_mended(shop: Any)
     said = session.failures[f"{ID}[replay-{short}]"]
     assert "no_double" in said
     assert "service.unconfirmed acts on the 1st refund call by main" in said
+    assert f"mat show mat_replays/test_refund-{short}.mat.json" in said
+    assert "tool_call refund" not in said
+    said = shop.run("-v").failures[f"{ID}[replay-{short}]"]
+    assert "tool_call refund" in said
     assert f"pytest --mat-replay mat_replays/test_refund-{short}.mat.json" in said
     mend(shop)
     session = shop.run()
@@ -270,7 +274,7 @@ def test_a_parameter_selected_by_its_node_id_brings_its_replays_along(shop: Any)
 def test_a_replay_in_a_subdirectory_runs_from_anywhere(shop: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     shop.tests(NAIVE, name="inner/test_inner.py")
     session = shop.stress()
-    assert "Replay: pytest --mat-replay inner/mat_replays/test_refund-" in session.failures["inner/test_inner.py::test_refund"]
+    assert "mat show inner/mat_replays/test_refund-" in session.failures["inner/test_inner.py::test_refund"]
     (path,) = (shop.path / "inner" / "mat_replays").iterdir()
     monkeypatch.chdir(path.parent)
     assert set(shop.run("--mat-replay", path.name).outcomes.values()) == {"failed"}

@@ -249,7 +249,7 @@ def test_under_stress_the_naive_item_fails_and_the_contracted_one_is_certified(p
             asyncio.run(body())
         """
     )
-    result = pytester.runpytest("--mat-stress", "-p", "no:cacheprovider")
+    result = pytester.runpytest("--mat-stress", "-v", "-p", "no:cacheprovider")
     result.assert_outcomes(failed=1, passed=1)
     result.stdout.fnmatch_lines(
         [

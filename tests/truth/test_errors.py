@@ -608,7 +608,7 @@ def written(project: pytest.Pytester, shop: str = "", ini: str = "") -> None:
 @pytest.mark.full
 def test_a_session_finds_it_says_where_failures_left_the_body_and_replays_it_without_the_import(project):
     written(project)
-    stressed = project.runpytest_subprocess("--mat-stress", timeout=120)
+    stressed = project.runpytest_subprocess("--mat-stress", "-v", timeout=120)
     assert stressed.ret == 1
     text = stressed.stdout.str()
     assert "relative to errors guessed: refund raises those of httpx (shop.py imports it)" in " ".join(text.split())

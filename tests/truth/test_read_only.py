@@ -107,7 +107,7 @@ def test_a_counterexample_that_cannot_be_saved_next_to_its_test_is_in_the_tempor
     assert session.statuses == {ID: "counterexample"}
     (path,) = temporary.glob("*/mat_replays/*.mat.json")
     said = session.failures[ID]
-    assert f"Replay: pytest --mat-replay={path}" in said
+    assert f"mat show {path}" in said
     assert f"the replay file is in {path.parent}, because it could not be written next to the test: cannot write" in said
     assert f"the replay file is in {path.parent}" in session.items[ID]["reason"]
     (journals,) = temporary.glob("*/campaigns")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from mat.core.campaign import ItemResult
+from mat_study.broken import broken_runs
 from mat_study.evaluation import Evaluated, Lost, Plan
 from mat_study.means import Means, Subject
 from mat_study.measurement import Measurement, lost_at_once
@@ -59,7 +60,7 @@ def study(subject: Subject, means: Means, asked: Asked) -> ItemStudy:
     try:
         if asked.replay is not None:
             given, result = replay(subject, means, gathered, asked.replay)
-            return _with_report(ItemStudy(reported=given, result=result), gathered)
+            return _with_report(ItemStudy(reported=given, result=result), subject, gathered)
         if asked.seeds is not None:
             seeds = smoke(subject, means, gathered, asked.seeds)
             found = ItemStudy(reported=seeds.reported, result=seeds.result, smoke=seeds.failed)
@@ -77,7 +78,7 @@ def study(subject: Subject, means: Means, asked: Asked) -> ItemStudy:
         else:
             found = _run(subject, means, gathered, searches, asked)
         found = _compare_variants(subject, means, gathered, searches, asked, found)
-        return _with_report(replace(found, notices=(*searches.notices(), *found.notices)), gathered)
+        return _with_report(replace(found, notices=(*searches.notices(), *found.notices)), subject, gathered)
     except KeyboardInterrupt:  # no report will mention that the work can be resumed
         for notice in searches.notices():
             means.interrupted(notice)
@@ -131,7 +132,7 @@ def _unmeasured_task(subject: Subject, gathered: Gathered, first: Lost) -> ItemS
     result = ItemResult(
         id=subject.id, status="failed", reason=f"not evaluated: {first.why} in its first run", category=gathered.category
     )
-    return _with_report(ItemStudy(reported=first, result=result, notices=(notice,)), gathered)
+    return _with_report(ItemStudy(reported=first, result=result, notices=(notice,)), subject, gathered)
 
 
 def _measure(subject: Subject, means: Means, gathered: Gathered, first: Evaluated) -> ItemStudy:
@@ -149,8 +150,12 @@ def _measure(subject: Subject, means: Means, gathered: Gathered, first: Evaluate
     )  # fmt: skip
     gathered.show(*total.undisturbed)
     found = ItemStudy(reported=first, result=measurement.result(), notices=(measurement.notice(),))
-    return _with_report(found, gathered)
+    return _with_report(found, subject, gathered)
 
 
-def _with_report(found: ItemStudy, gathered: Gathered) -> ItemStudy:
-    return found if found.result is None else replace(found, report=gathered.report(found.result))
+def _with_report(found: ItemStudy, subject: Subject, gathered: Gathered) -> ItemStudy:
+    """The study with its report. What fails in a gate's session is judged by the gate."""
+    if found.result is None:
+        return found
+    broken = () if found.smoke is not None else broken_runs(subject, found.result, found.failure, found.reported)
+    return replace(found, report=gathered.report(found.result, broken))

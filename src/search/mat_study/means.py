@@ -26,7 +26,7 @@ class Subject:
     """The item under study. `id` is its node id, `task` the node id without its replay, `name` a short name.
 
     `armed`: whether it has the marker or `mat_run`, and not only a contract. `place` of `places`: its position in the session,
-    which began at `began_s`, to estimate the time left.
+    which began at `began_s`, to estimate the time left. `replay`: its replay file as a user types it, "" for a test.
     """
 
     id: str
@@ -37,6 +37,7 @@ class Subject:
     place: int = 0
     places: int = 1
     began_s: float = 0.0
+    replay: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

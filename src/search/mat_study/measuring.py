@@ -8,7 +8,7 @@ from copy import deepcopy
 from dataclasses import dataclass, replace
 from typing import Final
 
-from mat.core.campaign import ItemResult
+from mat.core.campaign import NOT_JUDGED, BrokenRun, ItemResult
 from mat.core.run import UNCAUGHT, Finding, Run, Uncaught
 from mat.govern.variant import NONE
 from mat.measure.claims import count_claims
@@ -30,7 +30,8 @@ class ItemReport:
     """Everything to report about one item; sent by the process that studied it.
 
     `governed` and `searches` are rows on governance variants from its runs and searches, `curves` the rows for robustness
-    curves, `shown` what a page shows in addition to counterexamples; `kept` counts the runs written to the store.
+    curves, `shown` what a page shows in addition to counterexamples; `kept` counts the runs written to the store. `broken`: the
+    runs that fail the item.
     """
 
     result: ItemResult
@@ -40,6 +41,7 @@ class ItemReport:
     curves: tuple[CurveRow, ...] = ()
     shown: tuple[Run, ...] = ()
     kept: int = 0
+    broken: tuple[BrokenRun, ...] = ()
 
 
 class BodyFailures:
@@ -68,7 +70,7 @@ class BodyFailures:
             said += f"ended in an exception ({kinds})"
         else:
             said += f"failed the test's own asserts{f', {rest:,} ended in another exception ({kinds})' if others else ''}"
-        return said if judged else f"{said} (not judged: objective='task')"
+        return said if judged else f"{said} {NOT_JUDGED}"
 
 
 _OWN_ASSERTS: Final = ("AssertionError", "Failed")
@@ -180,9 +182,9 @@ class Gathered:
         if self._compared is not None and self._compared(run.spec.seed):
             self.shown.append(run)
 
-    def report(self, result: ItemResult) -> ItemReport:
+    def report(self, result: ItemResult, broken: tuple[BrokenRun, ...]) -> ItemReport:
         return ItemReport(
-            result=result, rows=tuple(self.rows), governed=tuple(self.governed), searches=tuple(self.searches),
+            result=result, broken=broken, rows=tuple(self.rows), governed=tuple(self.governed), searches=tuple(self.searches),
             curves=tuple(self.curves), shown=tuple(self.shown), kept=0 if self._store is None else self._store.count,
         )  # fmt: skip
 

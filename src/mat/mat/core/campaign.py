@@ -6,9 +6,10 @@ They are here because evidence, measures and reports read them without knowing t
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Literal, TypeAlias
+from typing import Final, Literal, TypeAlias
 
 from mat.core.run import Finding, Run
+from mat.core.spec import Schedule
 from mat.core.value import EMPTY, EXACT_FIELDS, FrozenDict
 from mat.core.verdict import Severity, Violation
 
@@ -161,6 +162,29 @@ class Covered:
     risks: tuple[str, ...] = ()
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BrokenRun:
+    """A run that fails its item, without its steps: one entry, however many contracts it breaks at however many steps.
+
+    `verdict` is the first violation that fails the item, `contracts` are all that do, by their first step. `place` is the line
+    of the agent's call (`file:line`), "" if it is not known. `replays` are the files of the run, that of `verdict` first.
+    `stability`: how often a counterexample was reproduced.
+    """
+
+    __pydantic_config__ = EXACT_FIELDS
+    verdict: Violation
+    contracts: tuple[str, ...]
+    schedule: Schedule
+    place: str = ""
+    replays: tuple[str, ...] = ()
+    stability: Stability = Stability()
+
+    @property
+    def flaky(self) -> bool:
+        """Whether only some of its repetitions showed it again."""
+        return self.stability.runs > 0 and not self.stability.stable
+
+
 CallKey: TypeAlias = tuple[int, str, str, int]
 """A call of an external port: seed, port, digest of the request, occurrence number of that request in its run."""
 
@@ -208,6 +232,10 @@ class Recorded:
     missing: LiveCost
     planned: LiveCost | None = None
     made: int = 0
+
+
+NOT_JUDGED: Final = "(not judged: objective='task')"
+"""The end of a note of an item: of its disturbed runs, some failed the test's own asserts without being judged by them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

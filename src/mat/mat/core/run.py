@@ -206,6 +206,10 @@ class Run:
         """Findings that invalidate a proof: something was not under the control of the run."""
         return tuple(item for item in self.findings if item.code in UNCONTROLLED)
 
+    def place(self, step: int) -> str:
+        """The line of the agent's code that made the call of a step, as `file:line`; "" if it is not known."""
+        return self.places[step] if 0 <= step < len(self.places) else ""
+
     def prefix(self, step: int) -> str:
         """Digest of the history of all crossings asked before `step`; two runs that agree here are the same up to that step."""
         return prefixes(self)[step]

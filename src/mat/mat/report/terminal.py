@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import io
 import textwrap
-from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import dataclass, replace
 from typing import Final, TypeAlias
 
 from mat.core.campaign import Certificate, Counterexample
@@ -14,7 +13,7 @@ from mat.core.difference import Difference
 from mat.core.record import Record
 from mat.core.run import Run
 from mat.core.verdict import Violation
-from mat.evidence.replay_file import hit_step
+from mat.evidence.replay_file import Replay, hit_step
 from mat.monitor.localize import backward_slice, region
 from mat.monitor.propagation import journey_of, reaching, speaks_of, way
 from mat.report import words
@@ -58,6 +57,19 @@ def summary(document: Document, *, width: int | None = None) -> str:
     return _join_parts(parts)
 
 
+def listed(document: Document, *, width: int | None = None) -> str:
+    """The items of a session with their reasons, and the counterexamples that were expected."""
+    expected = replace(document, counterexamples=tuple(each for each in document.counterexamples if each.expected))
+    tables = [table for table in shown(tables_of(document), "terminal") if table.name == "items"]
+    return _join_parts([in_text(tables, width=width), _reasons(document, width), _counterexamples(expected, width)])
+
+
+def selected(document: Document, names: Collection[str], *, width: int | None = None) -> str:
+    """The tables of these names."""
+    tables = [table for table in shown(tables_of(document), "terminal") if table.name in names]
+    return _join_parts([_preamble(document) if tables else "", in_text(tables, width=width)])
+
+
 def whole(document: Document, *, width: int | None = None) -> str:
     """The full report: every table, and the counterexamples with the commands that run them again.
 
@@ -71,47 +83,6 @@ def whole(document: Document, *, width: int | None = None) -> str:
         _counterexamples(document, width, replays=True),
     ]
     return _join_parts(parts)
-
-
-def headline(document: Document, *, seconds: float, stress: bool = False) -> str:
-    """The first line of a session's summary: how many tests ended how, after how many executions, in what time.
-
-    `stress`: count what a search says of tests in any case.
-    """
-    counted: Counter[str] = Counter(line.status for line in document.items)
-    always = _COUNTED_UNDER_STRESS if stress else _COUNTED_IN_NOMINAL_RUNS
-    parts = []
-    for name, statuses in _COUNTED.items():
-        count = sum(counted[status] for status in statuses)
-        if count or name in always:
-            parts.append(f"{count:,} {_one(name) if count == 1 else name}")
-    executions = sum(line.executions for line in document.items)
-    return f"mat: {', '.join(parts)}  ({executions:,} execution{'s' * (executions != 1)}, {seconds:.0f} s)"
-
-
-_COUNTED: Final[Mapping[str, tuple[str, ...]]] = {
-    "nominal runs pass": ("nominal",),
-    "certified": ("certified",),
-    "broken": ("counterexample", "violated"),
-    "expected": ("expected",),
-    "accepted": ("accepted",),
-    "missed": ("missed",),
-    "flaky": ("flaky",),
-    "replays pass": ("replayed",),
-    "stale": ("stale",),
-    "vacuous": ("vacuous",),
-    "not proven": ("not_proven",),
-    "not judged": ("not_judged",),
-    "evaluated": ("evaluated",),
-    "failed": ("failed",),
-}
-"""What the first line of a summary counts, by the statuses of items."""
-_COUNTED_UNDER_STRESS: Final = ("certified", "broken", "expected", "vacuous", "not proven")
-_COUNTED_IN_NOMINAL_RUNS: Final = ("broken", "vacuous")
-
-
-def _one(name: str) -> str:
-    return name.replace("runs pass", "run passes").replace("replays pass", "replay passes")
 
 
 def _preamble(document: Document) -> str:
@@ -142,25 +113,38 @@ def _reasons(document: Document, width: int | None) -> str:
 
 
 def _counterexamples(document: Document, width: int | None, *, replays: bool = False) -> str:
-    """Each counterexample in words: what broke where, under which schedule, and what is proven about cheaper ones."""
+    """Each counterexample in words: what broke where, under which schedule, and what is proven about cheaper ones.
+
+    What one run breaks is one counterexample, at however many steps.
+    """
     shared = _shared_file([line.id for line in document.items])
     files = {line.id: iter(line.replays) for line in document.items}
-    parts = []
+    groups: dict[tuple[str, str], list[tuple[Replay, str]]] = {}
     for replay in document.counterexamples:
-        found, verdict = replay.counterexample, replay.counterexample.verdict
-        headline = f"{verdict.contract}: {verdict.message} (step {verdict.step}, by {verdict.agent or 'nobody'})"
-        causes = [words.perturbation_in_words(item) for item in found.run.spec.schedule] or ["no disturbance is needed"]
-        flaky = "FLAKY, " if found.flaky else ""
-        lines = [f"{flaky}cost {found.cost}: {'; '.join(causes)}", words.certificate_in_words(replay.certificate, found.cost)]
-        lines.append(words.stability_in_words(found.stability))
         file = next(files.get(replay.item, iter(())), "") if replays else ""
-        lines += [f"Replay: {words.replay_command(file)}"] if file else []
+        groups.setdefault((replay.item, replay.counterexample.run.id), []).append((replay, file))
+    parts = []
+    for group in groups.values():
+        first = group[0][0]
+        found = first.counterexample
+        causes = [words.perturbation_in_words(item) for item in found.run.spec.schedule] or ["no disturbance is needed"]
+        flaky = "FLAKY, " if any(each.counterexample.flaky for each, _ in group) else ""
+        lines = [
+            *(_broken_text(each.counterexample.verdict) for each, _ in group),
+            f"{flaky}cost {found.cost}: {'; '.join(causes)}",
+            words.certificate_in_words(first.certificate, found.cost),
+            *dict.fromkeys(words.stability_in_words(each.counterexample.stability) for each, _ in group),
+            *(f"Replay: {words.replay_command(file)}" for _, file in group if file),
+        ]
         wrapped = (
-            words.wrap(words.clean(line), indent="  ", hanging="    ", width=width or words.WIDTH)
-            for line in [headline, *lines]
-        )
-        parts += [words.clean(_without_file(replay.item, shared)), *wrapped]
+            words.wrap(words.clean(line), indent="  ", hanging="    ", width=width or words.WIDTH) for line in lines
+        )  # fmt: skip
+        parts += [words.clean(_without_file(first.item, shared)), *wrapped]
     return "\n".join(["Counterexamples", *parts, ""]) if parts else ""
+
+
+def _broken_text(verdict: Violation) -> str:
+    return f"{verdict.contract}: {verdict.message} (step {verdict.step}, by {verdict.agent or 'nobody'})"
 
 
 def _shared_file(ids: Sequence[str]) -> str:
@@ -388,7 +372,7 @@ def _repair_lines(verdict: Violation, fill: _Fill) -> list[str]:
 
 def _headline(run: Run, verdict: Violation) -> str:
     """The contract, what is wrong, and the line of the agent's code that made the call, if it is known."""
-    place = run.places[verdict.step] if 0 <= verdict.step < len(run.places) else ""
+    place = run.place(verdict.step)
     return words.clean(f"{verdict.contract}: {verdict.message}" + (f" ({place})" if place else ""))
 
 

@@ -231,6 +231,11 @@ def replay_command(file: str) -> str:
     return f"pytest --mat-replay{'=' if elsewhere else ' '}{shlex.quote(clean(file))}"
 
 
+def show_command(file: str) -> str:
+    """The command that shows a replay file."""
+    return f"mat show {shlex.quote(clean(file))}"
+
+
 def in_order_of_steps(run: Run) -> list[Perturbation]:
     """The perturbations of a run by the step that each acted on; those whose site was not reached come last."""
 
