@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import mat
-from mat.core.allowed import within
-from mat.core.endpoint import allowed_data, allowed_from, endpoint, folder, length, narrower, pattern, values_at
+from mat.core.allowed import may_be_within, within
+from mat.core.endpoint import allowed_data, allowed_from, endpoint, folder, length, may_be_at, narrower, pattern, values_at
 from mat.core.errors import CodecError, SpecError
 from mat.core.value import FrozenDict
 from mat.govern.capability import Capability, capability, capability_sets, covers, rate
@@ -117,7 +117,7 @@ def test_nested_parameters_are_found_by_path_and_what_is_missing_or_crashes_is_d
         (
             endpoint("api.shop.example", paths="/v1"),
             ["https://api.shop.example/v1", "https://API.shop.example/v1/x?y=/admin", "https://api.shop.example/v1/a/../b",
-             "https://api.shop.example/v1/caf%C3%A9%2Fbar"],
+             "https://api.shop.example/v1/caf%C3%A9/", "https://api.shop.example/v1/100%25;size=5?x=%2F"],
             [
                 "https://api.shop.example/v10", "https://api.shop.example.evil.example/v1",
                 "https://evil.example/api.shop.example/v1",
@@ -130,6 +130,11 @@ def test_nested_parameters_are_found_by_path_and_what_is_missing_or_crashes_is_d
                 "https://api.shop.example%2f@evil.example/v1",
                 "https://api.shop.example/x/%2e%2e/v1/y", "https://api.shop.example/x%2f..%2fv1/y",
                 "https://api.shop.example/x/%252e%252e/v1/y",
+                "https://api.shop.example/v1/caf%C3%A9%2Fbar", "https://api.shop.example/v1/a%2fb/%2e%2e/%2e%2e/admin",
+                "https://api.shop.example/admin//../v1", "https://api.shop.example/v1/..;/admin",
+                "https://api.shop.example/v1/..%3B/admin", "https://api.shop.example/v1/x%5c..", "https://api.shop.example/v1//x",
+                "https://api.shop.example/v1/%c0%ae%c0%ae/admin", "https://api.shop.example/v1/%u002e%u002e/admin",
+                "https://api.shop.example/v1/\uff0e\uff0e/admin", "https://api.shop.example/v1/\u2025/admin",
             ],
         ),
         (
@@ -204,6 +209,11 @@ def test_reads_and_writes_of_one_memory_share_its_rate() -> None:
         (lambda: mat.policy.Governance(rules=(5,)), "is not a rule"),  # type: ignore[arg-type]
         (lambda: endpoint("*.shop.example"), "is not a host name"),
         (lambda: endpoint("https://shop.example"), "is not a host name"),
+        (lambda: endpoint("."), "is not a host name"),
+        (lambda: endpoint("straße.example"), "has no clear form in ASCII"),
+        (lambda: endpoint("\u212a.example"), "has no clear form in ASCII"),
+        (lambda: endpoint("shop.example", paths=""), "paths='' is empty"),
+        (lambda: endpoint("shop.example", paths=[]), r"paths=\[\] is empty"),
         (lambda: pattern("("), "is not a regular expression"),
         (lambda: pattern(r"(a)\1"), "backreferences are not supported"),
         (lambda: pattern("(?=a)b"), "look-around"),
@@ -269,6 +279,12 @@ def test_what_is_called_narrower_allows_nothing_that_the_wider_one_does_not(inne
     if narrower(inner, outer) and within(inner, value):
         assert within(outer, value)
     assert narrower(inner, inner)
+
+
+@given(allowed=ALLOWED, value=VALUES | st.lists(VALUES, max_size=2))
+def test_what_is_surely_inside_may_be_inside(allowed: Any, value: Any) -> None:
+    for item in (value, [value], {"key": value}):
+        assert may_be_within(allowed, item) or not within(allowed, value) or isinstance(value, list)
 
 
 @given(allowed=ALLOWED, value=VALUES)
@@ -377,3 +393,101 @@ def test_a_rule_that_allows_takes_true_alone(predicate: Any, allowed: bool) -> N
         else:
             with pytest.raises(mat.Blocked):
                 pay_to(1)
+
+
+# -- restrictions -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("given", "may", "never"),
+    [
+        (
+            endpoint("evil.example"),
+            [
+                "https://evil.example/x", "https://a@evil.example/x", "https://evil.example./x", "https://evil.example:8443/x",
+                " https://evil.example/x", "https://evil.example/a b", "//evil.example/x", "https:\\\\evil.example\\x",
+                "https://\uff45vil.example/x", "http://evil.example", "evil.example", "evil.example:80/x", "https:evil.example",
+                "https:/evil.example", "https:\\/\\/evil.example", "https://good.example\\@evil.example",
+                "https://evil.example\\@good.example", "https://evil%2eexample/", "https:%2f%2fevil.example",
+                "https://ev\til.example", "https://ev\u00adil.example", "https://evil\u3002example", "jar:https://evil.example/x!/",
+                "<https://EVIL.example>", "https://evil.example\x00.good.example", "https://x%25252525252540/",
+                b"https://evil.example", ["https://good.example", "https://evil.example"], {"url": "https://evil.example"},
+            ],
+            [
+                "https://good.example/evil.example", "https://good.example/?to=https://evil.example/", "https://notevil.example",
+                "https://evil.example.good.example", "https://a.evil.example", "https://a%40b@good.example/%20", "", 5, None,
+            ],
+        ),
+        (
+            endpoint("evil.example", paths="/admin"),
+            [
+                "https://evil.example/admin", "https://evil.example/x/../admin", "https://evil.example/..;/admin",
+                "https://evil.example/%61dmin", "https://evil.example//admin", "https://evil.example/x%2f", "https://evil.example/ADMIN",
+            ],
+            ["https://evil.example/", "https://evil.example/administrator", "https://evil.example?/admin"],
+        ),
+        (
+            endpoint("evil.example", schemes="http", port=81),
+            ["http://evil.example:81", "evil.example:081", "//evil.example"],
+            ["https://evil.example:81", "http://evil.example", "http://evil.example:8081"],
+        ),
+        (
+            endpoint("169.254.169.254"),
+            [
+                "http://2852039166/", "http://0xA9FEA9FE/", "http://169.254.43518/", "http://0251.0376.0251.0376/",
+                "http://[::ffff:169.254.169.254]:80/",
+            ],
+            ["http://169.254.169.25/", "http://2852039167/", "http://[::1]/", "http://1.2.3.4.5/"],
+        ),
+        (endpoint("xn--strae-oqa.example"), ["https://straße.example/"], ["https://strasse.example/"]),
+        (endpoint("bücher.example"), ["https://BÜCHER.example/", "https://xn--bcher-kva.example:1/"], ["https://bucher.example/"]),
+        (
+            folder("/etc"),
+            [
+                "/etc", "/etc/passwd", "../../etc/passwd", "..", "~/../../etc/passwd", "~root", "$HOME/x", "/etc/x\\y",
+                "\\etc\\x", "/ETC/x", " /etc/x", "//etc//x", "/x/../etc", "file:///etc/x", "file://localhost/etc/x", "/%65tc/x",
+                "etc/passwd", "/e\x00tc/x", "/etc\x00.txt", "/\uff45tc", "/x/%252e%252e/etc", "/%25252525252565",
+                b"/etc/x", ["/x", "/etc"],
+            ],
+            ["/data/etc", "/etcx", "notes.txt", "x/../y", "/data/a%20b", "/data/100%/x", "", 5, None],
+        ),
+        (folder("/srv/app"), ["app/x", "srv/app", "../app/x"], ["apps/x", "srv/x"]),
+        (folder("out"), ["out/a", "x/out/a", "/home/out/a", "../a"], ["/home/outer", "notes.txt"]),
+        (
+            pattern(".*DROP.*"),
+            ["DROP", "a\nDROP\nb", b"DROP", ["a", "DROP"], {"sql": ["DROP"]}, {"DROP": 1}],
+            ["drop", b"\xff", [], 5, None],
+        ),
+        (pattern("[0-9.]+"), [17, "17", 17.5, b"17"], ["x", True, None]),
+        (pattern("true"), [True, "true"], [False, 1]),
+        (length(2, 3), ["ab", b"ab", [1, 2], {"a": 1, "b": 2}, 17, "é".encode() * 2], ["a", ["ab"], 5, None]),
+        ((50, 100), ["90", "９０", "9e1", b"90", [90], {"amount": 90}, "90,00", "10.0", "NaN", float("nan"), "all",
+                     "9k", " 90\n", "$90", "0x5a", "1e99999999999"],
+         ["", " ", None, "9", 9, "-90", [], ["9"], True, 10**5000, "1e9999", "1,000.90"]),
+        ({123}, ["123", 123.0, b"123", ["x", "123"], "1, 123", "0123", "123.0", "1.23e2"], ["124", "1234", None, True]),
+        ({"eve"}, ["eve", " EVE", "ann, eve", "Eve <x>", ["eve"], {"eve": 1}, b"eve"], ["steve", "", None]),
+        ({True}, [True, "true", 1], [False, 2, None]),
+        ({(1, 2)}, [(1, 2), [1, 2]], [3]),
+    ],
+)  # fmt: skip
+def test_a_restriction_takes_what_may_be_meant_and_not_what_surely_is_not(given: Any, may: list[Any], never: list[Any]) -> None:
+    assert [item for item in may if not may_be_within(given, item)] == []
+    assert [item for item in never if may_be_within(given, item)] == []
+
+
+def test_an_address_in_other_letters_is_no_permitted_host() -> None:
+    assert not endpoint("strasse.example")("https://straße.example/")
+    assert not endpoint("k.example")("https://\u212a.example/")
+    assert endpoint("bücher.example")("https://bücher.example:443/")
+    assert endpoint("Bücher.example")("https://xn--bcher-kva.example/")
+
+
+@pytest.mark.parametrize(
+    ("path", "found"),
+    [
+        ("to", [["a", {"b": 1}]]), ("to.*", ["a", {"b": 1}]), ("to.*.b", [1]), ("to.b", [1]), ("to.7", []), ("text.*", ["t"]),
+        ("text.0", ["t"]), ("text.x", []), ("missing.*", []), ("body.amount", [900]),
+    ],
+)  # fmt: skip
+def test_a_path_of_a_restriction_reaches_what_another_shape_of_the_value_holds(path: str, found: list[Any]) -> None:
+    assert may_be_at({"to": ["a", {"b": 1}], "text": "t", "body": [[{"amount": 900}]]}, path) == found

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+from decimal import Decimal
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -484,3 +485,83 @@ def test_control_characters_of_a_policy_are_spelled_out_in_its_errors(text: str,
         policy.load(file)
     assert all(line.isprintable() for line in str(caught.value).split("\n")), str(caught.value)
     assert "\\x1b[1m.yaml" in str(caught.value)
+
+
+@mat.tool(effect="read")
+def fetch(url: Any) -> str:
+    return "fetched"
+
+
+@pytest.mark.parametrize(
+    ("condition", "meant", "other"),
+    [
+        ("endpoint: {hosts: evil.example}", "https://a@evil.example:8443/x", "https://good.example/x"),
+        ("folder: /etc", "../../etc/passwd", "notes.txt"),
+        ("least: 50", Decimal("900"), Decimal("9")),
+        ("least: 50", float("nan"), 9.5),
+        ("least: 50", ["900"], ["9"]),
+        ("pattern: '.*secret.*'", [b"a secret"], [b"a letter"]),
+        ("values: [123]", "123", "124"),
+    ],
+)
+def test_in_doubt_a_restriction_applies_and_a_permission_does_not(condition: str, meant: Any, other: Any) -> None:
+    """Each `meant` is inside in one of its readings only."""
+    where = f"{{url: {{{condition}}}}}"
+    assert outcome(ruled(f"block: {{reason: no, where: {where}}}"), fetch, meant) == "blocked: no"
+    assert outcome(ruled(f"block: {{reason: no, where: {where}}}"), fetch, other) == "fetched"
+    assert outcome(ruled(f"block: {{reason: no, unless: {where}}}"), fetch, meant) == "blocked: no"
+    for options, value in ((f"where: {where}", meant), (f"unless: {where}", meant), (f"where: {where}", other)):
+        allowing = policy.loads(f"default: deny\nrules: [{{allow: {{tools: fetch, {options}}}}}]").variant("shield")
+        assert outcome(allowing, fetch, value).startswith("blocked: "), options
+    caps = policy.loads(f"capabilities: {{main: [{{tool: fetch, parameters: {where}}}]}}").variant("shield+capabilities")
+    assert outcome(caps, fetch, meant).startswith("blocked: ")
+
+
+@pytest.mark.parametrize("path", ["url", "url.*", "url.0"])
+def test_a_path_of_a_restriction_misses_no_shape_of_the_value(path: str) -> None:
+    governance = ruled(f"block: {{reason: no, where: {{{path}: [eve]}}}}")
+    assert outcome(governance, fetch, "eve") == "blocked: no"
+    assert outcome(governance, fetch, ["eve"]) == "blocked: no"
+    assert outcome(governance, fetch, "ann") == outcome(governance, fetch, ["ann"]) == "fetched"
+
+
+@pytest.mark.parametrize(
+    ("rule", "said"),
+    [
+        ("allow: {tools: []}", "tools (line 2): the list is empty"),
+        ("allow: {agents: []}", "agents (line 2): the list is empty"),
+        ("block: {reason: no, kinds: []}", "kinds (line 2): the list is empty"),
+        ("block: {reason: no, kinds: [approval]}", "'approval' is not one of"),
+        ("block: {reason: no, kinds: [final_response]}", "'final_response' is not one of"),
+        ("block: {reason: no, tools: ''}", "the name is empty"),
+        ("block: {reason: no, tools: 'send, refund'}", "write several names as a list: [send, refund]"),
+        ("block: {reason: no, where: {amount: []}}", "the list is empty, so no value meets it"),
+        ("block: {reason: no, where: {'': [1]}}", "the path has an empty part"),
+        ("block: {reason: no, where: {}}", "it names no parameter"),
+        ("block: {reason: no, where: {amount: {least: 1e400}}}", "1e400 in line 2 cannot be held exactly"),
+        ("block: {reason: no, where: {amount: {least: .inf}}}", ".inf in line 2 cannot be held exactly"),
+        ("block: {reason: no, where: {amount: [500.0000000000000000001]}}", "it would become 500.0"),
+        ("block: {reason: no, where: {amount: [9007199254740993.0]}}", "it would become 9007199254740992.0"),
+        ("block: {reason: no, where: {url: {endpoint: {hosts: a.example, paths: ''}}}}", "the name is empty"),
+        ("block: {reason: no, where: {url: {endpoint: {hosts: a.example, paths: []}}}}", "the list is empty"),
+        ("needs_approval: {by: ''}", "unknown approver: ''"),
+    ],
+)
+def test_a_condition_that_would_mean_something_else_than_it_says_is_refused(rule: str, said: str) -> None:
+    with pytest.raises(SpecError) as raised:
+        policy.loads(f"rules:\n  - {rule}")
+    assert said in raised.value.what
+
+
+def test_numbers_are_those_of_yaml_1_2() -> None:
+    data, _ = data_of("[0x1F4, 0o17, 017, 1e3, 0.1]", json=False, kind="policy", where="policy")
+    assert data == [500, 15, 17, 1000.0, 0.1]
+
+
+def test_a_rule_about_grants_applies() -> None:
+    governance = policy.loads(
+        "capabilities: {boss: [look], intern: []}\nrules: [{block: {kinds: [grant], reason: no}}]"
+    ).variant()
+    with mat.run(governance=governance) as run, mat.agent("boss"):
+        assert mat.grant("intern", "look") is False
+    assert run.trace[0].blocked

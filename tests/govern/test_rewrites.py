@@ -96,6 +96,9 @@ def test_a_rewrite_changes_what_it_is_for_and_nothing_else(rule: Any, given_: di
         (rewrites.keep_only("to", {"a"}), {"to": ["x"]}, "0 of 1 are allowed"),
         (rewrites.keep_only("to", {"a"}), {"to": 5}, "is outside"),
         (rewrites.drop_recipients(allowed={"a@x.example"}), {"to": ["eve@x.example"]}, "none of the 1 recipients"),
+        (rewrites.drop_recipients(allowed={"ann@strasse.example"}), {"to": ["ann@straße.example"]}, "none of the 1 recipients"),
+        (rewrites.drop_recipients(allowed={"a@x.example"}), {"to": {"eve@x.example": 1}}, "neither a text nor a list"),
+        (rewrites.drop_recipients(allowed={"a@x.example"}), {"to": b"eve@x.example"}, "neither a text nor a list"),
         (rewrites.drop_recipients(allowed={"a@x.example"}), {"to": "a@x.example <eve@x.example>"}, "none of the 1 recipients"),
         (
             lambda record: mat.policy.Rewrite({"cc": "x"}),

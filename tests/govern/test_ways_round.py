@@ -14,6 +14,7 @@ import mat
 from mat.adapters import Attachment
 from mat.boundary.emit import grant
 from mat.core.approval import approval_digest
+from mat.govern import policy
 from mat.govern.capability import capability, endpoint, folder
 from mat.govern.mediator import Allow, Block, ConvertToApproval, Governance, NeedsApproval
 from mat.govern.rewrites import needs_approval, to_approval
@@ -124,15 +125,17 @@ def test_an_approval_of_a_redacted_text_is_none_of_the_text_itself() -> None:
 @pytest.mark.parametrize(
     "governance",
     [
+        policy.loads("rules:\n  - block: {agents: intern, reason: no}\n").variant(),
+        policy.loads("rules:\n  - block: {roles: trainee, reason: no}\n").variant(),
         Governance(rules=(sandbox("intern"),)),
         Governance(rules=(Trust(levels=(Level(below=0.5, keep=[]),), start={"intern": 0.1}),)),
     ],
-    ids=["sandbox", "trust"],
+    ids=["agents", "roles", "sandbox", "trust"],
 )
 @pytest.mark.parametrize("inner", [lambda: mat.agent("helper"), lambda: mat.delegate("helper", "do it")])
 def test_who_acts_for_an_agent_is_held_to_its_rules(governance: Governance, inner: Callable[[], Any]) -> None:
     def act() -> None:
-        with mat.agent("intern"), inner():
+        with mat.agent("intern", role="trainee"), inner():
             refund("A17")
 
     tried(governance, act)

@@ -418,7 +418,7 @@ class TestUntrusted:
             """contract: 3
 contracts:
   a:
-    budgets: {tokens: many, Calls: 3, money: 0.1234567, seconds: .inf}
+    budgets: {tokens: many, Calls: 3, money: 0.1234567}
     skils: [x]
     criteria: ["utilisation <= 3", judged, {name: x}, {check: judged, status: left.tokens > 3}]
     output: {schema: {a: strin}, quality: scored, least_quality: 2}
@@ -477,7 +477,7 @@ contracts:
             ("contracts: {a: !!python/object:os.system {}}", "tag"),
             ("contracts: {a: {}, a: {}}", "'a' twice"),
             ("contracts: {a: {budgets: [tokens]}}", "budgets"),
-            ("contracts: {a: {budgets: {tokens: 1e999999999}}}", "10 ** 18"),
+            ("contracts: {a: {budgets: {tokens: 1e999999999}}}", "cannot be held exactly"),
             ("contracts: {a: {budgets: {tokens: '1e99'}}}", "is not an amount"),
             ("contracts: {a: {budgets: {tokens: 1000000000000000000}}}", "below 10 ** 18"),
             ("contracts: {a: {budgets: {tokens: true}}}", "tokens"),

@@ -56,7 +56,9 @@ def _ending(messages: list[ConversationMessage]) -> tuple[str, int | None]:
     return "horizon", None
 
 
-DIALECT: Final = Dialect(effect_of=effect_of, error_of=_error_of, ending=_ending, default_error_kind="rejected", error_may_have_effect=False)
+DIALECT: Final = Dialect(
+    effect_of=effect_of, error_of=_error_of, ending=_ending, default_error_kind="rejected", error_may_have_effect=False
+)
 
 
 def task_labels(position: str, row: Mapping[str, Any]) -> dict[str, Any]:

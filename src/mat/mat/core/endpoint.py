@@ -1,6 +1,8 @@
 """Predicates on arguments as data, so that they can be recorded and compared: patterns, lengths, URLs, folders.
 
-Each is called with a value and says whether it is allowed. `values_at` finds nested arguments; `narrower` says whether one
+Each is called with a value and says whether it is surely inside, for permissions. Its `may_match` says whether the value may be
+inside in one of its readings, for restrictions: parsers disagree about odd URLs and paths, and nobody knows which one is behind
+a tool. `values_at` finds nested arguments; `narrower` says whether one
 allow-list is contained in another; `allowed_data` and `allowed_from` convert to recorded values and back. They are here because
 capabilities, resource contracts and contract templates all use them.
 
@@ -9,15 +11,17 @@ Source: A5.1.
 
 from __future__ import annotations
 
+import ipaddress
 import posixpath
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import unicodedata
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Final
 from urllib.parse import unquote, urlsplit
 
-from mat.core.allowed import Allowed, is_allow_list, is_range, within
+from mat.core.allowed import Allowed, is_allow_list, is_range, parts_of, texts_of, within
 from mat.core.digest import canonical
 from mat.core.errors import CodecError, SpecError
 from mat.core.value import FrozenDict, FrozenList, Value, snapshot
@@ -25,6 +29,12 @@ from mat.core.value import FrozenDict, FrozenList, Value, snapshot
 _PORTS: Final = {"https": 443, "http": 80, "wss": 443, "ws": 80, "ftp": 21}
 _UNCLEAR: Final = re.compile(r"[\s\\\x00-\x1f\x7f]")
 _ENCODED: Final = re.compile(r"%[0-9A-Fa-f]{2}")
+_ODD_PATH: Final = re.compile(r"%(?:2[ef]|5c|(?![0-9a-f]{2}))|//", re.IGNORECASE)
+"""In the path of a URL: an encoded dot, slash or backslash, a broken escape, or an empty segment."""
+_PARAMETER: Final = re.compile(r"/\.{1,2};")
+"""A segment of dots with a parameter: some servers take the parameter away, and then follow the dots."""
+_DECODINGS: Final = 4
+"""How often a text is decoded to find what it may name. One that is encoded more often may name anything."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,6 +49,11 @@ class Pattern:
 
     def __call__(self, value: Any) -> bool:
         return isinstance(value, str) and _matcher(self.expression)(value)
+
+    def may_match(self, value: Any) -> bool:
+        """Whether a text that the value can be read as, or a text inside it, matches; a dot may be the end of a line."""
+        matchers = (_matcher(self.expression), _matcher(f"(?s:{self.expression})"))
+        return any(matches(text) for text in texts_of(value) for matches in matchers)
 
 
 @lru_cache(maxsize=1024)
@@ -79,6 +94,12 @@ class Length:
     def __call__(self, value: Any) -> bool:
         return isinstance(value, str | list | bytes) and self.least <= len(value) <= self.most
 
+    def may_match(self, value: Any) -> bool:
+        """Whether the value, or a text that it can be read as, has such a length. A list or mapping counts its members only."""
+        if isinstance(value, list | Mapping):
+            return self.least <= len(value) <= self.most
+        return self(value) or any(self(text) for text in texts_of(value))
+
 
 @dataclass(frozen=True, kw_only=True)
 class Endpoint:
@@ -101,13 +122,37 @@ class Endpoint:
             given = url.port
         except ValueError:
             return False
-        if url.scheme not in self.schemes or "@" in url.netloc or (url.hostname or "") not in self.hosts:
+        if url.scheme not in self.schemes or "@" in url.netloc or _host_of(url.netloc) not in self.hosts:
             return False
         own = _PORTS.get(url.scheme)
         if (own if given is None else given) != (own if self.port is None else self.port):
             return False
-        readings = _path_readings(url.path)
-        return bool(readings) and (not self.paths or all(any(_below(path, item) for item in self.paths) for path in readings))
+        if not self.paths:
+            return bool(_path_readings(url.path))
+        readings = () if _is_odd_path(url.path) else _path_readings(url.path)
+        return bool(readings) and all(any(_below(path, item) for item in self.paths) for path in readings)
+
+    def may_match(self, value: Any) -> bool:
+        """Whether some parser may find one of the hosts in the value, and nothing shows that the path is another.
+
+        The scheme counts only if `schemes` is not the default, the port only if there is a `port`.
+        """
+        texts = [_decodings(item) for item in parts_of(value) if isinstance(item, str)]
+        return any(_ENCODED.search(_url_parts(found[-1])[1]) or any(map(self._may_name, found)) for found in texts)
+
+    def _may_name(self, text: str) -> bool:
+        scheme, authority, path = _url_parts(text)
+        if not any(name in self.hosts for part in _HOST_ENDS.split(authority) for name in _host_readings(part)):
+            return False
+        if scheme in _PORTS and self.schemes != ("https",) and scheme not in self.schemes:
+            return False
+        ports = re.findall(r":(\d+)", authority) or ([str(_PORTS[scheme])] if scheme in _PORTS else [])
+        if self.port is not None and ports and all(found.lstrip("0") != str(self.port) for found in ports):
+            return False
+        if not self.paths or _is_odd_path(path) or not _path_readings(path):
+            return True
+        readings = (path, *_path_readings(path))
+        return any(_below(reading.lower(), item.lower()) for reading in readings for item in self.paths)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -126,6 +171,139 @@ class Folder:
         absolute = value.startswith("/")
         path = posixpath.normpath(re.sub(r"^/+", "/", value))
         return any(_below(path, item) for item in self.paths if item.startswith("/") == absolute)
+
+    def may_match(self, value: Any) -> bool:
+        """Whether the value may name a path in one of the folders, whatever its working folder is.
+
+        A relative path is taken to stay below a working folder that is not itself in the folder, unless it climbs with `..`.
+        """
+        texts = [_decodings(item) for item in parts_of(value) if isinstance(item, str)]
+        return any(_ENCODED.search(found[-1]) or any(map(self._may_name, found)) for found in texts)
+
+    def _may_name(self, text: str) -> bool:
+        if text.startswith(("~", "$")):
+            return True
+        plain = text.removeprefix("file:")
+        names = (plain, re.sub(r"^//[^/]*", "", plain)) if plain != text else (text,)
+        found = [posixpath.normpath(re.sub(r"^/+", "/", name)).lower() for name in names if name]
+        return any(_may_be_below(path, item.lower()) for path in found for item in self.paths)
+
+
+def _may_be_below(path: str, top: str) -> bool:
+    """Whether a normal path may be `top` or below it, where the working folder of either is not known."""
+    if path == ".." or path.startswith("../") or top == ".":
+        return True
+    if path.startswith("/") and top.startswith("/"):
+        return _below(path, top)
+    names, wanted = path.strip("/").split("/"), top.strip("/").split("/")
+    if path.startswith("/") or not top.startswith("/"):  # the relative folder may lie anywhere above
+        return any(names[at : at + len(wanted)] == wanted for at in range(len(names)))
+    return any(names[: len(wanted) - at] == wanted[at:] for at in range(len(wanted)))
+
+
+def _decodings(text: str) -> list[str]:
+    """What a text may mean to a reader of URLs or paths: without control characters and outer spaces, and percent-decoded.
+
+    The last one is still percent-encoded if the text is encoded more often than is decoded here.
+    """
+    found = []
+    for _ in range(_DECODINGS):
+        if "\0" in text:  # where a text ends for C
+            found.append(text.partition("\0")[0])
+        text = _without_controls(unicodedata.normalize("NFKC", text)).translate(_FULL_STOPS).strip(" <>\"'")
+        found += [text.replace("\\", "/"), text] if "\\" in text else [text]
+        decoded = unquote(text)
+        if decoded == text:
+            return found
+        text = decoded
+    return [*found, text]
+
+
+def _without_controls(text: str) -> str:
+    if text.isascii():
+        return _CONTROLS.sub("", text)
+    return "".join(char for char in text if unicodedata.category(char) not in ("Cc", "Cf"))
+
+
+_CONTROLS: Final = re.compile(r"[\x00-\x1f\x7f]+")
+_FULL_STOPS: Final = str.maketrans("\u3002\uff0e\uff61", "...")
+_HOST_ENDS: Final = re.compile(r"[\s@:,;\\\[\]<>\"']+")
+
+
+def _url_parts(text: str) -> tuple[str, str, str]:
+    """(the scheme, all that some parser may take for the authority, the path) of a text that may be a URL."""
+    head, slashes, rest = re.match(r"([^/?#]*)(/*)([^/?#]*)", text).groups()  # type: ignore[union-attr]
+    scheme = head.partition(":")[0].strip().lower() if ":" in head else ""
+    leads = not head.strip() or head.endswith(":")
+    authority = f"{head}@{rest}" if leads else head
+    if "[" in authority:
+        authority += "@" + "@".join(re.findall(r"\[([^\]]*)\]", authority)).replace(":", "\0")
+    after = text[len(head) + len(slashes) + len(rest) :] if leads else text[len(head) :]
+    return scheme, authority, re.match(r"[^?#]*", after)[0]  # type: ignore[index]
+
+
+def _host_readings(name: str) -> Iterator[str]:
+    """The hosts that a part of an authority may mean: lower case, ASCII by both editions of IDNA, numbers as addresses."""
+    host = name.replace("\0", ":").strip().strip(".").lower()
+    yield host
+    if not host.isascii():
+        yield ".".join(label if label.isascii() else f"xn--{label.encode('punycode').decode()}" for label in host.split("."))
+        yield _idna(host)
+    address = _ip_address(host)
+    if address is not None:
+        mapped = getattr(address, "ipv4_mapped", None)
+        yield from (str(found) for found in (address, mapped) if found is not None)
+
+
+def _ip_address(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
+    """An IP address in any notation that C's inet_aton reads: 127.1, 0x7f.0.0.1, 2130706433."""
+    parts = host.split(".")
+    try:
+        if ":" in host:
+            return ipaddress.ip_address(host)
+        if not 1 <= len(parts) <= 4 or len(host) > 64:
+            return None
+        *high, low = [int(part, 16 if part.startswith("0x") else 8 if re.fullmatch("0[0-7]+", part) else 10) for part in parts]
+        number = sum(part << 8 * (3 - at) for at, part in enumerate(high)) + low
+        return ipaddress.IPv4Address(number)
+    except ValueError:
+        return None
+
+
+def _host_of(netloc: str) -> str:
+    """The host of a URL in lower case and ASCII, "" if there is none or it has no clear form."""
+    host = urlsplit(f"//{netloc}").hostname or ""
+    return host if netloc.isascii() else _ascii_host(re.sub(r":\d*$", "", netloc))
+
+
+def _ascii_host(name: str) -> str:
+    """A host name in lower case and ASCII, "" where the standard library knows no form that leads back to the name."""
+    plain = ascii_lower(name)
+    if plain.isascii():
+        return plain
+    found = _idna(plain)
+    return found if found and found.encode().decode("idna") == plain else ""
+
+
+def _idna(host: str) -> str:
+    """A host name in ASCII as IDNA 2003 has it, "" if there is none."""
+    try:
+        return host.encode("idna").decode().lower()
+    except UnicodeError:
+        return ""
+
+
+def ascii_lower(text: str) -> str:
+    """A text with A-Z in lower case. Other letters stay, because some of them would become others: K (Kelvin) the letter k."""
+    return text.encode("utf-8", "surrogatepass").lower().decode("utf-8", "surrogatepass")
+
+
+def _is_odd_path(path: str) -> bool:
+    """Whether servers may disagree about where the path of a URL leads, beyond plain dots and percent signs."""
+    decoded = unquote(path)
+    folded = unicodedata.normalize("NFKC", decoded)
+    same = all(folded.count(char) == decoded.count(char) for char in "./\\;%")
+    return bool(_ODD_PATH.search(path) or _PARAMETER.search(decoded)) or "\ufffd" in decoded or not same
 
 
 def _path_readings(path: str) -> tuple[str, ...]:
@@ -199,23 +377,34 @@ def endpoint(
 
     The URL is parsed, not compared as a text. A URL with a user name, a backslash, white space or a path encoded more than once
     is refused, because parsers disagree about where it points. Dots in the path are resolved, and the path must be allowed both
-    as it stands and with its percent signs decoded. `port` None means the scheme's own.
+    as it stands and with its percent signs decoded. With `paths`, a path with encoded dots, slashes or backslashes, an empty
+    segment or dots with a parameter (`..;`) is refused, too. `port` None means the scheme's own. Hosts are compared in ASCII,
+    by IDNA. SpecError for a host that has no clear form there.
 
     >>> from mat_contracts.privilege import endpoint
     >>> shop = endpoint("api.shop.example", paths="/v1")
     >>> shop("https://api.shop.example/v1/orders"), shop("https://api.shop.example/v10")
     (True, False)
     """
-    hosts = tuple(name.casefold().rstrip(".") for name in _names(host, "host"))
-    wrong = [name for name in hosts if not re.fullmatch(r"[^/@:*?#\s]+|[0-9a-f:]+", name)]
-    if wrong:
+    names = tuple(name.rstrip(".") for name in _names(host, "host"))
+    hosts = tuple(_ascii_host(name) for name in names)
+    wrong = [name for name in hosts if name and not re.fullmatch(r"[^/@:*?#\s]+|[0-9a-f:]+", name)]
+    if wrong or "" in names:
         raise SpecError(
-            what=f"{wrong[0]!r} is not a host name",
+            what=f"{(wrong[0] if wrong else host)!r} is not a host name",
             why="hosts are compared exactly",
             fix="give the bare name, such as api.shop.example",
         )
-    below = tuple(posixpath.normpath("/" + path.strip("/")) for path in (_names(paths, "paths") if paths else ()))
-    return Endpoint(hosts=hosts, paths=below, schemes=tuple(name.casefold() for name in _names(schemes, "schemes")), port=port)
+    if "" in hosts:
+        raise SpecError(
+            what=f"{names[hosts.index('')]!r} has no clear form in ASCII",
+            why="hosts are compared in ASCII, and editions of IDNA disagree about this name",
+            fix="give the name in lower case, or in ASCII, such as xn--strae-oqa.example",
+        )
+    below = () if paths == () else tuple(posixpath.normpath("/" + path.strip("/")) for path in _names(paths, "paths"))
+    return Endpoint(
+        hosts=hosts, paths=below, schemes=tuple(ascii_lower(name) for name in _names(schemes, "schemes")), port=port
+    )
 
 
 def folder(path: str | Iterable[str]) -> Folder:
@@ -247,18 +436,35 @@ def values_at(arguments: Mapping[str, Any], path: str) -> list[Any]:
     return _inside(arguments, path.split("."))
 
 
-def _inside(value: Any, parts: Sequence[str]) -> list[Any]:
+def may_be_at(arguments: Mapping[str, Any], path: str) -> list[Any]:
+    """The values that a path may name for a rule that restricts: where a value has no members, it stands for its only one.
+
+    A name also reaches into the members of a list. A value that is missing is left out.
+
+    >>> may_be_at({"to": "eve"}, "to.*"), may_be_at({"body": [{"amount": 900}]}, "body.amount")
+    (['eve'], [900])
+    """
+    return [found for found in _inside(arguments, path.split("."), loose=True) if found is not MISSING]
+
+
+def _inside(value: Any, parts: Sequence[str], *, loose: bool = False) -> list[Any]:
     if not parts:
         return [value]
     first, rest = parts[0], parts[1:]
     if first == "*" and isinstance(value, Mapping | list | tuple):
         members = value.values() if isinstance(value, Mapping) else value
-        return [found for member in members for found in _inside(member, rest)]
+        return [found for member in members for found in _inside(member, rest, loose=loose)]
     if isinstance(value, Mapping):
         names = ((".".join(parts[:size]), parts[size:]) for size in range(1, len(parts) + 1))
-        return [found for name, inner in names if name in value for found in _inside(value[name], inner)] or [MISSING]
+        return [found for name, inner in names if name in value for found in _inside(value[name], inner, loose=loose)] or [
+            MISSING
+        ]
     if isinstance(value, list | tuple) and first.isdecimal() and int(first) < len(value):
-        return _inside(value[int(first)], rest)
+        return _inside(value[int(first)], rest, loose=loose)
+    if loose and isinstance(value, list | tuple) and not first.isdecimal():
+        return [found for member in value for found in _inside(member, parts, loose=True)]
+    if loose and (first == "*" or first.isdecimal()) and not isinstance(value, list | tuple):
+        return _inside(value, rest, loose=True)
     return [MISSING]
 
 

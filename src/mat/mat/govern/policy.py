@@ -12,13 +12,14 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal, TypeAlias
 
-from pydantic import TypeAdapter
+from pydantic import AfterValidator, TypeAdapter
 
+from mat.boundary.emit import around
 from mat.core.allowed import Allowed, may_be_within, within
 from mat.core.digest import digest
-from mat.core.endpoint import MISSING, values_at
+from mat.core.endpoint import MISSING, may_be_at, values_at
 from mat.core.errors import MatError
-from mat.core.record import ActionKind, DeclaredEffect, Impact, Record
+from mat.core.record import DeclaredEffect, Impact, Record
 from mat.govern import rewrites
 from mat.govern.capability import Capability, capability, rate
 from mat.govern.mediator import Allow, Approver, Block, ConvertToApproval, Decision, NeedsApproval, Rule
@@ -31,18 +32,22 @@ from mat.resources.reading import (
     FileReader,
     Fits,
     From,
+    Name,
     NameList,
     NumberField,
     OneOf,
     ScalarField,
     Text,
+    all_wrong,
     as_mapping,
     data_of,
     given,
     kind_of,
     made,
+    one_name,
     short_expression,
     text_of,
+    wrong,
 )
 
 __all__ = ["FORMAT", "load", "load_or_block", "loads"]
@@ -53,6 +58,10 @@ FORMAT: Final = 1
 
 # -- makers of the parts of a policy ------------------------------------------------------------------------------------
 
+MediatedKind: TypeAlias = Literal[
+    "tool_call", "model_call", "retrieval", "memory_read", "memory_write", "message", "delegation", "grant"
+]
+"""The kinds of action on which a mediator decides. All others report what has already happened."""
 NamedApprover: TypeAlias = tuple[str, Approver]
 """An approver with the name that it has in the file."""
 
@@ -107,14 +116,14 @@ class _Match:
     """Which actions a rule applies to: all given conditions hold. Paths read arguments, or with `state.` the projection.
 
     In doubt, a rule that restricts applies, and a rule that allows (`widens`) does not. If a path names several values, a
-    restriction's `where` needs one of them to fit and its `unless` needs all of them; for a rule that allows, `where` needs all
-    and `unless` needs one. A missing value fits neither.
+    restriction's `where` needs one of them that may fit (`may_be_within`) and its `unless` needs all of them to fit; for a rule
+    that allows, `where` needs all to fit and `unless` needs one that may. A missing value fits neither.
     """
 
     tools: NameList = ()
     agents: NameList = ()
     roles: NameList = ()
-    kinds: Sequence[ActionKind] = ("tool_call",)
+    kinds: Sequence[MediatedKind] = ("tool_call",)
     effect: DeclaredEffect | None = None
     impact: Impact | None = None
     where: Mapping[str, Allowed] = field(default_factory=dict)
@@ -139,14 +148,16 @@ def _rule_maker(kind: str) -> Callable[..., Rule]:
 
 def _matcher(read: _Match, *, widens: bool) -> Callable[[Record], bool]:
     tools, agents, roles = (_as_set(names) for names in (read.tools, read.agents, read.roles))
-    kinds = frozenset(read.kinds)
+    kinds: frozenset[str] = frozenset(read.kinds)
 
     def matches(record: Record) -> bool:
         action = record.action
-        if action.kind not in kinds or not action.boundary:
+        if action.kind not in kinds or not (action.boundary or action.kind == "grant"):
             return False
-        conditions = ((tools, action.name), (agents, record.agent), (roles, record.role))
-        if any(names and name not in names for names, name in conditions):
+        # whoever acts for an agent is held to what restricts the agent; to be allowed something, one must be it oneself
+        acting = ((record.agent, record.role), *(() if widens else around()))
+        conditions = ((tools, {action.name}), (agents, {name for name, _ in acting}), (roles, {role for _, role in acting}))
+        if any(names and names.isdisjoint(found) for names, found in conditions):
             return False
         if not _has_effect(action.effect, read.effect, widens=widens) or read.impact not in (None, action.impact):
             return False
@@ -164,11 +175,12 @@ def _has_effect(found: DeclaredEffect, wanted: DeclaredEffect | None, *, widens:
 
 
 def _is_met(record: Record, path: str, allowed: Allowed, *, all_of: bool) -> bool:
-    """Whether a condition holds: what widens must hold for all values at a path, what restricts may hold for any."""
+    """Whether a condition holds: what widens must surely hold for all values at a path, what restricts may hold for any."""
     source, inner = (record.state, path[6:]) if path.startswith("state.") else (record.action.arguments, path)
-    fits = within if all_of else may_be_within
-    met = [value is not MISSING and fits(allowed, value) for value in values_at(source, inner)]
-    return bool(met) and (all(met) if all_of else any(met))
+    if not all_of:
+        return any(may_be_within(allowed, value) for value in may_be_at(source, inner))
+    met = [value is not MISSING and within(allowed, value) for value in values_at(source, inner)]
+    return bool(met) and all(met)
 
 
 def _as_set(names: NameList) -> frozenset[str]:
@@ -179,21 +191,42 @@ def _as_set(names: NameList) -> frozenset[str]:
 
 
 def _from_name(tool: str, context: object) -> Capability:
-    return made(capability, tool)
+    return made(_capability, tool=one_name(tool))
+
+
+def _not_empty(kinds: list[Any]) -> list[Any]:
+    if not kinds:
+        raise wrong("the list is empty; leave it out for tool calls")
+    return kinds
+
+
+def _conditions(given: dict[str, Allowed]) -> dict[str, Allowed]:
+    """Refuse conditions that no action can meet, or that every action meets."""
+    if not given:
+        raise wrong("it names no parameter; leave it out for all values")
+    problems = [
+        *(((path,), "the path has an empty part") for path in given if not all(part.strip() for part in path.split("."))),
+        *(((path,), "the list is empty, so no value meets it") for path, allowed in given.items() if allowed == []),
+    ]
+    if problems:
+        raise all_wrong(problems)
+    return given
 
 
 def _block(*, reason: str, **options: Any) -> Rule:
     return _rule_maker("block")(reason=reason, **options)
 
 
-_APPROVER: Final = given("approver", "approvers")
+_APPROVER: Final = given("approver", "approvers", needed=True)
 _RATE: TypeAlias = Annotated[Any, From(rate, most=int, window_ms=int | None)]
 _CAPABILITY: TypeAlias = Annotated[
-    Capability, Text(_from_name, Annotated[Any, From(_capability, tool=str, parameters=dict[str, Fits], rates=list[_RATE])])
+    Capability, Text(_from_name, Annotated[Any, From(_capability, tool=Name, parameters=dict[str, Fits], rates=list[_RATE])])
 ]
+_CONDITIONS: Final = Annotated[dict[str, Fits], AfterValidator(_conditions)]
 _MATCH: Final[Mapping[str, Any]] = {
-    "tools": NameList, "agents": NameList, "roles": NameList, "kinds": list[ActionKind], "effect": DeclaredEffect | None,
-    "impact": Impact | None, "where": dict[str, Fits], "unless": dict[str, Fits],
+    "tools": NameList, "agents": NameList, "roles": NameList,
+    "kinds": Annotated[list[MediatedKind], AfterValidator(_not_empty)], "effect": DeclaredEffect | None,
+    "impact": Impact | None, "where": _CONDITIONS, "unless": _CONDITIONS,
 }  # fmt: skip
 _STAND_INS: Final[Mapping[str, Any]] = {"replies": dict[str, Any], "otherwise": Otherwise}
 _RULES: Final[Mapping[str, From]] = {
@@ -205,12 +238,12 @@ _RULES: Final[Mapping[str, From]] = {
     "to_approval": From(_rule_maker("to_approval"), id=str, what=str, **_MATCH),
     "strip": From(_strip, parameters=NameList, tools=NameList, matching=str | None),
     "redact": From(_redact, data=NameList, tools=NameList, parameters=NameList),
-    "clamp": From(rewrites.clamp, parameter=str, least=NumberField | None, most=NumberField | None, tools=NameList),
-    "replace": From(rewrites.replaced, parameter=str, value=ScalarField, tools=NameList, unless=Fits | None),
-    "keep_only": From(rewrites.keep_only, parameter=str, allowed=Fits, tools=NameList, least=int),
+    "clamp": From(rewrites.clamp, parameter=Name, least=NumberField | None, most=NumberField | None, tools=NameList),
+    "replace": From(rewrites.replaced, parameter=Name, value=ScalarField, tools=NameList, unless=Fits | None),
+    "keep_only": From(rewrites.keep_only, parameter=Name, allowed=Fits, tools=NameList, least=int),
     "drop_recipients": From(rewrites.drop_recipients, allowed=Fits, parameters=NameList, tools=NameList),
     "sandbox": From(sandbox, agents=NameList, **_STAND_INS),
-    "route": From(_route, by=given("approver", "approvers", needed=True), on=Reach),
+    "route": From(_route, by=_APPROVER, on=Reach),
 }
 """All rules that a file can use, with their parameters."""
 _RULE: TypeAlias = Annotated[Any, OneOf("rule", {kind: Annotated[Any, takes] for kind, takes in _RULES.items()})]

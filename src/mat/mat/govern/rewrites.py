@@ -16,7 +16,7 @@ from dataclasses import replace
 from typing import Any, Final
 
 from mat.core.allowed import Allowed, describe, is_allow_list, within
-from mat.core.endpoint import pattern
+from mat.core.endpoint import ascii_lower, pattern
 from mat.core.errors import SpecError, did_you_mean
 from mat.core.record import ActionKind, Record
 from mat.core.redact import Redactor, find_pii
@@ -172,9 +172,12 @@ def drop_recipients(
             return None
         changed, before, after = {}, 0, 0
         for name in names:
-            members, rejoin = _members(action.arguments.get(name))
+            value = action.arguments.get(name)
+            members, rejoin = _members(value)
             if members is None:
-                continue
+                if value is None:
+                    continue
+                return Block(f"{name} of {action.name} is neither a text nor a list, so its recipients cannot be compared")
             kept = [item for item in members if within(checked, _address(item))]
             before, after = before + len(members), after + len(kept)
             if len(kept) < len(members):
@@ -396,7 +399,7 @@ def _address(item: Any) -> Any:
     if not isinstance(item, str):
         return item
     found = re.fullmatch(r"[^<>]*<([^<>]*)>", item.strip())
-    return (found[1] if found else item).strip().casefold()
+    return ascii_lower((found[1] if found else item).strip())
 
 
 def _allow_list(allowed: Allowed, name: str) -> Allowed:

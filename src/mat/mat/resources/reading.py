@@ -9,10 +9,13 @@ with its place and line, and reports all of them in one SpecError.
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from copy import copy
+from decimal import Decimal, InvalidOperation
+from functools import partial
 from importlib import import_module
 from inspect import Parameter, signature
 from pathlib import Path
@@ -302,17 +305,34 @@ def _instance_of(expected: str, *kinds: type) -> Any:
     return PlainValidator(check)
 
 
-def _name_list(data: object) -> str | tuple[str, ...]:
+def _name_list(data: object, *, commas: bool = False) -> str | tuple[str, ...]:
+    """A name, or several. `commas`: whether a name may have a comma; otherwise it is a list that is written as one name."""
     if isinstance(data, str):
-        return data
+        return one_name(data, commas=commas)
     if not isinstance(data, list):
         raise wrong(f"input should be a name or a list of names, not {kind_of(data)}")
-    problems = [
-        ((at,), f"input should be a name, not {kind_of(item)}") for at, item in enumerate(data) if not isinstance(item, str)
-    ]
+    if not data:
+        raise wrong("the list is empty; leave out what has no names")
+    problems = []
+    for at, item in enumerate(data):
+        try:
+            if not isinstance(item, str):
+                raise wrong(f"input should be a name, not {kind_of(item)}")
+            one_name(item, commas=commas)
+        except PydanticCustomError as problem:
+            problems.append(((at,), problem.message()))
     if problems:
         raise all_wrong(problems)
     return tuple(data)
+
+
+def one_name(name: str, *, commas: bool = False) -> str:
+    if not name.strip():
+        raise wrong("the name is empty")
+    if "," in name and not commas:
+        names = ", ".join(part.strip() for part in name.split(",") if part.strip())
+        raise wrong(f"{name!r} is one name, with a comma; write several names as a list: [{names}]")
+    return name
 
 
 NumberField: TypeAlias = Annotated[int | float, _instance_of("a number", int, float)]
@@ -320,14 +340,16 @@ Amount: TypeAlias = Annotated[int | float | str, _instance_of("a number, or a st
 ScalarField: TypeAlias = Annotated[
     str | int | float | bool | None, _instance_of("a string, a number, true, false or null", str, int, float, bool, type(None))
 ]
+Name: TypeAlias = Annotated[str, AfterValidator(one_name)]
 NameList: TypeAlias = Annotated[str | tuple[str, ...], PlainValidator(_name_list)]
+PathList: TypeAlias = Annotated[str | tuple[str, ...], PlainValidator(partial(_name_list, commas=True))]
 Strings: TypeAlias = Annotated[tuple[str, ...], BeforeValidator(lambda data: tuple(data) if isinstance(data, list) else data)]
 
 
 # -- allow-lists ------------------------------------------------------------------------------------------------------
 
 
-def _endpoint(*, hosts: NameList, schemes: NameList = ("https",), paths: NameList = ()) -> Allowed:
+def _endpoint(*, hosts: NameList, schemes: NameList = ("https",), paths: PathList = ()) -> Allowed:
     return endpoint(hosts, schemes=schemes, paths=paths)
 
 
@@ -370,8 +392,8 @@ def within_keys(**keys: Any) -> Allowed:
 ALLOWED_KEYS: Final[Mapping[str, Any]] = {
     "values": list[ScalarField] | None, "least": NumberField | None, "most": NumberField | None, "pattern": str | None,
     "length": Annotated[Allowed, From(lambda *, least, most: length(least, most), least=int, most=int)] | None,
-    "endpoint": Annotated[Allowed, From(_endpoint, hosts=NameList, schemes=NameList, paths=NameList)] | None,
-    "folder": NameList | None,
+    "endpoint": Annotated[Allowed, From(_endpoint, hosts=NameList, schemes=NameList, paths=PathList)] | None,
+    "folder": PathList | None,
 }  # fmt: skip
 
 
@@ -409,7 +431,7 @@ def _read_json(text: str, kind: str, where: str) -> tuple[Any, dict[Where, int]]
     def constant(name: str) -> Any:
         raise SpecError(f"{name} is not a JSON number", where=where)
 
-    data = json.loads(text, object_pairs_hook=pairs, parse_constant=constant)
+    data = json.loads(text, object_pairs_hook=pairs, parse_constant=constant, parse_float=partial(_exact, where=where))
     if doubles:
         raise SpecError(
             f"the {kind} has the key {', '.join(map(repr, doubles))} twice", why="one would hide the other", where=where
@@ -420,10 +442,14 @@ def _read_json(text: str, kind: str, where: str) -> tuple[Any, dict[Where, int]]
 _PLAIN: Final = (
     ("tag:yaml.org,2002:null", r"~|null|Null|NULL|", ["~", "n", "N", ""]),
     ("tag:yaml.org,2002:bool", r"true|True|TRUE|false|False|FALSE", list("tTfF")),
-    ("tag:yaml.org,2002:int", r"[-+]?[0-9]+", list("-+0123456789")),
-    ("tag:yaml.org,2002:float", r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?", list("-+0123456789.")),
+    ("tag:yaml.org,2002:int", r"[-+]?[0-9]+|0o[0-7]+|0x[0-9a-fA-F]+", list("-+0123456789")),
+    (
+        "tag:yaml.org,2002:float",
+        r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?|[-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN)",
+        list("-+0123456789."),
+    ),
 )
-"""Plain scalars as YAML 1.2 reads them: `on` and `no` are texts, and there are no dates and no base 60."""
+"""Plain scalars as the core schema of YAML 1.2 reads them: `on` and `no` are texts, and there are no dates and no base 60."""
 
 
 def _read_yaml(text: str, kind: str, where: str) -> tuple[Any, dict[Where, int]]:
@@ -501,15 +527,34 @@ def _from_node(yaml: Any, node: Any, at: Where, lines: dict[Where, int], doubles
         case "int":
             return _integer(text, node.start_mark.line + 1)
         case "float":
-            return float(text)
+            return _exact(text, where=f"line {node.start_mark.line + 1}")
     return text
 
 
 def _integer(text: str, line: int) -> int:
     try:
-        return int(text)
+        return int(text, {"0x": 16, "0o": 8}.get(text[:2], 10))
     except ValueError:  # more digits than Python reads
         raise SpecError(f"the number in line {line} has {len(text)} digits", fix="write a smaller one") from None
+
+
+def _exact(text: str, *, where: str) -> float:
+    """The number that a text states; SpecError if it is not finite, or if a float does not hold it as it is written.
+
+    >>> _exact("0.1", where="line 1")
+    0.1
+    """
+    try:
+        number = float(text)
+        if math.isfinite(number) and Decimal(text) == Decimal(repr(number)):
+            return number
+    except (ValueError, InvalidOperation):  # .inf; an exponent that decimals do not have
+        number = math.nan
+    shown = text if len(text) <= 40 else f"{text[:37]}..."
+    raise SpecError(
+        f"the number {shown} in {where} cannot be held exactly" + (f": it would become {number}" if number == number else ""),
+        why="a limit must be the one that is written", fix="write an integer, or a number of at most 15 digits",
+    )  # fmt: skip
 
 
 # -- problems in words ------------------------------------------------------------------------------------------------

@@ -189,7 +189,7 @@ def _fits_data(allowed: Allowed, *, full: bool = False) -> Any:
             return {"length": {"least": allowed.least, "most": allowed.most}}
         case Endpoint():
             parts = {"hosts": allowed.hosts, "schemes": allowed.schemes, "paths": allowed.paths}
-            return {"endpoint": {name: list(value) for name, value in parts.items()}}
+            return {"endpoint": {name: list(value) for name, value in parts.items() if value}}
         case Folder():
             return {"folder": list(allowed.paths)}
     if isinstance(allowed, tuple) and is_range(allowed):
