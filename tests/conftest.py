@@ -26,10 +26,14 @@ import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis.internal.conjecture import providers
 
+from mat.core import limits
+
 pytest_plugins = ["pytester"]
 
 os.environ.pop("PYTEST_ADDOPTS", None)  # meant for this session, not for those that tests begin
 
+limits.ISOLATED_NODES = 1_000_000
+"""To a session that a test begins in this process, the modules of all tests here are the user's own."""
 EXAMPLES = 15
 """Hypothesis's examples for each property in the fast tier, at most."""
 # how many real seconds an example takes says something of the machine and of what else it does, and nothing of the property

@@ -32,9 +32,9 @@ from mat.resources.reading import (
     FileReader,
     Fits,
     From,
-    Name,
     NameList,
     NumberField,
+    OneName,
     OneOf,
     ScalarField,
     Text,
@@ -220,7 +220,7 @@ def _block(*, reason: str, **options: Any) -> Rule:
 _APPROVER: Final = given("approver", "approvers", needed=True)
 _RATE: TypeAlias = Annotated[Any, From(rate, most=int, window_ms=int | None)]
 _CAPABILITY: TypeAlias = Annotated[
-    Capability, Text(_from_name, Annotated[Any, From(_capability, tool=Name, parameters=dict[str, Fits], rates=list[_RATE])])
+    Capability, Text(_from_name, Annotated[Any, From(_capability, tool=OneName, parameters=dict[str, Fits], rates=list[_RATE])])
 ]
 _CONDITIONS: Final = Annotated[dict[str, Fits], AfterValidator(_conditions)]
 _MATCH: Final[Mapping[str, Any]] = {
@@ -238,9 +238,9 @@ _RULES: Final[Mapping[str, From]] = {
     "to_approval": From(_rule_maker("to_approval"), id=str, what=str, **_MATCH),
     "strip": From(_strip, parameters=NameList, tools=NameList, matching=str | None),
     "redact": From(_redact, data=NameList, tools=NameList, parameters=NameList),
-    "clamp": From(rewrites.clamp, parameter=Name, least=NumberField | None, most=NumberField | None, tools=NameList),
-    "replace": From(rewrites.replaced, parameter=Name, value=ScalarField, tools=NameList, unless=Fits | None),
-    "keep_only": From(rewrites.keep_only, parameter=Name, allowed=Fits, tools=NameList, least=int),
+    "clamp": From(rewrites.clamp, parameter=OneName, least=NumberField | None, most=NumberField | None, tools=NameList),
+    "replace": From(rewrites.replaced, parameter=OneName, value=ScalarField, tools=NameList, unless=Fits | None),
+    "keep_only": From(rewrites.keep_only, parameter=OneName, allowed=Fits, tools=NameList, least=int),
     "drop_recipients": From(rewrites.drop_recipients, allowed=Fits, parameters=NameList, tools=NameList),
     "sandbox": From(sandbox, agents=NameList, **_STAND_INS),
     "route": From(_route, by=_APPROVER, on=Reach),

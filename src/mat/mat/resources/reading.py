@@ -340,7 +340,7 @@ Amount: TypeAlias = Annotated[int | float | str, _instance_of("a number, or a st
 ScalarField: TypeAlias = Annotated[
     str | int | float | bool | None, _instance_of("a string, a number, true, false or null", str, int, float, bool, type(None))
 ]
-Name: TypeAlias = Annotated[str, AfterValidator(one_name)]
+OneName: TypeAlias = Annotated[str, AfterValidator(one_name)]
 NameList: TypeAlias = Annotated[str | tuple[str, ...], PlainValidator(_name_list)]
 PathList: TypeAlias = Annotated[str | tuple[str, ...], PlainValidator(partial(_name_list, commas=True))]
 Strings: TypeAlias = Annotated[tuple[str, ...], BeforeValidator(lambda data: tuple(data) if isinstance(data, list) else data)]
