@@ -194,7 +194,7 @@ class _Open:
     another call, because nobody has judged these.
     """
 
-    __slots__ = ("again", "arguments", "is_open", "key")
+    __slots__ = ("_token", "again", "arguments", "is_open", "key")
 
     def __init__(self, port: Port, agent: str, arguments: Mapping[str, Any]) -> None:
         self.key = (port.kind, port.name, agent or acting.get()[0])
@@ -215,11 +215,11 @@ class _Open:
 
     def __enter__(self) -> None:
         self.is_open = True
-        _open_calls.set((*_open_calls.get(), self))
+        self._token = _open_calls.set((*_open_calls.get(), self))
 
     def __exit__(self, *raised: object) -> None:
         self.is_open = False
-        _open_calls.set(tuple(call for call in _open_calls.get() if call is not self))
+        _open_calls.reset(self._token)
 
 
 def _named_agent(name: str) -> AbstractContextManager[object]:

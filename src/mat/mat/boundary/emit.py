@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
-from contextvars import ContextVar
+from contextlib import contextmanager, suppress
+from contextvars import ContextVar, Token
 from types import TracebackType
 from typing import Any, Final, Literal, Protocol, TypeAlias, cast
 
@@ -49,6 +49,11 @@ class _Block:
             self.around = (*self.around, outer)
             if encloses and outer[0] != who[0]:
                 self.enclosing = (*self.enclosing, outer[0])
+
+
+def _before(token: Token[Any]) -> Any:
+    """The value of a variable before it was set; () if it had none."""
+    return () if token.old_value is Token.MISSING else token.old_value
 
 
 def enclosing() -> tuple[str, ...]:
@@ -104,7 +109,7 @@ class agent:  # noqa: N801  (reads as a statement: with mat.agent(...))
             raise SpecError(what="an agent needs a name", why="steps and sites name who acted", fix='mat.agent("planner")')
         self._name, self._role = name, role
         self._encloses = True
-        self._entered: list[_Block] = []
+        self._entered: list[tuple[_Block, Token[Any], Token[Any]]] = []
 
     @classmethod
     def delegate(cls, name: str, role: str) -> agent:
@@ -119,14 +124,17 @@ class agent:  # noqa: N801  (reads as a statement: with mat.agent(...))
 
     def __enter__(self) -> agent:
         block = _Block((self._name, self._role), encloses=self._encloses)
-        self._entered.append(block)
-        _blocks.set((*_blocks.get(), block))
-        acting.set(block.who)
+        self._entered.append((block, _blocks.set((*_blocks.get(), block)), acting.set(block.who)))
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        left = self._entered.pop()
-        blocks = tuple(block for block in _blocks.get() if block is not left)  # a generator may leave it in another order
+        left, blocks_token, acting_token = self._entered.pop()
+        if _blocks.get() == (*_before(blocks_token), left):
+            with suppress(ValueError):  # entered in another context
+                _blocks.reset(blocks_token)
+                acting.reset(acting_token)
+                return
+        blocks = tuple(block for block in _blocks.get() if block is not left)  # a generator has left it in another order
         _blocks.set(blocks)
         acting.set(blocks[-1].who if blocks else (_PROGRAM, ""))
 
@@ -381,18 +389,27 @@ def entered(task: DelegatedTask | None) -> Iterator[None]:
         _leave(task, taken)
 
 
-def _enter(task: DelegatedTask) -> tuple[DelegatedTask, ...]:
+_Taken: TypeAlias = tuple[tuple[DelegatedTask, ...], Token[Any]]
+
+
+def _enter(task: DelegatedTask) -> _Taken:
     """Begin to work on a task. Returns the tasks that this context has taken on with it."""
     task.entered, task.ended = True, False  # a hand-off that is delivered twice begins twice
     before = tasks.get()
     taken = tuple(item for item in (*task.outer, task) if item not in before)
-    tasks.set((*before, *taken))
-    return taken
+    return taken, tasks.set((*before, *taken))
 
 
-def _leave(task: DelegatedTask, taken: tuple[DelegatedTask, ...]) -> None:
+def _leave(task: DelegatedTask, taken: _Taken) -> None:
     task.ended = True
-    tasks.set(tuple(item for item in tasks.get() if item not in taken))
+    own, token = taken
+    rest = tuple(item for item in tasks.get() if item not in own)
+    try:
+        if rest != _before(token):
+            raise ValueError("left in another order")
+        tasks.reset(token)
+    except ValueError:  # or entered in another context
+        tasks.set(rest)
     delegated.set(task)
 
 
@@ -419,7 +436,7 @@ class delegate:  # noqa: N801  (also a statement: with mat.delegate(...))
         self._delegator = acting.get()[0]
         self.task: str | None = task
         self._taken: DelegatedTask | None = None
-        self._chain: tuple[DelegatedTask, ...] = ()
+        self._chain: _Taken | None = None
         session = active()
         if session is not None:
             arguments = snapshot_arguments({"task": task, "delegator": acting.get()[0]}, f"delegation to {to}")
@@ -440,7 +457,7 @@ class delegate:  # noqa: N801  (also a statement: with mat.delegate(...))
                 hand_back(self._delegator, self._taken)
         finally:
             if self._taken is not None:
-                _leave(self._taken, self._chain)
+                _leave(self._taken, cast("_Taken", self._chain))
             self._agent.__exit__(kind, error, trace)
 
     async def __aenter__(self) -> delegate:
