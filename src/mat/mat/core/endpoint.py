@@ -237,7 +237,7 @@ def _url_parts(text: str) -> tuple[str, str, str]:
     leads = not head.strip() or head.endswith(":")
     authority = f"{head}@{rest}" if leads else head
     if "[" in authority:
-        authority += "@" + "@".join(re.findall(r"\[([^\]]*)\]", authority)).replace(":", "\0")
+        authority += "@" + "@".join(re.findall(r"\[([^\[\]]*)\]", authority)).replace(":", "\0")
     after = text[len(head) + len(slashes) + len(rest) :] if leads else text[len(head) :]
     return scheme, authority, re.match(r"[^?#]*", after)[0]  # type: ignore[index]
 
