@@ -355,17 +355,36 @@ def _change_at(value: Any, path: Sequence[str], change: Callable[[Any], Any]) ->
 
 
 def _change_texts(value: Any, change: Callable[[str], str]) -> Any:
-    """A copy with every text inside changed, except keys, or the same object if nothing changes."""
+    """A copy with every text inside changed, keys and bytes in UTF-8 too, or the same object if nothing changes.
+
+    ValueError for bytes that are no text but hold something to change, and for two keys that would become one.
+    """
     if isinstance(value, str):
         new = change(value)
         return value if new == value else new
+    if isinstance(value, bytes):
+        return _change_bytes(value, change)
     if isinstance(value, Mapping):
-        found = {key: _change_texts(item, change) for key, item in value.items()}
-        return value if all(found[key] is value[key] for key in value) else FrozenDict(found)
+        found = {change(key): _change_texts(item, change) for key, item in value.items()}
+        if len(found) < len(value):
+            raise ValueError("two keys of a mapping would become the same")
+        return value if all(key in found and found[key] is value[key] for key in value) else FrozenDict(found)
     if isinstance(value, list):
         items = [_change_texts(item, change) for item in value]
         return value if all(a is b for a, b in zip(items, value, strict=True)) else FrozenList(items)
     return value
+
+
+def _change_bytes(value: bytes, change: Callable[[str], str]) -> bytes:
+    try:
+        text = value.decode()
+    except UnicodeDecodeError:
+        text = value.decode("latin-1")
+        if change(text) != text:
+            raise ValueError("bytes that are no text hold what a rule takes out") from None
+        return value
+    new = change(text)
+    return value if new == text else new.encode()
 
 
 def _remove_key(value: Any, key: str) -> Any:
