@@ -16,12 +16,11 @@ import sys
 import time
 from collections import deque
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
 from typing import Any, Final, Protocol, TypeAlias
 
 from mat.core.errors import SpecError
 from mat.core.proxied import ADDRESS, CLOSED, VERSION
-from mat.kernel import network
 
 PASSED: Final = ("ping", "notifications/initialized")
 """Requests that are no step."""
@@ -131,6 +130,12 @@ class _Lines:
         return [line for line in lines if line.strip()]
 
 
+def _outside_of_the_run() -> AbstractContextManager[object]:
+    """A block in which a run of this process, if there is one, lets a server start. A proxy by itself has none, and loads none."""
+    found = sys.modules.get("mat.kernel.network")
+    return nullcontext() if found is None else found.allowed()
+
+
 class StdioProxy:
     """A proxy for a server that is a command, between descriptors of the client (its standard input and output).
 
@@ -228,7 +233,7 @@ class StdioProxy:
     def _start(self, *, greet: bool) -> bool:
         """Start the server, if it is not there; one that has missed the client's greeting gets it. False if it has ended."""
         if self._server is None:
-            with network.allowed():
+            with _outside_of_the_run():
                 self._server = subprocess.Popen(self._command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
             assert self._server.stdout is not None
             self._server_lines = _Lines(self._server.stdout.fileno())
