@@ -131,7 +131,7 @@ class _Lines:
 
 
 def _outside_of_the_run() -> AbstractContextManager[object]:
-    """A block in which a run of this process, if there is one, lets a server start. A proxy by itself has none, and loads none."""
+    """A block in which a run of this process, if there is one, lets a server start. A proxy by itself loads no run."""
     found = sys.modules.get("mat.kernel.network")
     return nullcontext() if found is None else found.allowed()
 
