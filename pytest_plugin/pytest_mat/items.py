@@ -18,7 +18,7 @@ from mat.core.operator import OperatorSpec
 from mat.core.redact import cleaned
 from mat.evidence import replay_file
 from mat.kernel.clock import real_monotonic
-from mat_study.evaluation import Plan
+from mat_study.evaluation import Lost, Plan
 from mat_study.item import Asked, ItemStudy, study
 from mat_study.means import Means, Subject
 from mat_study.replay import moved_text, plan_of
@@ -28,7 +28,7 @@ from mat_study.store import ItemRuns
 from mat_study.stress import Failure
 from pytest_mat import confirm, gate, notices, page, replays
 from pytest_mat.collector import rare_collections
-from pytest_mat.evaluators import ItemEvaluator, reports_of
+from pytest_mat.evaluators import EvaluatedItem, ItemEvaluator, LostItem, reports_of
 from pytest_mat.execution import live_calls, refuse, resumes, warner
 from pytest_mat.live_line import LiveLine
 from pytest_mat.options import is_armed, is_told_at_the_end, session_began_ns, settings_of, width_of
@@ -67,7 +67,7 @@ def _run(item: pytest.Item, nextitem: pytest.Item | None) -> tuple[Reports, bool
         with _restored_xfail(item), running.collector:
             try:
                 running.start_fresh_processes()
-                found = study(running.subject(), running.means(), running.asked())
+                found = running.with_reports(study(running.subject(), running.means(), running.asked()))
                 running.inspect(found)
             finally:
                 running.finish()
@@ -174,6 +174,20 @@ class _Running:
             self.evaluate.finish()
         else:
             self.evaluate.put_back()
+
+    def with_reports(self, found: ItemStudy) -> ItemStudy:
+        """The study with an execution of this process as the reported one.
+
+        One that was lost in a fresh process has no reports: it is repeated here, and fails for its reason if it does not here.
+        """
+        lost = found.reported
+        if isinstance(lost, EvaluatedItem | LostItem):
+            return found
+        again = self.evaluate.here(lost.plan)
+        failure = found.failure
+        if isinstance(lost, Lost) and lost.failed and isinstance(again, EvaluatedItem):
+            failure = failure or Failure(message=lost.why)
+        return replace(found, reported=again, failure=failure)
 
     def inspect(self, found: ItemStudy) -> None:
         """With --pdb: execute the first counterexample that makes the item fail again, with a prompt at its violating step."""

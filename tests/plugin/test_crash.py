@@ -144,8 +144,10 @@ def test_the_fault_is_among_the_default_ones_where_a_test_can_be_resumed(shop: A
     assert "then the process ends" not in " ".join(shop.stress().text.split())
 
 
-def test_without_mat_resume_the_test_is_refused_with_what_to_write(shop: Any) -> None:
-    shop.tests(WORK.replace("RESUME", "").replace("CAREFUL", "False"))
+@pytest.mark.parametrize("isolate", ["none", "fork"])
+def test_without_mat_resume_the_test_is_refused_with_what_to_write(shop: Any, isolate: str) -> None:
+    work = WORK.replace("budget=8,", f"budget=8, isolate={isolate!r},")
+    shop.tests(work.replace("RESUME", "").replace("CAREFUL", "False"))
     session = shop.stress()
     assert session.outcomes == {ID: "failed"}
     assert "write a fixture mat_resume" in " ".join(session.text.split())

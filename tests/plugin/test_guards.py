@@ -6,6 +6,8 @@ from typing import Any
 
 import pytest
 
+from mat.core import limits
+
 ID = "test_shop.py::test_refund"
 
 BREAKER = """
@@ -96,6 +98,23 @@ def test_an_agent_that_counts_in_a_module_is_executed_in_forks(shop: Any) -> Non
     assert session.outcomes == {ID: "passed"}
     assert (item["status"], item["proven"]) == ("certified", True)
     assert "counting.numbers outlives a run and cannot be restored: executed in forks" in item["relative_to"]
+
+
+def test_what_is_too_much_to_compare_is_executed_in_forks(shop: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "ISOLATED_NODES", 1_000)
+    shop.write("register.py", "rows = [[number] for number in range(2_000)]\n")
+    shop.tests(
+        """
+        import register
+
+        @pytest.mark.mat(budget=4, faults=FAULTS)
+        def test_refund(mat_run, no_double):
+            shop.refund("o1")
+        """
+    )
+    item = shop.stress().items[ID]
+    assert (item["status"], item["proven"]) == ("certified", True)
+    assert "more than can be compared outlives a run and cannot be restored: executed in forks" in item["relative_to"]
 
 
 @pytest.mark.full
