@@ -79,7 +79,7 @@ class ReportingSession(Session, Protocol):
 
 
 def _reporting_session() -> ReportingSession | None:
-    """The run that is told; None outside a run, and after its end."""
+    """The run that records a report; None outside a run, and after its end."""
     return cast("ReportingSession | None", active(refuse=False))
 
 
@@ -102,28 +102,20 @@ class agent:  # noqa: N801  (reads as a statement: with mat.agent(...))
     Source: A1.1.
     """
 
-    __slots__ = ("_encloses", "_entered", "_name", "_role")
+    __slots__ = ("_entered", "_name", "_role")
 
     def __init__(self, name: str, *, role: str = "") -> None:
         if not name:
             raise SpecError(what="an agent needs a name", why="steps and sites name who acted", fix='mat.agent("planner")')
         self._name, self._role = name, role
-        self._encloses = True
         self._entered: list[tuple[_Block, Token[Any], Token[Any]]] = []
 
-    @classmethod
-    def delegate(cls, name: str, role: str) -> agent:
-        """The block of a delegate: governance knows from the delegation for whom it acts."""
-        made = cls(name, role=role or name)
-        made._encloses = False
-        return made
-
-    def acts_inside(self, encloses: bool) -> None:
-        """Say whether the agents around the block limit it by being around it; a delegator does so by the delegation."""
-        self._encloses = encloses
+    def _is_enclosed(self) -> bool:
+        """Whether the agent that acts where the block is entered limits the one inside."""
+        return True
 
     def __enter__(self) -> agent:
-        block = _Block((self._name, self._role), encloses=self._encloses)
+        block = _Block((self._name, self._role), encloses=self._is_enclosed())
         self._entered.append((block, _blocks.set((*_blocks.get(), block)), acting.set(block.who)))
         return self
 
@@ -145,6 +137,19 @@ class agent:  # noqa: N801  (reads as a statement: with mat.agent(...))
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.__exit__(kind, error, trace)
+
+
+class _DelegateBlock(agent):
+    """The block of a delegate. Its delegator limits it by the delegation, so only another agent around it does by the block."""
+
+    __slots__ = ("_delegator",)
+
+    def __init__(self, name: str, role: str) -> None:
+        super().__init__(name, role=role or name)
+        self._delegator = acting.get()[0]
+
+    def _is_enclosed(self) -> bool:
+        return acting.get()[0] != self._delegator
 
 
 _ports: dict[tuple[str, str], Port] = {}
@@ -432,7 +437,7 @@ class delegate:  # noqa: N801  (also a statement: with mat.delegate(...))
     __slots__ = ("_agent", "_chain", "_delegator", "_taken", "task")
 
     def __init__(self, to: str, task: str = "", *, role: str = "") -> None:
-        self._agent = agent.delegate(to, role)
+        self._agent = _DelegateBlock(to, role)
         self._delegator = acting.get()[0]
         self.task: str | None = task
         self._taken: DelegatedTask | None = None
@@ -445,7 +450,6 @@ class delegate:  # noqa: N801  (also a statement: with mat.delegate(...))
             self._taken = take_task()
 
     def __enter__(self) -> delegate:
-        self._agent.acts_inside(acting.get()[0] != self._delegator)
         self._agent.__enter__()
         if self._taken is not None:
             self._chain = _enter(self._taken)
@@ -476,7 +480,7 @@ def handed_over(to: str, role: str) -> Iterator[None]:
         yield
         return
     delegator, task = acting.get()[0], take_task()
-    with entered(task), agent.delegate(to, role):
+    with entered(task), _DelegateBlock(to, role):
         try:
             yield
         except RunStopped:

@@ -227,19 +227,23 @@ def _without_controls(text: str) -> str:
 
 _CONTROLS: Final = re.compile(r"[\x00-\x1f\x7f]+")
 _FULL_STOPS: Final = str.maketrans("\u3002\uff0e\uff61", "...")
+_URL_END: Final = re.compile(r"[/?#]")
+_PATH_END: Final = re.compile(r"[?#]")
 _HOST_ENDS: Final = re.compile(r"[\s@:,;\\\[\]<>\"']+")
 
 
 def _url_parts(text: str) -> tuple[str, str, str]:
     """(the scheme, all that some parser may take for the authority, the path) of a text that may be a URL."""
-    head, slashes, rest = re.match(r"([^/?#]*)(/*)([^/?#]*)", text).groups()  # type: ignore[union-attr]
+    head = _URL_END.split(text, maxsplit=1)[0]
+    behind = text[len(head) :]
+    rest = _URL_END.split(behind.lstrip("/"), maxsplit=1)[0]
     scheme = head.partition(":")[0].strip().lower() if ":" in head else ""
     leads = not head.strip() or head.endswith(":")
     authority = f"{head}@{rest}" if leads else head
     if "[" in authority:
         authority += "@" + "@".join(re.findall(r"\[([^\[\]]*)\]", authority)).replace(":", "\0")
-    after = text[len(head) + len(slashes) + len(rest) :] if leads else text[len(head) :]
-    return scheme, authority, re.match(r"[^?#]*", after)[0]  # type: ignore[index]
+    after = behind.lstrip("/")[len(rest) :] if leads else behind
+    return scheme, authority, _PATH_END.split(after, maxsplit=1)[0]
 
 
 def _host_readings(name: str) -> Iterator[str]:

@@ -35,8 +35,8 @@ def retry_after_ms(stated: object, *, at_ms: int | None = None, sent: object = N
     if isinstance(stated, bool) or stated is None:
         return None
     try:
-        seconds = float(stated)  # type: ignore[arg-type]
-    except (TypeError, ValueError):
+        seconds = float(str(stated))
+    except ValueError:
         return _until(stated, at_ms, sent)
     return math.ceil(seconds * 1000) if 0 <= seconds < 1e9 else None
 

@@ -283,13 +283,13 @@ class _Case:
     reason: str = ""
     wants: list[tuple[str, NeedsApproval]] = field(default_factory=list)
     approved_ms: list[int] = field(default_factory=list)
-    instead: tuple[str, ConvertToApproval | Sandbox] | None = None
+    request: tuple[str, ConvertToApproval] | None = None
     stand_in: tuple[str, Sandbox] | None = None
     allowed: bool = False
 
     def begin(self, record: Record, claim: AuthorityUse) -> None:
         """Begin a new round with the current form of the action."""
-        self.record, self.claim, self.allowed, self.instead, self.stand_in = record, claim, False, None, None
+        self.record, self.claim, self.allowed, self.request, self.stand_in = record, claim, False, None, None
         self.wants.clear()
 
     def note(self, rule: str, decision: Allow | NeedsApproval | ConvertToApproval | Sandbox) -> None:
@@ -298,11 +298,10 @@ class _Case:
             self.allowed = True
         elif isinstance(decision, NeedsApproval):
             self.wants.append((rule, decision))
+        elif isinstance(decision, ConvertToApproval):
+            self.request = self.request or (rule, decision)
         else:
-            if isinstance(decision, Sandbox):
-                self.stand_in = self.stand_in or (rule, decision)
-            if self.instead is None or not isinstance(self.instead[1], ConvertToApproval):
-                self.instead = (rule, decision)
+            self.stand_in = self.stand_in or (rule, decision)
 
     @property
     def changed(self) -> bool:
@@ -485,10 +484,13 @@ class Mediator:
             return case.block("default", f"{why}: actions that nothing allows are denied")
         for violation in self._peek(case.recorded) if self._peek else ():
             return case.block(violation.contract, violation.repair or violation.message or violation.contract)
-        if case.instead is not None:
-            if record.action.kind in _AUTHORITY_KINDS:
-                return case.block(case.instead[0], f"a {record.action.kind} cannot be replaced by a request or a stand-in")
-            return self._replace_call(case, *case.instead)
+        replacing = case.request or case.stand_in
+        if replacing is not None and record.action.kind in _AUTHORITY_KINDS:
+            return case.block(replacing[0], f"a {record.action.kind} cannot be replaced by a request or a stand-in")
+        if case.request is not None:
+            return self._turn_into_request(case, *case.request)
+        if case.stand_in is not None:
+            return _stand_in(case, *case.stand_in)
         if case.wants:
             return self._ask_approvals(case)
         used_up = self._use_authority(case)
@@ -604,10 +606,8 @@ class Mediator:
         self._answers[artifact] = (min(case.approved_ms), case.claim)
         return artifact
 
-    def _replace_call(self, case: _Case, rule: str, decision: ConvertToApproval | Sandbox) -> MediationOutcome:
-        """Replace the call: the agent gets the status "pending approval", or a stand-in's reply."""
-        if isinstance(decision, Sandbox):
-            return _stand_in(case, rule, decision)
+    def _turn_into_request(self, case: _Case, rule: str, decision: ConvertToApproval) -> MediationOutcome:
+        """Replace the call by a request: the agent gets the status "pending approval", unless it has an approval of its own."""
         what = decision.what or case.record.action.name
         if decision.own:
             used_up = self._use_authority(case)

@@ -6,10 +6,11 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import Final, TypeVar
 
+from mat.core.record import Record
 from mat.core.redact import Redactor, clean_texts
 from mat.core.run import Run
 
-T = TypeVar("T")
+T = TypeVar("T", Run, Record)
 _NAMES: Final = frozenset({"contract", "checked", "operator", "parameters"})
 """Fields that are compared with what the user armed and scheduled. They are cleaned in documents alone."""
 _COMPOSED: Final = ("verdicts", "outcomes", "findings", "error", "uncaught")
@@ -39,4 +40,4 @@ def _clean_fields(value: T, names: Iterable[str], redactor: Redactor) -> T:
         before = getattr(value, name)
         if before and (after := clean_texts(before, redactor.text, kept=_NAMES)) is not before:
             found[name] = after
-    return replace(value, **found) if found else value  # type: ignore[type-var]
+    return replace(value, **found) if found else value
