@@ -44,7 +44,7 @@ from mat_study.settings import ItemSettings
 from mat_study.tasks import TASK, Judged, JudgeFailed, is_task, judged, refuse_gaps, with_success, with_task, workload_of
 from pytest_mat.arming import contracts_in, values_of
 from pytest_mat.debugging import Breakpoint, fail, without_our_frames
-from pytest_mat.options import is_told_at_the_end, settings_of, verbosity_of, width_of
+from pytest_mat.options import is_in_the_summary, settings_of, verbosity_of, width_of
 from pytest_mat.replays import source_of, task_of
 from pytest_mat.session import session_of
 
@@ -534,7 +534,7 @@ def _violation_text(item: pytest.Item, result: Run, violations: Sequence[Violati
     from mat.report.terminal import violation_section
 
     shown, found = cleaned((result, list(violations)))  # before lines are broken, in which no secret would be found
-    if is_told_at_the_end(item.config):
+    if is_in_the_summary(item.config):
         run = broken_run(shown, found[0], frozenset(each.contract for each in found))
         return "\n".join(failure_lines(run, cleaned(item.nodeid)))
     return violation_section(shown, found, width=width_of(item.config))
@@ -547,10 +547,10 @@ def _broken_replay_text(item: pytest.Item, result: Run, recorded: Replay, violat
 
     shown, found, known, name = cleaned((result, list(violations), recorded, item.nodeid))
     run = broken_replay(shown, known, frozenset(each.contract for each in found), file=source_of(item))
-    if is_told_at_the_end(item.config):
+    if is_in_the_summary(item.config):
         return "\n".join(brief.failure_lines(run, name))
     if verbosity_of(item.config) < 1:
-        return "\n".join([message, *brief.entry_lines(run, name, width=width_of(item.config), told=True)])
+        return "\n".join([message, *brief.entry_lines(run, name, width=width_of(item.config), follows_message=True)])
     steps = violation_section(shown, found, width=width_of(item.config))
     return f"{message}\n\n{steps}Replay: {words.replay_command(source_of(item))}\n"
 

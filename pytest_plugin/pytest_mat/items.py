@@ -31,7 +31,7 @@ from pytest_mat.collector import rare_collections
 from pytest_mat.evaluators import EvaluatedItem, ItemEvaluator, LostItem, reports_of
 from pytest_mat.execution import live_calls, refuse, resumes, warner
 from pytest_mat.live_line import LiveLine
-from pytest_mat.options import is_armed, is_told_at_the_end, session_began_ns, settings_of, width_of
+from pytest_mat.options import is_armed, is_in_the_summary, session_began_ns, settings_of, width_of
 from pytest_mat.properties import annotate
 from pytest_mat.protocol import Reports
 from pytest_mat.session import session_of
@@ -209,7 +209,7 @@ class _Running:
             report.sections[:] = cleaned(report.sections)  # what the test logged and printed
         if found.failure is not None and result is not None:
             failure, shown = cleaned((found.failure, result))  # before lines are broken, in which no secret would be found
-            broken = found.report.broken if found.report is not None and is_told_at_the_end(item.config) else None
+            broken = found.report.broken if found.report is not None and is_in_the_summary(item.config) else None
             text = _failure_text(failure, shown, item=cleaned(item.nodeid), width=width_of(item.config), broken=cleaned(broken))
             for report in _call_reports(reports):
                 report.outcome, report.longrepr = "failed", text

@@ -267,7 +267,7 @@ def compares(config: pytest.Config) -> bool:
     return len(asked) > 1 or "all" in asked
 
 
-def is_told_at_the_end(config: pytest.Config) -> bool:
+def is_in_the_summary(config: pytest.Config) -> bool:
     """Whether the summary, and not the failure section of each test, says what broke and how."""
     return ends_with_summary(config) and verbosity_of(config) < 1 and not config.getoption("mat_replay")
 

@@ -96,8 +96,8 @@ def _print(reports: Sequence[ItemReport], reporter: Any, config: pytest.Config, 
     )
     if interrupted:
         reporter.write_line(words.INTERRUPTED)
-    told = reporter.config.option.tbstyle != "no" and not reporter.no_summary
-    failed = {report.nodeid for report in reporter.getreports("failed")} if told else set()
+    has_sections = reporter.config.option.tbstyle != "no" and not reporter.no_summary
+    failed = {report.nodeid for report in reporter.getreports("failed")} if has_sections else set()
     items = [
         brief.BriefItem(result=each.result, broken=each.broken, explained=each.result.id in failed) for each in reports
     ]  # fmt: skip

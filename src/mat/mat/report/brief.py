@@ -124,14 +124,14 @@ def broken_lines(items: Sequence[BriefItem], *, width: int = WIDTH) -> list[Brie
     return lines
 
 
-def entry_lines(run: BrokenRun, item: str, *, width: int = WIDTH, told: bool = False) -> list[str]:
+def entry_lines(run: BrokenRun, item: str, *, width: int = WIDTH, follows_message: bool = False) -> list[str]:
     """What broke where and under which schedule; what would repair it; and the command that opens it.
 
-    `told`: what broke is said already.
+    `follows_message`: a message before it says already what broke.
     """
     place = f" ({run.place})" if run.place else ""
     cause = f"{run.verdict.message}{place} {_under(run)}"
-    if told:
+    if follows_message:
         cause = f"at {run.place}, {_under(run)}" if run.place else _under(run)
     texts = [words.clean(cause), *([words.stability_in_words(run.stability)] if run.flaky else [])]
     lines = [line for text in texts for line in words.wrap(text, indent="  ", hanging="    ", width=width).split("\n")]
@@ -180,9 +180,9 @@ def open_lines(items: Sequence[BriefItem], *, width: int = WIDTH) -> list[BriefL
     name = _namer(items)
     for status, label in _OPEN.items():
         own = [item for item in items if item.result.status == status]
-        told = [item for item in own if item.explained]
-        if told:
-            text = f" {_first_and_count(told, name)}: see its failure section above"
+        explained = [item for item in own if item.explained]
+        if explained:
+            text = f" {_first_and_count(explained, name)}: see its failure section above"
             lines += _wrapped(text, label=label, tone=_TONES[status], width=width)
         groups = _grouped((item, item.result.reason) for item in own if not item.explained)
         for reason, group in groups[:_SHOWN]:

@@ -41,7 +41,7 @@ class OutsideRuns:
         self._start = time.monotonic()
         self._busy = False
         self._late: deque[Callable[[Ledger], object]] = deque()
-        self._untold: deque[LedgerNotice] = deque()
+        self._unlogged: deque[LedgerNotice] = deque()
         self.ledger = Ledger(lambda: self.elapsed_ms, refuses_unmetered=True)
 
     @property
@@ -62,10 +62,10 @@ class OutsideRuns:
                 finally:
                     while self._late:
                         self._late.popleft()(self.ledger)
-                    self._untold += self.ledger.take_notices()
+                    self._unlogged += self.ledger.take_notices()
                     self._busy = False
         finally:
-            self._tell()
+            self._log_notices()
 
     def settle(self, act: Callable[[Ledger], object]) -> None:
         """Like `account`. In the midst of another act, where a forgotten stream can be collected as garbage, it waits."""
@@ -75,18 +75,18 @@ class OutsideRuns:
                 return
         self.account(act)
 
-    def _tell(self) -> None:
-        while self._untold and not self._busy:
+    def _log_notices(self) -> None:
+        while self._unlogged and not self._busy:
             try:
-                notice = self._untold.popleft()
+                notice = self._unlogged.popleft()
             except IndexError:  # another thread was faster
                 return
-            text = _told(notice)
+            text = _log_line(notice)
             if text:
                 _log.warning("%s", text)
 
 
-def _told(notice: LedgerNotice) -> str:
+def _log_line(notice: LedgerNotice) -> str:
     """An entry as a line of the log, or "" if it is not worth one."""
     facts, whose = notice.facts, f"{notice.facts['contract']} of {notice.agent}"
     match notice.event:
