@@ -89,7 +89,7 @@ BANKING = {
     "shield": (0, 11),
     "shield+capabilities": (0, 11),
     "shield+routing": (0, 10),
-    "shield that asks": (0, 13),
+    "shield that asks": (0, 14),
 }
 SLACK = {
     "none": (105, 21),

@@ -95,10 +95,9 @@ class Length:
         return isinstance(value, str | list | bytes) and self.least <= len(value) <= self.most
 
     def may_match(self, value: Any) -> bool:
-        """Whether the value, or a text that it can be read as, has such a length. A list or mapping counts its members only."""
-        if isinstance(value, list | Mapping):
-            return self.least <= len(value) <= self.most
-        return self(value) or any(self(text) for text in texts_of(value))
+        """Whether the value, or a text in it or that it can be read as, has such a length. A mapping counts its members."""
+        counted = isinstance(value, Mapping) and self.least <= len(value) <= self.most
+        return counted or self(value) or any(self(text) for text in texts_of(value))
 
 
 @dataclass(frozen=True, kw_only=True)
