@@ -216,14 +216,14 @@ def pytest_timeout_set_timer(item: pytest.Item) -> bool | None:
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:
     payload = getattr(report, "mat", None)
     if payload is not None:
-        from pytest_mat.summary import collect
+        from pytest_mat.summary import keep_report
 
-        collect(payload)
+        keep_report(payload)
     notices = getattr(report, "mat_notices", None)
     if notices:
-        from pytest_mat.notices import collect as collect_notices
+        from pytest_mat.notices import keep_notices
 
-        collect_notices(notices)
+        keep_notices(notices)
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -1,4 +1,4 @@
-"""Fresh processes for the items of a session: how an item is found there, and what is executed (`--mat-confirm`)."""
+"""Confirmation in fresh processes (`--mat-confirm`): `confirmer` in the session, `answer` in the process that it starts."""
 
 from __future__ import annotations
 
@@ -34,7 +34,10 @@ BATCH: Final = pytest.StashKey[RequestedBatch]()
 def confirmer(
     item: pytest.Item, processes: FreshProcesses, variant: str, hash_seed: HashSeed, *, recorded: bool
 ) -> Callable[[Sequence[Schedule]], Iterator[Run | None]]:
-    """A function that executes schedules of this item in one fresh process and yields each run as soon as it is ready."""
+    """How the study of this item confirms schedules: a function that executes them in one fresh process.
+
+    It yields each run as soon as it is ready, None for a lost one.
+    """
 
     def confirm(schedules: Sequence[Schedule]) -> Iterator[Run | None]:
         plans = [Plan(mode="search", schedule=schedule, variant=variant) for schedule in schedules]

@@ -138,7 +138,7 @@ class _Running:
             put_back=self.evaluate.put_back,
             prepare=self._prepare,
             searching=self._searching,
-            interrupted=lambda notice: notices.collect([encode(notice)]),
+            interrupted=lambda notice: notices.keep_notices([encode(notice)]),
             store=self._runs,
             compared=page.compared(item),
             line=self._line.show,

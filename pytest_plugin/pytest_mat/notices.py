@@ -15,7 +15,7 @@ from mat_study.notices import Notice
 _notices: list[Notice] = []
 
 
-def collect(data: Sequence[Any]) -> None:
+def keep_notices(data: Sequence[Any]) -> None:
     """Keep notices, given as JSON data. Called where reports arrive: in the controller, or in the only process."""
     _notices.extend(decode(Notice, each, where="notice") for each in data)
 

@@ -20,7 +20,7 @@ _environment: Final[dict[str, str]] = {}
 _ENVIRONMENT: Final[pytest.StashKey[Mapping[str, str]]] = pytest.StashKey()
 _NAMES: Final[dict[str, None]] = {}
 """The names of our options, in the order of `pytest --help`."""
-_INI: Final[dict[str, Callable[[str], Any]]] = {}
+_INI_PARSERS: Final[dict[str, Callable[[str], Any]]] = {}
 """For each option that a configuration file may set: its ini name, and the function that parses its text."""
 _WITHOUT_MARKER: Final = ("mat_store", "mat_timeout", "mat_workers")
 """Options without a marker argument: the configuration file sets the command-line option itself."""
@@ -47,7 +47,7 @@ def add_options(parser: pytest.Parser) -> None:
         group.addoption(name, **settings)
         if ini:
             parser.addini(_dest(name), f"default of {name}: {settings['help']}", type=ini, default=None)
-            _INI[_dest(name)] = settings["type"]
+            _INI_PARSERS[_dest(name)] = settings["type"]
 
     _add_mode_options(add)
     _add_run_options(add)
@@ -203,7 +203,7 @@ def read_ini(config: pytest.Config) -> None:
     """Read our settings from the configuration file. UsageError lists every value that cannot be read."""
     settings: dict[str, Any] = {}
     problems = []
-    for name, read in _INI.items():
+    for name, read in _INI_PARSERS.items():
         try:
             value = config.getini(name)
             if value is not None:

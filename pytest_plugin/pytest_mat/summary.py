@@ -34,7 +34,7 @@ _DOCUMENT: pytest.StashKey[Document] = pytest.StashKey()
 """The report of the session."""
 
 
-def collect(data: Any) -> None:
+def keep_report(data: Any) -> None:
     """Keep an item's report, given as JSON data. It is decoded only if something prints or writes it."""
     _payloads.append(data)
 

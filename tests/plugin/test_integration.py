@@ -362,7 +362,7 @@ def test_a_report_has_the_items_in_the_order_of_collection_whoever_finishes_firs
     monkeypatch.setattr(summary, "_payloads", [])
     pytest_xdist_node_collection_finished(Node, ["t.py::b", "t.py::a", "t.py::c"])
     for name in ("t.py::c", "t.py::late", "t.py::a", "t.py::b"):
-        summary.collect(encode(ItemReport(result=ItemResult(id=name, status="nominal"))))
+        summary.keep_report(encode(ItemReport(result=ItemResult(id=name, status="nominal"))))
     ordered = [report.result.id for report in summary._reports(Node.config)]
     assert ordered == ["t.py::b", "t.py::a", "t.py::c", "t.py::late"]
     assert [report.result.id for report in summary._reports(pytester.parseconfig())][:2] == ["t.py::c", "t.py::late"]

@@ -102,9 +102,9 @@ class TestPlans:
         assert not BALANCED.plan(status(tokens=(500, 1_000))).explore
 
     def test_the_tightest_resource_counts_and_the_time_is_one(self) -> None:
-        assert BALANCED.plan(status(tokens=(0, 1_000), calls=(9, 10))).why == "90 % of calls is used"
+        assert BALANCED.plan(status(tokens=(0, 1_000), calls=(9, 10))).reason == "90 % of calls is used"
         late = BALANCED.plan(status(duration_ms=1_000, elapsed_ms=850, tokens=(0, 1_000)))
-        assert (late.concise, late.why) == (True, "85 % of the time is used")
+        assert (late.concise, late.reason) == (True, "85 % of the time is used")
 
     def test_what_calls_in_flight_hold_is_not_there(self) -> None:
         held = replace(status(tokens=(0, 1_000)), reserved={"tokens": 900}, left={"tokens": 100})
@@ -112,7 +112,7 @@ class TestPlans:
 
     def test_what_is_spent_stops(self) -> None:
         done = BALANCED.plan(status(tokens=(1_000, 1_000)))
-        assert (done.stop, done.explore, done.max_tokens, done.why) == (True, False, 0, "tokens spent")
+        assert (done.stop, done.explore, done.max_tokens, done.reason) == (True, False, 0, "tokens spent")
 
     @pytest.mark.parametrize("state", ["drafted", "fulfilled", "violated", "expired", "terminated"])
     def test_what_is_not_active_stops(self, state: str) -> None:

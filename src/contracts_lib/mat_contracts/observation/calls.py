@@ -24,7 +24,8 @@ On: TypeAlias = str | Iterable[str] | None
 """Which calls: names of ports, or routes such as "POST /orders/{id}", "/orders/*" and "GET https://bank.example/accounts";
 None for all."""
 CALLS: Final[frozenset[ActionKind]] = frozenset(("tool_call", "retrieval", "model_call", "memory_read", "memory_write"))
-_URLS: Final = ("url", "uri", "href")
+_URL_ARGUMENTS: Final = ("url", "uri", "href")
+"""Arguments that may hold the URL of a request; the first that is a text does."""
 _BODIES: Final = ("json", "form", "data", "body", "content", "text", "params")
 _STATUSES: Final = ("status", "status_code")
 _STATUS_TEXT: Final = re.compile(r"\s*[1-5]\d\d(?:\s.*)?", re.DOTALL)
@@ -35,7 +36,8 @@ _ROUTE: Final = re.compile(r"(?:(?P<method>[A-Z]+)\s+)?(?P<host>[a-z][a-z0-9+.\-
 class Exchange:
     """An HTTP request and its reply, as far as a record shows them.
 
-    fields: the fields of the body, if it is JSON or a form. status: 0 if there was no answer. reply: the body of the reply.
+    fields: the fields of the body, if it is JSON or a form. status: the HTTP status that the reply states, 0 if it states
+    none or never came. reply: the body of the reply.
     captured: what the route's `{names}` matched. Header names are in lower case.
 
     >>> from mat_contracts.observation import exchange
@@ -82,7 +84,7 @@ class Exchange:
 
 
 def exchange(record: Record, captured: Mapping[str, str] | None = None) -> Exchange | None:
-    """A record as an HTTP exchange, if it is a call with a `url` among its arguments; else None.
+    """A record as an HTTP exchange, if one of its arguments (`url`, `uri`, `href`) is the URL; else None.
 
     >>> from mat_contracts.observation import exchange
     >>> from mat_contracts.traces import record
@@ -106,7 +108,7 @@ def exchange(record: Record, captured: Mapping[str, str] | None = None) -> Excha
 
 def _url(record: Record) -> str | None:
     """The URL that a call goes to. For a URL passed on by a handle, the part that the trace shows."""
-    for name in _URLS:
+    for name in _URL_ARGUMENTS:
         url = record.arguments.get(name)
         if isinstance(url, str):
             places = [item.place for item in used(record) if item.handle and item.at == name] if record.artefacts else []
@@ -123,7 +125,7 @@ def _split(url: str) -> SplitResult:
 
 
 def status_of(record: Record) -> int:
-    """The HTTP status that a reply states, or 0.
+    """The HTTP status that a record's reply states; 0 if it states none, as replies of tools that are not HTTP do.
 
     >>> from mat_contracts.observation.calls import status_of
     >>> from mat_contracts.traces import record
@@ -162,7 +164,7 @@ def _fields(body: Any) -> Mapping[str, Any]:
 
 
 class SelectedCalls:
-    """Selects records by `on`, and captures the `{names}` of its route.
+    """A predicate made from `on`: whether a record is one of these calls, and what the `{names}` of its route stand for.
 
     >>> from mat_contracts.observation.calls import SelectedCalls
     >>> from mat_contracts.traces import record

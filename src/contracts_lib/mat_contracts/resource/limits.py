@@ -36,7 +36,7 @@ class _Used(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class _Spending:
-    """Consumption by owner and resource. `over`: reported overruns. `drafts`: contracts that count once they are activated."""
+    """Consumption by owner and resource. `over`: reported overruns. `drafts`: resource contracts not yet active."""
 
     used: FrozenDict = EMPTY
     over: frozenset[str] = frozenset()
@@ -99,7 +99,7 @@ def within_budget(
                 used[name] = _Used(before.amount + more, *max((more, record.step), (before.most, before.at), key=_by_amount))
             beyond = before.amount + more > budget
             if proposed:
-                if (beyond and more) or (before.amount >= budget and _may_need(record, resource, needed)):
+                if (beyond and more) or (before.amount >= budget and _may_consume(record, resource, needed)):
                     over.append(_used_up(record, resource, budget, before, options.get("repair")))
             elif beyond and name not in known:
                 known = known | {name}
@@ -189,7 +189,7 @@ def _consumed(state: _Spending, record: Record, prices: Prices) -> tuple[_Spendi
     return state, taken
 
 
-def _may_need(record: Record, resource: str, prices: Prices) -> bool:
+def _may_consume(record: Record, resource: str, prices: Prices) -> bool:
     """Whether a call that has not begun will consume a resource whose amount cannot be known in advance."""
     kind = record.action.kind
     if kind == "contract":

@@ -30,7 +30,7 @@ from mat.core.errors import Blocked, SpecError
 from mat.core.resources import Amounts, shown
 from mat.core.value import FrozenDict, snapshot_arguments
 from mat.resources.allocation import Refunds, charges, returns
-from mat.resources.lifecycle import TERMINAL_STATES, LifecycleState, forward
+from mat.resources.lifecycle import TERMINAL_STATES, LifecycleState, transition
 
 _NO_AMOUNTS: Final[Amounts] = {}
 
@@ -227,13 +227,13 @@ class Ledger:
         parents, and limits on resources that no contract above limits. SpecError for invalid allocations.
         """
         now_ms = self._now_ms()
-        forward(node.state, "active", node.id)
+        transition(node.state, "active", node.id)
         _check_allocations(node, allocations)
         problem = self._unavailable(node, allocations, now_ms)
         if problem:
             self._notify(node, "refused", cause=problem)
             return problem
-        node.state = forward(node.state, "active", node.id)
+        node.state = transition(node.state, "active", node.id)
         node.start_ms = now_ms
         dues = [parent.due_ms for parent in node.parents if parent.due_ms is not None]
         if duration_ms is not None:
@@ -573,7 +573,7 @@ class Ledger:
         if began and state == "terminated" and node.due_ms is not None and self._now_ms() > node.due_ms:
             state, cause = "expired", f"its time ended at {node.due_ms} ms; {cause}"
         node.state, node.cause = (
-            forward(node.state, state, node.id),
+            transition(node.state, state, node.id),
             cause,
         )  # set first, so that ending a child does not end this one again
         overrun = {name: item.overrun for name, item in node.accounts.items() if item.overrun}

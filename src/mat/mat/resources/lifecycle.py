@@ -1,9 +1,10 @@
 """The lifecycle of a resource contract: DRAFTED -> ACTIVE -> one of four terminal states (Sec. 4.3).
 
-The papers' guards overlap (c = b would be VIOLATED and may be FULFILLED at once; a contract out of time is both VIOLATED and
-EXPIRED). Here they do not. At c = b, further calls are blocked, but the contract is not violated. At c > b,
-which only a call in flight can cause, it is VIOLATED. When its time has run out, it is EXPIRED. When the success criteria are
-met within all budgets and in time, it is FULFILLED. Anything else that ends a contract makes it TERMINATED, with a cause.
+The papers' conditions overlap: with a budget used up exactly, a contract would be VIOLATED and may be FULFILLED at once; out
+of time, it is both VIOLATED and EXPIRED. Here they do not overlap. While consumption equals the budget, further calls are
+blocked, but the contract is not violated. If consumption is larger, which only a call in flight can cause, it is VIOLATED.
+When its time has run out, it is EXPIRED. When the success criteria are met within all budgets and in time, it is FULFILLED.
+Anything else that ends a contract makes it TERMINATED, with a cause.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ TRANSITIONS: Final[dict[LifecycleState, frozenset[LifecycleState]]] = {
 """state -> the states that may follow it. A draft that is never activated ends TERMINATED: every contract ends once."""
 
 
-def forward(state: LifecycleState, to: LifecycleState, contract: str) -> LifecycleState:
+def transition(state: LifecycleState, to: LifecycleState, contract: str) -> LifecycleState:
     """The new state; SpecError if the lifecycle has no such transition."""
     if to not in TRANSITIONS[state]:
         after = ", ".join(sorted(TRANSITIONS[state]))

@@ -52,20 +52,21 @@ class Band:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CallPlan:
-    """How an agent should make its next call. `max_tokens` is None if nothing limits tokens; `why` is for people."""
+    """How an agent should make its next call. `max_tokens` is None if nothing limits tokens; `reason` is for people."""
 
     effort: Effort
     max_tokens: int | None
     explore: bool
     concise: bool
     stop: bool
-    why: str
+    reason: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ContractMode:
-    """A contract mode. `bands` are ordered by rising `below`; the last one also applies beyond its limit.
+    """A contract mode. `effort` is the highest of all calls; a band may lower it, not raise it.
 
+    `bands` are ordered by rising `below`; the last one also applies beyond its limit.
     SpecError if a band allows more than the one before it: an agent would spend more because it has less.
     """
 
@@ -120,14 +121,14 @@ def plan(status: ContractStatus, mode: ContractMode, *, prompt_tokens: int = 0) 
     band = next((item for item in mode.bands if used * 100 < item.below * whole), mode.bands[-1])
     room = _room(status, prompt_tokens)
     most = None if room is None else -(-room * band.share // 100)
-    why = _stop_reason(status) or ("no tokens are left for an answer" if most == 0 else "")
+    stops = _stop_reason(status) or ("no tokens are left for an answer" if most == 0 else "")
     return CallPlan(
         effort=min(mode.effort, band.effort, key=EFFORTS.index),
         max_tokens=most,
-        explore=band.explore and not why,
-        concise=band.concise or bool(why),
-        stop=bool(why),
-        why=why or f"{used * 100 // whole} % of {tightest} is used",
+        explore=band.explore and not stops,
+        concise=band.concise or bool(stops),
+        stop=bool(stops),
+        reason=stops or f"{used * 100 // whole} % of {tightest} is used",
     )
 
 

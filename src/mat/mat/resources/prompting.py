@@ -80,9 +80,9 @@ def warnings(contract: ResourceContract, status: ContractStatus) -> tuple[str, .
 def advice(call_plan: CallPlan) -> str:
     """A plan as a sentence for a model."""
     if call_plan.stop:
-        return f"Stop and deliver what you have: {call_plan.why}."
+        return f"Stop and deliver what you have: {call_plan.reason}."
     parts = list(_advice_parts(call_plan))
-    return f"{parts[0].capitalize()}{''.join(f', {part}' for part in parts[1:])}: {call_plan.why}."
+    return f"{parts[0].capitalize()}{''.join(f', {part}' for part in parts[1:])}: {call_plan.reason}."
 
 
 def _advice_parts(call_plan: CallPlan) -> Iterator[str]:
