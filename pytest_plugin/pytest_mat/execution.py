@@ -207,7 +207,14 @@ def call(item: pytest.Item) -> Generator[None, None, None]:
         if made.crashed:
             error = _resume(item, made)
         error = made.stop_in(error) or error
-        made.__exit__(type(error) if error else None, error, error.__traceback__ if error else None)
+        try:
+            made.__exit__(type(error) if error else None, error, error.__traceback__ if error else None)
+        except MatError as raised:
+            if raised is not made.mistake:
+                raise
+    if made.mistake is not None and error is not made.mistake:  # the agent, or the framework that it uses, has caught it
+        execution.refused = True
+        refuse(made.mistake)
     assert made.result is not None
     missed = None if execution.tape is None else execution.tape.refused
     if missed is not None:  # an agent that catches every exception has caught this one too, and continued without a reply

@@ -173,13 +173,14 @@ def test_a_value_without_canonical_form_is_an_error_that_names_the_parameter_and
         done.append(cents)
 
     notes = mat.memory({}, name="notes")
-    with mat.run() as run:
+    with pytest.raises(CodecError, match="call of pay") as ended, mat.run() as run:  # noqa: PT012  (it is the end that raises)
         with pytest.raises(CodecError, match="call of pay, parameter 'connection' has no canonical form") as caught:
             pay(5, object())
         with pytest.raises(CodecError, match="call of notes, parameter 'value'"):
             notes["a"] = object()
         assert double(1) == 2
     assert "exclude=" in caught.value.fix
+    assert ended.value is caught.value
     assert (done, [item.site for item in run.trace][:1]) == ([], ["main/service:double#1"])
 
 

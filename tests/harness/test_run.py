@@ -18,7 +18,7 @@ import mat
 from mat.boundary.effect import Delay, Raise, Replace
 from mat.boundary.tape import Tape
 from mat.core.codec import decode, encode
-from mat.core.errors import MatError, RunStopped
+from mat.core.errors import CodecError, MatError, RunStopped
 from mat.core.record import Record
 from mat.core.run import Run, prefixes
 from mat.core.value import FrozenDict
@@ -67,6 +67,28 @@ def test_the_horizon_in_steps_ends_a_run_whose_agent_swallows_every_exception() 
                 continue
     assert (done(run).termination, done(run).term, done(run).success) == ("horizon", False, False)
     assert len(done(run).records) == 6
+
+
+def agent_that_swallows() -> None:
+    try:
+        look(object())  # type: ignore[arg-type]
+    except Exception:
+        look("A")
+
+
+def test_the_end_of_a_run_raises_the_mistake_that_its_agent_swallowed() -> None:
+    run = mat.run()
+    run.__enter__()
+    agent_that_swallows()
+    with pytest.raises(CodecError, match="call of look, parameter 'order'"):
+        run.__exit__(None, None, None)
+
+
+def test_an_exception_of_the_agent_goes_before_a_mistake_that_it_swallowed() -> None:
+    run = mat.run()
+    with pytest.raises(ZeroDivisionError), run:
+        1 / (agent_that_swallows() or 0)
+    assert isinstance(run.mistake, CodecError)
 
 
 def test_the_horizon_in_milliseconds_ends_a_run() -> None:

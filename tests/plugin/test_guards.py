@@ -312,3 +312,34 @@ def test_an_agent_that_follows_the_order_of_a_set_is_not_certified_even_where_no
     done = pytester.runpytest_subprocess("--mat-stress", "-p", "no:xdist")
     done.assert_outcomes(passed=1)
     done.stdout.fnmatch_lines(["NOT PROVEN test_order: *in a fresh process*"])
+
+
+SWALLOWS = """
+@pytest.mark.mat(budget=4, faults=FAULTS)
+def test_refund(mat_run, no_double):
+    try:
+        shop.refund({order})
+    except TimeoutError:
+        try:
+            shop.refund({again})
+        except Exception:
+            pass
+    except Exception:
+        pass
+    {more}
+"""
+
+
+@pytest.mark.parametrize("more", ["pass", "assert shop is None"], ids=["goes on", "fails for it"])
+def test_a_call_that_cannot_be_recorded_fails_the_test_of_an_agent_that_swallows_the_error(shop: Any, more: str) -> None:
+    shop.tests(SWALLOWS.format(order="object()", again='"o1"', more=more))
+    for session in (shop.run(), shop.stress()):
+        assert session.outcomes == {ID: "failed"}
+        assert "parameter 'order' has no canonical form" in session.failures[ID]
+
+
+def test_a_call_that_cannot_be_recorded_under_a_fault_is_no_certificate(shop: Any) -> None:
+    shop.tests(SWALLOWS.format(order='"o1"', again="object()", more="pass"))
+    session = shop.stress()
+    assert session.outcomes == {ID: "failed"}
+    assert "parameter 'order' has no canonical form" in session.failures[ID]

@@ -38,7 +38,7 @@ from mat.boundary.session import (
     refuse_after_end,
 )
 from mat.core.digest import canonical
-from mat.core.errors import Blocked, MatError, ProcessCrashed, SpecError
+from mat.core.errors import Blocked, CodecError, LimitReached, MatError, ProcessCrashed, SpecError
 from mat.core.value import IMMUTABLE, FrozenDict, snapshot, thaw
 from mat.kernel import world as worlds
 
@@ -95,11 +95,17 @@ class Stopped(Exception):  # noqa: N818
 Command: TypeAlias = Invoke | Sleep | Ask | Wait
 Crossing: TypeAlias = Generator[Command, Any, Any]
 _INVOKE: Final = Invoke()
+MISTAKES: Final = (SpecError, CodecError, LimitReached)
+"""Errors that no agent should handle: a call, or what is declared about its port, is invalid."""
 
 
 def crossing(session: Session, port: Port, arguments: dict[str, Any], *, suspends: bool = False) -> Crossing:
     """One call through all layers; returns the reply that the agent gets, or raises its error."""
-    step = session.ask(port, arguments)
+    try:
+        step = session.ask(port, arguments)
+    except MISTAKES as error:
+        session.mistake = session.mistake or error
+        raise
     try:
         if port.boundary or port.kind == "grant":
             faults, stand_in = session.faults, None
@@ -128,6 +134,8 @@ def crossing(session: Session, port: Port, arguments: dict[str, Any], *, suspend
             step.error_kind = "crash"
             raise ProcessCrashed(f"{port.name}: the process ends here")
     except BaseException as error:
+        if not step.invoked and isinstance(error, MISTAKES):
+            session.mistake = session.mistake or error
         session.seal_error(step, error.error if type(error) is Stopped else error)
         raise
     session.seal(step, value)

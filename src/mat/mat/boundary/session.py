@@ -9,7 +9,7 @@ from typing import Any, Final, Literal, Protocol, TypeAlias
 
 from mat.boundary.effect import Effect, Reply
 from mat.boundary.port import Port
-from mat.core.errors import Blocked
+from mat.core.errors import Blocked, MatError
 from mat.core.record import Mediation
 from mat.core.resources import PER_PORT
 from mat.core.value import FrozenDict
@@ -141,6 +141,9 @@ class Session(Protocol):
 
     closed: bool
     crashed: bool
+    mistake: MatError | None
+    """The first mistake of whoever wrote the test or the agent that a crossing refused. The end of the run raises it, because
+    agents and frameworks catch every exception of a tool."""
 
     def crash(self) -> None:
         """End the agent's process: until the run is resumed, no call reaches a port."""

@@ -228,7 +228,14 @@ class run:  # noqa: N801  (a statement: with mat.run(...) as run)
             self.close(error)
         finally:
             self._stack.close()
+        if error is None and self.mistake is not None:
+            raise self.mistake
         return stop is not None
+
+    @property
+    def mistake(self) -> MatError | None:
+        """The first refusal of an invalid call. The end of the run raises it, even if the agent caught it."""
+        return None if self.recorder is None else self.recorder.mistake
 
     def stop_in(self, error: BaseException | None) -> RunStopped | None:
         """The RunStopped that ended the block, if nothing else went wrong.

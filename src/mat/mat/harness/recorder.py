@@ -20,7 +20,7 @@ from mat.boundary.tape import Tape
 from mat.boundary.usage import usage_of
 from mat.core import limits
 from mat.core.adversary import Choose, Seen
-from mat.core.errors import ProcessCrashed, RunStopped
+from mat.core.errors import MatError, ProcessCrashed, RunStopped
 from mat.core.record import (
     NOTHING,
     ActionKind,
@@ -70,7 +70,7 @@ class Recorder:
         "__weakref__", "_artifacts", "_episodes", "_errors", "_findings", "_form", "_given", "_latest", "_lock", "_origins",
         "_outer", "_places", "_provenance", "_records", "_redactor", "_search", "_secrets", "_seq", "_sites", "_state",
         "_thread", "_time", "_world",
-        "approver", "closed", "crashed", "faults", "mediation", "metering", "spec", "tape", "termination", "trace",
+        "approver", "closed", "crashed", "faults", "mediation", "metering", "mistake", "spec", "tape", "termination", "trace",
     )  # fmt: skip
 
     def __init__(
@@ -93,6 +93,7 @@ class Recorder:
     ) -> None:
         self.spec, self.approver = spec, approver
         self.closed = self.crashed = False
+        self.mistake: MatError | None = None
         self.termination: Termination | None = None
         self._world, self._given, self._errors = world, _as_digest(state_digest), errors
         self._lock, self._thread = real_rlock(), get_ident()
