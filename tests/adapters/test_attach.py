@@ -86,6 +86,11 @@ def mat_attach():
         (("langraph",), "there is no adapter 'langraph'"),
         (("httpx", {"effects": ["refund"]}), "effects=['refund'] is not a dict"),
         (("httpx", {"retrievers": "search"}), "write ['search']"),
+        (("httpx", {"effects": {"refund": "writes"}}), "refund: effect='writes' is not one of"),
+        (("httpx", {"impacts": {"refund": "huge"}}), "refund: impact='huge' is not one of"),
+        (("httpx", {"errors": "htpx"}), "htpx"),
+        (("httpx", {"perturb": "service"}), "write ['service']"),
+        (("httpx", {"perturb": {"refund": ["services.timeout"]}}), "refund: perturb: 'services.timeout' is not an operator"),
     ],
 )
 def test_what_cannot_be_attached_is_refused_with_a_reason(arguments: tuple[Any, ...], said: str) -> None:

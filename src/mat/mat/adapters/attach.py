@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from mat.adapters.attachment import Adapter, Attachment
 from mat.boundary.metered import plain_outside_runs
-from mat.boundary.port import Errors
+from mat.boundary.port import Errors, option_problems
 from mat.core.errors import SpecError
 
 GROUP: Final = "mat.adapters"
@@ -138,6 +138,7 @@ def attach(
             raise SpecError(what=f"attach {name!r}: {option}={given!r} is not a dict", fix=f'write {option}={{"tool": "..."}}')
     if isinstance(retrievers, str):
         raise SpecError(what=f"attach {name!r}: retrievers={retrievers!r} is a single string", fix=f"write [{retrievers!r}]")
+    _check_options(name, effects or {}, impacts or {}, errors, perturb)
     attachment = Attachment(
         adapter=adapter, effects=dict(effects or {}), impacts=dict(impacts or {}), retrievers=frozenset(retrievers),
         errors=errors, models=models, memory=memory, perturb=perturb,
@@ -148,6 +149,23 @@ def attach(
             yield attachment
     finally:
         attachment.undo()
+
+
+def _check_options(
+    name: str,
+    effects: Mapping[str, str],
+    impacts: Mapping[str, str],
+    errors: Errors | None,
+    perturb: bool | Collection[str] | Mapping[str, bool | Collection[str]],
+) -> None:
+    """Refuse invalid options before the run: at a tool's first call, the framework might swallow the error."""
+    of_all = True if isinstance(perturb, Mapping) else perturb
+    problems = option_problems(errors=errors, perturb=of_all)
+    for option, given in (("effect", effects), ("impact", impacts), ("perturb", perturb)):
+        for tool, value in given.items() if isinstance(given, Mapping) else ():
+            problems += [f"{tool}: {problem}" for problem in option_problems(**{option: value})]  # type: ignore[arg-type]
+    if problems:
+        raise SpecError(what=f"attach {name!r}: {'; '.join(problems)}", fix="correct the options of the attachment")
 
 
 def _install(name: str, adapter: Adapter, attachment: Attachment) -> None:

@@ -251,6 +251,42 @@ def declared_ports() -> tuple[tuple[ActionKind, str], ...]:
     return tuple(_declared)
 
 
+def option_problems(
+    *,
+    effect: str = "unknown",
+    impact: str = "low",
+    tape: str = "inprocess",
+    record: RecordPolicy = "keep",
+    errors: Errors | None = None,
+    exclude: Collection[str] = (),
+    perturb: bool | Collection[str] = True,
+) -> list[str]:
+    """What is wrong with a port's options, a sentence each."""
+    problems = []
+    for option, value, allowed in (
+        ("effect", effect, ("none", "read", "write", "unknown")),
+        ("impact", impact, ("low", "high")),
+        ("tape", tape, ("external", "inprocess")),
+    ):
+        if value not in allowed:
+            problems.append(f"{option}={value!r} is not one of {', '.join(allowed)}")
+    wrong = [policy for policy in ((record,) if isinstance(record, str) else record.values()) if policy not in POLICIES]
+    problems += [f"record={policy!r} is not one of {', '.join(POLICIES)}" for policy in wrong]
+    problems += clients.problems(preset_names(errors))
+    for fault, made in errors.items() if isinstance(errors, Mapping) else ():
+        if fault not in (*DEFAULT_ERRORS, CUT):
+            problems.append(f"errors: there is no error kind {fault!r}; the kinds are {', '.join(DEFAULT_ERRORS)}")
+        if not isinstance(made, BaseException) and not callable(made):
+            problems.append(f"errors[{fault!r}] is neither an exception nor a function that makes one")
+    for option, given in (("exclude", exclude), ("perturb", perturb)):
+        if isinstance(given, str):  # a string is a collection, too
+            problems.append(f"{option}={given!r} is a single string; write [{given!r}]")
+    for allowed_here in () if isinstance(perturb, bool | str) else perturb:
+        if allowed_here.partition(".")[0] not in BOUNDARIES:
+            problems.append(f"perturb: {allowed_here!r} is not an operator or a boundary")
+    return problems
+
+
 def make_port(
     *,
     name: str,
@@ -275,29 +311,10 @@ def make_port(
     usage: Callable[[Any], Any] | None = None,
 ) -> Port:
     """Make a port; SpecError reports all mistakes in its options at once."""
-    problems = []
-    for option, value, allowed in (
-        ("effect", effect, ("none", "read", "write", "unknown")),
-        ("impact", impact, ("low", "high")),
-        ("tape", tape, ("external", "inprocess")),
-    ):
-        if value not in allowed:
-            problems.append(f"{option}={value!r} is not one of {', '.join(allowed)}")
-    wrong = [policy for policy in ((record,) if isinstance(record, str) else record.values()) if policy not in POLICIES]
-    problems += [f"record={policy!r} is not one of {', '.join(POLICIES)}" for policy in wrong]
+    problems = option_problems(
+        effect=effect, impact=impact, tape=tape, record=record, errors=errors, exclude=exclude, perturb=perturb
+    )
     named, declared = preset_names(errors), errors if isinstance(errors, Mapping) else {}
-    problems += clients.problems(named)
-    for fault, made in declared.items():
-        if fault not in (*DEFAULT_ERRORS, CUT):
-            problems.append(f"errors: there is no error kind {fault!r}; the kinds are {', '.join(DEFAULT_ERRORS)}")
-        if not isinstance(made, BaseException) and not callable(made):
-            problems.append(f"errors[{fault!r}] is neither an exception nor a function that makes one")
-    for option, given in (("exclude", exclude), ("perturb", perturb)):
-        if isinstance(given, str):  # a string is a collection, too
-            problems.append(f"{option}={given!r} is a single string; write [{given!r}]")
-    for allowed_here in () if isinstance(perturb, bool | str) else perturb:
-        if allowed_here.partition(".")[0] not in BOUNDARIES:
-            problems.append(f"perturb: {allowed_here!r} is not an operator or a boundary")
     if isinstance(handles, type) or not (handles is None or isinstance(handles, Resolver)):
         problems.append(f"handles={handles!r} is not a store; write store = mat.artifact.handles() and handles=store")
     brought: tuple[Issue, ...] = ()
