@@ -55,6 +55,8 @@ def agents(framework: str) -> dict[Scenario, Scripted]:
     if framework in STREAMS:
         found["stream"] = scripted(shop.careful_refunder, tools, mode="stream")
     found["failing"] = scripted(failing, (("tool_call", "break_down"),))
+    if framework in MEMORIES:
+        found["memory"] = MEMORIES[framework](shop, desk, real)
     if framework in DELEGATIONS:
         found["delegation"] = DELEGATIONS[framework](shop, desk, real)
     return found
@@ -106,6 +108,71 @@ def of_smolagents(shop: Any, desk: Any, real: list[str]) -> Scripted:
     return Scripted(run=run, real=lambda: real, steps=(("delegation", "cashier"), ("tool_call", "look_up")))
 
 
+def remembering_openai_agents(shop: Any, desk: Any, real: list[str]) -> Scripted:
+    import asyncio
+
+    from agents import Agent, Runner
+    from agents.memory import SessionABC
+
+    class Notes(SessionABC):
+        session_id = "ann"
+
+        def __init__(self) -> None:
+            self.items: list[Any] = []
+
+        async def get_items(self, limit: int | None = None) -> list[Any]:
+            return self.items[-limit:] if limit else list(self.items)
+
+        async def add_items(self, items: list[Any]) -> None:
+            self.items += items
+
+        async def pop_item(self) -> Any:
+            return self.items.pop() if self.items else None
+
+        async def clear_session(self) -> None:
+            self.items.clear()
+
+    def run() -> Any:
+        real.clear()
+        notes, clerk = Notes(), Agent(name="clerk", model=desk.ScriptedModel(lambda results: "noted"))
+        asyncio.run(Runner.run(clerk, "I am Ann", session=notes))
+        return [str(asyncio.run(Runner.run(clerk, "Who am I?", session=notes)).final_output), len(notes.items)]
+
+    turn = (("memory_read", "session"), ("memory_write", "session"), ("memory_write", "session"))
+    return Scripted(run=run, real=lambda: real, steps=turn + turn)
+
+
+def remembering_langgraph(shop: Any, desk: Any, real: list[str]) -> Scripted:
+    from langgraph.graph import END, START, MessagesState, StateGraph
+    from langgraph.runtime import Runtime
+    from langgraph.store.memory import InMemoryStore
+
+    def note(state: MessagesState, runtime: Runtime) -> dict[str, Any]:
+        assert runtime.store is not None
+        runtime.store.put(("ann",), "wish", {"text": "a window seat"})
+        return {}
+
+    def recall(state: MessagesState, runtime: Runtime) -> dict[str, Any]:
+        assert runtime.store is not None
+        found = runtime.store.get(("ann",), "wish")
+        return {"messages": [("assistant", found.value["text"] if found else "nothing is known")]}
+
+    def run() -> Any:
+        real.clear()
+        graph = StateGraph(MessagesState)
+        graph.add_node("note", note)
+        graph.add_node("recall", recall)
+        graph.add_edge(START, "note")
+        graph.add_edge("note", "recall")
+        graph.add_edge("recall", END)
+        made = graph.compile(store=InMemoryStore())
+        return made.invoke({"messages": [("user", "What do I like?")]})["messages"][-1].content
+
+    return Scripted(run=run, real=lambda: real, steps=(("memory_write", "store"), ("memory_read", "store")))
+
+
+MEMORIES = {"openai_agents": remembering_openai_agents, "langgraph": remembering_langgraph}
+"""The frameworks that bring a memory, by an agent that uses it."""
 DELEGATIONS = {"openai_agents": of_openai_agents, "smolagents": of_smolagents}
 """The frameworks whose agents hand work to each other, by an agent that does."""
 

@@ -1,7 +1,8 @@
-"""The OpenAI Agents SDK: function tools, models, hand-offs, sessions.
+"""The OpenAI Agents SDK: function tools, models, hand-offs, sessions, guardrails.
 
 Seams: the invoker of function tools, inside of the tool's failure formatter, so that the model hears of a fault as it would of
-the tool's own failure; `get_model` where a turn looks its model up; `get_handoffs`; `get_items` and `add_items` of sessions.
+the tool's own failure; `get_model` where a turn looks its model up; `get_handoffs`; `get_items` and `add_items` of sessions;
+`run` of guardrails, whose results are verifications.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from typing import Any, Final
 
 from mat.adapters.attachment import Adapter, Attachment
 from mat.boundary.calls import cross_async, cross_stream_async
+from mat.boundary.emit import agent, verify
 from mat.boundary.session import active
 
 
@@ -22,6 +24,7 @@ def install(attachment: Attachment) -> None:
     if attachment.models is not False:
         _models(attachment)
     _handoffs(attachment)
+    _guardrails(attachment)
     if attachment.memory is not False:
         _sessions(attachment)
 
@@ -245,6 +248,47 @@ def _sessions(attachment: Attachment) -> None:
 
     for name, make in (("get_items", get_items), ("add_items", add_items)):
         attachment.replace_method(SessionABC, name, make)
+
+
+# -- guardrails -----------------------------------------------------------------------------------------------------------
+
+
+def _guardrails(attachment: Attachment) -> None:
+    from agents import guardrail, tool_guardrails
+
+    def noted(name: str, acting: Any, checked: Any, *, passed: bool) -> None:
+        with agent(str(acting.name)):
+            verify(name, passed, supports=[checked])
+
+    def of_input(real: Callable[..., Any]) -> Callable[..., Any]:
+        async def run(self: Any, agent: Any, input: Any, context: Any) -> Any:
+            result = await real(self, agent, input, context)
+            noted(self.get_name(), agent, input, passed=not result.output.tripwire_triggered)
+            return result
+
+        return run
+
+    def of_output(real: Callable[..., Any]) -> Callable[..., Any]:
+        async def run(self: Any, context: Any, agent: Any, agent_output: Any) -> Any:
+            result = await real(self, context, agent, agent_output)
+            noted(self.get_name(), agent, agent_output, passed=not result.output.tripwire_triggered)
+            return result
+
+        return run
+
+    def of_tool(real: Callable[..., Any]) -> Callable[..., Any]:
+        async def run(self: Any, data: Any) -> Any:
+            result = await real(self, data)
+            checked = getattr(data, "output", None) or data.context.tool_arguments
+            noted(self.get_name(), data.agent, checked, passed=result.behavior["type"] == "allow")
+            return result
+
+        return run
+
+    attachment.replace(guardrail.InputGuardrail, "run", of_input)
+    attachment.replace(guardrail.OutputGuardrail, "run", of_output)
+    for kind in (tool_guardrails.ToolInputGuardrail, tool_guardrails.ToolOutputGuardrail):
+        attachment.replace(kind, "run", of_tool)
 
 
 ADAPTERS: Final = {
