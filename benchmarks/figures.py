@@ -252,7 +252,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="Simulated projects through the commands.")
     parser.add_argument("--samples", type=int, default=1_000, help="projects of each kind")
     parser.add_argument("--jobs", type=int, default=2, help="processes")
-    parser.add_argument("--markdown", action="store_true", help="print the tables as in the documentation")
+    parser.add_argument("--markdown", action="store_true", help="print the tables as in benchmarks/figures.md")
     given = parser.parse_args()
     error = math.sqrt(0.05 * 0.95 / given.samples)
     with ProcessPoolExecutor(given.jobs) as pool:

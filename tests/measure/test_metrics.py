@@ -6,7 +6,6 @@ import subprocess
 import sys
 from collections.abc import Callable, Sequence
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -306,9 +305,3 @@ def test_rates_without_resampling_import_neither_numpy_nor_scipy() -> None:
         "sys.exit('scipy' in sys.modules or 'numpy' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
-
-
-def test_the_documentation_lists_every_metric_with_its_source() -> None:
-    text = (Path(__file__).resolve().parents[2] / "docs" / "metrics.md").read_text(encoding="utf-8")
-    rows = [f"| `{metric.name}` | {metric.text} | {metric.unit} | {metric.source} |" for metric in METRICS.values()]
-    assert [row for row in rows if row not in text] == []

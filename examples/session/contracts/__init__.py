@@ -1,4 +1,4 @@
-"""The session guarantees of the AI agent contract: one contract for each, and their catalogue (docs/session-contract.md)."""
+"""The session guarantees of the AI agent contract: one contract for each, and their catalogue (see `python -m session`)."""
 
 from __future__ import annotations
 

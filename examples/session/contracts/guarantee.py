@@ -1,4 +1,4 @@
-"""A guarantee of the session contract (docs/session-contract.md).
+"""A guarantee of the session contract (README.md).
 
 It has an id, a section and a text; it says where it can be seen, and which contract judges it.
 """

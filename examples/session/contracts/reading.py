@@ -1,4 +1,4 @@
-"""Records as the session convention reads them (docs/session-contract.md): one record gives at most one event.
+"""Records as the session convention reads them (README.md): one record gives at most one event.
 
 model_call: an attempt; tool_call: an execution; memory_write to "conversation", "accounting", "log" or "configuration": what
 was added there; final_response or termination with a mapping that has `success`: the result; message to "user": streamed text.

@@ -1,6 +1,6 @@
 """Observation contracts: artifacts that tools issue, how their use is checked, and handles.
 
-`docs/observations.md` is the guide.
+`docs/artifacts.md` is the guide.
 """
 
 from mat.boundary.emit import observed

@@ -1,6 +1,6 @@
 """Resource contracts: budgets of tokens, calls, money and time, in tests and outside of them.
 
-`docs/resources.md` is the guide.
+`docs/budgets.md` is the guide.
 """
 
 from mat.resources.contract import ResourceContract

@@ -92,7 +92,7 @@ def loads(
     reader = FileReader(lines, where)
     made = _File(reader, context).contracts(found)
     if reader.problems:
-        raise reader.error("contract file", why="an invalid contract would limit nothing", fix="see docs/resources.md")
+        raise reader.error("contract file", why="an invalid contract would limit nothing", fix="see docs/budgets.md")
     return made
 
 
