@@ -1,4 +1,4 @@
-"""The evaluators of one item: each executes pytest's whole protocol, in this process, in a fresh one, or in a fork of this one.
+"""The evaluator of one item: it runs set-up, body and tear-down in this process, in a fork of it, or in a fresh process.
 
 Each returns what a study needs, together with pytest's reports, which only the plugin uses.
 """
@@ -46,7 +46,9 @@ class LostItem(Lost):
 
 
 class ItemEvaluator:
-    """Executes plans of one item. Under stress and in an evaluation a run that made live calls is repeated."""
+    """Executes plans of one item. Under stress and in an evaluation, a run that made live calls is executed again, until all of
+    its replies come from the cassette: only such a run is repeatable.
+    """
 
     def __init__(self, item: pytest.Item, settings: ItemSettings, live: LiveCalls) -> None:
         self._item, self._settings, self._live = item, settings, live
@@ -72,7 +74,9 @@ class ItemEvaluator:
         return replace(given, outlived=(*left, *given.outlived)) if left else given
 
     def forked(self, known: Evaluated) -> Evaluator:
-        """An evaluator that executes each plan in a process that has executed nothing. `known`: an execution of the item."""
+        """An evaluator that executes each plan in a new process that has executed nothing; a plan with an adversary in a fork
+        of this process. `known`: an execution of the item; contracts, workload and variants are taken from it.
+        """
         self.put_back()
         session = session_of(self._item.config)
         fresh = FreshEvaluator(
@@ -102,7 +106,7 @@ class ItemEvaluator:
             self._isolated.put_back()
 
     def settle(self, function: Callable[[], object]) -> None:
-        """Call a function whose changes to the process are no execution's. An execution has taken place."""
+        """Call a function whose changes belong to the state to begin from. An execution must have taken place."""
         if self._isolated is None:
             function()
         else:
@@ -141,7 +145,7 @@ class ItemEvaluator:
             raise
 
     def in_fork(self, plan: Plan) -> EvaluatedItem | LostItem:
-        """In a forked child, which has a copy of this process's memory: an adversary is a function, and stays in it."""
+        """In a forked child, which has a copy of this process's memory: an adversary is a function, which cannot be sent."""
         if not hasattr(os, "fork"):
             raise MatError(
                 "an adversary cannot search this item on this platform", why="its runs need forks, and there are none",

@@ -251,7 +251,7 @@ def check_names(arguments: Sequence[str]) -> None:
 
 
 def verbosity_of(config: pytest.Config) -> int:
-    """How much the summary says: 0 what needs a person, 1 all items, too, 2 and more the tables, too."""
+    """How much the summary says: 0 only what needs a person, 1 also all items, 2 or more also the tables."""
     return config.get_verbosity(VERBOSITY)
 
 
@@ -366,7 +366,7 @@ _STOPS = ("budget", "cheapest", "first")
 
 
 def check_options(config: pytest.Config) -> None:
-    """Refuse options that cannot work before the session runs, and make --mat-replay FILE collect the file's own test."""
+    """Refuse options that cannot work before the session runs, and let --mat-replay FILE alone collect its test's module."""
     from mat.core.errors import MatError
     from mat.report.files import can_hold_files, check_path
 

@@ -102,3 +102,38 @@ def test_a_transfer_between_agents_of_google_adk_is_a_delegation() -> None:
     kinds = [(each.agent, each.action.kind, each.action.name) for each in run.trace]
     assert ("triage", "delegation", "cashier") in kinds
     assert ("cashier", "model_call", "scripted") in kinds
+
+
+@pytest.mark.skipif(missing("langgraph"), reason="langgraph is not installed")
+def test_in_a_graph_the_node_acts_and_in_an_agent_of_langchain_the_agent() -> None:
+    from langchain.agents import create_agent
+    from langchain_core.tools import tool
+    from langgraph.graph import END, START, MessagesState, StateGraph
+
+    desk = __import__("langgraph_desk")
+
+    @tool
+    def look(order: str) -> str:
+        """Look an order up."""
+        return "found"
+
+    def clerk(results: list[Any]) -> Any:
+        return "done" if results else [("look", {"order": "A17"})]
+
+    def triage(state: MessagesState) -> dict[str, Any]:
+        look.invoke({"order": "B4"})
+        return {}
+
+    def made(name: str | None = None) -> Any:
+        return create_agent(desk.ScriptedModel(mind=clerk), [look], name=name)
+
+    graph = StateGraph(MessagesState)
+    for name, node in (("triage", triage), ("desk", made()), ("till", made("cashier"))):
+        graph.add_node(name, node)
+    for start, end in ((START, "triage"), ("triage", "desk"), ("desk", "till"), ("till", END)):
+        graph.add_edge(start, end)
+    with mat.run() as run, mat.attach("langgraph"):
+        graph.compile().invoke({"messages": [("user", "hi")]})
+        made().invoke({"messages": [("user", "hi")]})
+    looked = [each.agent for each in run.trace if each.action.name == "look"]
+    assert looked == ["triage", "desk", "main"]

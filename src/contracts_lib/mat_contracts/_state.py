@@ -66,7 +66,7 @@ CHAIN: Final = 32
 PersistentChain: TypeAlias = tuple[Any, ...]
 """Either a state, a tuple that begins with 0, or a link: (length of the chain, the state or link before, one more item).
 
-Adding a link is cheap. Most steps are never looked at again, so they are not worth more."""
+Adding a link is cheap, and most links are never read, so a step does no more work than that."""
 
 
 def unchained(state: PersistentChain) -> tuple[PersistentChain, list[Any]]:

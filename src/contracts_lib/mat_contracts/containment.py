@@ -77,7 +77,7 @@ def containment(
       again does not detect a silent fault (a stale or corrupt reply).
     - Mitigation: a `mat.mitigate`, a retry, an alternate service or a safe abort. A new plan, a question to the user, a
       request for approval or a delegation also counts, if the agent shows that it has noticed the fault.
-    - The mitigation window begins at the detection; any detection in its window counts. One step may be both. One step counts
+    - The mitigation window begins at the latest detection in the detection window. One step may detect and mitigate, and counts
       for all faults whose window is open. A fault that is still open when the trace ends is a violation.
 
     A violation blames the step of the fault. It names the boundary by which the fault entered, what the fault had reached
@@ -108,7 +108,8 @@ def containment(
         id="containment.faults", step=_Containment(applied), start=(), finish=finish, obligations=_obligations,
         repair="detect the fault (check the reply, or call mat.detect) and act on it: retry, use another service, "
         "replan, ask, or escalate",
-        text=f"every fault is detected within {applied.detect_within} steps mitigated within {applied.mitigate_within} more",
+        text=f"every fault is detected within {applied.detect_within} steps "
+        f"and mitigated within {applied.mitigate_within} more",
     )  # fmt: skip
 
 

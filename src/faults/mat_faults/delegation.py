@@ -1,6 +1,7 @@
 """Fault operators of the delegation boundary: messages, `mat.delegate`, and handoffs that run the other agent.
 
-A message or a delegated task is a text that is delivered; a handoff is a call that runs the receiving agent.
+A message or a delegated task is a text that is delivered; a handoff is a call that runs the receiving agent. Operators
+apply to the kinds `delegation` (tasks and handoffs) and `message`; duplicate applies to `delegation` only.
 
 >>> from mat_faults import delegation
 >>> [operator.id for operator in delegation.operators()][:2]
@@ -120,7 +121,7 @@ _INSTRUCTION: Final = named(DEFAULT_INSTRUCTIONS)["false_approval"]
 
 
 def _append_instruction(text: str, *, limit: int) -> str:
-    """The text with an instruction behind it, whose length is not bound by `limit`."""
+    """The text followed by an instruction; `limit` does not bound it."""
     return f"{text}\n{_INSTRUCTION.text}" if text else text
 
 
@@ -130,7 +131,7 @@ HOW: Final[dict[str, Callable[..., str]]] = {
     "truncate": _cut_second_half,
     "drop_constraint": without_constraint,
 }
-"""How the text of a hand-off is altered."""
+"""How the text of a message, task or handoff is altered."""
 
 
 def text_argument(arguments: Mapping[str, Any]) -> str | None:
@@ -176,6 +177,6 @@ def operators() -> tuple[Operator, ...]:
                 {"how": "swap_ids", "tokens": 4}, {"how": "append_instruction", "tokens": _INSTRUCTION.tokens},
                 {"how": "truncate", "tokens": 16}, {"how": "drop_constraint", "tokens": 16},
             ],
-            plausible="a hand-off is summarised by a model, which shortens, mixes up and adds",
+            plausible="a handoff is summarised by a model, which shortens, mixes up and adds",
         ),
     )  # fmt: skip

@@ -44,7 +44,7 @@ def insert(
 
     It costs one hook, and the tokens of the note.
 
-    `notes`: texts of your own, by name or in a row. `styles`: names of `payloads.STYLES`, each with the given `goal`. A
+    `notes`: your own texts, as a mapping or a list. `styles`: names of `payloads.STYLES`, each with the given `goal`. A
     payload of two parts is left as two notes.
     """
     found = collected(notes, styles, goal, DEFAULT_NOTES)

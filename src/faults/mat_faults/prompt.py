@@ -48,7 +48,7 @@ def splice(
 ) -> Operator:
     """Add untrusted text to the end of a text from outside. A payload of two parts surrounds the text.
 
-    `payloads`: texts of your own, by name or in a row. `styles`: names of `payloads.STYLES`, each with the given `goal`.
+    `payloads`: your own texts, as a mapping or a list. `styles`: names of `payloads.STYLES`, each with the given `goal`.
     Without either, the three of the default grid.
 
     Source: A3.4.

@@ -167,7 +167,7 @@ def poison(
 ) -> Operator:
     """Plant a passage after the others, in their form; an empty reply stays empty, because it shows no form.
 
-    `passages`: texts of your own, by name or in a row. `styles`: names of `payloads.STYLES`, each with the given `goal`. A
+    `passages`: your own texts, as a mapping or a list. `styles`: names of `payloads.STYLES`, each with the given `goal`. A
     payload of two parts is planted as two passages. Without either, and where a framework is attached, a search also plants a
     passage that asks for a call of one of the run's own tools.
     """

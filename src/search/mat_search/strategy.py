@@ -43,7 +43,7 @@ class Skips:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EdgeOutcome:
-    """The outcome of an edge, which is one more perturbation.
+    """The outcome of an edge. An edge adds one perturbation to a schedule.
 
     `states`: the digest of everything that decides what follows, before each step (mat.core.run.prefixes); `broken`: the
     searched contracts that broke.

@@ -189,7 +189,7 @@ def matrix(run: Run, operators: Sequence[OperatorSpec], *, budget: int) -> list[
 
 
 class _Worst:
-    """The worst run under faults that breaks no further contract; the nominal run if there were no faults.
+    """The worst of the runs under faults, used if the search finds no counterexample; the nominal run if there were none.
 
     Worst is, in this order: a run that fails its task (which may keep its contracts), then the run nearest to breaking a
     contract, then the cheapest. Source: paper V.A.

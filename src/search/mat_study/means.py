@@ -1,4 +1,4 @@
-"""What the plugin gives to a study: its subject, and the means to execute it (functions, stores, workers; no averages)."""
+"""What the plugin gives to a study: its subject, and the functions and stores with which to execute it."""
 
 from __future__ import annotations
 
@@ -45,14 +45,16 @@ class Means:
     """The means to study an item.
 
     `evaluate` executes a plan. `forked` makes, given an execution of the item, an evaluator that executes each plan in a
-    process that has executed nothing. `operators` returns the chosen operators; MatError for an unknown name. `confirm` makes,
+    new process (adversary: a fork). `operators` returns the chosen operators; MatError for an unknown name. `confirm` makes,
     for a governance variant and a hash seed, a function that executes schedules in a fresh process. `replays` is the folder for
     replay files; `typed` writes their paths as a user types them. `put_back` puts back what the last execution left in this
     process; it is called before a worker is forked. `prepare` is called in a worker before it executes anything, `searching`
     before the first execution that is not the reported one, `interrupted` if no report will mention that there is something to
     resume. `root` is the folder that contains `.mat`, `began_ns` the start of the session on the clock of file times.
-    `compared`: whether a nominal run of a seed is shown; None if nothing is shown. `saving` takes what declaring effects would
-    save; None: nothing is counted. `tell` shows a line that stays.
+    `compared`: whether the HTML report may compare a replay with the nominal run of this seed; None without an HTML report.
+    `fresh`: do not resume an interrupted search (--mat-fresh). `store` keeps runs (--mat-store). `saving` receives what
+    declared effects would save (for `mat doctor`); None: nothing is counted. `line` shows progress in place, `tell` a line that
+    stays.
     """
 
     evaluate: Evaluator

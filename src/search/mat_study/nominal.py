@@ -25,7 +25,7 @@ def nominal(
     subject: Subject, means: Means, gathered: Gathered, *, begun: Evaluated | None = None, look: bool = False
 ) -> Nominal:
     """Execute all seeds and report the first that fails. The others still run: a Wilson interval needs a number of runs that
-    does not depend on their results.
+    does not depend on their results. If the first seed gives no run, it is reported and no other is executed.
 
     `begun`: the execution of the first seed, if already made. `look`: a person inspects the first that fails, so stop there.
     """
@@ -86,7 +86,9 @@ class Smoke:
 
 
 def smoke(subject: Subject, means: Means, gathered: Gathered, seeds: Sequence[int]) -> Smoke:
-    """Execute all seeds, passing or failing, some of them several times: the gate judges their share (`--mat-gate`)."""
+    """Execute the seeds, some of which may be repeated, passing or failing, until one gives no run to judge. The gate judges
+    the share that fails (`--mat-gate`).
+    """
     shown: Evaluated | None = None
     last: Evaluated | None = None
     failed = violated = 0

@@ -110,6 +110,7 @@ def _install(attachment: Attachment, httpx: Any) -> None:
 
 
 def _is_data(reply: Any) -> bool:
+    """Whether a reply is a recorded form (a mapping or None) to decode, and not a response or a text to return as it is."""
     return reply is None or hasattr(reply, "get")
 
 

@@ -2,7 +2,8 @@
 
 Seams: `_run` and `_arun` of each class of tools, inside of the tool's own handling of errors, so that this still applies;
 `_generate_with_cache` and `_agenerate_with_cache` of chat models; `invoke` and `ainvoke` of retrievers; `batch` and `abatch` of
-stores; `put` of check-pointers. Who acts is the node or the agent that LangGraph names in the metadata of the call.
+stores; `get_tuple`, `put`, `put_writes` of check-pointers, and their async forms. Who acts is the agent, else the node of the
+user's graph, that the metadata of the call names.
 """
 
 from __future__ import annotations
@@ -16,6 +17,8 @@ from mat.boundary.session import active
 
 _INJECTED: Final = ("callbacks", "config", "run_manager", "runtime", "state", "store")
 """Parameters that the framework fills in."""
+_PARTS_OF_AN_AGENT: Final = ("agent", "model", "tools")
+"""Nodes of the graphs that LangChain makes of an agent: the agent that they belong to acts."""
 
 
 def install(attachment: Attachment) -> None:
@@ -29,12 +32,16 @@ def install(attachment: Attachment) -> None:
 
 
 def _acting() -> str:
-    """The name of the agent that acts, else of the node; "" outside of a graph."""
+    """The name of the agent that acts, else of the node of the user's graph; "" outside of both."""
     from langchain_core.runnables.config import var_child_runnable_config
 
-    config = var_child_runnable_config.get() or {}
-    metadata = config.get("metadata") or {}
-    return str(metadata.get("lc_agent_name") or "")
+    metadata = (var_child_runnable_config.get() or {}).get("metadata") or {}
+    if name := metadata.get("lc_agent_name"):
+        return str(name)
+    nodes = [part.partition(":")[0] for part in str(metadata.get("langgraph_checkpoint_ns") or "").split("|")]
+    if metadata.get("ls_integration") or nodes[-1] in _PARTS_OF_AN_AGENT:
+        nodes.pop()
+    return nodes[-1] if nodes else ""
 
 
 # -- tools ----------------------------------------------------------------------------------------------------------------

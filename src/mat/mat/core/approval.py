@@ -29,9 +29,9 @@ _BINDING: Final = frozenset({"tool", "arguments", "digest", "policy", "prefix", 
 def bound_call(record: Record) -> tuple[str, FrozenDict] | str:
     """The (tool, arguments) that an approval is about, or a digest of them, as far as its record names them.
 
-    It says so by `tool` and `arguments`, by `digest` alone, or by its own name and details. It binds nothing, "", if it names a
-    digest, a tool and arguments that do not match, or shows the approver other values: details that are named like arguments of
-    the call, or any next to a digest.
+    The record names them by `tool` and `arguments`, by `digest` alone, or by its own name and details. The result is ""
+    (nothing is bound) if the digest does not match the tool and arguments, if another detail is named like an argument of the
+    call, or if there is any other detail beside a digest alone: the approver saw values that the binding does not cover.
     """
     details = record.action.arguments
     tool, arguments, bound = details.get("tool"), details.get("arguments"), details.get("digest")

@@ -29,7 +29,7 @@ _GRAM: Final = 4
 _TOKEN_HEADER: Final = re.compile(r"eyJ[\w-]+\.(?=[\w-]+\.)", re.ASCII)
 """The first part of a JSON Web Token (RFC 7515, 7.1): it names the algorithm, as in every token of its issuer."""
 _ALIKE: Final = 0.6
-"""The share of an artifact's four-character substrings that a text must contain to count as a damaged copy of it."""
+"""The share of an artifact's distinctive pieces that a text must contain to be a damaged copy; half of it in its own place."""
 _CHANGES: Final = 3
 """In a random text, at least one in this many characters is of another kind than the one before it."""
 _PROBED: Final = 8
@@ -672,7 +672,7 @@ def distinctive(artifact: str) -> str:
 
 
 def likeness(artifact: str, text: str) -> float:
-    """The share of an artifact's four-character substrings that a text contains, between 0 and 1, ignoring case."""
+    """The share of the four-character substrings of an artifact's distinctive part that a text contains, ignoring case."""
     return share(grams(distinctive(artifact)), grams(text))
 
 

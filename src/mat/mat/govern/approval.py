@@ -52,7 +52,7 @@ class Expired:
 
 
 class Desk(Protocol):
-    """The mediator's view of the run, used only if an approval needs a digest or a rule peeks."""
+    """The mediator's view of the run, used only if an approval needs a digest or a rule has `peeks`."""
 
     def settled(self) -> Sequence[Record]:
         """The sealed and judged records, from the first on, without a gap."""

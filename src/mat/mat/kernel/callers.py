@@ -29,7 +29,7 @@ def place_of(frame: FrameType | None) -> str:
     """Return the drawing place `libraries:functions` of a call in that frame; the project draws at `:function`.
 
     The standard library is skipped: `uuid.uuid4` called by a library is a draw of that library. A library that draws is
-    named with its own callers up to the project: with pydantic in between, two libraries still draw apart.
+    named with its own callers up to the project: two libraries that draw through pydantic have different places.
     """
     libraries = functions = last = ""
     while frame is not None:

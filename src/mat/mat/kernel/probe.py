@@ -40,10 +40,10 @@ def pause(seconds: float) -> None:
 
 
 def progress(ident: int, native: int) -> tuple[int, int, int, bool] | None:
-    """(where a thread is, its processor time in ticks, whether it is starved); None if there is no such thread.
+    """(frame id, bytecode offset, processor time in ticks, whether it is starved); None if there is no such thread.
 
-    A thread that could run but gets no processor, or that waits for a disk, is starved, not blocked. Outside Linux only
-    the first two are known.
+    A thread that could run but gets no processor, or that waits for a disk, is starved, not blocked. Outside Linux the last
+    two are always 0 and False.
     """
     frame = sys._current_frames().get(ident)
     if frame is None:
@@ -98,7 +98,9 @@ def waits_on_pipes(thread: threading.Thread) -> bool:
 
 
 def may_wake(thread: threading.Thread) -> bool:
-    """Whether a thread outside a run may wake it: it is neither an idle worker nor part of the test's machinery."""
+    """Whether a thread may wake a run that it does not belong to. Not this thread, the main thread, a worker of an executor
+    (busy or idle), or a thread that runs the test.
+    """
     target: Any = getattr(thread, "_target", None) or getattr(thread, "function", None)
     module = str(getattr(target, "__module__", "") or type(thread).__module__)
     return thread.ident != threading.get_ident() and thread is not threading.main_thread() and not module.startswith(_HARNESS)

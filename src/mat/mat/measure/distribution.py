@@ -71,7 +71,7 @@ def quantile(values: Sequence[float], percent: int, *, confidence: float = CONFI
 
     The number of values below the true quantile is binomial for any distribution, so the interval covers at least as
     often as stated (H. A. David, H. N. Nagaraja, Order Statistics (2003), 7.1). The bootstrap of a quantile approximates the
-    same interval without the guarantee. An end that too few values do not bound is None.
+    same interval without the guarantee. An end is None if there are too few values to bound it.
     """
     if not 0 < percent < 100:
         raise SpecError(

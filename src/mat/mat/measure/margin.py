@@ -1,4 +1,4 @@
-"""Non-inferiority of pairs at a fixed number: the exact test, its power, and how many pairs a gate needs.
+"""Non-inferiority for a fixed number of pairs: the exact test, its power, and how many pairs a gate needs.
 
 A pair is one run under each configuration, with equal test and seed: it was lost (the old one had what the new one has not),
 gained, or neither. The question is whether the share lost minus the share gained is less than a tolerance t. Pairs are ordered
@@ -6,7 +6,7 @@ by the score statistic of Tango (Statistics in Medicine 17 (1998) 891), whose nu
 "worse by exactly t". The test is exact and unconditional: its critical value is the least one that a configuration worse by t,
 with any share gained, reaches with probability alpha at most. For more than 400 pairs it is the normal quantile.
 
-All is computed in numpy, for tables of counts (lost, gained); p-values are never below the truth by more than rounding.
+numpy computes it for all tables of counts (lost, gained) at once.
 
 Source: A6.7.
 """
@@ -35,7 +35,7 @@ _CLOSE: Final = 1e-9
 
 
 def kept(lost: int, gained: int, pairs: int, *, tolerance: Fraction, alpha: Fraction) -> bool:
-    """Whether the pairs show that less than `tolerance` is lost; wrong with probability `alpha` at most."""
+    """Whether the pairs show a net loss (lost minus gained) below `tolerance`; wrong with probability `alpha` at most."""
     return bool(pairs) and score(lost, gained, pairs, float(tolerance)) >= critical(pairs, tolerance, alpha) - _CLOSE
 
 

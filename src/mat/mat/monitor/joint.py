@@ -96,7 +96,7 @@ class JointMonitor:
                 continue
             place = self.places.index(position)
             item = self._formulas[place]
-            made.append(self._program.exchange(joint, self._offsets[place], program_of((item,)), len(item.goals)))
+            made.append(self._program.extracted(joint, self._offsets[place], program_of((item,)), len(item.goals)))
         return made
 
     def state(self, position: int) -> Any:

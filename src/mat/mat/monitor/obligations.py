@@ -29,6 +29,7 @@ Reference: TypeAlias = tuple[int, int]
 Holder: TypeAlias = tuple[int, int]
 """Who waits for begun nodes: one of them, or a root, (-1, step)."""
 Begun: TypeAlias = tuple[int, list[tuple[Residual, Residual]]]
+"""(the time at which a node was begun, what its window has shown so far: (left, right) of each step)."""
 
 _NOTHING: Final = (True, False)
 """What a step shows to an until that it neither ends nor fulfils."""

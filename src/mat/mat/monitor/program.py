@@ -1,4 +1,6 @@
-"""The code of several goals for each action kind, and their state: saved as a value, or live as the variables of a fold."""
+"""Generated code that judges several goals (requirements of contracts), for each action kind, and the state of these goals:
+saved as a value, or live as the variables of a fold.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +35,9 @@ class OpenObligation:
 
 
 def _emit(goals: JointGoals, kind: ActionKind | None) -> tuple[list[str], set[str]]:
-    """(lines, slots they assign) for records of one kind (None: a kind that no formula mentions). The lines set `found`."""
+    """(lines, slots they assign) for records of one kind (None: a kind that no formula mentions). The lines add
+    violations to the variable `found`.
+    """
     function = RecordCode(goals, kind)
     made: list[str] = []
     for index, goal in enumerate(goals.goals):
@@ -60,7 +64,7 @@ class Program:
         self.initial: CompiledState = tuple(_saved_start(slot) for slot in self.slots)
 
     def holding(self, old: Sequence[Any], new: Sequence[Any]) -> Program:
-        """The same program for goals of the same shape with other objects."""
+        """The same program for goals of the same shape: each constant of `old` is replaced by that of `new`."""
         if old == new:
             return self
         changed = {id(before): after for before, after in zip(old, new, strict=True)}
@@ -77,8 +81,8 @@ class Program:
         """(lines, slots they assign) for records of one kind, or (None) of a kind that no formula mentions."""
         return self._bodies[kind]
 
-    def exchange(self, state: CompiledState, offset: int, other: Program, goals: int) -> CompiledState:
-        """The part of this program's state that belongs to `other`, a program of its `goals` goals from `offset` on."""
+    def extracted(self, state: CompiledState, offset: int, other: Program, goals: int) -> CompiledState:
+        """The inverse of `joined`: the state of `other`, a program of `goals` of these goals, from `offset` on."""
         values = dict(zip((slot.name for slot in self.slots), state, strict=True))
         names = {slot.name: place for place, slot in enumerate(other.slots)}
         made = list(other.initial)

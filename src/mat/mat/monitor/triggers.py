@@ -124,7 +124,7 @@ def _trigger_of(contract: Contract) -> _Trigger:
 
 
 def _ended(kinds: frozenset[ActionKind] | None) -> frozenset[ActionKind] | None:
-    """The kinds of records that trigger what judges records of some kinds: every run ends, even where no record says so."""
+    """The kinds of records that trigger a contract on these kinds; None (any) for terminations: some runs record no end."""
     return None if kinds and "termination" in kinds else kinds
 
 
@@ -178,7 +178,7 @@ def _sides(body: Any) -> tuple[list[FormulaNode], list[FormulaNode]]:
 
 
 def _forbidden(body: Any) -> Iterator[FormulaNode]:
-    """The formulas that must not hold, which is so of whatever matches nothing."""
+    """The formulas that must not hold; one that matches no record can never hold, so its contract is never broken."""
     if isinstance(body, And):
         for part in body.parts:
             yield from _forbidden(part)
@@ -217,7 +217,7 @@ def _possible(node: FormulaNode) -> FormulaNode | None:
 
 
 def _present(item: Compare) -> Compare | None:
-    """Whether the compared field is there; None if the comparison is about its absence, or with an earlier step."""
+    """A formula: the compared field is there. None if the comparison is about its absence, or with an earlier step."""
     if item.right is None or item.left.before or len(item.left.paths) > 1:
         return None
     return Compare(left=item.left, operator="!=", right=None)
@@ -265,7 +265,7 @@ class Triggers:
         return frozenset(name for name, contract in self._contracts.items() if contract.severity == "hard")
 
     def note(self, records: Sequence[Record]) -> None:
-        """Note the records of a run; its episodes are judged from the start."""
+        """Note the records of a run; each of its episodes is judged from its own start."""
         if not self._waiting and not self._names:
             return
         self.begin()

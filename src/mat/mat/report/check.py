@@ -151,8 +151,8 @@ class _Actors:
 class ContractLine:
     """One contract over all traces; in each it is violated, kept, unknown (it crashed, or cannot judge offline) or pending.
 
-    `applied` counts traces in which it judged at least one step or missed one; it is `triggered` if a step put it to the
-    question, such as a call that a formula names. `pending` counts unfinished traces with an open
+    `applied` counts traces in which it judged a step or was violated without one; it is `triggered` if a step reached its
+    trigger, such as a call that a formula names. `pending` counts unfinished traces with an open
     obligation. `rate` is the share of violated among violated and kept, without a value if the contract never applied.
     `first_step` summarises the steps of the first violations. `error` is the first reason for an unknown.
     """
@@ -184,6 +184,7 @@ class CheckLine:
     contract: str
     violation: Violation | None = None
     again: int = 0
+    """Further violations of the contract in this trace."""
     obligation: Obligation | None = None
 
 

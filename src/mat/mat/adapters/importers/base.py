@@ -300,7 +300,7 @@ def field_of(row: Mapping[str, Any], name: str, kind: type[T], position: str, *,
 
 
 def text_of(content: object) -> str:
-    """The text of a message's content: a text, the joined texts of a list of parts, or ""."""
+    """The text of a message's content: a text, the joined texts of a list of parts, "" for None, else its JSON."""
     if content is None:
         return ""
     if isinstance(content, str):
@@ -373,7 +373,7 @@ _BOUNDARIES: Final[Mapping[str, str]] = {
 
 
 class RecordMaker:
-    """Makes the records of one trace: steps from 0, sites numbered, values in recorded form; see `records`."""
+    """Makes the records of one trace: steps from 0, sites numbered, values in recorded form. `records` has them."""
 
     __slots__ = ("_agent", "_now_ms", "_nth", "_role", "_seq", "our_steps", "records", "source_steps")
 
@@ -473,7 +473,7 @@ class RecordMaker:
 def interleave(intervals: Sequence[tuple[int, int]]) -> tuple[tuple[int, int], ...]:
     """(asked_seq, sealed_seq) of each interval (start, end) of time, in the given order.
 
-    A call that ends when another starts comes before it. A call without duration comes between the two.
+    At one moment, calls that end come first, then calls without duration, then calls that start.
     """
     moments: list[tuple[tuple[int, int, int, int], int, int]] = []
     for index, (start, end) in enumerate(intervals):
