@@ -65,9 +65,7 @@ def examined(item: pytest.Item, *, when: str) -> dict[str, Any]:
         problems += [] if contracts else [_NO_CONTRACT]
         problems += [] if crossings else [_NO_CROSSING]
         problems += [
-            (f"{finding.code}: {finding.message}", "see docs/nondeterminism.md")
-            for finding in run.findings
-            if finding.code != ATTACHED
+            (f"{finding.code}: {finding.message}", "see docs/time.md") for finding in run.findings if finding.code != ATTACHED
         ]
     return {
         "armed": run is not None,

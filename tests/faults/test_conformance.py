@@ -367,11 +367,11 @@ def test_only_what_is_equal_is_no_distance_apart(one, other):
 
 # -- the catalogue in the documentation ------------------------------------------------------------------------------------
 
-DOCUMENT = Path(__file__).parents[2] / "docs" / "faults.md"
+DOCUMENT = Path(__file__).parents[2] / "docs" / "reference" / "faults.md"
 
 
 def catalogue() -> str:
-    """The table of docs/faults.md, from the operators themselves."""
+    """The table of docs/reference/faults.md, from the operators themselves."""
     lines = []
     for boundary in BOUNDARIES:
         lines += [f"### {boundary}", "", "| operator | phase | grid, simplest first | cost | bounds | plausible because |",

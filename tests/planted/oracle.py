@@ -1,6 +1,6 @@
 """The truth about an agent: the cheapest schedule that breaks it, from brute force in fresh processes.
 
-Nothing here or in `oracle_child` imports pytest-mat. A schedule costs what docs/faults.md says its operators cost.
+Nothing here or in `oracle_child` imports pytest-mat. A schedule costs what docs/reference/faults.md says its operators cost.
 """
 
 from __future__ import annotations
