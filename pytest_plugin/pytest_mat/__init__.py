@@ -50,7 +50,7 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", MARKER)
     _refuse_foreign_mat()
     read_ini(config)
-    if config.getoption("mat_report") or config.getoption("mat_replay") or config.getoption("mat_store"):
+    if any(config.getoption(name) for name in ("mat_report", "mat_replay", "mat_store", "mat_baseline")):
         from pytest_mat.options import check_options
 
         check_options(config)

@@ -19,6 +19,7 @@ from mat.adapters.attach import attached
 from mat.adapters.attachment import Attachment
 from mat.boundary.port import declared_ports
 from mat.boundary.tape import Tape
+from mat.core.campaign import broken_run
 from mat.core.errors import MatError, ProcessCrashed, RunStopped, SpecError
 from mat.core.record import Record
 from mat.core.redact import cleaned
@@ -36,10 +37,10 @@ from mat.kernel.world import World
 from mat.measure.workload import Workload
 from mat.monitor.contract import Contract
 from mat.monitor.triggers import Triggers
-from mat_study.broken import broken_replay, broken_run
+from mat_study.broken import replay_runs
 from mat_study.evaluation import REPORTED, Plan
 from mat_study.live import LiveCalls
-from mat_study.replay import judge
+from mat_study.replay import ReplayJudgement, judge
 from mat_study.settings import ItemSettings
 from mat_study.tasks import TASK, Judged, JudgeFailed, is_task, judged, refuse_gaps, with_success, with_task, workload_of
 from pytest_mat.arming import contracts_in, values_of
@@ -492,7 +493,7 @@ def _outcome(item: pytest.Item, execution: Execution, result: Run, error: BaseEx
     if mode not in REPORTED:
         return
     if mode in ("regression", "strict"):
-        _judge_replay(item, execution, result, expect)
+        _judge_replay(item, execution, result)
         return
     unexpected = [each for each in result.failures if each.contract not in expect]
     if error is not None and not isinstance(error, RunStopped):
@@ -509,12 +510,12 @@ def _outcome(item: pytest.Item, execution: Execution, result: Run, error: BaseEx
         pytest.fail("the task did not succeed: the oracle of its workload says no", pytrace=False)
 
 
-def _judge_replay(item: pytest.Item, execution: Execution, result: Run, expect: frozenset[str]) -> None:
+def _judge_replay(item: pytest.Item, execution: Execution, result: Run) -> None:
     """Judge a replay item; raises the failure that its report shows."""
     plan = execution.plan
     replay = plan.replay
     assert replay is not None
-    found = judge(plan, result, expect=expect)
+    found = judge(plan, result, execution.settings)
     if found.divergence is not None:
         refuse(found.divergence)
     if found.reproduced:
@@ -528,7 +529,7 @@ def _judge_replay(item: pytest.Item, execution: Execution, result: Run, expect: 
         if not found.fails:
             item.add_report_section("call", "mat", text)
     elif found.violations:
-        text = _broken_replay_text(item, result, replay, found.violations, found.message)
+        text = _broken_replay_text(item, execution.settings, result, replay, found)
     else:
         text = found.message
     if found.fails:
@@ -547,13 +548,16 @@ def _violation_text(item: pytest.Item, result: Run, violations: Sequence[Violati
     return violation_section(shown, found, width=width_of(item.config))
 
 
-def _broken_replay_text(item: pytest.Item, result: Run, recorded: Replay, violations: Sequence[Violation], message: str) -> str:
+def _broken_replay_text(
+    item: pytest.Item, settings: ItemSettings, result: Run, recorded: Replay, judged_as: ReplayJudgement
+) -> str:
     """The failure of a replay: in short if the summary tells about it, and with the steps only if output is verbose."""
     from mat.report import brief, words
     from mat.report.terminal import violation_section
 
-    shown, found, known, name = cleaned((result, list(violations), recorded, item.nodeid))
-    run = broken_replay(shown, known, frozenset(each.contract for each in found), file=source_of(item))
+    message = judged_as.message
+    shown, found, known, name = cleaned((result, list(judged_as.violations), recorded, item.nodeid))
+    run = replay_runs(shown, known, settings, file=source_of(item))[0]
     if is_in_the_summary(item.config):
         return "\n".join(brief.failure_lines(run, name))
     if verbosity_of(item.config) < 1:

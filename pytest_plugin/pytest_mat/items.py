@@ -30,6 +30,7 @@ from pytest_mat import confirm, gate, notices, page, replays
 from pytest_mat.collector import rare_collections
 from pytest_mat.evaluators import EvaluatedItem, ItemEvaluator, LostItem, reports_of
 from pytest_mat.execution import live_calls, refuse, resumes, warner
+from pytest_mat.known import known_findings
 from pytest_mat.live_line import LiveLine
 from pytest_mat.options import is_armed, is_in_the_summary, session_began_ns, settings_of, width_of
 from pytest_mat.properties import annotate
@@ -52,7 +53,7 @@ def run_item(item: pytest.Item, nextitem: pytest.Item | None) -> bool:
 def _run(item: pytest.Item, nextitem: pytest.Item | None) -> tuple[Reports, bool]:
     """The item's reports, and whether the session must end."""
     try:
-        settings = settings_of(item)
+        settings = replace(settings_of(item), known=known_findings(item))
     except MatError as error:
         if item.config.getoption("mat_confirm"):
             confirm.refuse(item, error)
@@ -193,8 +194,8 @@ class _Running:
         """With --pdb: execute the first counterexample that makes the item fail again, with a prompt at its violating step."""
         if not self._item.config.getoption("usepdb", False) or found.failure is None or found.result is None:
             return
-        for each in found.result.counterexamples:
-            if each.verdict.contract in found.failure.extra:
+        for index, each in enumerate(found.result.counterexamples):
+            if found.result.standing(index).kind == "new":
                 spec = each.run.spec
                 self.evaluate.here(Plan(mode="search", seed=spec.seed, schedule=spec.schedule, look=each.verdict))
                 return
@@ -264,13 +265,13 @@ def _failure_text(failure: Failure, result: ItemResult, *, item: str, width: int
             "  fix: take the contract out of expect= if the system was fixed, or raise budget="
         )
     if broken is not None:
-        parts += ["\n".join(failure_lines(each, item)) for each in broken]
+        parts += ["\n".join(failure_lines(each, item)) for each in broken if each.standing.kind == "new"]
         return "\n".join([*parts, *failure.remarks])
-    parts += [
-        failure_section(found, certificate.below(found.cost), replay_path=path, item=item, width=width)
-        for found, path in zip(result.counterexamples, result.replays, strict=True)
-        if found.verdict.contract in failure.extra
-    ]
+    for index, (found, path) in enumerate(zip(result.counterexamples, result.replays, strict=True)):
+        standing = result.standing(index)
+        if standing.kind == "new":
+            section = failure_section(found, certificate.below(found.cost), replay_path=path, item=item, width=width)
+            parts.append(f"{section}{standing.remark}\n" if standing.remark else section)
     parts += failure.remarks
     return "\n\n".join(parts)
 

@@ -22,7 +22,7 @@ _NAMES: Final[dict[str, None]] = {}
 """The names of our options, in the order of `pytest --help`."""
 _INI_PARSERS: Final[dict[str, Callable[[str], Any]]] = {}
 """For each option that a configuration file may set: its ini name, and the function that parses its text."""
-_WITHOUT_MARKER: Final = ("mat_store", "mat_timeout", "mat_workers")
+_WITHOUT_MARKER: Final = ("mat_baseline", "mat_github", "mat_store", "mat_timeout", "mat_workers")
 """Options without a marker argument: the configuration file sets the command-line option itself."""
 
 
@@ -108,7 +108,15 @@ def _add_mode_options(add: Callable[..., None]) -> None:
     add("--mat-gate-round", metavar="FILE", help=argparse.SUPPRESS)  # used by `mat gate`: the seeds of one of its sessions
     add(
         "--mat-report", metavar="FILE", action="append",
-        help="write a report; the suffix selects the format (.html .json .md .csv .parquet .txt); may be repeated",
+        help="write a report; the suffix selects the format (.html .json .md .csv .parquet .txt .sarif); may be repeated",
+    )  # fmt: skip
+    add(
+        "--mat-baseline", ini="string", metavar="FILE", type=str,
+        help="fail only for what is new: counterexamples that stand in this earlier report (.json) are shown as known",
+    )  # fmt: skip
+    add(
+        "--mat-github", ini="string", metavar="WHEN", type=_one_of(_GITHUB),
+        help="write annotations and the job's summary for GitHub: auto (default, inside of GitHub Actions), on or off",
     )  # fmt: skip
 
 
@@ -183,7 +191,8 @@ def _add_run_options(add: Callable[..., None]) -> None:
     )
     add(
         "--mat-require-proof", action="store_true",
-        help="with --mat-stress, fail every searched test that is not certified, expected or accepted (ini: mat_require_proof)",
+        help="with --mat-stress, fail every searched test that is not certified, expected, accepted or known "
+        "(ini: mat_require_proof)",
     )  # fmt: skip
     add("--mat-fresh", action="store_true", help="start every search from the beginning instead of resuming an interrupted one")
     add(
@@ -362,6 +371,7 @@ def asked_variants(config: pytest.Config) -> tuple[str, ...]:
 VERBOSITY: Final = "mat"
 """The type of output whose verbosity is that of the summary (`pytest.Config.get_verbosity`)."""
 _STRATEGIES = ("exhaustive", "anytime", "random", "beam", "evolutionary", "adversary", "statistical")
+_GITHUB = ("auto", "on", "off")
 _STOPS = ("budget", "cheapest", "first")
 
 
@@ -381,6 +391,14 @@ def check_options(config: pytest.Config) -> None:
         existing = folder if folder.exists() else next(parent for parent in folder.parents if parent.exists())
         if not can_hold_files(existing):
             raise pytest.UsageError(f"--mat-store {kept}: cannot write to {existing}")
+    baseline = config.getoption("mat_baseline")
+    if baseline is not None:
+        from mat.report.from_json import read_findings
+
+        try:
+            read_findings(Path(config.invocation_params.dir, baseline))
+        except MatError as error:
+            raise pytest.UsageError(f"--mat-baseline {baseline}: {error}") from None
     name = config.getoption("mat_replay")
     if name is None:
         return

@@ -61,14 +61,24 @@ def properties(result: ItemResult) -> Iterator[tuple[str, str]]:
         if certificate.proven:
             yield "bound", str(certificate.bound)
     if result.counterexamples:
-        found = result.counterexamples[0]
+        found = next(
+            (each for index, each in enumerate(result.counterexamples) if result.standing(index).kind == "new"),
+            result.counterexamples[0],
+        )
         yield "cost", str(found.cost)
         yield "contract", found.verdict.contract
         yield "step", str(found.verdict.step)
     reason = result.reason or (certificate.reason if certificate is not None else "")
     if reason:
         yield "reason", reason
-    for path in result.replays:
+    for path in dict.fromkeys(result.replays):
         yield "replay", path
+    for index, found in enumerate(result.counterexamples):
+        standing = result.standing(index)
+        if standing.kind == "new" and standing.remark:
+            yield "remark", f"{found.verdict.contract}: {standing.remark}"
+        elif standing.kind in ("accepted", "known"):
+            until = f" until {standing.until}" if standing.until else ""
+            yield standing.kind, f"{found.verdict.contract}{until}: {standing.remark}"
     for finding in result.findings:
         yield "finding", f"{finding.code}: {finding.message}"

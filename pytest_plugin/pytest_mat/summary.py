@@ -14,6 +14,8 @@ from mat.core.codec import decode
 from mat.core.errors import MatError
 from mat.core.redact import cleaned
 from mat_study.measuring import ItemReport
+from pytest_mat import github
+from pytest_mat.known import baseline_of
 from pytest_mat.options import (
     COLLECTED,
     asked_variants,
@@ -66,11 +68,17 @@ def print_summary(reporter: Any, config: pytest.Config, *, interrupted: bool = F
     names: Sequence[str] = config.getoption("mat_report") or ()
     asked, kept = asked_variants(config), config.getoption("mat_store")
     printed = bool(_payloads) and ends_with_summary(config)
-    if not (printed or names or asked or kept is not None):
+    held = not printed and any(_is_held(data["result"]["status"], data["result"]["notes"]) for data in _payloads)
+    for_github = bool(_payloads) and github.is_asked(config)
+    if not (printed or held or names or asked or kept is not None or for_github):
         return
     reports = _reports(config)
     if printed:
         _print(reports, reporter, config, interrupted=interrupted)
+    elif held:
+        _print_held(reports, reporter, config)
+    if for_github:
+        github.write(replace(_document(reports, config), interrupted=interrupted), reporter, config)
     if reports:  # a variant that nothing ran under is a typing error, or the session has no governance
         used = {row.variant for each in reports for row in each.governed} | {"all", "none"}
         for name in asked:
@@ -103,6 +111,7 @@ def _print(reports: Sequence[ItemReport], reporter: Any, config: pytest.Config, 
     ]  # fmt: skip
     width, verbosity, evaluated = width_of(config), verbosity_of(config), config.getoption("mat_evaluate")
     lines = brief.broken_lines(items, width=min(width, brief.WIDTH))
+    lines += brief.held_lines(items, width=min(width, brief.WIDTH))
     if verbosity < 1 and not evaluated:
         lines += brief.open_lines(items, width=min(width, brief.WIDTH))
     for line in lines:
@@ -112,6 +121,26 @@ def _print(reports: Sequence[ItemReport], reporter: Any, config: pytest.Config, 
     text = _text(reports, config)
     if text:
         reporter.write_line(f"\n{text}")
+
+
+def _is_held(status: str, notes: Sequence[str]) -> bool:
+    """Whether an item passed with a finding that is accepted or known, or a replay with an acceptance it no longer needs."""
+    return status in ("accepted", "known") or (status == "replayed" and bool(notes))
+
+
+def _print_held(reports: Sequence[ItemReport], reporter: Any, config: pytest.Config) -> None:
+    """In a session without a summary: the findings that fail no test, and the acceptances that can be removed."""
+    from mat.report import brief
+
+    items = [
+        brief.BriefItem(result=each.result, broken=each.broken)
+        for each in reports
+        if _is_held(each.result.status, each.result.notes)
+    ]
+    reporter.section("mat")
+    width = min(width_of(config), brief.WIDTH)
+    for line in [*brief.held_lines(items, width=width), *brief.open_lines(items, width=width)]:
+        _write_brief(reporter, line)
 
 
 _MARKUP: Final[Mapping[str, Mapping[str, bool]]] = {
@@ -144,6 +173,7 @@ def _document(reports: Sequence[ItemReport], config: pytest.Config) -> Document:
         governed=[row for each in reports for row in each.governed],
         searches=[row for each in reports for row in each.searches],
         curves=[row for each in reports for row in each.curves],
+        broken={each.result.id: each.broken for each in reports},
     )
     config.stash[_DOCUMENT] = made = cleaned(made)
     return made
@@ -176,7 +206,17 @@ def _extras(document: Document, reports: Sequence[ItemReport], config: pytest.Co
     from mat.report.files import ReportExtras
     from pytest_mat.page import page_traces
 
-    extras = ReportExtras(traces=page_traces(document.counterexamples, [run for each in reports for run in each.shown]))
+    extras = ReportExtras(
+        traces=page_traces(document.counterexamples, [run for each in reports for run in each.shown]),
+        folders=github.source_folders(config),
+    )
+    baseline = baseline_of(config)
+    if baseline is not None:
+        from mat.measure.regression import compare
+
+        found = compare(baseline.reported.tables.outcomes, document.outcomes)
+        names = (str(config.getoption("mat_baseline")), "this session")
+        extras = replace(extras, regression=found if found.runs else None, names=names)
     if config.getoption("mat_gate"):
         from pytest_mat.gate import compared
 

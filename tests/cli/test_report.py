@@ -362,7 +362,7 @@ def test_a_report_that_cannot_be_written_is_a_message_and_an_exit_code(project: 
     assert "passed" not in done.stdout
     done = pytest_run(project, "--mat-report", "out.doc")
     assert done.returncode == pytest.ExitCode.USAGE_ERROR
-    assert "use a path that ends in .html, .md, .json, .csv, .parquet or .txt" in done.stderr
+    assert "use a path that ends in .html, .md, .json, .csv, .parquet, .txt or .sarif" in done.stderr
 
 
 @pytest.mark.full

@@ -18,6 +18,7 @@ import warnings
 from collections.abc import Callable, Iterator
 from copy import deepcopy
 from dataclasses import dataclass, field
+from datetime import date
 from pathlib import Path
 from typing import Any, Final, TypeAlias
 
@@ -341,6 +342,59 @@ def _read_report(path: Path) -> object:
     return read(path), restored(read_data(path), where=str(path), folders=(path.parent,))
 
 
+def _accepted(folder: Path) -> Path:
+    from mat.evidence import acceptance, replay_file
+
+    replay = replay_file.read(_replay(folder))
+    day = date(2026, 3, 1)
+    path = folder / "accepted.json"
+    acceptance.write(
+        path, [acceptance.acceptance_of(replay, "shop.mat.json", reason="ticket 4711", by="ada", today=day, until=day)]
+    )
+    return path
+
+
+def _read_accepted(path: Path) -> object:
+    from mat.core.known import KnownFindings
+    from mat.evidence import acceptance
+
+    found = acceptance.read(path)
+    known = KnownFindings(accepted=found, today="2026-02-01")
+    return [known.standing(each.signatures[0], each.stage, each.cost) for each in found]
+
+
+def _report_with_findings(folder: Path) -> Path:
+    from mat.core.campaign import BrokenRun, ItemResult, signatures_in
+    from mat.report.build import build
+    from mat.report.files import write
+
+    run = shop(0, lost_ack())
+    found = Counterexample(verdict=run.failures[0], run=run)
+    broken = BrokenRun(
+        verdict=run.failures[0], contracts=(run.failures[0].contract,), schedule=run.spec.schedule, place="shop.py:22",
+        replays=("mat_replays/shop.mat.json",), signatures=signatures_in(run, [run.failures[0].contract]), test=run.spec.task,
+    )  # fmt: skip
+    result = ItemResult(id=run.spec.task, status="counterexample", counterexamples=(found,))
+    path = folder / "report.json"
+    write(build([result], [], broken={result.id: (broken,)}), path)
+    return path
+
+
+def _read_findings(path: Path) -> object:
+    """As a baseline, and for GitHub: what a report from outside says is shown there."""
+    from mat.report.annotations import annotation_lines
+    from mat.report.files import rendered
+    from mat.report.from_json import read_data, read_findings, restored
+    from mat.report.markdown import session_summary
+    from mat.report.source_lines import REPOSITORY_ROOT
+
+    found = read_findings(path)
+    document = restored(read_data(path), where=str(path)).document
+    lines = annotation_lines(document, folders=REPOSITORY_ROOT)
+    assert all(line.isprintable() for line in lines)
+    return found, lines, rendered(document, "sarif"), session_summary(document)
+
+
 def _read_policy(path: Path) -> object:
     from mat.govern import policy
 
@@ -410,6 +464,8 @@ FORMATS: Final[dict[str, FileFormat]] = {
     "traces": FileFormat(_traces, _read_traces),
     "OTLP": FileFormat(_otlp, _read_otlp),
     "report": FileFormat(_report, _read_report),
+    "accepted findings": FileFormat(_accepted, _read_accepted),
+    "findings of a report": FileFormat(_report_with_findings, _read_findings),
 }
 
 

@@ -192,6 +192,7 @@ def _outcomes(reports: list[pytest.TestReport]) -> dict[str, str]:
 def shop(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> Shop:
     monkeypatch.setattr("sys.dont_write_bytecode", True)  # a module rewritten within a second must be read again
     monkeypatch.setenv("PYTHONDONTWRITEBYTECODE", "1")
-    monkeypatch.delenv("PYTEST_ADDOPTS", raising=False)
+    for name in ("PYTEST_ADDOPTS", "GITHUB_ACTIONS", "GITHUB_STEP_SUMMARY", "GITHUB_WORKSPACE"):
+        monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("COLUMNS", "160")  # each message stays on one line, so that tests find it
     return Shop(pytester)

@@ -607,7 +607,7 @@ def test_reports_hold_the_promised_keys(shop: Any) -> None:
     )  # fmt: skip
     session = shop.stress("--mat-report", "out.md")
     report = session.report
-    assert list(report) == ["mat", "runs", "items", "tables", "counterexamples", "metrics", "curves"]
+    assert list(report) == ["mat", "runs", "items", "tables", "counterexamples", "metrics", "curves", "findings"]
     assert [(item["id"], item["status"]) for item in report["items"]] == [
         (ID, "counterexample"), ("test_shop.py::test_careful", "certified"),
     ]  # fmt: skip

@@ -86,7 +86,7 @@ def test_a_name_that_two_items_share_is_written_out() -> None:
     assert first == ["BROKEN a.py::test_refund", "BROKEN b.py::test_refund"]
 
 
-GOOD = ("nominal", "certified", "expected", "accepted", "replayed", "evaluated")
+GOOD = ("nominal", "certified", "expected", "accepted", "known", "replayed", "evaluated")
 
 
 @pytest.mark.parametrize("status", get_args(ItemStatus))

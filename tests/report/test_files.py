@@ -29,6 +29,8 @@ from mat.report.files import FORMS, ReportExtras, check_path, rendered, write, w
 from mat.report.flat import FIELDS, numbers
 from mat.report.from_json import reported, restored
 from mat.report.markdown import to_markdown
+from mat.report.sarif import sarif_text
+from mat.report.source_lines import REPOSITORY_ROOT
 from mat.report.table import Column, Table, shown
 from mat.report.table_csv import harmless, numbers_csv, table_csv
 from mat.report.tables import tables_of
@@ -55,6 +57,7 @@ def document(shop_tests: Any, found: Counterexample, desk: Any) -> Document:
 @pytest.mark.full
 def test_reports_are_written_in_the_form_of_their_suffix(document: Document, tmp_path: Path) -> None:
     texts = {"json": to_json(document), "md": to_markdown(document), "txt": whole(document)}
+    texts["sarif"] = sarif_text(document, folders=REPOSITORY_ROOT)
     for form in FORMS:
         path = tmp_path / "deep" / f"out.{form.upper()}"
         check_path(path)
@@ -79,7 +82,7 @@ def test_another_suffix_is_refused_before_and_after_the_session(
         with pytest.raises(MatError) as caught:
             refuse(tmp_path / name)
         assert why in caught.value.why
-        assert caught.value.fix == "use a path that ends in .html, .md, .json, .csv, .parquet or .txt"
+        assert caught.value.fix == "use a path that ends in .html, .md, .json, .csv, .parquet, .txt or .sarif"
     assert not (tmp_path / name).exists()
 
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import xml.etree.ElementTree as ElementTree
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from _pytest.junitxml import LogXML
 
-from mat.core.campaign import Certificate, Counterexample, ItemResult
+from mat.core.campaign import NEW, Certificate, Counterexample, FindingStanding, ItemResult
 from mat.core.run import Finding
 from pytest_mat.properties import annotate, properties
 
@@ -30,6 +31,16 @@ def test_an_item_says_status_cost_bound_executions_and_replays(result: ItemResul
         ("cost", "4"), ("contract", "refund.once"), ("step", "3"), ("replay", "a.mat.json"), ("replay", "b.mat.json"),
         ("finding", "real-sleep: <slept>"),
     ]  # fmt: skip
+
+
+def test_an_accepted_finding_says_until_when_and_a_new_one_is_the_first(result: ItemResult) -> None:
+    (found,) = result.counterexamples
+    other = replace(found, verdict=replace(found.verdict, contract="work.moves"))
+    standings = (FindingStanding(kind="accepted", remark="ada: ticket 4711", until="2999-03-01"), NEW)
+    said = list(properties(replace(result, counterexamples=(found, other), standings=standings, replays=("a", "a"))))
+    assert ("accepted", "refund.once until 2999-03-01: ada: ticket 4711") in said
+    assert ("contract", "work.moves") in said
+    assert said.count(("replay", "a")) == 1  # one run, one line
 
 
 def test_what_is_not_known_is_left_out_and_no_bound_is_stated_without_proof() -> None:

@@ -101,7 +101,7 @@ class Plain:
             self.body(plan)
         assert run.result is not None
         if plan.replay is not None:
-            failed = judge(plan, run.result, expect=frozenset()).fails
+            failed = judge(plan, run.result, ItemSettings()).fails
         else:
             failed = plan.mode in REPORTED and bool(run.result.failures)
         return Evaluated(

@@ -20,7 +20,7 @@ from mat.commands.shared import PASS, UNDER, USAGE, Add, complain, count, error_
 from mat.core.errors import MatError, did_you_mean
 from mat.core.proxied import IN_PROXY
 
-_SHOW: Final = "show a counterexample and all its steps, or the steps of recorded traces"
+_SHOW: Final = "step through a counterexample in a terminal, or print its steps; or print the steps of recorded traces"
 _CHECK: Final = "validate replay files and recorded traces and list every problem; with --contracts, judge recorded traces"
 _CHECK_EXAMPLES: Final = """mat check tests/mat_replays/*.mat.json
          mat check runs.mat.jsonl --contracts shop.contracts:refunds_capped
@@ -134,7 +134,7 @@ def parser_of_commands() -> argparse.ArgumentParser:
     """The parser of `mat`. Each command is a function in the module of the same name in `mat.commands`."""
     from importlib import metadata
 
-    from mat.commands import compare, completion, doctor, export, gate, import_, judge, query, report
+    from mat.commands import accept, compare, completion, doctor, export, gate, import_, judge, query, report
 
     parser = argparse.ArgumentParser(
         prog="mat",
@@ -147,12 +147,18 @@ def parser_of_commands() -> argparse.ArgumentParser:
     file = "tests/mat_replays/test_refund-3f2a91.mat.json"
     show = add("show", _SHOW, f"mat show {file}\n         mat show session.mat.jsonl")
     show.add_argument("file", type=Path, metavar="FILE", help="a replay file, or recorded traces (.mat.jsonl)")
+    show.add_argument("--plain", action="store_true", help="print text, also in a terminal, instead of stepping through")
+    show.add_argument(
+        "--store", type=Path, metavar="FOLDER",
+        help="compare with the nominal run of this folder (default: the .mat/store here or above the file)",
+    )  # fmt: skip
     _add_replay(
         add("replay", "run a replay file again and compare every step with its recording", _REPLAY_EXAMPLES.format(file=file))
     )
     _add_diff(add("diff", _DIFF, _DIFF_EXAMPLES.format(file=file)))
     _add_suite(add("suite", _SUITE, _SUITE_EXAMPLES))
     _add_check(add("check", _CHECK, _CHECK_EXAMPLES))
+    accept.add_parser(add)
     gate.add_parser(add)
     doctor.add_parser(add)
     query.add_parser(add)

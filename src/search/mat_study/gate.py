@@ -93,4 +93,4 @@ class Suites:
         status = found.status if found is not None else "failed"
         if failed is None:
             return ReplayEnd(id=name, status=status, why="" if found is not None else _NOT_RUN)
-        return ReplayEnd(id=name, status="failed" if status == HELD else status, why=failed.why)
+        return ReplayEnd(id=name, status="failed" if status in HELD else status, why=failed.why)

@@ -157,5 +157,5 @@ def _with_report(found: ItemStudy, subject: Subject, gathered: Gathered) -> Item
     """The study with its report. What fails in a gate's session is judged by the gate."""
     if found.result is None:
         return found
-    broken = () if found.smoke is not None else broken_runs(subject, found.result, found.failure, found.reported)
+    broken = () if found.smoke is not None else broken_runs(subject, found.result, found.reported)
     return replace(found, report=gathered.report(found.result, broken))

@@ -30,8 +30,8 @@ class ItemReport:
     """Everything to report about one item; sent by the process that studied it.
 
     `governed` and `searches` are rows on governance variants from its runs and searches, `curves` the rows for robustness
-    curves, `shown` what a page shows in addition to counterexamples; `kept` counts the runs written to the store. `broken`: the
-    runs that fail the item.
+    curves, `shown` what a page shows in addition to counterexamples; `kept` counts the runs written to the store. `broken`: its
+    runs that break contracts, those that fail it first.
     """
 
     result: ItemResult

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from mat.boundary.tape import Tape
-from mat.core.campaign import ItemResult, ItemStatus
+from mat.core.campaign import ItemResult, ItemStatus, signature_of
 from mat.core.errors import ReplayDivergence
 from mat.core.run import Run, same_violation
 from mat.core.spec import Schedule
@@ -16,6 +16,8 @@ from mat.evidence.replay_file import Replay
 from mat_study.evaluation import Evaluated, Lost, Plan
 from mat_study.means import Means, Subject
 from mat_study.measuring import Gathered
+from mat_study.settings import ItemSettings
+from mat_study.standing import fixed_text, is_held, standings_in
 
 
 def plan_of(recorded: Replay, *, strict: bool, live_calls: int | None) -> Plan:
@@ -42,8 +44,11 @@ class ReplayJudgement:
     violations: tuple[Violation, ...] = ()
 
 
-def judge(plan: Plan, run: Run, *, expect: frozenset[str]) -> ReplayJudgement:
-    """Judge a replay's run. A run in which a site was not reached, or by another call, is not judged: see `replay`."""
+def judge(plan: Plan, run: Run, settings: ItemSettings) -> ReplayJudgement:
+    """Judge a replay's run. A run in which a site was not reached, or by another call, is not judged: see `replay`.
+
+    A regression replay does not fail if all that it breaks is accepted, or in the baseline.
+    """
     recorded = plan.replay
     assert recorded is not None
     if _is_out_of_place(plan, run):
@@ -54,12 +59,19 @@ def judge(plan: Plan, run: Run, *, expect: frozenset[str]) -> ReplayJudgement:
             fails=divergence is not None or not recorded.expected, divergence=divergence, reproduced=divergence is None
         )
     outcome = regression_outcome(recorded, run)
-    if not outcome.ok:
-        violations = outcome.violations if outcome.status == "violated" else ()
-        return ReplayJudgement(fails=True, message=_with_moves(plan, outcome.reason), violations=violations)
-    first = next((each for each in run.failures if recorded.expected and each.contract not in expect), None)
-    if first is None:
+    found = standings_in(run, settings)
+    new = tuple(each.violation for each in found if each.standing.kind == "new")
+    if outcome.status == "violated" and not outcome.ok and is_held(found):
         return ReplayJudgement()
+    if not outcome.ok:
+        violations = new or outcome.violations if outcome.status == "violated" else ()
+        message = outcome.reason
+        if violations and recorded.counterexample.verdict.contract not in {each.contract for each in violations}:
+            message = f"violates {violations[0].contract} at step {violations[0].step}: {violations[0].message}"
+        return ReplayJudgement(fails=True, message=_with_moves(plan, message), violations=violations)
+    if not (recorded.expected and new):
+        return ReplayJudgement()
+    first = new[0]
     message = f"violates {first.contract}, which expect= does not name, at step {first.step}: {first.message}"
     return ReplayJudgement(fails=True, message=_with_moves(plan, message))
 
@@ -89,10 +101,28 @@ def replay(subject: Subject, means: Means, gathered: Gathered, plan: Plan) -> tu
     if isinstance(given, Evaluated):
         gathered.note(given, "replay")
     if given.outcome == "passed":
-        return given, ItemResult(id=subject.id, status="replayed", executions=1, reason=_success_text(plan))
+        return given, _passed(subject, plan, given)
     if isinstance(given, Evaluated):
         gathered.show(given.run)
     return given, ItemResult(id=subject.id, status=_failure_status(plan, given), executions=1)
+
+
+def _passed(subject: Subject, plan: Plan, given: Evaluated | Lost) -> ItemResult:
+    """The result of a replay that fails nothing: because it holds, or because what it breaks is accepted or known."""
+    result = ItemResult(id=subject.id, status="replayed", executions=1, reason=_success_text(plan))
+    if plan.mode == "strict" or plan.replay is None or isinstance(given, Lost):
+        return result
+    settings = subject.settings
+    found = standings_in(given.run, settings)
+    if is_held(found):
+        kinds = {each.standing.kind for each in found}
+        result = replace(result, status="accepted" if "accepted" in kinds else "known")
+    shown = [signature_of(given.run, each.violation) for each in found]
+    recorded = plan.replay.counterexample.signature
+    fixed = [
+        fixed_text(each, file=subject.replay) for each in settings.known.unseen(shown) if each.finding.concerns(recorded)
+    ]  # fmt: skip
+    return replace(result, notes=tuple(fixed))
 
 
 def _at_present_places(means: Means, plan: Plan, run: Run) -> Plan:

@@ -10,6 +10,7 @@ from typing import Any, Final, Literal
 
 from mat.core import limits
 from mat.core.errors import SpecError, did_you_mean
+from mat.core.known import KnownFindings
 from mat.core.resources import PriceList
 from mat.core.search import SEARCH_FIELDS, Search, Stop, StrategyName, search_problems
 from mat.measure.workload import Workload, workload_problems
@@ -17,6 +18,7 @@ from mat.monitor.contract import Contract
 
 _NO_WORKLOAD: Final = Workload()
 _NO_PRICES: Final = PriceList()
+_NOTHING_KNOWN: Final = KnownFindings()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,8 +34,8 @@ class ItemSettings:
 
     Only the session sets `require_proof` (whether a searched item fails unless something is proven), the `variants` that the
     command line asks for, `timeout_s` (the real seconds that a search may take), `errors` (the clients whose exceptions are
-    injected at tools that declare none), the `prices` of models, and the executions and the strategy of the
-    searches of an evaluation.
+    injected at tools that declare none), the `prices` of models, the `known` findings, which do not fail the item, and the
+    executions and the strategy of the searches of an evaluation.
     """
 
     seeds: int = 1
@@ -60,6 +62,7 @@ class ItemSettings:
     errors: tuple[str, ...] = ()
     prices: PriceList = _NO_PRICES
     require_proof: bool = False
+    known: KnownFindings = _NOTHING_KNOWN
     evaluation_runs: int = limits.EVALUATION_RUNS
     evaluation_strategy: StrategyName = "anytime"
 
@@ -70,6 +73,7 @@ _SESSION_FIELDS: Final = (
     "variants",
     "timeout_s",
     "require_proof",
+    "known",
     "evaluation_runs",
     "evaluation_strategy",
 )

@@ -8,7 +8,14 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final
 
-from mat.core.campaign import Certificate, Counterexample, ItemResult, ItemStatus, LiveCost, Stability
+from mat.core.campaign import (
+    Certificate,
+    Counterexample,
+    ItemResult,
+    ItemStatus,
+    LiveCost,
+    Stability,
+)
 from mat.core.errors import MatError, ReplayError
 from mat.core.run import Run, same_violation
 from mat.core.spec import Schedule
@@ -26,6 +33,7 @@ from mat_study.nominal import why_vacuous
 from mat_study.progress import how_far
 from mat_study.searches import HASH_SEEDS, Searches, SearchEvaluator, campaign_of
 from mat_study.settings import ItemSettings
+from mat_study.standing import StandingCounterexample, not_found_again, standing_of, standings
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,8 +96,8 @@ def stress(subject: Subject, means: Means, gathered: Gathered, searches: Searche
         failed = ItemResult(id=subject.id, status="failed", executions=len(gathered.rows))
         return Stressed(result=failed, failure=Failure(message=f"the search stopped\n{error}"))
     result = replace(result, counterexamples=found)
-    unexpected = [each for each in found if each.verdict.contract not in subject.settings.expect]
-    if evaluate.lost is not None and not unexpected:
+    failing = [each for each in found if standing_of(each, subject.settings).kind == "new"]
+    if evaluate.lost is not None and not failing:
         return replace(_lost_result(subject, gathered, evaluate.lost), interrupted=result.interrupted)
     stressed = _conclude(subject, means, gathered, evaluate, result)
     assert stressed.result is not None
@@ -148,20 +156,24 @@ def _conclude(
     settings = subject.settings
     nominal = _nominal_counterexamples(result.nominal, result.nominal_stability, settings)
     broken = {each.verdict.contract for each in nominal}
-    found = [*nominal, *(each for each in result.counterexamples if each.verdict.contract not in broken)]
+    others = (each for each in result.counterexamples if each.verdict.contract not in broken)
+    judged = standings([*nominal, *others], settings)
+    found = [each.found for each in judged]
     contracts = frozenset(each.verdict.contract for each in found)
     certificate = isolated(means.live.relative(result.certificate, result.nominal), evaluate.outlived.values())
-    flaky = [each for each in result.unconfirmed if each.verdict.contract not in broken]
+    flaky = [
+        each for each in result.unconfirmed
+        if each.verdict.contract not in broken and standing_of(each, settings).kind not in ("accepted", "known")
+    ]  # fmt: skip
     if gathered.unjudged and certificate.proven:
         certificate = replace(certificate, proven=False, reason=gathered.unjudged, bound=0)
     proven = certificate.proven and certificate.bound >= settings.budget
-    if settings.expect:
-        missing, extra = settings.expect - contracts, contracts - settings.expect
-        status: ItemStatus = "counterexample" if extra else "missed" if missing else "expected"
-    else:
-        missing, extra = frozenset[str](), contracts
-        status = "counterexample" if found else "certified" if proven else "not_proven"
-    if flaky and status in ("certified", "not_proven", "expected", "missed"):
+    extra = frozenset(each.found.verdict.contract for each in judged if each.standing.kind == "new")
+    missing = settings.expect - contracts
+    status: ItemStatus = "certified" if proven else "not_proven"
+    if found or settings.expect:
+        status = "counterexample" if extra else "missed" if missing else _held_status(judged)
+    if flaky and status != "counterexample":
         status = "flaky"
     reason = certificate.reason
     if not found and status != "flaky" and certificate.states == 0 and not reason:
@@ -177,19 +189,26 @@ def _conclude(
         id=subject.id, status=status, counterexamples=tuple(found), certificate=certificate, executions=result.executions,
         reason=reason, findings=(*result.findings, *gathered.uncaught), replays=tuple(each.path for each in saved),
         category=gathered.category,
-        covered=result.covered,
+        covered=result.covered, standings=tuple(each.standing for each in judged),
+        notes=tuple(not_found_again(settings, [*found, *result.unconfirmed], certificate)),
     )  # fmt: skip
     disturbed = [each.run for each in found if len(each.run.spec.schedule)]
     gathered.show(*([result.nominal] if disturbed else []))
     gathered.keep([(run, measured(evaluate.taken(run), subject.task, "adversarial")[0]) for run in disturbed])
-    failing = status in ("counterexample", "missed")
-    failure = Failure(extra=extra, missing=missing, remarks=remarks) if failing else None
+    failure = Failure(extra=extra, missing=missing, remarks=remarks) if status in _FAILING else None
     if status == "flaky":
         failure = Failure(message=_flaky_text(flaky, certificate))
     return Stressed(result=outcome, failure=failure, interrupted=result.interrupted)
 
 
 _NAMES: Final = 3
+_FAILING: Final[tuple[ItemStatus, ...]] = ("counterexample", "missed")
+
+
+def _held_status(found: Sequence[StandingCounterexample]) -> ItemStatus:
+    """The status of an item none of whose counterexamples fails it."""
+    kinds = {each.standing.kind for each in found}
+    return "accepted" if "accepted" in kinds else "known" if "known" in kinds else "expected"
 
 
 def isolated(certificate: Certificate, outlived: Iterable[OutlivedState]) -> Certificate:

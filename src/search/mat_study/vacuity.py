@@ -18,9 +18,11 @@ from mat_study.measuring import Gathered
 from mat_study.settings import ItemSettings
 from mat_study.stress import Failure, Stressed
 
-_PROVEN: Final[tuple[ItemStatus, ...]] = ("certified", "expected")
+_PROVEN: Final[tuple[ItemStatus, ...]] = ("certified", "expected", "accepted", "known")
 """The statuses that --mat-require-proof accepts."""
-_OPEN: Final[tuple[ItemStatus, ...]] = ("nominal", "certified", "expected", "not_proven", "not_judged", "vacuous")
+_OPEN: Final[tuple[ItemStatus, ...]] = (
+    "nominal", "certified", "expected", "accepted", "known", "not_proven", "not_judged", "vacuous",
+)  # fmt: skip
 """The statuses of items that have not failed."""
 NO_CONTRACT: Final = "no contract is armed: the test's own asserts were judged"
 
@@ -115,6 +117,6 @@ def _unproven_message(result: ItemResult) -> str:
     why = f": {result.reason}" if result.reason else ""
     return (
         f"{result.status.replace('_', ' ')}{why}\n"
-        "  why: --mat-require-proof accepts only tests that are certified, expected or accepted\n"
+        "  why: --mat-require-proof accepts only tests that are certified, expected, accepted or known\n"
         "  fix: raise --mat-max-runs or lower --mat-budget if the search ended early, or give the test something to prove"
     )

@@ -54,7 +54,7 @@ def add_parser(add: Add) -> None:
     parser.add_argument("--schema", action=_PrintSchema, nargs=0, help="print the JSON schema of a report, and stop")
     parser.add_argument(
         "--out", type=Path, action="append", default=[], metavar="FILE",
-        help="write to FILE; the suffix selects the format (.html .md .json .csv .parquet .txt); may be repeated",
+        help="write to FILE; the suffix selects the format (.html .md .json .csv .parquet .txt .sarif); may be repeated",
     )  # fmt: skip
     parser.add_argument(
         "--as", dest="form", metavar="FORM", type=one_of(*_FORMS), choices=_FORMS,

@@ -1,11 +1,20 @@
-"""`mat show FILE`: show a counterexample and all its steps, or the steps of recorded traces."""
+"""`mat show FILE`: step through a counterexample in a terminal, or print it, or print the steps of recorded traces."""
 
 from __future__ import annotations
 
 import argparse
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
 
 from mat.commands.shared import PASS, check_files, print_json, replay_of, width
 from mat.core.errors import plural
+
+if TYPE_CHECKING:
+    from mat.core.run import Run
+    from mat.evidence.replay_file import Replay
+    from mat.report.viewer import LineTone
 
 
 def show(options: argparse.Namespace) -> int:
@@ -20,11 +29,62 @@ def show(options: argparse.Namespace) -> int:
     if options.json:
         print_json(replay_file.data_of(replay))
         return PASS
+    if _is_interactive(options):
+        return _view(replay, options)
     file, columns = str(options.file), width()
     print(failure_section(replay.counterexample, replay.certificate, replay_path=file, item=replay.item, width=columns))
     title = f"All steps ({len(run.records)}); the run ended: {run.termination}"
     print(steps_table(run, run.records, title=title, width=columns))
     return PASS
+
+
+def _is_interactive(options: argparse.Namespace) -> bool:
+    """Whether a person looks: both ends are terminals, and text was not asked for."""
+    if options.plain or os.environ.get("TERM") == "dumb":
+        return False
+    return sys.stdin is not None and sys.stdin.isatty() and sys.stdout.isatty()
+
+
+def _view(replay: Replay, options: argparse.Namespace) -> int:
+    """Step through the run until the person quits. A run from a file has no places of calls in the agent's code."""
+    from rich.console import Console
+    from rich.text import Text
+
+    from mat.commands.keys import single_keys
+    from mat.report.viewer import Viewer
+
+    run = replay.counterexample.run
+    viewer = Viewer(run, replay.counterexample.verdict, nominal=lambda: _nominal_run(run, options))
+    console = Console(markup=False, emoji=False, highlight=False)
+    with single_keys() as key, console.screen(hide_cursor=True) as screen:
+        view = viewer.begin()
+        while not view.done:
+            columns, lines = console.size
+            view = viewer.fitted(view, width=columns, height=lines)
+            shown = Text(no_wrap=True, overflow="crop", end="")
+            for line in viewer.screen(view, width=columns, height=lines)[:lines]:
+                shown.append(line.text + "\n", style=_STYLES[line.tone])
+            shown.right_crop(1)
+            screen.update(shown)
+            view = viewer.pressed(view, key(), height=lines)
+    return PASS
+
+
+_STYLES: Final[dict[LineTone, str]] = {
+    "": "", "title": "bold", "bad": "bold red", "fault": "yellow", "dim": "dim", "chosen": "reverse", "gone": "red",
+    "added": "green",
+}  # fmt: skip
+
+
+def _nominal_run(run: Run, options: argparse.Namespace) -> Run | None:
+    """The nominal run of the same task, configuration and seed, from the log that pytest --mat-store kept; None without it."""
+    from mat.commands.sources import nominal_runs_of
+    from mat.evidence import runlog
+
+    above = options.file.absolute().parents
+    folders = [options.store] if options.store is not None else [folder / runlog.FOLDER for folder in (Path(), *above)]
+    log = next((folder for folder in folders if folder.is_dir()), None)
+    return None if log is None else next(nominal_runs_of(log, {run.spec.base}), None)
 
 
 def _show_traces(options: argparse.Namespace) -> int:

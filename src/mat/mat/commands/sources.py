@@ -176,10 +176,10 @@ def nominal_runs(options: argparse.Namespace, document: Document) -> tuple[Trace
     found = [replay.counterexample.run for replay in document.counterexamples]
     if options.store is not None:
         check_files(options.store, fix="name the folder that pytest --mat-store wrote", folders=True)
-    return () if log is None else undisturbed(found, _nominal_runs_of(log, {run.spec.base for run in found}))
+    return () if log is None else undisturbed(found, nominal_runs_of(log, {run.spec.base for run in found}))
 
 
-def _nominal_runs_of(log: Path, bases: set[str]) -> Iterator[Run]:
+def nominal_runs_of(log: Path, bases: set[str]) -> Iterator[Run]:
     """Yield one nominal run of a log for each of these bases. Found bases are removed from `bases`."""
     from mat.evidence import runlog
 

@@ -5,13 +5,14 @@ They are here because evidence, measures and reports read them without knowing t
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, Literal, TypeAlias
 
 from mat.core.run import Finding, Run
 from mat.core.spec import Schedule
 from mat.core.value import EMPTY, EXACT_FIELDS, FrozenDict
-from mat.core.verdict import Severity, Violation
+from mat.core.verdict import Severity, Stage, Violation
 
 ItemStatus: TypeAlias = Literal[
     "nominal",  # ran without stress and kept its contracts
@@ -19,6 +20,8 @@ ItemStatus: TypeAlias = Literal[
     "certified",  # searched to the bound, no counterexample, all checks held
     "counterexample",  # found, and not expected
     "expected",  # exactly the expected contracts were broken
+    "accepted",  # what is broken is accepted until a date (mat accept)
+    "known",  # what is broken stands in the baseline (--mat-baseline)
     "flaky",  # broken in some executions of one schedule, and not in others
     "not_proven",  # no counterexample, and no proof: limit reached or a check failed
     "missed",  # expected contracts for which no counterexample was found
@@ -109,6 +112,20 @@ class Signature:
     operator_family: str
 
 
+def signature_of(run: Run, verdict: Violation) -> Signature:
+    """What kind of failure a violation of a run is."""
+    record = next((item for item in run.records if item.step == verdict.step), None)
+    families = sorted({item.operator.partition(".")[0] for item in run.spec.schedule})
+    return Signature(
+        contract=verdict.contract,
+        severity=verdict.severity,
+        action_kind=record.action.kind if record else "",
+        interface=record.action.name if record else "",
+        risk=record.action.impact if record else "",
+        operator_family="+".join(families) or "none",
+    )
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Counterexample:
     """A shrunk run that breaks a contract. `run.spec.schedule` is the schedule; its perturbations carry their costs."""
@@ -129,16 +146,7 @@ class Counterexample:
 
     @property
     def signature(self) -> Signature:
-        record = next((item for item in self.run.records if item.step == self.verdict.step), None)
-        families = sorted({item.operator.partition(".")[0] for item in self.run.spec.schedule})
-        return Signature(
-            contract=self.verdict.contract,
-            severity=self.verdict.severity,
-            action_kind=record.action.kind if record else "",
-            interface=record.action.name if record else "",
-            risk=record.action.impact if record else "",
-            operator_family="+".join(families) or "none",
-        )
+        return signature_of(self.run, self.verdict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -162,13 +170,48 @@ class Covered:
     risks: tuple[str, ...] = ()
 
 
+Standing: TypeAlias = Literal["new", "expected", "accepted", "known"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FindingStanding:
+    """Whether a finding fails its test: a new one does. The others are expected (`expect=`), accepted, or in the baseline.
+
+    `remark`: by whom and why it is accepted; for a new one, why it is not. `until`: the last day of an acceptance.
+    """
+
+    __pydantic_config__ = EXACT_FIELDS
+    kind: Standing = "new"
+    remark: str = ""
+    until: str = ""
+
+
+NEW: Final = FindingStanding()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StagedSignature:
+    """A signature, and whether the action was attempted or took effect."""
+
+    __pydantic_config__ = EXACT_FIELDS
+    stage: Stage
+    signature: Signature
+
+
+def signatures_in(run: Run, contracts: Iterable[str]) -> tuple[StagedSignature, ...]:
+    """The signatures of the hard violations of these contracts in a run, each once, by step."""
+    chosen = frozenset(contracts)
+    found = (each for each in run.failures if each.contract in chosen)
+    return tuple(dict.fromkeys(StagedSignature(stage=each.stage, signature=signature_of(run, each)) for each in found))
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokenRun:
-    """A run that fails its item, without its steps: one entry, however many contracts it breaks at however many steps.
+    """A run that breaks contracts, without its steps: one entry, however many contracts it breaks at however many steps.
 
-    `verdict` is the first violation that fails the item, `contracts` are all that do, by their first step. `place` is the line
-    of the agent's call (`file:line`), "" if it is not known. `replays` are the files of the run, that of `verdict` first.
-    `stability`: how often a counterexample was reproduced.
+    `verdict` is the first violation, `contracts` are all that have this `standing`, by their first step, and `signatures` are
+    theirs. `place` is the line of the agent's call (`file:line`), "" if it is not known. `replays` are the files of the run,
+    that of `verdict` first. `stability`: how often a counterexample was reproduced. `test`: the node id of the test.
     """
 
     __pydantic_config__ = EXACT_FIELDS
@@ -178,11 +221,26 @@ class BrokenRun:
     place: str = ""
     replays: tuple[str, ...] = ()
     stability: Stability = Stability()
+    signatures: tuple[StagedSignature, ...] = ()
+    standing: FindingStanding = NEW
+    test: str = ""
 
     @property
     def flaky(self) -> bool:
         """Whether only some of its repetitions showed it again."""
         return self.stability.runs > 0 and not self.stability.stable
+
+
+def broken_run(
+    run: Run, first: Violation, contracts: frozenset[str], *, files: Sequence[str] = (), stability: Stability = Stability()
+) -> BrokenRun:
+    """A run that breaks some of these contracts, `first` of all at the step of that violation."""
+    others = (each.contract for each in run.failures if each.contract in contracts)
+    return BrokenRun(
+        verdict=first, contracts=tuple(dict.fromkeys([first.contract, *others])), schedule=run.spec.schedule,
+        place=run.place(first.step), replays=tuple(dict.fromkeys(files)), stability=stability,
+        signatures=signatures_in(run, contracts), test=run.spec.task,
+    )  # fmt: skip
 
 
 CallKey: TypeAlias = tuple[int, str, str, int]
@@ -240,7 +298,8 @@ NOT_JUDGED: Final = "(not judged: objective='task')"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ItemResult:
-    """The result of one test item. `counterexamples` are ranked by cost, cheapest first; `replays` name their files.
+    """The result of one test item. `counterexamples` are ranked by cost, cheapest first; `replays` name their files, and
+    `standings` say which of them fail the item (() if all do).
 
     `covered`: what its search covered, None without a search; `recorded`: how far recorded replies reached in it, None without
     any. `notes`: what its status does not say: vacuous contracts, and
@@ -263,3 +322,8 @@ class ItemResult:
     notes: tuple[str, ...] = ()
     tried: tuple[str, ...] = ()
     untried: tuple[str, ...] = ()
+    standings: tuple[FindingStanding, ...] = ()
+
+    def standing(self, index: int) -> FindingStanding:
+        """The standing of the counterexample at this index."""
+        return self.standings[index] if self.standings else NEW

@@ -44,7 +44,8 @@ SMOKE: Final = 5
 """The default number of tests for each category."""
 FIRST: Final = 4
 """Seeds of the first round; each later round at most quadruples the number."""
-HELD: Final = "replayed"
+HELD: Final = ("replayed", "accepted", "known")
+"""The statuses of replays that fail nothing: they hold, or what they break is accepted or in the session's baseline."""
 GateVerdict: TypeAlias = Literal["kept", "lost", "undecided", "nothing"]
 """nothing: there is nothing to judge, neither in the baseline nor in the change."""
 
@@ -499,7 +500,8 @@ def _replay_facts(baseline: Baseline, plan: GatePlan, evidence: GateEvidence) ->
     """Whether each replay held in the baseline and holds now. One that is new counts as having held, because it should hold."""
     return [
         _Fact(
-            item=end.id, seed=0, schedule="", old=baseline.statuses.get(end.id, HELD) == HELD, new=end.status == HELD,
+            item=end.id, seed=0, schedule="", old=baseline.statuses.get(end.id, "replayed") in HELD,
+            new=end.status in HELD,
             why=f"{end.status}{f': {end.why}' if end.why else ''}{'' if end.id in baseline.statuses else ' (new)'}",
             single=True,
         )

@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal, TypeAlias
 
-from mat.core.campaign import NOT_JUDGED, BrokenRun, ItemResult, ItemStatus
+from mat.core.campaign import NOT_JUDGED, BrokenRun, ItemResult, ItemStatus, Standing
 from mat.core.run import UNCAUGHT
 from mat.report import words
 
@@ -39,11 +39,16 @@ class BriefLine:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BriefItem:
-    """The result of an item, and the runs that fail it. `explained`: its own failure section is shown and says why."""
+    """The result of an item, and its runs that break contracts. `explained`: its own failure section is shown and says why."""
 
     result: ItemResult
     broken: tuple[BrokenRun, ...] = ()
     explained: bool = False
+
+    @property
+    def failing(self) -> tuple[BrokenRun, ...]:
+        """The runs that fail it."""
+        return tuple(run for run in self.broken if run.standing.kind == "new")
 
 
 # -- the first line ---------------------------------------------------------------------------------------------------
@@ -54,20 +59,25 @@ def headline(results: Sequence[ItemResult], *, seconds: float, stress: bool = Fa
 
     `stress`: count what a search says of tests in any case.
     """
-    counted: Counter[str] = Counter(each.status for each in results)
-    always = _COUNTED_UNDER_STRESS if stress else _COUNTED_IN_NOMINAL_RUNS
-    parts = []
-    for name, statuses in _COUNTED.items():
-        count = sum(counted[status] for status in statuses)
-        if count or name in always:
-            parts.append(f"{count:,} {_one(name) if count == 1 else name}")
+    statuses: list[ItemStatus] = [each.status for each in results]
     executions = sum(each.executions for each in results)
-    tones = {_TONES.get(status, "good") for status in counted}
+    tones = {_TONES.get(status, "good") for status in statuses}
     return BriefLine(
-        label=f"mat: {', '.join(parts)}",
+        label=f"mat: {counts_text(statuses, always=_COUNTED_UNDER_STRESS if stress else _COUNTED_IN_NOMINAL_RUNS)}",
         text=f"  ({executions:,} execution{'s' * (executions != 1)}, {seconds:.0f} s)",
         tone="bad" if "bad" in tones else "open" if "open" in tones else "good",
     )
+
+
+def counts_text(statuses: Iterable[ItemStatus], *, always: Collection[str] = ()) -> str:
+    """How many items have which result: `2 broken, 1 accepted`. `always`: what is counted even if there is none."""
+    counted: Counter[str] = Counter(statuses)
+    parts = []
+    for name, those in _COUNTED.items():
+        count = sum(counted[status] for status in those)
+        if count or name in always:
+            parts.append(f"{count:,} {_one(name) if count == 1 else name}")
+    return ", ".join(parts)
 
 
 _COUNTED: Final[Mapping[str, tuple[str, ...]]] = {
@@ -76,6 +86,7 @@ _COUNTED: Final[Mapping[str, tuple[str, ...]]] = {
     "broken": ("counterexample", "violated"),
     "expected": ("expected",),
     "accepted": ("accepted",),
+    "known": ("known",),
     "missed": ("missed",),
     "flaky": ("flaky",),
     "replays pass": ("replayed",),
@@ -110,11 +121,11 @@ def broken_lines(items: Sequence[BriefItem], *, width: int = WIDTH) -> list[Brie
     A replay that fails is named by the entry of the counterexample that its test's search found again.
     """
     name = _namer(items)
-    found = {file for item in items for run in item.broken if not _is_replay(item) for file in run.replays}
-    again = {file for item in items for run in item.broken if _is_replay(item) for file in run.replays} & found
+    found = {file for item in items for run in item.failing if not _is_replay(item) for file in run.replays}
+    again = {file for item in items for run in item.failing if _is_replay(item) for file in run.replays} & found
     lines: list[BriefLine] = []
     for item in items:
-        for run in item.broken:
+        for run in item.failing:
             if _is_replay(item) and not again.isdisjoint(run.replays):
                 continue
             replayed = "; its replay fails, too" if not again.isdisjoint(run.replays) else ""
@@ -133,7 +144,11 @@ def entry_lines(run: BrokenRun, item: str, *, width: int = WIDTH, follows_messag
     cause = f"{run.verdict.message}{place} {_under(run)}"
     if follows_message:
         cause = f"at {run.place}, {_under(run)}" if run.place else _under(run)
-    texts = [words.clean(cause), *([words.stability_in_words(run.stability)] if run.flaky else [])]
+    texts = [
+        words.clean(cause),
+        *([words.stability_in_words(run.stability)] if run.flaky else []),
+        *([words.clean(run.standing.remark)] if run.standing.remark else []),
+    ]
     lines = [line for text in texts for line in words.wrap(text, indent="  ", hanging="    ", width=width).split("\n")]
     return [*lines, *repair_lines(run, item, width=width)]
 
@@ -146,6 +161,33 @@ def repair_lines(run: BrokenRun, item: str, *, width: int = WIDTH) -> list[str]:
     repair = words.wrap(f"repair: {words.clean(run.verdict.repair)}", indent="  ", hanging="    ", width=width)
     beside = f"{repair}{_GAP}{command}"
     return [beside] if "\n" not in repair and len(beside) <= width else [*repair.split("\n"), f"  {command}"]
+
+
+def held_lines(items: Sequence[BriefItem], *, width: int = WIDTH) -> list[BriefLine]:
+    """A line for each run that breaks contracts without failing its test: accepted until when and why, or in the baseline.
+
+    A replay is not named besides the counterexample that its test's search found again.
+    """
+    name = _namer(items)
+    found = {file for item in items for run in item.broken if item.result.standings for file in run.replays}
+    lines: list[BriefLine] = []
+    for item in items:
+        for run in item.broken:
+            label = _HELD.get(run.standing.kind)
+            if label is None or (not item.result.standings and not found.isdisjoint(run.replays)):
+                continue
+            broken = f"{', '.join(map(words.clean, run.contracts))}: {words.clean(run.verdict.message)}"
+            text = f" {name(item)}  {cost_text(run)}  {broken}{_held_text(run)}"
+            lines += _wrapped(text, label=label, tone="open", width=width)
+    return lines
+
+
+_HELD: Final[Mapping[Standing, str]] = {"accepted": "ACCEPTED", "known": "KNOWN"}
+
+
+def _held_text(run: BrokenRun) -> str:
+    standing = run.standing
+    return words.clean(f"  until {standing.until}: {standing.remark}" if standing.until else f"  {standing.remark}")
 
 
 def cost_text(run: BrokenRun) -> str:
@@ -168,7 +210,8 @@ def failure_lines(run: BrokenRun, item: str) -> list[str]:
     place = f" ({run.place})" if run.place else ""
     flaky = "FLAKY: " if run.flaky else ""
     broken = words.clean(f"{flaky}{', '.join(run.contracts)} broken, {cost_text(run)}{place}")
-    return [broken, f"  {open_command(run, item)}"]
+    remark = [f"  {words.clean(run.standing.remark)}"] if run.standing.remark else []
+    return [broken, *remark, f"  {open_command(run, item)}"]
 
 
 # -- what is open -----------------------------------------------------------------------------------------------------
@@ -213,7 +256,7 @@ _HELP: Final[Mapping[str, str]] = {
     "not_judged": "make the contract judge every run",
 }
 """What would help, where the reason does not say so itself."""
-_REMARKED: Final = ("nominal", "certified", "expected", "accepted", "replayed", "counterexample")
+_REMARKED: Final = ("nominal", "certified", "expected", "accepted", "known", "replayed", "counterexample")
 """The statuses of items whose reason is a remark, such as that no proof was reached."""
 
 
@@ -295,4 +338,4 @@ def _short_name(item: str) -> str:
 
 
 def _is_replay(item: BriefItem) -> bool:
-    return item.result.status == "violated" and any(run.replays for run in item.broken)
+    return item.result.status == "violated" and any(run.replays for run in item.failing)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Hashable, Iterable, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import fields, replace
+from types import MappingProxyType
 from typing import Final, Literal, get_args
 
 from mat.core import limits
-from mat.core.campaign import Certificate, ItemResult
+from mat.core.campaign import BrokenRun, Certificate, ItemResult
 from mat.evidence.replay_file import Replay
 from mat.govern.variant import NONE
 from mat.measure import conduct, containment, paired, reliability
@@ -35,6 +36,7 @@ from mat.report.document import (
     TaskSuccess,
     VariantPair,
 )
+from mat.report.findings import finding_lines
 
 ALL: Final = "all"
 """The category of a line over all categories."""
@@ -55,6 +57,7 @@ def build(
     sampling: Sampling = TASKS,
     epsilon: float | None = None,
     policies: Collection[str] | None = None,
+    broken: Mapping[str, Sequence[BrokenRun]] = MappingProxyType({}),
 ) -> Document:
     """The report of a session. Rates under faults describe the schedules that were run, not a population of them.
 
@@ -83,10 +86,10 @@ def build(
                 item=result.id,
                 counterexample=found,
                 certificate=(result.certificate or _NOT_SEARCHED).below(found.cost),
-                expected=result.status == "expected",
+                expected=result.standing(index).kind == "expected" or result.status == "expected",
             )
             for result in results
-            for found in result.counterexamples
+            for index, found in enumerate(result.counterexamples)
         ),
         metrics=(*_metrics(rows, unsearched, sampling, policies), *curve_metrics(drawn)),
         variant=_shown_variant(every, rows),
@@ -102,6 +105,7 @@ def build(
         ),
         infrastructure=tuple(line for condition in get_args(RunCondition) for line in _infrastructure_lines(condition, every)),
         heat_maps=heat.heat_maps(every),
+        findings=finding_lines(results, broken),
         drift=tuple(
             DriftLine(condition=condition, **{each.name: getattr(line, each.name) for each in fields(line)})
             for condition in _EVALUATED

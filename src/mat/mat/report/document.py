@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from mat.core.campaign import Covered, ItemStatus, Recorded
-from mat.core.verdict import Outcome
+from mat.core.campaign import Covered, ItemStatus, Recorded, StagedSignature, Standing
+from mat.core.verdict import Outcome, Severity, Stage
 from mat.evidence.replay_file import Replay
 from mat.measure import metrics as measures
 from mat.measure.containment import FaultProfile
@@ -50,6 +50,39 @@ class ItemLine:
     recorded: Recorded | None = None
     relative_to: str = ""
     notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FindingLine:
+    """A run that breaks contracts, as one entry: a counterexample, a replay, or (`causes` empty) a nominal run.
+
+    `standing`: "new" fails its test; `remark` and `until` are those of an acceptance. `contract` is the first that is broken,
+    at `step` by `agent`, with its `message` and `repair`; `contracts` are all. `causes`: the schedule in words. `place`: the
+    line of the agent's call, `file:line`, "" if it is not known. `replay`: the replay file. `reproduced` in `executions`
+    repetitions.
+    `test`: the node id of the test, which is not that of its replay.
+    """
+
+    item: str
+    test: str
+    standing: Standing
+    contract: str
+    contracts: tuple[str, ...]
+    severity: Severity
+    stage: Stage
+    step: int
+    agent: str
+    cost: int
+    message: str
+    repair: str
+    causes: tuple[str, ...]
+    place: str
+    replay: str
+    signatures: tuple[StagedSignature, ...]
+    remark: str = ""
+    until: str = ""
+    executions: int = 0
+    reproduced: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -277,7 +310,8 @@ class Document(Tables):
     `variant`: with runs of several governance variants, the one that all tables except `evaluation`, `governance`,
     `infrastructure` and `variant_pairs` show. `interrupted`: the session ended before all tests had run. `outcomes` has a line
     for each run of a variant whose outcome decides whether its test passes, `other_outcomes` one for each run of others, for
-    programs only. `heat_maps` exist if several variants, or parameters of one test, were run.
+    programs only. `findings`: the runs that break contracts, one line each. `heat_maps` exist
+    if several variants, or parameters of one test, were run.
     """
 
     runs: int = 0
@@ -288,3 +322,4 @@ class Document(Tables):
     variant: str = ""
     interrupted: bool = False
     heat_maps: tuple[HeatMap, ...] = ()
+    findings: tuple[FindingLine, ...] = ()

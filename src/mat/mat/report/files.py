@@ -4,6 +4,7 @@
     .md       tables and counterexamples as Markdown, for a pull request
     .html     one self-contained page with plots and a trace viewer
     .txt      all tables, as on a terminal
+    .sarif    the findings, for code scanning and editors (SARIF 2.1.0)
     .csv      every number of every table, one per line
     .parquet  the same lines, typed
 
@@ -26,6 +27,7 @@ from mat.core.errors import MatError, SpecError, did_you_mean
 from mat.core.files import write_whole
 from mat.core.redact import cleaned
 from mat.report.document import Document
+from mat.report.source_lines import REPOSITORY_ROOT, SourceFolders
 
 if TYPE_CHECKING:
     from mat.measure.regression import Regression
@@ -40,7 +42,7 @@ class ReportExtras:
     """Optional additions to a report: a comparison with an earlier report, a regression suite, further traces.
 
     Pages show all of them; text, Markdown and JSON include the comparison, JSON also the suite. `names` are those of the old
-    and the new report, `nodes` the node ids of the suite's replay files.
+    and the new report, `nodes` the node ids of the suite's replay files. `folders`: where a SARIF report finds source files.
     """
 
     regression: Regression | None = None
@@ -48,6 +50,7 @@ class ReportExtras:
     suite: Cover | None = None
     nodes: Mapping[str, str] = field(default_factory=dict)
     traces: Sequence[Traced] = ()
+    folders: SourceFolders = REPOSITORY_ROOT
 
 
 NOTHING: Final = ReportExtras()
@@ -107,8 +110,14 @@ def _parquet(document: Document, extras: ReportExtras) -> bytes:
     return numbers_parquet(tables_of(document))
 
 
+def _sarif(document: Document, extras: ReportExtras) -> bytes:
+    from mat.report.sarif import sarif_text
+
+    return sarif_text(document, folders=extras.folders).encode()
+
+
 _FORMS: Final[dict[str, Callable[[Document, ReportExtras], bytes]]] = {
-    "html": _html, "md": _markdown, "json": _json, "csv": _csv, "parquet": _parquet, "txt": _text,
+    "html": _html, "md": _markdown, "json": _json, "csv": _csv, "parquet": _parquet, "txt": _text, "sarif": _sarif,
 }  # fmt: skip
 FORMS: Final = tuple(_FORMS)
 """The formats, named by their suffix without the dot."""

@@ -8,7 +8,7 @@ is untrusted: it is parsed as JSON only, within limits, and every field is check
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path, PurePath
 from typing import Any, Final, Literal
@@ -17,6 +17,7 @@ from mat.core import limits
 from mat.core.campaign import Certificate, Counterexample, ItemStatus, Signature, Stability
 from mat.core.codec import FORMAT, decode, load_json
 from mat.core.errors import MatError, SpecError
+from mat.core.known import KnownFinding
 from mat.core.run import Run
 from mat.core.spec import Perturbation, RunSpec, Schedule
 from mat.core.verdict import ContractOutcome, Severity, Violation
@@ -25,7 +26,7 @@ from mat.evidence.replay_file import Replay, _Judged, _Scheduled, _Spec
 from mat.measure.estimate import Estimate
 from mat.measure.regression import RunOutcome
 from mat.measure.robustness import Curve
-from mat.report.document import Document, HeatMap, ItemLine, MetricLine, Tables, unit_of
+from mat.report.document import Document, FindingLine, HeatMap, ItemLine, MetricLine, Tables, unit_of
 
 # -- what a comparison needs ------------------------------------------------------------------------------------------
 
@@ -138,6 +139,56 @@ def _file_name(where: str) -> str:
     return PurePath(where.rpartition(":")[2]).name
 
 
+# -- findings ---------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BaselineFindings:
+    """The findings of an earlier report, by test, and the outcomes of its runs."""
+
+    by_test: Mapping[str, tuple[KnownFinding, ...]]
+    reported: Reported
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _KnownHeader:
+    """The part of a counterexample in a report that says what is found."""
+
+    verdict: _Judged
+    signature: Signature
+    cost: int
+    spec: _Spec
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Findings:
+    counterexamples: tuple[_KnownHeader, ...] = ()
+    findings: tuple[FindingLine, ...] = ()
+
+
+def read_findings(path: Path) -> BaselineFindings:
+    """The findings of a report that `pytest --mat-report FILE.json` wrote: its counterexamples, and the runs that broke
+    contracts. MatError if it is no report."""
+    data = read_data(path)
+    checked = reported(data, where=str(path))
+    file = decode(_Findings, data, where=str(path), name="report")
+    found: dict[str, list[KnownFinding]] = {}
+    for header in file.counterexamples:
+        found.setdefault(header.spec.task, []).append(
+            KnownFinding(
+                test=header.spec.task, stage=header.verdict.stage, cost=header.cost, signatures=(header.signature,)
+            )
+        )  # fmt: skip
+    for line in file.findings:
+        if not line.causes:  # a nominal run; nobody has to search to find it again
+            continue
+        found.setdefault(line.test, []).extend(
+            KnownFinding(test=line.test, stage=each.stage, cost=line.cost, signatures=(each.signature,))
+            for each in line.signatures
+        )
+    return BaselineFindings(by_test={test: tuple(each) for test, each in found.items()}, reported=checked)
+
+
 # -- all of it -----------------------------------------------------------------------------------------------------
 
 
@@ -175,6 +226,7 @@ class _File:
     variant: str = ""
     interrupted: bool = False
     heat_maps: tuple[HeatMap, ...] = ()
+    findings: tuple[FindingLine, ...] = ()
 
 
 def restored(data: Any, *, where: str, folders: Sequence[Path] = ()) -> Restored:
@@ -195,6 +247,7 @@ def restored(data: Any, *, where: str, folders: Sequence[Path] = ()) -> Restored
         variant=file.variant,
         interrupted=file.interrupted,
         heat_maps=file.heat_maps,
+        findings=file.findings,
         counterexamples=tuple(replay for replay, _ in found),
         metrics=tuple(MetricLine(name=name, estimate=estimate, unit=unit_of(name)) for name, estimate in file.metrics.items()),
         **{field.name: getattr(file.tables, field.name) for field in fields(Tables)},

@@ -8,9 +8,10 @@ from typing import Final
 
 from mat.measure.gate import Gate
 from mat.measure.regression import Regression
-from mat.report import gate, regression, words
+from mat.report import brief, gate, regression, words
 from mat.report.definitions import definitions
-from mat.report.document import Document
+from mat.report.document import Document, FindingLine, ItemLine
+from mat.report.grouping import found_runs, held_findings
 from mat.report.table import Listing, Table, shown, texts
 from mat.report.tables import tables_of
 
@@ -26,6 +27,7 @@ def to_markdown(document: Document) -> str:
         f"**{words.INTERRUPTED}**\n" if document.interrupted else "",
         f"{escape(words.of_variant(document.variant))}\n" if document.variant else "",
         in_markdown([*first, *(table for table in tables if table.name != "items")]),
+        "".join(f"- {escape(item)}: {escape(said)}\n" for item, said in held_findings(document)),
         *_counterexamples(document),
         in_markdown([definitions(tables)]),
     ]
@@ -66,6 +68,56 @@ def gate_summary(found: Gate, *, baseline: str) -> str:
     return "\n".join(lines) + "\n"
 
 
+def session_summary(document: Document) -> str:
+    """A short summary of a session for a pull request: counts, what is broken or open, and what is accepted until when."""
+    counts = brief.counts_text([line.status for line in document.items]) or "no test ran"
+    lines = [f"## MAT: {_inert(counts)}", ""]
+    lines += [f"**{words.INTERRUPTED}**", ""] if document.interrupted else []
+    for title, entries in (
+        ("Broken", [_finding_entry(each) for each in document.findings if each.standing == "new"]),
+        ("Open", [_open_entry(each) for each in document.items if each.status in _OPEN]),
+        ("Accepted", [_finding_entry(each) for each in document.findings if each.standing == "accepted"]),
+        ("Known from the baseline", [_finding_entry(each) for each in document.findings if each.standing == "known"]),
+    ):
+        if entries:
+            shown = list(dict.fromkeys(entries))[:_ENTRIES]
+            more = [f"- and {len(entries) - _ENTRIES} more"] if len(entries) > _ENTRIES else []
+            lines += [f"### {title} ({len(entries)})", "", *shown, *more, ""]
+    return "\n".join(lines) + "\n"
+
+
+_ENTRIES: Final = 20
+"""The most entries of one kind in a summary: a job's summary has a limit of size."""
+_CHARS: Final = 400
+_OPEN: Final = ("flaky", "missed", "stale", "vacuous", "not_proven", "not_judged")
+
+
+def _finding_entry(found: FindingLine) -> str:
+    """A finding on one line."""
+    place = f" ({_inert(found.place)})" if found.place else ""
+    cause = f"when {'; '.join(found.causes)}" if found.causes else "in the nominal run"
+    cost = f"cost {found.cost}" if found.causes else "nominal run"
+    parts = [
+        f"- **{_inert(', '.join(found.contracts))}**, {cost}, in {_inert(found.item)}{place}: "
+        f"{_inert(found.message)} {_inert(cause)}"
+    ]
+    parts += [f"Repair: {_inert(found.repair)}"] if found.repair else []
+    parts += [f"**Until {found.until}**: {_inert(found.remark)}"] if found.until else []
+    parts += [_inert(found.remark)] if found.remark and found.standing == "new" else []
+    parts += [_code(words.show_command(found.replay))] if found.replay else []
+    return ". ".join(parts)
+
+
+def _open_entry(line: ItemLine) -> str:
+    reason = f": {_inert(line.reason)}" if line.reason else ""
+    return f"- {line.status.replace('_', ' ')}: {_inert(line.id)}{reason}"
+
+
+def _inert(text: str) -> str:
+    """Escaped text, cut short, in which no address becomes a link."""
+    return escape(words.shorten(text, _CHARS)).replace("://", "&#58;//").replace("www.", "www&#46;")
+
+
 def _list_lines(found: Listing) -> list[str]:
     return [*(f"- {escape(line)}" for line in found.shown), *([f"- {found.rest}"] if found.rest else [])]
 
@@ -74,16 +126,17 @@ def _counterexamples(document: Document) -> list[str]:
     if not document.counterexamples:
         return []
     lines = ["## Counterexamples\n"]
-    files = {line.id: iter(line.replays) for line in document.items}
-    for replay in document.counterexamples:
-        found = replay.counterexample
-        flaky = " (flaky)" if found.flaky else ""
-        lines.append(f"- **{escape(found.verdict.contract)}**{flaky} in {escape(replay.item)}: {escape(found.verdict.message)}")
+    for group in found_runs(document):
+        first, found = group.first, group.first.counterexample
+        flaky = " (flaky)" if any(each.counterexample.flaky for each in group.replays) else ""
+        verdicts = [each.counterexample.verdict for each in group.replays]
+        broken = "; ".join(f"**{escape(each.contract)}**: {escape(each.message)}" for each in verdicts)
+        lines.append(f"- In {escape(first.item)}{flaky}, {broken}")
         lines += [f"  - {escape(words.perturbation_in_words(item))} (cost {item.cost})" for item in found.run.spec.schedule]
-        lines.append(f"  - {escape(words.certificate_in_words(replay.certificate, found.cost))}")
-        lines.append(f"  - {escape(words.stability_in_words(found.stability))}")
-        file = next(files.get(replay.item, iter(())), "")
-        lines += [f"  - Replay: {_code(words.replay_command(file))}"] if file else []
+        lines.append(f"  - {escape(words.certificate_in_words(first.certificate, found.cost))}")
+        stabilities = dict.fromkeys(words.stability_in_words(each.counterexample.stability) for each in group.replays)
+        lines += [f"  - {escape(text)}" for text in stabilities]
+        lines += [f"  - Replay: {_code(words.replay_command(file))}" for file in group.files]
     return ["\n".join(lines) + "\n"]
 
 

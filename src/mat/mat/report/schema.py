@@ -12,7 +12,7 @@ from typing import Any, Final, get_type_hints
 
 from mat.core.codec import FORMAT
 from mat.measure.estimate import Estimate
-from mat.report.document import EvaluationLine, HeatMap, ItemLine, MetricLine, Tables
+from mat.report.document import EvaluationLine, FindingLine, HeatMap, ItemLine, MetricLine, Tables
 
 DIALECT: Final = "https://json-schema.org/draft/2020-12/schema"
 _REFERENCE: Final = "#/$defs/{model}"
@@ -25,6 +25,7 @@ def report_schema() -> dict[str, Any]:
     definitions: dict[str, Any] = {}
     tables = {name: _of(kind, definitions) for name, kind in get_type_hints(Tables).items()}
     items, heat_maps = _of(tuple[ItemLine, ...], definitions), _of(tuple[HeatMap, ...], definitions)
+    findings = _of(tuple[FindingLine, ...], definitions)
     _of(Estimate, definitions)
     definitions[EvaluationLine.__name__]["properties"]["metrics"] = _METRICS
     definitions.pop(MetricLine.__name__, None)
@@ -48,6 +49,7 @@ def report_schema() -> dict[str, Any]:
             "variant": {"type": "string", "description": "the governance variant that most tables show"},
             "interrupted": {"type": "boolean", "description": "the session ended before all tests had run"},
             "heat_maps": heat_maps,
+            "findings": findings,
             "comparison": {"type": "object", "description": "with --baseline: the comparison with an earlier report"},
             "suite": {"type": "object", "description": "with mat suite: the replays that were selected"},
         },

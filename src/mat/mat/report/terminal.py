@@ -13,11 +13,12 @@ from mat.core.difference import Difference
 from mat.core.record import Record
 from mat.core.run import Run
 from mat.core.verdict import Violation
-from mat.evidence.replay_file import Replay, hit_step
+from mat.evidence.replay_file import hit_step
 from mat.monitor.localize import backward_slice, region
 from mat.monitor.propagation import journey_of, reaching, speaks_of, way
 from mat.report import words
 from mat.report.document import Document
+from mat.report.grouping import found_runs, held_findings, other_violations
 from mat.report.table import Listing, NoteList, ReportBlock, Table, compact, shown, texts
 from mat.report.tables import ALL, tables_of
 
@@ -109,6 +110,10 @@ def _reasons(document: Document, width: int | None) -> str:
         for line in document.items
         for said in filter(None, (line.reason, words.certified_relative_to(line), *words.uncaught_failures(line), *line.notes))
     ]
+    lines += [
+        words.wrap(words.clean(f"{_without_file(item, shared)}: {said}"), hanging="  ", width=width or words.WIDTH)
+        for item, said in held_findings(document)
+    ]
     return "\n".join([*lines, ""]) if lines else ""
 
 
@@ -118,23 +123,17 @@ def _counterexamples(document: Document, width: int | None, *, replays: bool = F
     What one run breaks is one counterexample, at however many steps.
     """
     shared = _shared_file([line.id for line in document.items])
-    files = {line.id: iter(line.replays) for line in document.items}
-    groups: dict[tuple[str, str], list[tuple[Replay, str]]] = {}
-    for replay in document.counterexamples:
-        file = next(files.get(replay.item, iter(())), "") if replays else ""
-        groups.setdefault((replay.item, replay.counterexample.run.id), []).append((replay, file))
     parts = []
-    for group in groups.values():
-        first = group[0][0]
-        found = first.counterexample
+    for group in found_runs(document):
+        first, found = group.first, group.first.counterexample
         causes = [words.perturbation_in_words(item) for item in found.run.spec.schedule] or ["no disturbance is needed"]
-        flaky = "FLAKY, " if any(each.counterexample.flaky for each, _ in group) else ""
+        flaky = "FLAKY, " if any(each.counterexample.flaky for each in group.replays) else ""
         lines = [
-            *(_broken_text(each.counterexample.verdict) for each, _ in group),
+            *(_broken_text(each.counterexample.verdict) for each in group.replays),
             f"{flaky}cost {found.cost}: {'; '.join(causes)}",
             words.certificate_in_words(first.certificate, found.cost),
-            *dict.fromkeys(words.stability_in_words(each.counterexample.stability) for each, _ in group),
-            *(f"Replay: {words.replay_command(file)}" for _, file in group if file),
+            *dict.fromkeys(words.stability_in_words(each.counterexample.stability) for each in group.replays),
+            *(f"Replay: {words.replay_command(file)}" for file in group.files if replays),
         ]
         wrapped = (
             words.wrap(words.clean(line), indent="  ", hanging="    ", width=width or words.WIDTH) for line in lines
@@ -438,13 +437,10 @@ def _mentioned_violations(run: Run, verdict: Violation) -> list[Violation]:
 
 
 def _other_violations(run: Run, verdict: Violation, fill: _Fill, *, mentioned: Sequence[Violation]) -> list[str]:
-    others = [found for found in run.violations if found != verdict and found not in mentioned]
-    lines = [
-        fill(f"Also broken: {words.clean(found.contract)} at step {found.step}: {words.clean(found.message)}", hanging="  ")
-        for found in others[:5]
-    ]
+    others = other_violations(run.violations, verdict, mentioned=mentioned)
+    lines = [fill(f"Also broken: {words.clean(line)}", hanging="  ") for line in others[:5]]
     if len(others) > 5:
-        lines.append(f"and {len(others) - 5} more violations")
+        lines.append(f"and {words.plural(len(others) - 5, 'more contract')}")
     return lines
 
 

@@ -27,6 +27,7 @@ def as_data(document: Document) -> dict[str, Any]:
         **({"variant": document.variant} if document.variant else {}),
         **({"interrupted": True} if document.interrupted else {}),
         **({"heat_maps": data_of(document.heat_maps)} if document.heat_maps else {}),
+        **({"findings": data_of(document.findings)} if document.findings else {}),
     }
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 import textwrap
 from collections.abc import Callable
@@ -435,11 +436,18 @@ def seen(spread: Spread) -> str:
 
 
 def wrap(text: str, *, indent: str = "", hanging: str | None = None, width: int = WIDTH) -> str:
-    """Wrap a paragraph. A word longer than a line stays whole, so that paths can be copied."""
-    return textwrap.fill(
+    """Wrap a paragraph. A word longer than a line stays whole, so that paths can be copied.
+
+    No line begins with `::`: continuous integration takes such lines of a log for commands, whoever wrote them.
+    """
+    wrapped = textwrap.fill(
         text, width, initial_indent=indent, subsequent_indent=indent if hanging is None else hanging, break_long_words=False,
         break_on_hyphens=False,
     )  # fmt: skip
+    return _COMMAND.sub(r"\1: :", wrapped) if "::" in wrapped else wrapped
+
+
+_COMMAND: Final = re.compile(r"^([^\S\n]*)::", re.MULTILINE)
 
 
 def filler(width: int | None) -> Callable[..., str]:

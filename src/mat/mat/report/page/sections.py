@@ -16,6 +16,7 @@ from mat.measure.robustness import Curve
 from mat.measure.suite import Cover
 from mat.report import regression, suite, words
 from mat.report.document import Document
+from mat.report.grouping import found_runs, held_findings
 from mat.report.page import plots
 from mat.report.page.story import Story, story_of
 from mat.report.table import Table
@@ -84,7 +85,8 @@ class PageParts:
             if line.outcomes_left_out:
                 texts.append(f"{words.plural(line.outcomes_left_out, 'run')} under faults not listed individually")
             lines += [(line.id.removeprefix(f"{self.shared}::"), text) for text in texts if text]
-        return lines
+        held = held_findings(self.document)
+        return [*lines, *((item.removeprefix(f"{self.shared}::"), said) for item, said in held)]
 
     @property
     def evaluated(self) -> Iterator[tuple[str, list[str]]]:
@@ -104,11 +106,9 @@ class PageParts:
             )
 
     def stories(self) -> Iterator[Story]:
-        files = {line.id: iter(line.replays) for line in self.document.items}
-        for number, replay in enumerate(self.document.counterexamples):
-            file = next(files.get(replay.item, iter(())), "")
-            command = words.replay_command(file) if file else ""
-            yield story_of(number, replay, command=command)
+        for group in found_runs(self.document):
+            command = words.replay_command(group.files[0]) if group.files else ""
+            yield story_of(group.number, group.first, command=command)
 
     # -- a comparison, and a suite ------------------------------------------------------------------------------------
 

@@ -13,6 +13,7 @@ from mat.evidence.replay_file import Replay, hit_step
 from mat.monitor.localize import backward_slice, region
 from mat.monitor.propagation import reaching, speaks_of, way
 from mat.report import words
+from mat.report.grouping import other_violations
 
 _PATHS: Final = 3
 """The most faults shown on the way to one violation."""
@@ -94,6 +95,6 @@ def _provenance(run: Run, verdict: Violation) -> tuple[str, ...]:
 
 
 def _other_violations(run: Run, verdict: Violation) -> tuple[str, ...]:
-    others = [found for found in run.violations if found != verdict]
-    lines = [f"{found.contract} at step {found.step}: {found.message}" for found in others[:_OTHERS]]
+    others = other_violations(run.violations, verdict)
+    lines = others[:_OTHERS]
     return (*lines, *([f"and {len(others) - _OTHERS} more"] if len(others) > _OTHERS else []))

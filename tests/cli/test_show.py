@@ -1,0 +1,110 @@
+"""`mat show` in a terminal: keys come from a real one, which is left as it was; text goes to pipes."""
+
+from __future__ import annotations
+
+import re
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mat.__main__ import main
+from mat.commands.keys import single_keys
+from mat.core.errors import MatError
+
+
+def spawned(*arguments: str, **environment: str) -> Any:
+    pexpect = pytest.importorskip("pexpect")
+    import os
+
+    env = {**os.environ, "TERM": "xterm", "COLUMNS": "100", "LINES": "30", **environment}
+    return pexpect.spawn(
+        sys.executable, ["-m", "mat", "show", *arguments], dimensions=(30, 100), env=env, encoding="utf-8", timeout=30
+    )
+
+
+def seen(child: Any) -> str:
+    """What the child wrote until it ended, without escape sequences."""
+    import pexpect
+
+    child.expect(pexpect.EOF)
+    return re.sub(r"\x1b\[[?0-9;]*[A-Za-z]", "", child.before)
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="pexpect needs a POSIX terminal")
+def test_a_person_steps_searches_and_quits_and_the_terminal_is_restored(file: Path) -> None:
+    import termios
+
+    child = spawned(str(file))
+    child.expect("VIOLATES refund.once")
+    before = termios.tcgetattr(child.child_fd)
+    assert not before[3] & termios.ICANON
+    child.send("g")
+    child.expect(r"step 0 of 4")
+    child.send("\x1b[B")
+    child.expect(r"step 1 of 4")
+    child.send("\r")
+    child.expect("reply:")
+    child.send("/mitig\r")
+    child.expect("mitigation retry")
+    child.send("d")
+    child.expect("the nominal run is not known")
+    child.send("?")
+    child.expect("this help")
+    child.send("xq")
+    text = seen(child)
+    child.close()
+    assert child.exitstatus == 0
+    assert "Traceback" not in text
+    child = spawned(str(file))
+    child.expect("VIOLATES")
+    child.sendintr()
+    assert "Traceback" not in seen(child)
+    child.close()
+    assert child.exitstatus == 130
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="pexpect needs a POSIX terminal")
+@pytest.mark.parametrize(("options", "environment"), [(["--plain"], {}), ([], {"TERM": "dumb"}), (["--json"], {})])
+def test_text_is_printed_where_it_is_asked_for(file: Path, options: list[str], environment: dict[str, str]) -> None:
+    child = spawned(*options, str(file), **environment)
+    text = seen(child)
+    assert "refund.once" in text
+    assert "q quit" not in text
+
+
+def test_a_pipe_gets_text(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["show", str(file)]) == 0
+    assert "All steps (4)" in capsys.readouterr().out
+
+
+def test_where_there_are_no_single_keys_they_are_refused_with_the_reason(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    path = tmp_path / "in"
+    path.write_text("q")
+    with path.open() as stream:
+        monkeypatch.setattr("sys.stdin", stream)
+        with pytest.raises(MatError, match="no single keys") as caught, single_keys():
+            pass
+    assert "--plain" in caught.value.fix
+    monkeypatch.setitem(sys.modules, "termios", None)
+    with pytest.raises(MatError, match="no single keys"), single_keys():
+        pass
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="pexpect needs a POSIX terminal")
+def test_the_nominal_run_of_the_store_is_compared_with(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import subprocess
+
+    monkeypatch.setenv("PYTEST_ADDOPTS", "-p no:cacheprovider")
+    command = [sys.executable, "-m", "pytest", "-q", "--mat-stress", "--mat-store", "--mat-budget", "4"]
+    subprocess.run(command, cwd=project, check=False, capture_output=True, timeout=120)
+    (replay,) = (project / "mat_replays").glob("*.mat.json")
+    child = spawned(str(replay))
+    child.expect("VIOLATES")
+    child.send("d")
+    child.expect("nominal only")
+    child.send("q")
+    seen(child)
