@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 MARKER = (
     "mat(seeds, budget, faults, contracts, expect, vacuous, objective, horizon, isolate, governance, clock, live_calls, "
-    "search=mat.Search(...), workload=mat.Workload(...)): run under contracts; see pytest-mat"
+    "loopback, search=mat.Search(...), workload=mat.Workload(...)): run under contracts; see pytest-mat"
 )
 
 
@@ -54,6 +54,10 @@ def pytest_configure(config: pytest.Config) -> None:
         from pytest_mat.options import check_options
 
         check_options(config)
+    if config.getoption("mat_stress") or config.getoption("mat_evaluate"):
+        from pytest_mat.options import check_temporary_folder
+
+        check_temporary_folder()
     if config.getoption("mat_doctor"):
         from pathlib import Path
 
@@ -241,7 +245,13 @@ def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
     if "pytest_mat.notices" in sys.modules and not hasattr(session.config, "workerinput"):
         from pytest_mat.notices import session_over
 
-        session_over(exitstatus)
+        session_over(exitstatus, interrupted=_was_interrupted(session.config, exitstatus))
+
+
+def _was_interrupted(config: pytest.Config, exitstatus: int) -> bool:
+    """Whether the session was cut off. pytest gives the same exit code to one that stopped after a test, as --stepwise does."""
+    stopped = getattr(config.pluginmanager.get_plugin("session"), "shouldstop", False)
+    return exitstatus == pytest.ExitCode.INTERRUPTED and not stopped
 
 
 def pytest_terminal_summary(terminalreporter: Any, exitstatus: int, config: pytest.Config) -> None:
@@ -251,11 +261,11 @@ def pytest_terminal_summary(terminalreporter: Any, exitstatus: int, config: pyte
     if not nothing_ran and ("pytest_mat.summary" in sys.modules or config.getoption("mat_report")):
         from pytest_mat.summary import print_summary
 
-        print_summary(terminalreporter, config, interrupted=exitstatus == pytest.ExitCode.INTERRUPTED)
+        print_summary(terminalreporter, config, interrupted=_was_interrupted(config, exitstatus))
     if "pytest_mat.notices" in sys.modules:
         from pytest_mat.notices import lines
 
-        for line in lines(exitstatus):
+        for line in lines(interrupted=_was_interrupted(config, exitstatus)):
             terminalreporter.write_line(f"mat: {line}")
     if config.getoption("mat_evaluate") and not nothing_ran:
         from pytest_mat.workloads import ignored_options

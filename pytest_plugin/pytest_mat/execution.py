@@ -33,6 +33,7 @@ from mat.harness.execute import run
 from mat.harness.patching import patched
 from mat.kernel import install
 from mat.kernel.names import HARNESS, origin
+from mat.kernel.network import loopback_allowed
 from mat.kernel.world import World
 from mat.measure.workload import Workload
 from mat.monitor.contract import Contract
@@ -320,6 +321,7 @@ def _make_run(item: pytest.Item, execution: Execution, stack: ExitStack) -> run:
     governance = _governance(execution, value("mat_governance", None))
     stack.enter_context(patched(value("mat_instrument", {})))
     execution.attached = stack.enter_context(attached(value("mat_attach", item.config.getini("mat_attach"))))
+    stack.enter_context(loopback_allowed(settings.loopback))
     execution.tape = execution.live.tape_for(plan.seed, plan.tape)
     return run(
         execution.contracts,

@@ -20,6 +20,7 @@ import pytest
 from mat.core.campaign import Counterexample
 from mat.core.codec import decode, encode
 from mat.core.errors import MatError
+from mat.core.extras import require
 from mat.measure.gate import GatePlan, Round
 from mat.measure.regression import compare
 from mat_study.gate import Suites
@@ -49,6 +50,7 @@ def register(config: pytest.Config) -> None:
         raise pytest.UsageError(f"--mat-gate and --{others[0].replace('_', '-')} run different things; use one of them")
     folder = Path(config.invocation_params.dir)
     try:
+        require("stats", "a gate")
         settings = settings_of(settings_from(config.getoption("mat_gate_set") or ()), folder=folder)
         reported, name = read_baseline(config.getoption("mat_gate"), file=settings.file, folder=folder)
     except MatError as error:

@@ -79,7 +79,10 @@ def _kept_folder(config: pytest.Config) -> str:
     factory: Any = getattr(config, "_tmp_path_factory", None)
     if factory is None:
         return ""
-    base = factory.getbasetemp()
+    try:
+        base = factory.getbasetemp()
+    except OSError:  # nothing can be written in the temporary folder, so no run writes there either
+        return ""
     return str(base if config.getoption("basetemp", None) else base.parent)
 
 

@@ -20,14 +20,14 @@ def keep_notices(data: Sequence[Any]) -> None:
     _notices.extend(decode(Notice, each, where="notice") for each in data)
 
 
-def lines(status: int) -> list[str]:
-    """The notices as lines for the terminal. `status` is the session's exit code."""
-    return notices.lines(_notices, interrupted=status == pytest.ExitCode.INTERRUPTED)
+def lines(*, interrupted: bool) -> list[str]:
+    """The notices as lines for the terminal."""
+    return notices.lines(_notices, interrupted=interrupted)
 
 
-def session_over(status: int) -> None:
+def session_over(status: int, *, interrupted: bool) -> None:
     """Remove the journals of finished studies, unless the session was interrupted: then they are needed to resume."""
-    if status not in (pytest.ExitCode.INTERRUPTED, pytest.ExitCode.INTERNAL_ERROR):
+    if not interrupted and status != pytest.ExitCode.INTERNAL_ERROR:
         for each in _notices:
             if each.path:
                 Path(each.path).unlink(missing_ok=True)

@@ -66,6 +66,9 @@ def add_options(parser: pytest.Parser) -> None:
         type="args",
     )  # fmt: skip
     parser.addini(
+        "mat_loopback", "allow connections to servers of this machine in a run (marker: loopback=)", type="bool", default=False
+    )
+    parser.addini(
         "mat_prices",
         "what models cost, one a line: MODEL = INPUT/OUTPUT CURRENCY, per million tokens; for estimates of live calls",
         type="linelist",
@@ -235,6 +238,7 @@ def read_ini(config: pytest.Config) -> None:
     config.stash[_ERRORS] = tuple(name for text in config.getini("mat_errors") for name in text.split(",") if name)
     vacuous = config.getini("mat_vacuous")
     settings |= {"mat_vacuous": tuple(vacuous)} if vacuous else {}
+    settings |= {"mat_loopback": True} if config.getini("mat_loopback") else {}
     settings |= {} if governance is None else {"mat_governance": governance}
     config.stash[_ENVIRONMENT] = dict(_environment)
     config.stash[_DEFAULTS] = {name[4:]: value for name, value in settings.items() if name not in _WITHOUT_MARKER}
@@ -373,6 +377,20 @@ VERBOSITY: Final = "mat"
 _STRATEGIES = ("exhaustive", "anytime", "random", "beam", "evolutionary", "adversary", "statistical")
 _GITHUB = ("auto", "on", "off")
 _STOPS = ("budget", "cheapest", "first")
+
+
+def check_temporary_folder() -> None:
+    """UsageError if there is no folder for temporary files: fresh processes keep their sockets and outputs there."""
+    import tempfile
+
+    try:
+        tempfile.gettempdir()
+    except OSError as error:
+        raise pytest.UsageError(
+            f"--mat-stress and --mat-evaluate need a folder for temporary files: {error.strerror or error}\n"
+            "  why: a search executes the test in fresh processes, which answer through files there\n"
+            "  fix: set TMPDIR to a folder that can be written to (docker run --tmpfs /tmp); plain pytest needs none"
+        ) from None
 
 
 def check_options(config: pytest.Config) -> None:

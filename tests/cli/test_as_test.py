@@ -362,3 +362,54 @@ def test_the_text_goes_to_stdout_where_that_is_asked_for(shop: Project) -> None:
     assert done.returncode == 0
     ast.parse(done.stdout)
     assert [file.name for file in shop.folder.glob("*.py")] == ["test_shop.py"]
+
+
+ASYNC = """
+import asyncio
+
+import pytest_asyncio
+
+
+class Connection:
+    def __init__(self):
+        self.loop = asyncio.get_running_loop()
+
+
+@pytest_asyncio.fixture
+async def connection():
+    await asyncio.sleep(0)
+    yield Connection()
+
+
+{mark}@pytest.mark.mat
+async def test_refund(mat_run, refund_once, tries, connection):
+    assert connection.loop is asyncio.get_running_loop()
+    work(tries)
+"""
+
+
+@pytest.mark.full
+@pytest.mark.parametrize(("mode", "mark"), [("auto", ""), ("strict", '@pytest.mark.asyncio(loop_scope="function")\n')])
+def test_a_test_with_asynchronous_fixtures_runs_in_their_loop(shop: Project, mode: str, mark: str) -> None:
+    (shop.folder / "pytest.ini").write_text(INI.format(more="") + f"asyncio_mode = {mode}\n")
+    shop.tests(ASYNC.format(mark=mark))
+    written = shop.write(shop.replay())
+    text = written.read_text()
+    assert "\nasync def test_refund_keeps_" in text
+    assert "await original.test_refund(" in text
+    assert "AssertionError: refunded twice" in shop.pytest(written)
+    shop.tests(ASYNC.format(mark=mark), tries=1)
+    assert "1 passed" in shop.pytest(written)
+
+
+@pytest.mark.full
+def test_an_asynchronous_contract_is_refused_because_a_run_needs_it_before_it_begins(shop: Project) -> None:
+    (shop.folder / "pytest.ini").write_text(INI.format(more="") + "asyncio_mode = auto\n")
+    late = ASYNC.format(mark="").replace("tries, connection", "tries, connection, late") + (
+        "\n\n@pytest_asyncio.fixture\nasync def late():\n    return fold\n"
+    )
+    shop.tests(late)
+    path = shop.replay()
+    done = shop.mat("replay", path, "--as-test")
+    assert done.returncode == 2
+    assert "its fixture 'late' is asynchronous, and gives what a run needs before it begins" in done.stderr

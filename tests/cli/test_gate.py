@@ -191,3 +191,38 @@ def test_a_wrong_option_is_a_message_and_two(
     out, err = capsys.readouterr()
     assert said in err
     assert said in json.loads(out)["error"]["what"]
+
+
+def test_replays_that_the_search_of_the_baseline_wrote_are_broken_there(project: Path) -> None:
+    data = json.loads((project / "mat_baseline.json").read_text())
+    item = data["items"][0]
+    plain = {**item, "id": "test_shop.py::test_other", "replays": ["mat_replays/test_other-a1b2c3.mat.json"]}
+    data["items"] += [plain]
+    item["replays"] = ["mat_replays/test_refund-3f2a91.mat.json"]
+    (project / "mat_baseline.json").write_text(json.dumps(data))
+    found = baseline_of(read_baseline("mat_baseline.json", file="")[0])
+    assert found.discovered == {f"{item['id'][:-1]}-replay-3f2a91]", "test_shop.py::test_other[replay-a1b2c3]"}
+    assert found.statuses == {}
+
+
+@pytest.mark.full
+def test_the_gate_right_after_a_report_of_a_search_passes_on_the_same_code(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "pytest.ini").write_text("[pytest]\naddopts = -p no:cacheprovider -p no:asyncio\n")
+    (tmp_path / "test_pay.py").write_text(
+        "import mat, pytest\nfrom mat_contracts import no_duplicate_effect\n\n\n"
+        "@mat.tool(effect='write')\ndef refund(order):\n    return {'order': order}\n\n\n"
+        "@pytest.fixture\ndef once():\n    return no_duplicate_effect('refund', key='order')\n\n\n"
+        "@pytest.mark.mat(budget=4, seeds=2)\ndef test_pay(mat_run, once):\n"
+        "    for _ in range(2):\n        try:\n            refund('A17')\n            return\n"
+        "        except TimeoutError:\n            pass\n"
+    )
+    command = [sys.executable, "-m", "pytest", "-q", "--mat-stress", "--mat-report", "mat_baseline.json"]
+    assert subprocess.run(command, capture_output=True, check=False).returncode == 1
+    assert list(tmp_path.glob("mat_replays/*"))
+    main(["gate", "--baseline", "mat_baseline.json", "--json"])
+    found = json.loads(capfd.readouterr().out)
+    lines = {line["aspect"]: line["verdict"] for line in found["lines"]}
+    assert lines["replays"] == "kept"

@@ -107,11 +107,11 @@ def test_a_mistake_is_a_message_on_stderr_and_exit_code_2(arguments: list[str], 
     assert "Traceback" not in done.stderr
 
 
-def test_no_command_at_all_is_a_mistake_that_lists_the_commands(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main([]) == 2
-    said = capsys.readouterr()
-    assert said.out == ""
-    assert all(name in said.err for name in ("show", "replay", "diff", "suite", "check", "doctor"))
+def test_no_command_at_all_names_the_next_one_and_where_all_are_listed(tmp_path: Path) -> None:
+    done = mat_command(cwd=tmp_path)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "next: mat init" in done.stdout
+    assert "all commands: mat --help" in done.stdout
 
 
 @pytest.mark.full

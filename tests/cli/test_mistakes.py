@@ -232,7 +232,7 @@ def test_a_folder_without_a_store_is_not_an_empty_store(folder: Path, capsys: py
     ("arguments", "said"),
     [
         (["shwo", "x"], "unknown command 'shwo'; did you mean 'show'?"),
-        (["frobnicate"], "unknown command 'frobnicate'; commands are show, replay, diff,"),
+        (["frobnicate"], "unknown command 'frobnicate'; commands are init, show, replay, diff,"),
         (["--json", "show", "x"], "--json must follow the command: mat COMMAND --json"),
         (["show", "x", "--jsn"], "unknown option --jsn; did you mean '--json'?"),
         (["show", "x", "y"], "too many arguments: y"),

@@ -160,7 +160,7 @@ def test_presidio_that_is_not_installed_says_how_to_install_it() -> None:
     try:
         import presidio_analyzer  # noqa: F401
     except ImportError:
-        with pytest.raises(mat.MatError, match=r"pip install 'pytest-mat\[presidio\]'"):
+        with pytest.raises(mat.MatError, match=r'pip install "pytest-mat\[presidio\]"'):
             presidio()
     else:
         pytest.skip("presidio is installed")

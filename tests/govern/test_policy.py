@@ -264,7 +264,7 @@ def test_without_pyyaml_json_policies_work_and_yaml_ones_say_what_to_install(
     monkeypatch.setitem(sys.modules, "yaml", None)
     assert policy.loads('{"default": "deny"}', json=True).default == "deny"
     (tmp_path / "policy.yaml").write_text("default: deny")
-    with pytest.raises(mat.MatError, match=r"pip install 'pytest-mat\[yaml\]'"):
+    with pytest.raises(mat.MatError, match=r'pip install "pytest-mat\[yaml\]"'):
         policy.load(tmp_path / "policy.yaml")
     assert outcome(policy.load_or_block(tmp_path / "policy.yaml").variant(), look).startswith("blocked: ")
 

@@ -26,7 +26,8 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, Final, Protocol, TypeAlias
 
-from mat.core.errors import MatError, SpecError
+from mat.core.errors import SpecError
+from mat.core.extras import require
 from mat.core.redact import birth_dates, iban_valid, ip_addresses, luhn_valid
 from mat.core.value import FrozenDict, FrozenList
 from mat_contracts._shared import names_of
@@ -75,6 +76,8 @@ def rules(kinds: str | Iterable[str] = KINDS, *, regions: str | Iterable[str] = 
         raise SpecError(what=f"not a region code: {', '.join(odd)}", fix='use two-letter codes, such as "US" or "DE"')
     finders: list[Callable[[str], Iterable[Found]]] = [_BY_RULE[kind] for kind in _FIRST if kind in chosen]
     phone = "phone" in chosen
+    if phone:
+        require("pii", "a detector of phone numbers", otherwise='leave "phone" out of its kinds')
     others = tuple(_BY_RULE[kind] for kind in _FIRST if kind not in chosen) if phone else ()
 
     def find(text: str) -> tuple[Found, ...]:
@@ -367,14 +370,10 @@ def presidio(
     if not 0 <= score <= 1:
         raise SpecError(what=f"score={score!r} is not a confidence", fix="give score as a number from 0 to 1")
     if analyzer is None:
-        import importlib.util
-
-        if importlib.util.find_spec("presidio_analyzer") is None:
-            raise MatError(
-                what="presidio() needs presidio-analyzer, which is not installed",
-                why="a language model finds names and places",
-                fix="pip install 'pytest-mat[presidio]' and the spaCy model of your language, or use rules()",
-            )
+        require(
+            "presidio", "presidio()", why="a language model finds names and places",
+            otherwise="use rules(); the spaCy model of your language is a package of its own",
+        )  # fmt: skip
     names = {ENTITIES[kind]: kind for kind in sorted(wanted)}
     engine: list[Analyzer] = [] if analyzer is None else [analyzer]
 

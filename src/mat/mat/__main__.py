@@ -1,4 +1,4 @@
-"""The command line: `mat show | replay | report | compare | diff | suite | gate | check | query | import | export | ...`.
+"""The command line: `mat init | show | replay | report | compare | diff | suite | gate | check | query | ...`.
 
 Exit codes: 0 pass, 1 violation or difference, 2 usage.
 """
@@ -54,8 +54,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = _parser_of_proxy() if IN_PROXY and arguments is None else parser_of_commands()
     given = list(sys.argv[1:] if arguments is None else arguments)
     if not given:
-        parser.print_help(sys.stderr)
-        return USAGE
+        return _first_lines()
     options = _parse(parser, given)
     try:
         name = f"{options.name}_" if iskeyword(options.name) else options.name.replace("-", "_")
@@ -71,6 +70,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         return 130
     return code
+
+
+def _first_lines() -> int:
+    from mat.commands.start import start
+
+    print(start(Path()))
+    return PASS
 
 
 def _parse(parser: argparse.ArgumentParser, given: list[str]) -> argparse.Namespace:
@@ -134,7 +140,7 @@ def parser_of_commands() -> argparse.ArgumentParser:
     """The parser of `mat`. Each command is a function in the module of the same name in `mat.commands`."""
     from importlib import metadata
 
-    from mat.commands import accept, compare, completion, doctor, export, gate, import_, judge, query, report
+    from mat.commands import accept, compare, completion, doctor, export, gate, import_, init, judge, query, report
 
     parser = argparse.ArgumentParser(
         prog="mat",
@@ -145,6 +151,7 @@ def parser_of_commands() -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=f"mat {metadata.version('pytest-mat')}")
     add = _adds_commands(parser)
     file = "tests/mat_replays/test_refund-3f2a91.mat.json"
+    init.add_parser(add)
     show = add("show", _SHOW, f"mat show {file}\n         mat show session.mat.jsonl")
     show.add_argument("file", type=Path, metavar="FILE", help="a replay file, or recorded traces (.mat.jsonl)")
     show.add_argument("--plain", action="store_true", help="print text, also in a terminal, instead of stepping through")

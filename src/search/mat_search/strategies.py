@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 from mat.core import limits
 from mat.core.errors import SpecError
+from mat.core.extras import require
 from mat.core.operator import OperatorSpec
 from mat.core.run import Run, prefixes
 from mat.core.spec import NO_SCHEDULE, Perturbation, Schedule
@@ -79,6 +80,7 @@ def schedules(
     specs = _specs(run, operators, budget=budget, max_size=max_size)
     offered = _NominalOffers(run, specs, budget) if evaluate is None else _TreeOffers(run, specs, budget, evaluate)
     most = offered.most if max_size is None else min(max_size, offered.most)
+    require("hypothesis", "a strategy of schedules")
     from hypothesis import strategies
 
     more = strategies.sampled_from((False, True, True))
@@ -116,6 +118,7 @@ def perturbations(run: Run, operators: Operators, *, budget: int = limits.BUDGET
             why=f"no operator can act on any call of the run within a budget of {budget}",
             fix="use other operators, a larger budget, or a run that crosses their boundaries",
         )
+    require("hypothesis", "a strategy of schedules")
     from hypothesis import strategies
 
     return strategies.sampled_from(asks).flatmap(strategies.sampled_from)

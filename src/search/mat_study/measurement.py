@@ -44,6 +44,8 @@ class Measurement:
         )  # fmt: skip
         folder = writable(means.root / FOLDER)
         self._elsewhere = f"the journal of the evaluation is in {folder.path}, because {folder.why}" if folder.why else ""
+        if folder.is_lost:
+            self._elsewhere = f"nothing is kept of this evaluation: {folder.why}"
         self._journal = CellJournal(
             folder.path / f"{digest(subject.id)[:20]}.jsonl", self._key(), began_ns=means.began_ns, fresh=means.fresh,
             session=means.store.session if means.store is not None else "",

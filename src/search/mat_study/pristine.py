@@ -236,11 +236,13 @@ def _outcome(execute: ExecuteBatch, batch: FreshBatch, files: Path, send: SendFr
 def _once(request: Path, answer: Path, collect: CollectModule) -> None:
     """On a platform without fork: execute one request in this interpreter, and end it."""
     batch: FreshBatch = pickle.loads(request.read_bytes())
+    files = request.with_name("files")
+    shutil.rmtree(files, ignore_errors=True)  # of the interpreter before this one
 
     def run(execute: ExecuteBatch) -> None:
         with answer.open("wb") as stream:
             _write(stream, FreshFrame(kind="begun"))
-            _write(stream, _outcome(execute, batch, request.with_name("files"), lambda frame: _write(stream, frame)))
+            _write(stream, _outcome(execute, batch, files, lambda frame: _write(stream, frame)))
         _flush()
         os._exit(0)
 

@@ -201,7 +201,9 @@ class Searches:
             source_digest=self._sources.digest, more=lambda run: _sidecar(evaluate, run),
             restore=lambda run, data: _learn(evaluate, run, data, where="journal"),
         )  # fmt: skip
-        if folder.why and not journal.note:
+        if folder.is_lost:
+            journal.note = f"nothing is kept of this search: {folder.why}"
+        elif folder.why and not journal.note:
             journal.note = f"the journal of the search is in {folder.path}, because {folder.why}"
         journal.learn(self._sources.new())
         tidy(folder.path, kept=limits.JOURNALS_KEPT)

@@ -26,9 +26,9 @@ class ItemSettings:
     """The settings of one item. `seeds` counts from 0; `faults` None means every default operator.
 
     `governance` is the variant that the marker names. `live_calls`: how many calls of external ports may be made for replies
-    that are not recorded; None records nothing and calls the ports every time. From `strategy` to `target`: how
-    --mat-stress searches; a `target` of None is 1 in 20. `workload` is what the test stands for in an evaluation, according to
-    the marker.
+    that are not recorded; None records nothing and calls the ports every time. `loopback`: whether connections to servers of
+    this machine are allowed. From `strategy` to `target`: how --mat-stress searches; a `target` of None is 1 in 20. `workload`
+    is what the test stands for in an evaluation, according to the marker.
 
     `vacuous`: the contracts that may be vacuous under stress, by id.
 
@@ -50,6 +50,7 @@ class ItemSettings:
     governance: str = ""
     clock: Literal["virtual", "real"] = "virtual"
     live_calls: int | None = None
+    loopback: bool = False
     strategy: StrategyName = "exhaustive"
     max_runs: int = limits.MAX_RUNS
     shrink_runs: int | None = None
@@ -210,6 +211,8 @@ def _type_problems(found: Mapping[str, Any]) -> list[str]:
             problems.append(f"{name}={value!r} is not a list of {what}")
     if "contracts" in found:
         problems.append(f"contracts={found['contracts']!r} is not a list of contracts")
+    if not isinstance(found.get("loopback", False), bool):
+        problems.append(f"loopback={found['loopback']!r} is neither True nor False")
     if not isinstance(found.get("governance", ""), str):
         problems.append(f"governance={found['governance']!r} is not a string")
     return problems

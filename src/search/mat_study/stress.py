@@ -23,6 +23,7 @@ from mat.core.verdict import Violation
 from mat.evidence import replay_file
 from mat.kernel.folders import spare
 from mat.kernel.isolation import OutlivedState
+from mat.kernel.network import LOOPBACK
 from mat_search import CampaignResult
 from mat_search.declarations import savings
 from mat_search.reach import planned
@@ -161,6 +162,8 @@ def _conclude(
     found = [each.found for each in judged]
     contracts = frozenset(each.verdict.contract for each in found)
     certificate = isolated(means.live.relative(result.certificate, result.nominal), evaluate.outlived.values())
+    if settings.loopback:
+        certificate = replace(certificate, relative_to="; ".join(filter(None, (certificate.relative_to, LOOPBACK))))
     flaky = [
         each for each in result.unconfirmed
         if each.verdict.contract not in broken and standing_of(each, settings).kind not in ("accepted", "known")

@@ -215,7 +215,7 @@ def _agentdojo() -> Any:
         raise MatError(
             "AgentDojo is not installed",
             why=f"mat.adapters.agentdojo needs it ({error})",
-            fix="pip install 'pytest-mat[agentdojo]'",
+            fix='pip install "pytest-mat[agentdojo]"',
         ) from error
     return FunctionsRuntime
 

@@ -19,6 +19,7 @@ from typing import Any, Final
 from urllib.parse import unquote
 
 from mat.core.errors import SpecError
+from mat.core.extras import require
 from mat.core.grammar import entity_tags
 
 
@@ -154,12 +155,9 @@ def jwt(key: Any, *, algorithms: Collection[str] = ("HS256",)) -> Integrity:
 
     Source: D1.
     """
-    try:
-        import jwt as library
-    except ImportError:
-        raise SpecError(
-            what="signatures of JSON Web Tokens need PyJWT", why="it is not installed", fix='pip install "pytest-mat[jwt]"'
-        ) from None
+    require("jwt", "the signature of a JSON Web Token")
+    import jwt as library
+
     allowed = list(algorithms)
     if isinstance(algorithms, str) or not allowed or "none" in [name.lower() for name in allowed]:
         raise SpecError(

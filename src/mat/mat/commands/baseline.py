@@ -99,6 +99,12 @@ def _git(folder: Path, *arguments: str) -> subprocess.CompletedProcess[bytes] | 
         return None
 
 
+def _node_of_replay(item: str, path: str) -> str:
+    """The node id under which a test's replay file runs: its name ends in the six digits that tell the replays apart."""
+    label = f"replay-{Path(path).name.removesuffix('.mat.json').rpartition('-')[2]}"
+    return f"{item[:-1]}-{label}]" if item.endswith("]") else f"{item}[{label}]"
+
+
 def baseline_of(reported: Reported) -> Baseline:
     """The baseline of a gate from a report: categories of tests, statuses of replays, and outcomes of runs."""
     from mat.measure.gate import Baseline
@@ -107,4 +113,7 @@ def baseline_of(reported: Reported) -> Baseline:
         categories={item.id: item.category for item in reported.items if not REPLAY.search(item.id)},
         statuses={item.id: item.status for item in reported.items if REPLAY.search(item.id)},
         outcomes=reported.tables.outcomes,
+        discovered=frozenset(
+            _node_of_replay(item.id, path) for item in reported.items if not REPLAY.search(item.id) for path in item.replays
+        ),
     )

@@ -39,12 +39,16 @@ def _collected_test(item: pytest.Function) -> CollectedTest:
     by_name = item.config.getoption("importmode") != "importlib" and all(part.isidentifier() for part in parts)
     contracts, hooked = _contract_sources(item)
     governance, governed = _governance_source(item)
+    asynchronous = inspect.iscoroutinefunction(inspect.unwrap(item.obj))
+    shares_loop = asynchronous and any(map(_is_asynchronous, _definitions(item).values()))
     return CollectedTest(
         file=item.path.name,
         function=function,
         module=item.module.__name__ if by_name else "",
         owner=item.cls.__qualname__ if item.cls else "",
-        asynchronous=inspect.iscoroutinefunction(inspect.unwrap(item.obj)),
+        asynchronous=asynchronous,
+        shares_loop=shares_loop,
+        loop_marks=tuple(_loop_marks(item)) if shares_loop else (),
         arguments=tuple(_arguments(item)),
         fixtures=tuple(sorted(_own_fixtures(item).values())),
         contracts=tuple(contracts),
@@ -211,15 +215,33 @@ def _problems(item: pytest.Function) -> Iterator[str]:
         if name in _fixture_names(item):
             yield f"its fixture {name!r} is parametrized"
     own = _own_fixtures(item)
+    early = {*_READ, *(each.name for each in _arguments(item) if each.kind in ("contract", "contracts"))}
     for name, definition in _definitions(item).items():
         if definition.baseid.startswith(f"{module.nodeid}::"):
             yield f"its fixture {name!r} is defined in the class"
         elif definition.baseid == module.nodeid and name not in own:
             yield f"its fixture {name!r} has no name in the module"
-        if inspect.iscoroutinefunction(definition.func) or inspect.isasyncgenfunction(definition.func):
-            yield f"its fixture {name!r} is asynchronous"
+        if _is_asynchronous(definition) and name in early:
+            yield f"its fixture {name!r} is asynchronous, and gives what a run needs before it begins"
         if "mat_run" in definition.argnames:
             yield f"its fixture {name!r} requests mat_run"
+
+
+def _is_asynchronous(definition: Any) -> bool:
+    function = inspect.unwrap(definition.func)
+    return inspect.iscoroutinefunction(function) or inspect.isasyncgenfunction(function)
+
+
+_LOOP_MARKS: Final = ("anyio", "asyncio", "trio")
+"""The markers by which plugins run a coroutine."""
+
+
+def _loop_marks(item: pytest.Function) -> Iterator[str]:
+    """The markers as expressions; one whose arguments are no literals is left to the configuration."""
+    for mark in item.iter_markers():
+        if mark.name in _LOOP_MARKS and all(map(_is_literal, (*mark.args, *mark.kwargs.values()))):
+            given = [*map(literal, mark.args), *(f"{name}={literal(value)}" for name, value in mark.kwargs.items())]
+            yield f"pytest.mark.{mark.name}" + (f"({', '.join(given)})" if given else "")
 
 
 def _testcase_type() -> type[Any]:

@@ -6,6 +6,7 @@ import argparse
 from typing import Final
 
 from mat.commands.shared import PASS, Add, one_of, print_json
+from mat.core.extras import require
 
 _TEXT: Final = "print a script that makes your shell complete mat's commands and options"
 _EXAMPLES: Final = """mat completion bash > ~/.local/share/bash-completion/completions/mat
@@ -21,6 +22,7 @@ def add_parser(add: Add, whole: argparse.ArgumentParser) -> None:
 
 
 def completion(options: argparse.Namespace) -> int:
+    require("completion", "a completion script")
     import shtab
 
     script = shtab.complete(options.whole, shell=options.shell)

@@ -22,6 +22,7 @@ from mat.commands.baseline import FILE, baseline_of, read_baseline
 from mat.commands.gate_settings import GateSettings, given_by, settings_of
 from mat.commands.shared import PASS, VIOLATION, Add, print_json, width, write_text
 from mat.core.errors import MatError
+from mat.core.extras import require
 
 if TYPE_CHECKING:
     from mat.measure.gate import Gate, GateEvidence, GatePlan
@@ -77,6 +78,7 @@ def gate(options: argparse.Namespace) -> int:
     from mat.report.gate import gate_blocks, gate_data
     from mat.report.terminal import blocks_in_text
 
+    require("stats", "a gate")
     settings = settings_of(given_by(options), folder=Path())
     reported, name = read_baseline(options.baseline, file=settings.file)
     if options.power:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from mat.core.errors import MatError, SpecError
+from mat.core.extras import require
 
 if TYPE_CHECKING:
     from mat.core.run import Finding
@@ -82,6 +83,7 @@ def lost(findings: Iterable[Finding], *files: Path) -> tuple[MatError, ...]:
 @contextmanager
 def undamaged(file: Path) -> Iterator[None]:
     """Turn DuckDB's errors about a damaged file into a MatError."""
+    require("store", "a store of runs")
     import duckdb
 
     try:

@@ -9,6 +9,7 @@ from functools import lru_cache
 from typing import Any, Final, Literal, TypeAlias, cast, get_args
 
 from mat.core.errors import SpecError
+from mat.core.spelling import as_boundary
 
 Boundary: TypeAlias = Literal["service", "retrieval", "memory", "prompt", "model", "delegation", "order", "process"]
 BOUNDARIES: Final = get_args(Boundary)
@@ -16,7 +17,7 @@ ABOUT_CALLS: Final = ("order", "process")
 """Boundaries whose sites name a call of another boundary: whose turn it is there, and whose process ends there."""
 _UNSAFE = re.compile(r"[^A-Za-z0-9_.\-]")
 _ESCAPED = re.compile(r"%([0-9a-f]+);")
-_SITE = re.compile(r"^([^/:#]*)/([a-z]+):([^/:#]+)#([1-9][0-9]*)(?:\.\.([1-9][0-9]*))?$")
+_SITE = re.compile(r"^([^/:#]*)/([a-z_]+):([^/:#]+)#([1-9][0-9]*)(?:\.\.([1-9][0-9]*))?$")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, order=True)
@@ -119,7 +120,7 @@ def parse_site(text: str) -> Site:
         raise SpecError(
             what=f"not a site: {text!r}",
             why="a site names agent, boundary, port and occurrence number"
-            + (f"; {boundary!r} is not a boundary" if match else ""),
+            + (f"; {boundary!r} is not a boundary{as_boundary(boundary)}" if match else ""),
             fix=f"write agent/boundary:name#n or #n..m with boundary one of {', '.join(BOUNDARIES)}",
         )
     nth = int(match[4])

@@ -46,7 +46,8 @@ class CollectedTest:
     `module`: its import name, "" if it must be loaded by its path. `owner`: its class, or "". `fixtures`: the fixtures of the
     module that the test needs. `contracts`: further sources of contracts, `governance`
     and `operators` as Python expressions over `request` and `original`. `armed`: ids of the contracts that judge it.
-    `problems`: what a standalone test could not reproduce.
+    `shares_loop`: its fixtures are asynchronous, so that it must run in their event loop; `loop_marks`: the markers, as Python
+    expressions, by which a plugin gives it one. `problems`: what a standalone test could not reproduce.
     """
 
     file: str
@@ -54,6 +55,8 @@ class CollectedTest:
     module: str = ""
     owner: str = ""
     asynchronous: bool = False
+    shares_loop: bool = False
+    loop_marks: tuple[str, ...] = ()
     arguments: tuple[Argument, ...] = ()
     fixtures: tuple[str, ...] = ()
     contracts: tuple[str, ...] = ()
@@ -148,14 +151,15 @@ def _comment(text: str) -> str:
 
 def _import_lines(replay: Replay, subject: CollectedTest, tape: bool, embed: bool) -> Iterator[str]:
     loaded = not subject.module
-    if subject.asynchronous:
+    runs_loop = subject.asynchronous and not subject.shares_loop
+    if runs_loop:
         yield "import asyncio"
     if loaded:
         yield "import importlib.util"
         yield "import sys"
     if loaded or (tape and not embed):
         yield "from pathlib import Path"
-    if loaded or subject.asynchronous or (tape and not embed):
+    if loaded or runs_loop or (tape and not embed):
         yield ""
     yield "import mat"
     if subject.operators.startswith("[*mat_faults"):
@@ -240,7 +244,9 @@ def _test_lines(replay: Replay, subject: CollectedTest, name: str, tape: bool, e
     fixtures = [item.name for item in subject.arguments if item.kind == "fixture"]
     if replay.expected:
         yield f"@pytest.mark.xfail(raises=AssertionError, strict=True, reason={literal('known: it breaks ' + contract)})"
-    yield f"def {_name(replay)}({', '.join(['request', *fixtures])}):"
+    yield from (f"@{mark}" for mark in subject.loop_marks)
+    head = "async def" if subject.shares_loop else "def"
+    yield f"{head} {_name(replay)}({', '.join(['request', *fixtures])}):"
     arguments = [item for item in subject.arguments if item.kind in ("contract", "contracts")]
     if arguments:
         yield "    # requested here, because as arguments they would arm a run of the plugin around this one"
@@ -251,7 +257,8 @@ def _test_lines(replay: Replay, subject: CollectedTest, name: str, tape: bool, e
         yield f"    tape = taped({'TAPE' if embed else _sibling_path(FOLDER, name)})"
     yield f"    with {_run_call(replay, subject, tape)} as run:"
     call = f"{_callee(subject)}({', '.join(_argument(item) for item in subject.arguments)})"
-    call = f"asyncio.run({call})" if subject.asynchronous else call
+    if subject.asynchronous:
+        call = f"await {call}" if subject.shares_loop else f"asyncio.run({call})"
     if _is_task(contract):
         yield f"        {call}  # must finish"
     else:

@@ -14,6 +14,7 @@ from mat.core.endpoint import MISSING, endpoint, folder, length, narrower, patte
 from mat.core.errors import SpecError, did_you_mean
 from mat.core.record import ActionKind, Record
 from mat.core.site import BOUNDARIES
+from mat.core.spelling import KINDS_AT, as_boundary
 
 __all__ = [
     "LIMITED", "Capability", "RateLimit", "Sets", "capability", "capability_sets", "covers", "endpoint", "folder", "length",
@@ -21,13 +22,13 @@ __all__ = [
 ]  # fmt: skip
 
 KINDS: Final[dict[str, tuple[ActionKind, ...]]] = {
-    "service": ("tool_call",),
-    "retrieval": ("retrieval",),
-    "memory": ("memory_read", "memory_write"),
+    "service": KINDS_AT["service"],
+    "retrieval": KINDS_AT["retrieval"],
+    "memory": KINDS_AT["memory"],
     "memory_read": ("memory_read",),
     "memory_write": ("memory_write",),
-    "model": ("model_call",),
-    "delegation": ("delegation",),
+    "model": KINDS_AT["model"],
+    "delegation": KINDS_AT["delegation"],
 }
 """The kinds of action that each prefix of a capability's name permits. A colon ends the prefix."""
 LIMITED: Final[frozenset[ActionKind]] = frozenset(kind for kinds in KINDS.values() for kind in kinds)
@@ -132,7 +133,9 @@ def capability(tool: str, /, *rates: RateLimit, **parameters: Allowed) -> Capabi
     prefix, colon, name = tool.partition(":")
     kinds = KINDS.get(prefix) if colon else None
     if colon and kinds is None:
-        if prefix in BOUNDARIES or prefix in get_args(ActionKind):
+        if as_boundary(prefix):
+            problems.append(f"{prefix} is no boundary{as_boundary(prefix)}")
+        elif prefix in BOUNDARIES or prefix in get_args(ActionKind):
             problems.append(f"capability sets do not limit {prefix}; use one of {', '.join(KINDS)}")
         elif did_you_mean(prefix, KINDS):
             problems.append(

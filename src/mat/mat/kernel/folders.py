@@ -22,21 +22,27 @@ _DIGITS: Final = 12
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OutputFolder:
-    """A folder that can be written to. `why`: why it is not the one wanted; "" if it is."""
+    """A folder that can be written to. `why`: why it is not the one wanted; "" if it is. `is_lost`: nothing can be written."""
 
     path: Path
     why: str = ""
+    is_lost: bool = False
 
 
 def writable(wanted: Path) -> OutputFolder:
     """The folder, which is made if it is missing; its spare folder if nothing can be written there.
 
-    OSError if nothing can be written in the temporary folder either.
+    If nothing can be written in the temporary folder either, the folder itself, with both reasons.
     """
     try:
         _try_writing(wanted)
     except OSError as error:
-        return OutputFolder(path=spare(wanted), why=f"{wanted} cannot be written ({error.strerror or error})")
+        why = f"{wanted} cannot be written ({error.strerror or error})"
+        try:
+            return OutputFolder(path=spare(wanted), why=why)
+        except OSError as other:
+            why = f"{why}, nor the temporary folder ({other.strerror or other})"
+            return OutputFolder(path=wanted, why=why, is_lost=True)
     return OutputFolder(path=wanted)
 
 

@@ -12,6 +12,7 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
+from ipaddress import IPv6Address, ip_address
 from types import FrameType
 from typing import Any, Final
 from weakref import WeakKeyDictionary
@@ -48,6 +49,47 @@ def allowed() -> Iterator[None]:
         live.reset(before)
 
 
+LOOPBACK: Final = "servers on the loopback interface, whose time and state are their own"
+"""What a search takes as given where connections to this machine are allowed."""
+_loopback: Final[list[object]] = []
+
+
+@contextmanager
+def loopback_allowed(wanted: bool = True) -> Iterator[None]:
+    """Allow connections to the loopback interface, for the servers that a fixture starts, while an item is executed."""
+    if not wanted:
+        yield
+        return
+    token = object()
+    _loopback.append(token)
+    try:
+        yield
+    finally:
+        _loopback.remove(token)
+
+
+def is_loopback(host: object) -> bool:
+    """Whether a host is this machine, as an address or as the name localhost. No other name is looked up.
+
+    >>> is_loopback("127.0.0.1"), is_loopback("::1"), is_loopback(b"localhost"), is_loopback("localhost.example.org")
+    (True, True, True, False)
+    """
+    name = host.decode("utf-8", "replace") if isinstance(host, bytes) else str(host)
+    if name.lower().rstrip(".") == "localhost":
+        return True
+    try:
+        address = ip_address(name.partition("%")[0])
+    except ValueError:
+        return False
+    mapped = address.ipv4_mapped if isinstance(address, IPv6Address) else None
+    return (mapped or address).is_loopback
+
+
+def is_allowed(host: object) -> bool:
+    """Whether the item that is executed may connect to this host; its certificate names the allowance."""
+    return bool(_loopback) and is_loopback(host)
+
+
 def refuse_ways_out() -> None:
     """Refuse the ways out to each caller that a world guards, from now on."""
     audit.watch(_EVENTS, _audited)
@@ -64,6 +106,8 @@ def _connection(event: str, arguments: tuple[Any, ...]) -> tuple[str, str] | Non
     address = arguments[1]
     if not isinstance(address, tuple) or not address or address[0] is None:  # a Unix socket, or one that is connected
         return None
+    if is_allowed(address[0]):
+        return None
     verb = "connection" if event == "socket.connect" else "message"
     return f"{verb} to {':'.join(map(str, address[:2]))}", "network"
 
@@ -72,6 +116,8 @@ def _look_up(event: str, arguments: tuple[Any, ...]) -> tuple[str, str] | None:
     """Of socket.getaddrinfo and its kin: (host or address, ...)."""
     asked = arguments[0]
     if asked is None or asked == "":  # the wildcard address, to listen at
+        return None
+    if is_allowed(asked):
         return None
     host = asked.decode("utf-8", "replace") if isinstance(asked, bytes) else asked
     port = arguments[1] if event == "socket.getaddrinfo" else None
@@ -133,7 +179,8 @@ _WHY: Final = {
     "process": "it is outside of the run: what it does is neither recorded nor put back, and it could reach the network",
 }
 _FIX: Final = {
-    "network": 'serve it in process, tape the port (tape="external"), or use clock="real"',
+    "network": 'serve it in process, tape the port (tape="external"), or use clock="real"; for a server '
+    "of this machine that a fixture starts, loopback=True in the marker",
     "process": 'declare it (mat.adapters.program([...])), tape the port (tape="external"), or use clock="real"',
 }
 

@@ -26,6 +26,14 @@ _DATABASE_FILES: Final = ("", "-wal", "-journal")
 _watch: WriteWatch | None = None
 
 
+def _temporary_folder() -> str:
+    """The folder for temporary files; "" where there is none that can be written to."""
+    try:
+        return tempfile.gettempdir()
+    except OSError:
+        return ""
+
+
 class WriteWatch:
     """Collects the names of what is written while `watching`. `shown` makes a name from a path.
 
@@ -37,7 +45,7 @@ class WriteWatch:
         self._roots = tuple({os.path.join(os.path.realpath(each), "") for each in roots if each})
         self._shown, self._kept_folder = shown, os.path.join(os.path.realpath(kept_folder), "") if kept_folder else ""
         self._temporary = tuple(
-            {os.path.join(os.path.realpath(each), "") for each in (tempfile.gettempdir(), kept_folder) if each}
+            {os.path.join(os.path.realpath(each), "") for each in (_temporary_folder(), kept_folder) if each}
         )
         cache = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
         ignored = [os.path.join(os.path.realpath(each), "") for each in (cache, sys.pycache_prefix) if each]
@@ -120,6 +128,8 @@ class WriteWatch:
 
     def called(self, connection: Any, address: Any) -> None:
         if isinstance(address, tuple) and len(address) >= 2:
+            if network.is_allowed(address[0]):
+                return
             self.names.setdefault(f"{address[0]}:{address[1]}")
         elif isinstance(address, str | bytes) and address:
             self.names.setdefault(os.fsdecode(address))

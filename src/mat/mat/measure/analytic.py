@@ -29,6 +29,7 @@ from statistics import NormalDist
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
 from mat.core.errors import SpecError
+from mat.core.extras import require
 from mat.measure import guard
 from mat.measure.estimate import check_confidence
 from mat.measure.guard import IntervalEnds
@@ -82,6 +83,7 @@ def power_sums(x: ArrayLike, y: ArrayLike = 1.0, groups: ArrayLike | None = None
     `groups` gives each run's group, from 0 to `count` - 1 (or to the largest that occurs); without it, all runs form one group.
     `x` and `y` have one entry per run, or are one number for all runs.
     """
+    require("stats", "an analytic interval")
     import numpy
 
     one, other = numpy.broadcast_arrays(numpy.asarray(x, dtype=float), numpy.asarray(y, dtype=float))
@@ -175,6 +177,7 @@ def _mean_ends(sums: PowerSums, confidence: float) -> IntervalEnds:
 
 def wilson_many(successes: ArrayLike, n: ArrayLike, confidence: float = CONFIDENCE) -> Bounds:
     """The share of successes of each group with Wilson's interval, as `mat.measure.interval.wilson`; nan if n is 0."""
+    require("stats", "intervals of many groups")
     import numpy
 
     won, total = numpy.broadcast_arrays(numpy.asarray(successes, dtype=float), numpy.asarray(n, dtype=float))

@@ -11,7 +11,8 @@ None of them sees the tail that a sample hides, so each is "guarded": at least a
 The seed of the resamples depends on the data alone, not on its order: equal runs give equal intervals.
 
 An end that the data do not bound is None. Both ends are None for fewer than `guard.LEAST` runs, and for runs that are all
-equal, because these do not show what other runs could be; `method` then says so.
+equal, because these do not show what other runs could be; `method` then says so. Resampling needs the extra `stats`: without
+it both ends are None, too, and `method` names the extra.
 
 Sources: B. Efron, R. Tibshirani, An Introduction to the Bootstrap (1993); A. Davison, D. Hinkley, Bootstrap Methods (1997),
 for resampling whole tasks.
@@ -29,6 +30,7 @@ from statistics import NormalDist
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
 from mat.core.errors import SpecError
+from mat.core.extras import is_installed
 from mat.kernel.entropy import stream_seed
 from mat.measure import analytic, guard
 from mat.measure.estimate import Estimate, check_confidence
@@ -47,6 +49,7 @@ FEW: Final = LEAST
 """The number of shares below which a mean is not resampled: resamples of a few values vary too little."""
 ALIKE: Final = "all equal"
 GUARDED: Final = ", guarded"
+WITHOUT_STATS: Final = ", no interval without pytest-mat[stats]"
 TOO_FEW: Final = f", no interval below {LEAST}"
 _CELLS: Final = 2_000_000
 """How many numbers are drawn at once."""
@@ -137,6 +140,8 @@ def _estimate(
         return Estimate(value=value, low=None, high=None, n=n, confidence=confidence, method=ALIKE)
     if n < LEAST:
         return Estimate(value=value, low=None, high=None, n=n, confidence=confidence, method=method_text + TOO_FEW)
+    if not is_installed("stats"):
+        return Estimate(value=value, low=None, high=None, n=n, confidence=confidence, method=method_text + WITHOUT_STATS)
     guarded, ends = least(units), _ENDS[name](units, confidence)
     found = [
         _finite(bound) if end is None else end for end, bound in zip(ends, guarded, strict=True)
@@ -153,7 +158,7 @@ def share_of(values: Iterable[Fraction | float], *, confidence: float = CONFIDEN
     Wilson's interval if all values are 0 or 1, a proportion. For fewer than `FEW` values, or if all are equal, Wilson's as if
     each value were 0 or 1, rounded outwards: of all values in [0, 1] with a given mean these vary most, so that interval is
     too wide rather than too narrow. Otherwise the guarded percentile bootstrap, clipped to that interval. SpecError for a
-    value outside [0, 1].
+    value outside [0, 1]. Without the extra `stats`, Wilson's as if binary, too.
     """
     shares = sorted(Fraction(value) for value in values)  # the order of runs does not change the interval
     n, total = len(shares), sum(shares, Fraction(0))
@@ -167,7 +172,7 @@ def share_of(values: Iterable[Fraction | float], *, confidence: float = CONFIDEN
     low, high = wilson(math.floor(total), n, confidence).low, wilson(math.ceil(total), n, confidence).high
     method = "wilson, as if binary"
     binary = Estimate(value=float(total / n), low=low, high=high, n=n, confidence=confidence, method=method)
-    if n < FEW or shares[0] == shares[-1]:
+    if n < FEW or shares[0] == shares[-1] or not is_installed("stats"):
         return binary
     found = mean_of(map(float, shares), confidence=confidence)
     return clipped(binary, (found.low, found.high), found.method)

@@ -55,11 +55,15 @@ GateVerdict: TypeAlias = Literal["kept", "lost", "undecided", "nothing"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Baseline:
-    """The old configuration, from its report: `categories` of its tests and `statuses` of its replays, both by node id."""
+    """The old configuration, from its report: `categories` of its tests and `statuses` of its replays, both by node id.
+
+    `discovered`: the replays that the baseline's own search wrote, by node id. They did not run there, but are broken there.
+    """
 
     categories: Mapping[str, str]
     statuses: Mapping[str, str]
     outcomes: tuple[RunOutcome, ...]
+    discovered: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -165,7 +169,7 @@ def plan(
         broken=tuple(sorted(broken)),
         left_out=tuple(name for name in names if name not in set(taken)),
         new_tests=tuple(sorted(item for item in found if item not in baseline.categories)),
-        new_replays=tuple(name for name in names if name not in baseline.statuses),
+        new_replays=tuple(name for name in names if name not in baseline.statuses and name not in baseline.discovered),
         removed_tests=tuple(sorted(item for item in gone_tests if not there(item))),
         removed_replays=tuple(sorted(item for item in gone_replays if not there(item))),
         elsewhere=tuple(sorted(item for item in (*gone_tests, *gone_replays) if there(item))),
@@ -497,16 +501,17 @@ def _governance(pair: _Match) -> _BothSides:
 
 
 def _replay_facts(baseline: Baseline, plan: GatePlan, evidence: GateEvidence) -> list[_Fact]:
-    """Whether each replay held in the baseline and holds now. One that is new counts as having held, because it should hold."""
-    return [
-        _Fact(
-            item=end.id, seed=0, schedule="", old=baseline.statuses.get(end.id, "replayed") in HELD,
-            new=end.status in HELD,
-            why=f"{end.status}{f': {end.why}' if end.why else ''}{'' if end.id in baseline.statuses else ' (new)'}",
-            single=True,
-        )
-        for end in sorted(evidence.replays, key=lambda end: end.id)
-    ]  # fmt: skip
+    """Whether each replay held in the baseline and holds now.
+
+    One that is new counts as having held, because it should hold; one that the baseline's search discovered is broken there.
+    """
+    known = baseline.statuses.keys() | baseline.discovered
+    found = []
+    for end in sorted(evidence.replays, key=lambda end: end.id):
+        held = baseline.statuses.get(end.id, "" if end.id in known else "replayed") in HELD
+        why = f"{end.status}{f': {end.why}' if end.why else ''}{'' if end.id in known else ' (new)'}"
+        found.append(_Fact(item=end.id, seed=0, schedule="", old=held, new=end.status in HELD, why=why, single=True))
+    return found
 
 
 # -- a line -----------------------------------------------------------------------------------------------------------

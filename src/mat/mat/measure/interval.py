@@ -11,6 +11,7 @@ from statistics import NormalDist
 from typing import Final
 
 from mat.core.errors import SpecError
+from mat.core.extras import require
 from mat.measure.estimate import Estimate, check_confidence
 
 CONFIDENCE: Final = 0.95
@@ -46,6 +47,7 @@ def clopper_pearson(successes: int, n: int, confidence: float = CONFIDENCE) -> E
     _check(successes, n, confidence)
     if n == 0:
         return _no_data(confidence, "clopper-pearson")
+    require("stats", "an exact interval", otherwise="use Wilson's")
     from scipy.stats import binomtest
 
     interval = binomtest(successes, n).proportion_ci(confidence_level=confidence, method="exact")

@@ -18,6 +18,7 @@ import math
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any, Final
 
+from mat.core.extras import require
 from mat.measure.estimate import Estimate
 
 if TYPE_CHECKING:
@@ -45,6 +46,7 @@ def score(lost: float, gained: float, pairs: int, tolerance: float) -> float:
 
 
 def _scores(lost: Any, gained: Any, pairs: int, tolerance: float) -> Any:
+    require("stats", "a test of non-inferiority")
     import numpy as np
 
     t, n = tolerance, pairs
@@ -57,6 +59,7 @@ def _scores(lost: Any, gained: Any, pairs: int, tolerance: float) -> Any:
 @functools.lru_cache(maxsize=256)
 def critical(pairs: int, tolerance: Fraction, alpha: Fraction) -> float:
     """The least value of the statistic that shows it; infinite if no outcome of so few pairs does."""
+    require("stats", "a test of non-inferiority")
     from scipy.stats import norm
 
     if pairs > _EXACT:

@@ -19,8 +19,9 @@ from fractions import Fraction
 from typing import Literal, TypeAlias
 
 from mat.core.errors import SpecError
+from mat.core.extras import is_installed, require
 from mat.measure import guard
-from mat.measure.bootstrap import ALIKE, GUARDED, TOO_FEW, outwards, resampled_ends
+from mat.measure.bootstrap import ALIKE, GUARDED, TOO_FEW, WITHOUT_STATS, outwards, resampled_ends
 from mat.measure.estimate import Estimate
 from mat.measure.guard import LEAST, IntervalEnds
 from mat.measure.interval import CONFIDENCE, wilson, wilson_ends
@@ -83,6 +84,7 @@ def mcnemar(lost: int, gained: int) -> float | None:
     if n == 0:
         return None
     if n > _EXACT:
+        require("stats", f"a test of {n} differing pairs")
         from scipy.special import bdtr
 
         return min(1.0, 2 * float(bdtr(least, n, 0.5)))
@@ -351,6 +353,8 @@ def paired_contrast(
         return Estimate(value=value, low=None, high=None, n=n, confidence=confidence, method=ALIKE)
     if n < LEAST:
         return Estimate(value=value, low=None, high=None, n=n, confidence=confidence, method=method + TOO_FEW)
+    if not is_installed("stats"):
+        return Estimate(value=value, low=None, high=None, n=n, confidence=confidence, method=method + WITHOUT_STATS)
     ends = resampled_ends(units, lambda sums: sums[..., 2] / sums[..., 3] - sums[..., 0] / sums[..., 1], confidence)
     low, high = outwards(ends, _guard(units, confidence), value)
     return Estimate(value=value, low=low, high=high, n=n, confidence=confidence, method=method + GUARDED)

@@ -36,6 +36,7 @@ from typing import Final, Literal, TypeAlias, get_args
 from mat.core.campaign import Certificate
 from mat.core.curve import Chain, ScheduleResult, frontier
 from mat.core.errors import SpecError
+from mat.core.extras import is_installed
 from mat.kernel.entropy import stream_seed
 from mat.measure.bootstrap import FEW, GUARDED, clipped, expanded, outwards
 from mat.measure.estimate import Estimate
@@ -306,6 +307,8 @@ def _resampled(columns: Sequence[_Values], confidence: float) -> dict[_Values, E
     """The bootstrap over items, for all columns with the same resamples."""
     if not columns:
         return {}
+    if not is_installed("stats"):
+        return {column: _wilson(column, confidence) for column in columns}
     import numpy
     from scipy.stats import bootstrap
 

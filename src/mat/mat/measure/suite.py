@@ -18,6 +18,7 @@ from fractions import Fraction
 from typing import Any, Final, Literal, TypeAlias
 
 from mat.core.campaign import Counterexample
+from mat.core.extras import is_installed
 from mat.measure.regression import RunOutcome
 
 EXACT_LIMIT: Final = 2_000
@@ -136,6 +137,7 @@ def select(given: Iterable[Candidate], *, exact_limit: int = EXACT_LIMIT) -> Cov
     and bound finds the least number but runs out of nodes before it has compared all suites of that size, `unique` is false.
     Beyond the limit, or if the number is not found, the choice is greedy: at most 1 + ln(units) times the least number
     (V. Chvatal, Math. Oper. Res. 4 (1979)); `bound` then comes from the linear relaxation, checked in exact arithmetic.
+    Both solvers need the extra `stats`: without it, a choice that is not forced is greedy, and `bound` is 1.
     """
     ordered = sorted(given, key=lambda item: item.name)
     units = sorted({unit for item in ordered for unit in item.units})
@@ -213,6 +215,8 @@ def _exact(columns: Sequence[_Column], whole: int) -> _Solved | None:
     rest = [column for column in columns if column.covers & open_units]
     if not open_units:
         return _Solved(columns=tuple(forced.values()), unique=True)
+    if not is_installed("stats"):
+        return None
     solved = _Program(rest, open_units).solve()
     return None if solved is None else replace(solved, columns=(*forced.values(), *solved.columns))
 
@@ -330,6 +334,8 @@ def _least(columns: Sequence[_Column], whole: int) -> int:
     """
     if not whole:
         return 0
+    if not is_installed("stats"):
+        return 1
     import numpy as np
     from scipy.optimize import linprog
 

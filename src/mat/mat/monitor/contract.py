@@ -9,6 +9,7 @@ from typing import Any, Final, Literal, TypeAlias
 
 from mat.core.errors import SpecError, did_you_mean
 from mat.core.record import ACTION_KINDS, ActionKind, Record
+from mat.core.spelling import as_kind
 from mat.core.value import FrozenDict, FrozenList
 from mat.core.verdict import WEIGHTS, Obligation, Severity
 from mat.monitor.written import PureFold, holds, is_immutable, misread, own, refuse_deferred
@@ -135,7 +136,8 @@ class Contract:
             problems.append(f"on_error {self.on_error!r} is neither 'fail' nor 'unknown'")
         unknown = sorted(set(self.kinds or ()) - set(ACTION_KINDS))
         if unknown:
-            problems.append(f"unknown action kind: {', '.join(map(repr, unknown))}{did_you_mean(unknown[0], ACTION_KINDS)}")
+            hint = as_kind(unknown[0]) or did_you_mean(unknown[0], ACTION_KINDS)
+            problems.append(f"unknown action kind: {', '.join(map(repr, unknown))}{hint}")
         if problems:
             raise SpecError(what=f"contract {self.id!r}: {'; '.join(problems)}", fix="see mat.contract and mat.step_contract")
         for name in ("step", "finish", "obligations", "predicate", "margin"):

@@ -14,6 +14,7 @@ from typing import Any, Final, TypeAlias
 
 from mat.core.errors import SpecError, did_you_mean
 from mat.core.record import ACTION_KINDS, ActionKind, Record
+from mat.core.spelling import as_kind
 from mat.core.value import snapshot
 from mat.monitor.contract import kinds_of
 from mat.monitor.deep import bottom_up, depth_of, room_for
@@ -588,7 +589,8 @@ def action(
     (1,)
     """
     if kind not in ACTION_KINDS:
-        raise SpecError(what=f"unknown action kind: {kind!r}{did_you_mean(kind, ACTION_KINDS)}", fix=", ".join(ACTION_KINDS))
+        hint = as_kind(kind) or did_you_mean(kind, ACTION_KINDS)
+        raise SpecError(what=f"unknown action kind: {kind!r}{hint}", fix=", ".join(ACTION_KINDS))
     filters = tuple(sorted((arguments or {}).items()))
     for test in (where, *(arguments or {}).values()):
         refuse_deferred(test, f"a test of {kind}({name or ''})")

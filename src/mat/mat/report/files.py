@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from mat.core.errors import MatError, SpecError, did_you_mean
+from mat.core.extras import require
 from mat.core.files import write_whole
 from mat.core.redact import cleaned
 from mat.report.document import Document
@@ -119,6 +120,11 @@ def _sarif(document: Document, extras: ReportExtras) -> bytes:
 _FORMS: Final[dict[str, Callable[[Document, ReportExtras], bytes]]] = {
     "html": _html, "md": _markdown, "json": _json, "csv": _csv, "parquet": _parquet, "txt": _text, "sarif": _sarif,
 }  # fmt: skip
+_NEEDED: Final = {
+    "html": ("report", "an HTML report", "write .txt, .md or .json"),
+    "parquet": ("store", "a Parquet report", "write .csv"),
+}
+"""The extra that a format needs, what needs it, and what can be written without it."""
 FORMS: Final = tuple(_FORMS)
 """The formats, named by their suffix without the dot."""
 
@@ -133,7 +139,10 @@ def form_of(path: Path) -> str:
 
 def check_path(path: Path) -> None:
     """MatError if no report can be written to the path; called before the session runs."""
-    form_of(path)
+    form = form_of(path)
+    if form in _NEEDED:
+        extra, what, otherwise = _NEEDED[form]
+        require(extra, what, otherwise=otherwise, where=str(path))
     path = Path(path)
     if path.is_dir():
         raise MatError(f"{path} is a folder", why="a report is one file", fix="name a file in it", where=str(path))

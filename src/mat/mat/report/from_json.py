@@ -36,6 +36,7 @@ class ReportedItem:
     id: str
     status: ItemStatus
     category: str = ""
+    replays: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,6 +8,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+from mat.core.extras import require
 from mat.report.flat import FIELDS, FlatValue, flat, numbers
 from mat.report.table import Table
 
@@ -24,6 +25,7 @@ def table_parquet(table: Table) -> bytes:
 
 
 def _parquet(columns: Sequence[tuple[str, str]], rows: Sequence[Sequence[FlatValue]]) -> bytes:
+    require("store", "a Parquet file", otherwise="write CSV")
     import duckdb
 
     from mat.evidence.store.bulk import append_rows

@@ -37,6 +37,7 @@ from mat.core.allowed import Allowed
 from mat.core.codec import load_json
 from mat.core.endpoint import endpoint, folder, length, pattern
 from mat.core.errors import MatError, SpecError, did_you_mean
+from mat.core.extras import require
 
 Where: TypeAlias = tuple[str | int, ...]
 """A place in a file: keys, and indices of lists."""
@@ -454,13 +455,8 @@ _PLAIN: Final = (
 
 def _read_yaml(text: str, kind: str, where: str) -> tuple[Any, dict[Where, int]]:
     """The data and the line of each place in it. Only one document, without anchors, aliases and tags, is accepted."""
-    try:
-        yaml: Any = import_module("yaml")
-    except ImportError:
-        raise MatError(
-            f"a {kind} in YAML needs PyYAML", why="it is not installed; JSON needs no extra package",
-            fix="pip install 'pytest-mat[yaml]'", where=where,
-        ) from None  # fmt: skip
+    require("yaml", f"a {kind} in YAML", where=where, otherwise="write it in JSON")
+    yaml: Any = import_module("yaml")
     if len(text) > limits.FILE_BYTES:
         raise SpecError(f"the {kind} has {len(text)} characters, the limit is {limits.FILE_BYTES}", where=where)
 

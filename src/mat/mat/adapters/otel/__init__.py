@@ -42,4 +42,8 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from importlib import import_module
 
+    from mat.core.extras import require
+
+    if _HOMES[name] == "processor":
+        require("otel", name)
     return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 from mat.adapters.otel import names
 from mat.adapters.otel.draft import EPOCH_NS, Attributes, Draft, Happening, drafts, trace_id_of
 from mat.core.errors import MatError, SpecError
+from mat.core.extras import require
 from mat.core.redact import cleaned
 from mat.core.run import Run
 
@@ -137,6 +138,7 @@ def export(
 
 
 def _current_provider() -> TracerProvider:
+    require("otel", "export() of a run")
     from opentelemetry import trace
     from opentelemetry.trace import NoOpTracerProvider, ProxyTracerProvider
 
@@ -152,6 +154,7 @@ def _current_provider() -> TracerProvider:
 
 def readable_spans(run: Run, *, service: str = names.SERVICE, began_ns: int = EPOCH_NS) -> tuple[ReadableSpan, ...]:
     """A run as finished spans of the SDK, for exporters."""
+    require("otel", "a span of the SDK")
     from opentelemetry.sdk.resources import Resource
     from opentelemetry.sdk.trace import Event, ReadableSpan
     from opentelemetry.sdk.util.instrumentation import InstrumentationScope

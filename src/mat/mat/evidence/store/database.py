@@ -24,6 +24,7 @@ from typing import Any, Final, Literal, TypeAlias
 
 from mat.core.checkpoint import START, Mark
 from mat.core.errors import MatError, SpecError
+from mat.core.extras import require
 from mat.core.files import PRIVATE, is_private, make_folder
 from mat.core.run import Finding
 from mat.evidence.runlog import FOLDER, RunEntry, Shard, shards
@@ -99,6 +100,7 @@ class Store:
     # -- open and close ---------------------------------------------------------------------------------------------------
 
     def _connect(self, mode: AccessMode) -> Any:
+        require("store", "a store of runs")
         import duckdb
 
         if self.path is not None and mode == "write":

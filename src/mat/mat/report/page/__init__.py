@@ -14,8 +14,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
 
-from markupsafe import Markup
-
 from mat.core.record import Record
 from mat.core.run import Run
 from mat.core.verdict import Violation
@@ -23,6 +21,8 @@ from mat.report.page.trace import Traced, data_of, partners, undisturbed
 from mat.report.page.view import environment
 
 if TYPE_CHECKING:
+    from markupsafe import Markup
+
     from mat.measure.regression import Regression
     from mat.measure.suite import Cover
     from mat.report.document import Document
@@ -108,6 +108,8 @@ def _indexes_that_fit(traces: Sequence[Traced]) -> list[int]:
 def _page(
     title: str, sections: Mapping[str, tuple[str, Markup]], every: Sequence[Traced], kept: Sequence[int], *, heat: bool = False
 ) -> str:
+    from markupsafe import Markup
+
     traces = [every[place] for place in kept]
     left_out = [trace for place, trace in enumerate(every) if place not in set(kept)]
     style = _file("style.css") + (_file("heat.css") if heat else "")

@@ -15,9 +15,8 @@ from itertools import groupby
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 from xml.etree.ElementTree import Element, tostring
 
-from markupsafe import Markup, escape
-
 from mat.core.errors import printable
+from mat.core.extras import require
 from mat.measure.estimate import Estimate, Spread
 from mat.report import words
 from mat.report.definitions import definition_of
@@ -26,6 +25,7 @@ from mat.report.table import Reworded, Table, TableCell, UnitEstimate
 
 if TYPE_CHECKING:
     from jinja2 import Environment
+    from markupsafe import Markup
 
 _SEAMS: Final = re.compile(r"(?<=[_/\[])|(?<=::)")
 """Where a node id may break across lines."""
@@ -208,21 +208,29 @@ def _bar_position(share: float) -> float:
 
 def breakable(name: str) -> Markup:
     """A long name, such as a node id, with line break opportunities."""
+    from markupsafe import Markup, escape
+
     return Markup("<wbr>").join(escape(part) for part in _SEAMS.split(printable(name)))
 
 
 def script_json(data: object) -> Markup:
     """JSON for a `<script type="application/json">`, escaped so that it can neither end the element nor begin another."""
     text = json.dumps(data, ensure_ascii=True, allow_nan=False, separators=(",", ":"))
+    from markupsafe import Markup
+
     return Markup(text.translate(_SCRIPT))
 
 
 def svg(drawn: Element) -> Markup:
+    from markupsafe import Markup
+
     return Markup(tostring(drawn, encoding="unicode", short_empty_elements=False))
 
 
 def _printed(value: object) -> object:
     """A value as a template prints it: invisible characters of a text are escaped, Markup stays unchanged."""
+    from markupsafe import Markup
+
     return printable(value) if isinstance(value, str) and not isinstance(value, Markup) else value
 
 
@@ -241,6 +249,7 @@ def _first_rows(table: Table) -> Table:
 @lru_cache(maxsize=1)
 def environment() -> Environment:
     """The environment of the templates, made once. jinja2 is imported here because only pages need it."""
+    require("report", "an HTML report", otherwise="write text, Markdown or JSON")
     from jinja2 import Environment, PackageLoader, StrictUndefined
 
     made = Environment(
