@@ -43,6 +43,7 @@ _CATEGORIES: Final[Mapping[str, re.Pattern[str]]] = {
     "initialization": re.compile(r"\binitiali[sz]ation (?:error|failed|failure)|\bfailed to initiali[sz]e", re.I),
 }
 """The category of a session's failure by its error text. A schema validation is of the schema."""
+_LEAD: Final = re.compile(r"(?:\s*(?:fatal|error)\b[\s:]*)*", re.I)
 _TAG: Final = re.compile(r"<ai-agent-([0-9a-f]{8}-(?:\d{4}|FINAL))\s[^>]*?tool=\"([^\"]*)\"")
 _TURNS: Final = tuple(
     f"session.{name}"
@@ -186,10 +187,16 @@ def classified(text: str) -> str:
 def failure_category(text: str) -> str:
     """The category of a session's failure by its error text, as exit codes have it; empty if no rule fits, or several do.
 
+    What the text begins with decides: the rest of a configuration error may name a server, an option or a schema.
+
     >>> failure_category("configuration error: NOPE is not defined"), failure_category("schema validation failed")
     ('configuration', 'schema')
+    >>> failure_category("Error: configuration error: the MCP server files has no command")
+    'configuration'
     """
-    found = [name for name, rule in _CATEGORIES.items() if rule.search(text)]
+    begin = _LEAD.match(text)
+    found = [name for name, rule in _CATEGORIES.items() if begin is not None and rule.match(text, begin.end())]
+    found = found or [name for name, rule in _CATEGORIES.items() if rule.search(text)]
     if found[:2] == ["schema", "validation"]:
         del found[1]
     return found[0] if len(found) == 1 else ""

@@ -279,7 +279,8 @@ def failed(error: str, code: int) -> dict[str, Any]:
     [
         ("configuration error: NOPE is not defined", 4), ("invalid arguments: --turns", 4), ("validation failed: maxTurns", 4),
         ("schema validation failed for tool search", 5), ("MCP server files could not be started", 3),
-        ("failed to initialize the cache", 3),
+        ("failed to initialize the cache", 3), ("configuration error: the MCP server files has no command", 4),
+        ("Fatal error: Configuration error: invalid schema of the tool search", 4),
     ],
 )  # fmt: skip
 def test_the_exit_code_of_a_refusal_is_that_of_its_error(error: str, code: int) -> None:

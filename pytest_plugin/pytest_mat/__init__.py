@@ -232,7 +232,7 @@ def pytest_runtest_logreport(report: pytest.TestReport) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
-    """Add the metrics to the --junitxml file before it is written, and remove the journals of finished studies.
+    """Add the metrics to the --junitxml file before it is written, and note how the session ended.
 
     Not in a worker of pytest-xdist, because the controller has all reports.
     """

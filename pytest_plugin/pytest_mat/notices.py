@@ -13,6 +13,7 @@ from mat_study import notices
 from mat_study.notices import Notice
 
 _notices: list[Notice] = []
+_ended = False
 
 
 def keep_notices(data: Sequence[Any]) -> None:
@@ -26,13 +27,20 @@ def lines(*, interrupted: bool) -> list[str]:
 
 
 def session_over(status: int, *, interrupted: bool) -> None:
-    """Remove the journals of finished studies, unless the session was interrupted: then they are needed to resume."""
-    if not interrupted and status != pytest.ExitCode.INTERNAL_ERROR:
-        for each in _notices:
-            if each.path:
-                Path(each.path).unlink(missing_ok=True)
+    """Note whether the session came to its end: the journals of one that was interrupted are needed to resume."""
+    global _ended
+    _ended = not interrupted and status != pytest.ExitCode.INTERNAL_ERROR
 
 
 def forget() -> None:
-    """Drop the notices, so that a later session in this process starts without them."""
+    """Drop the notices, so that a later session in this process starts without them, and the journals of finished studies.
+
+    Only now, when all is printed and written: a session that is killed before can resume.
+    """
+    global _ended
+    if _ended:
+        for each in _notices:
+            if each.path:
+                Path(each.path).unlink(missing_ok=True)
+    _ended = False
     _notices.clear()

@@ -86,7 +86,9 @@ def _request(messages: list[Any]) -> dict[str, Any]:
 def _ask(messages: list[Any], *, stream: bool) -> Any:
     if not stream:
         return completion(**_request(messages))
-    return litellm.stream_chunk_builder(list(completion(**_request(messages), stream=True)), messages=messages)
+    return litellm.stream_chunk_builder(
+        list(completion(**_request(messages), stream=True, stream_options={"include_usage": True})), messages=messages
+    )
 
 
 def handle(mind: shop.Mind, mode: str) -> str:

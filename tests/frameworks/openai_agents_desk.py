@@ -16,6 +16,7 @@ from openai.types.responses import (
     ResponseFunctionToolCall,
     ResponseOutputMessage,
     ResponseOutputText,
+    ResponseUsage,
 )
 
 agents.set_tracing_disabled(True)
@@ -60,6 +61,13 @@ class ScriptedModel(Model):
         response = Response(
             id="r", created_at=0, model="scripted", object="response", output=reply.output, parallel_tool_calls=True,
             tool_choice="auto", tools=[],
+            usage=ResponseUsage.model_validate(
+                {
+                    **{name: getattr(reply.usage, name) for name in ("input_tokens", "output_tokens", "total_tokens")},
+                    "input_tokens_details": {"cached_tokens": 0, "cache_write_tokens": 0},
+                    "output_tokens_details": {"reasoning_tokens": 0},
+                }
+            ),
         )  # fmt: skip
         yield ResponseCompletedEvent(type="response.completed", response=response, sequence_number=0)
 

@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 from tests.hostile import files
 
+from mat.core.errors import MatError
+
 
 @pytest.mark.full
 @pytest.mark.parametrize("name", files.FORMATS)
@@ -47,3 +49,20 @@ def test_damage_is_that_of_its_seed_and_reaches_each_level() -> None:
         with suppress(ValueError, RecursionError):
             valid += isinstance(json.loads(item), dict)
     assert 60 < valid < 240, "some are JSON of another shape, and some are no JSON"
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ('{"mat": 1, "rules": [' + '{"a": 1}, ' * 19_000 + "1]}", "more than 20000 values"),
+        ("{" + ", ".join(f'"k{number}": 1' for number in range(25_000)) + "}", "more than 20000 values"),
+        ('{"mat": 1, "rules": [' + "[], " * 1_000_000 + "1]}", "the limit is 2000000"),
+        ("mat: 1\nrules:\n" + "- a\n" * 21_000, "more than 20000 values"),
+    ],
+    ids=["rules", "keys", "bytes", "yaml"],
+)
+def test_a_policy_of_many_values_is_refused_before_each_is_a_problem(text: str, said: str, tmp_path: Path) -> None:
+    path = tmp_path / ("policy.yaml" if text.startswith("mat") else "policy.json")
+    path.write_text(text)
+    with pytest.raises(MatError, match=said):
+        files.FORMATS["policy, JSON"].read(path)

@@ -8,11 +8,9 @@ import gc
 import logging
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import ExitStack
 from typing import Any, Final
 from unittest.mock import MagicMock
 
-import httpx
 import pytest
 from tests.boundary.test_usage import STREAMS, WHOLE, as_dataclass, as_model, same, usage
 
@@ -437,20 +435,6 @@ class TestEnforcement:
             with pytest.raises(mat.budget.BudgetSpent):
                 mat.cross(port, {}, nested)
         assert dict(work.status().consumed) == {"tokens": 4 * EACH, "calls": 4}
-
-    def test_attached_frameworks_are_plain_and_said_to_be(self, caplog: pytest.LogCaptureFixture) -> None:
-        def contract() -> Work:
-            return mat.budget.contracted(of(calls=0))
-
-        transport = httpx.MockTransport(lambda request: httpx.Response(200, json=WHOLE["openai chat"].reply))
-        with caplog.at_level(logging.WARNING, "mat.budget"), httpx.Client(transport=transport) as client:
-            for open_blocks in (lambda: (mat.attach("httpx"), contract()), lambda: (contract(), mat.attach("httpx"))):
-                with ExitStack() as blocks:
-                    for block in open_blocks():
-                        blocks.enter_context(block)  # type: ignore[arg-type]
-                    client.post("https://api.openai.com/v1/chat/completions", json={})
-        said = "calls of httpx are metered in runs only; outside, instrument the function that makes them"
-        assert caplog.messages == [said, said]
 
     def test_without_a_contract_calls_are_plain(self) -> None:
         stream = ClientStream([])

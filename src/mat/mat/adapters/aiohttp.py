@@ -7,14 +7,25 @@ from __future__ import annotations
 
 import inspect
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from typing import Any, Final
 
 from mat.adapters.attachment import Adapter, Attachment
-from mat.adapters.http import HTTPRequest, HTTPStatus, bytes_of, changed_query, port_of, reply_of, status_errors
+from mat.adapters.http import (
+    ArrivingBody,
+    HTTPRequest,
+    HTTPStatus,
+    arriving,
+    bytes_of,
+    changed_query,
+    port_of,
+    reply_of,
+    status_errors,
+)
 from mat.boundary.calls import cross_async
+from mat.boundary.port import Port
 from mat.boundary.requests import sending
-from mat.boundary.session import active
+from mat.boundary.session import active, calls_are_plain
 
 
 def install(attachment: Attachment) -> None:
@@ -29,12 +40,18 @@ def install(attachment: Attachment) -> None:
 
     def request(real: Callable[..., Any]) -> Callable[..., Any]:
         async def _request(self: Any, method: str, str_or_url: Any, **given: Any) -> Any:
-            if active() is None:
+            if calls_are_plain():
                 return await real(self, method, str_or_url, **given)
             asked = _asked(self, method, str_or_url, given)
             port = port_of(attachment, asked, errors)
             if port is None:
                 return await real(self, method, str_or_url, **given)
+            if active() is None:
+
+                async def sent(changed: dict[str, Any] | None) -> Any:
+                    return _client_reply(port, await real(self, method, str_or_url, **given))
+
+                return await cross_async(port, asked.arguments, sent)
             got: list[tuple[Any, Any]] = []
 
             async def call(changed: dict[str, Any] | None) -> Any:
@@ -89,6 +106,77 @@ def _sent(session: Any, url: Any, given: dict[str, Any], changed: Mapping[str, A
         options = {name: value for name, value in options.items() if name not in ("json", "data")}
         options["json" if isinstance(changed["body"], dict | list) else "data"] = changed["body"]
     return whole, options
+
+
+def _client_reply(port: Port, response: Any) -> Any:
+    """The reply to a call outside of runs, which the client gets as it is."""
+    if port.kind != "model_call":
+        return response
+
+    def begin(body: ArrivingBody) -> None:
+        response.content = _NotedReader(response.content, body)
+
+    return arriving(response, response.status, response.headers.items(), begin)
+
+
+class _NotedReader:
+    """The reader of a response's body, which is noted while the client reads it. All else is the reader's own."""
+
+    def __init__(self, reader: Any, body: ArrivingBody) -> None:
+        self._reader, self._body = reader, body
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._reader, name)
+
+    def _noted(self, part: bytes) -> bytes:
+        self._body.add(part)
+        if self._reader.at_eof():
+            self._body.end("reply")
+        return part
+
+    async def read(self, n: int = -1) -> bytes:
+        return self._noted(await self._reader.read(n))
+
+    async def readany(self) -> bytes:
+        return self._noted(await self._reader.readany())
+
+    async def readline(self, **options: Any) -> bytes:
+        return self._noted(await self._reader.readline(**options))
+
+    async def readuntil(self, separator: bytes = b"\n", **options: Any) -> bytes:
+        return self._noted(await self._reader.readuntil(separator, **options))
+
+    async def readexactly(self, n: int) -> bytes:
+        return self._noted(await self._reader.readexactly(n))
+
+    async def readchunk(self) -> tuple[bytes, bool]:
+        part, ends = await self._reader.readchunk()
+        return self._noted(part), ends
+
+    def read_nowait(self, n: int = -1) -> bytes:
+        return self._noted(self._reader.read_nowait(n))
+
+    async def iter_chunks(self) -> AsyncIterator[tuple[bytes, bool]]:
+        while (found := await self.readchunk()) != (b"", False):
+            yield found
+
+    def iter_any(self) -> AsyncIterator[bytes]:
+        return _parts(self.readany)
+
+    def iter_chunked(self, n: int) -> AsyncIterator[bytes]:
+        return _parts(lambda: self.read(n))
+
+    def __aiter__(self) -> AsyncIterator[bytes]:
+        return _parts(self.readline)
+
+    def set_exception(self, *given: Any) -> None:
+        self._body.end("cut")
+        self._reader.set_exception(*given)
+
+
+async def _parts(read: Callable[[], Any]) -> AsyncIterator[bytes]:
+    while part := await read():
+        yield part
 
 
 def _response(session: Any, method: str, url: str, reply: Mapping[str, Any]) -> Any:

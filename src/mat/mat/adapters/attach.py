@@ -9,7 +9,6 @@ from contextlib import ExitStack, contextmanager
 from typing import Any, Final
 
 from mat.adapters.attachment import Adapter, Attachment
-from mat.boundary.metered import plain_outside_runs
 from mat.boundary.port import Errors, option_problems
 from mat.core.errors import SpecError
 
@@ -119,8 +118,9 @@ def attach(
     - `perturb`: as for `mat.tool`, for all, or by name.
 
     Yields the Attachment, whose `declared` says how each tool came to its effect. Raises `mat.MatError` for an unknown name,
-    for a framework that is not installed, and for invalid options. Outside of a run, and after the block, the framework behaves
-    as if nothing had been attached.
+    for a framework that is not installed, and for invalid options. Outside of a run its calls
+    inside of a `mat.budget.contracted` block are admitted by the contract and charged to it. Otherwise, and after the block,
+    the framework behaves as if nothing had been attached.
 
     >>> import httpx
     >>> shop = httpx.Client(transport=httpx.MockTransport(lambda request: httpx.Response(200, json={"paid": 30})))
@@ -145,8 +145,7 @@ def attach(
     )  # fmt: skip
     try:
         _install(name, adapter, attachment)
-        with plain_outside_runs(name):
-            yield attachment
+        yield attachment
     finally:
         attachment.undo()
 

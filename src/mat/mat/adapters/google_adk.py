@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from mat.adapters.attachment import Adapter, Attachment
 from mat.boundary.calls import cross_async, cross_stream_async
-from mat.boundary.session import active
+from mat.boundary.session import calls_are_plain
 
 _LABEL: Final = "adk_agent_name"
 """The label of a request that names the acting agent."""
@@ -36,7 +36,7 @@ def _tools(attachment: Attachment) -> None:
 
     def run_async(real: Callable[..., Any]) -> Callable[..., Any]:
         async def _run_async(self: Any, *, args: dict[str, Any], tool_context: Any) -> Any:
-            if active() is None:
+            if calls_are_plain():
                 return await real(self, args=args, tool_context=tool_context)
             if isinstance(self, AgentTool):
                 port = attachment.delegation(self.name)
@@ -63,7 +63,7 @@ def _models(attachment: Attachment) -> None:
 
     def generate(real: Callable[..., Any]) -> Callable[..., Any]:
         async def _generate(self: Any, llm_request: Any, stream: bool = False) -> AsyncIterator[Any]:
-            if active() is None:
+            if calls_are_plain():
                 async for response in real(self, llm_request, stream):
                     yield response
                 return
@@ -133,7 +133,7 @@ def _memories(attachment: Attachment) -> None:
 
     def search_memory(real: Callable[..., Any]) -> Callable[..., Any]:
         async def _search_memory(self: Any, *, app_name: str, user_id: str, query: str) -> Any:
-            if active() is None:
+            if calls_are_plain():
                 return await real(self, app_name=app_name, user_id=user_id, query=query)
             port = attachment.retriever("memory", encode=entries, decode=found)
 
@@ -166,7 +166,7 @@ def _memories(attachment: Attachment) -> None:
 
     def add_session(real: Callable[..., Any]) -> Callable[..., Any]:
         async def _add_session(self: Any, session: Any) -> Any:
-            if active() is None:
+            if calls_are_plain():
                 return await real(self, session)
             _, writes = attachment.saved_work("memory", lambda reply: None)
             asked = {"key": session.user_id, "events": len(session.events)}
@@ -193,7 +193,7 @@ def _sessions(attachment: Attachment) -> None:
     def get_session(real: Callable[..., Any]) -> Callable[..., Any]:
         async def _get_session(self: Any, *, app_name: str, user_id: str, session_id: str, **options: Any) -> Any:
             given = {"app_name": app_name, "user_id": user_id, "session_id": session_id, **options}
-            if active() is None:
+            if calls_are_plain():
                 return await real(self, **given)
             reads, _ = attachment.saved_work("session", size)
             return await cross_async(reads, {"key": user_id}, lambda changed: real(self, **given))
@@ -202,7 +202,7 @@ def _sessions(attachment: Attachment) -> None:
 
     def append_event(real: Callable[..., Any]) -> Callable[..., Any]:
         async def _append_event(self: Any, session: Any, event: Any) -> Any:
-            if active() is None:
+            if calls_are_plain():
                 return await real(self, session=session, event=event)
             _, writes = attachment.saved_work("session", size)
             asked = {"key": session.user_id, "author": event.author}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import re
+import weakref
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -13,8 +14,11 @@ from urllib.parse import parse_qsl, unquote, urlencode, urlsplit
 
 from mat.adapters.attachment import Attachment
 from mat.boundary.calls import is_inside
+from mat.boundary.metered import ChunkUsage, ClientReply
 from mat.boundary.port import Port
+from mat.boundary.session import CallEnd
 from mat.boundary.usage import usage_of
+from mat.core.limits import STREAMED_BYTES
 
 _MODEL_PATHS: Final = re.compile(
     r"/(chat/completions|responses|completions|messages|embeddings)$|:(stream)?[gG]enerateContent$|/api/(chat|generate)$"
@@ -32,6 +36,8 @@ _KEYS: Final = ("key", "api_key", "api-key", "apikey", "access_token")
 """The parameters of a model's URL that hold the caller's key: Gemini and others. They are never recorded."""
 _KEPT: Final = ("content-type", "etag", "idempotency-key", "location", "retry-after", "x-request-id")
 """The headers that are recorded: of a request, and of a reply. Date is recorded with a Retry-After that is a date."""
+_REFUSED: Final = 400
+"""From this status on, a reply is a refusal."""
 STATUSES: Final = {"server_error": 503, "rate_limit": 429, "auth": 401, "not_found": 404, "invalid": 422}
 """The status of a reply for each kind of fault that HTTP has one for."""
 
@@ -100,13 +106,17 @@ class HTTPRequest:
     @property
     def model(self) -> str:
         """The id of the model that this request asks, "" for any other request."""
-        path = urlsplit(self.url).path
-        if self.method != "POST" or not _MODEL_PATHS.search(path):
+        if not asks_model(self.method, self.url):
             return ""
-        named = _NAMED_MODEL.search(path)
+        named = _NAMED_MODEL.search(urlsplit(self.url).path)
         body = self.body
         found = (named[1] or unquote(named[2])) if named else body.get("model") if isinstance(body, dict) else None
         return str(found or "model")
+
+
+def asks_model(method: str, url: str) -> bool:
+    """Whether a request asks a model, as far as its method and its URL say."""
+    return method == "POST" and _MODEL_PATHS.search(urlsplit(url).path) is not None
 
 
 def changed_query(url: str, query: Mapping[str, str]) -> dict[str, str]:
@@ -171,6 +181,63 @@ def reply_of(status: int, headers: Iterable[tuple[str, str]], content: bytes) ->
     return made
 
 
+# -- replies outside of runs ----------------------------------------------------------------------------------------------
+
+
+def settled(response: Any, data: Mapping[str, Any]) -> ClientReply:
+    """A model's reply that is there, for the resource contract that is charged. `data`: from `reply_of`."""
+
+    def watch(usage: ChunkUsage) -> None:
+        usage.add(data)
+        usage.end("failed" if data["status"] >= _REFUSED else "reply")
+
+    return ClientReply(response, watch)
+
+
+def arriving(
+    response: Any, status: int, headers: Iterable[tuple[str, str]], begin: Callable[[ArrivingBody], None]
+) -> ClientReply:
+    """A model's reply whose body is still to come: the client reads it as ever, and `begin(body)` makes it noted on its way.
+
+    A reply that refuses the request consumed nothing. One that the client gives up ends with it.
+    """
+
+    def watch(usage: ChunkUsage) -> None:
+        if status >= _REFUSED:
+            usage.end("failed")
+            return
+        body = ArrivingBody(usage, status, tuple(headers))
+        weakref.finalize(response, body.end, "cut")
+        begin(body)
+
+    return ClientReply(response, watch)
+
+
+class ArrivingBody:
+    """The body of a model's reply as the client reads it. At its end, the usage that it names is settled."""
+
+    __slots__ = ("_headers", "_parts", "_size", "_status", "_usage", "decode")
+
+    def __init__(self, usage: ChunkUsage, status: int, headers: Iterable[tuple[str, str]]) -> None:
+        self._usage, self._status, self._headers = usage, status, headers
+        self._parts: list[bytes] = []
+        self._size = 0
+        self.decode: Callable[[bytes], bytes] = bytes
+
+    def add(self, part: bytes) -> None:
+        self._size += len(part)
+        if self._size <= STREAMED_BYTES:
+            self._parts.append(part)
+
+    def end(self, ending: CallEnd) -> None:
+        """`ending`: "reply" for a body that is whole, "cut" for one that is given up. Only the first end counts."""
+        parts, self._parts = self._parts, []
+        if parts and self._size <= STREAMED_BYTES:
+            with suppress(Exception):  # of the decoder: what it cannot read names no usage
+                self._usage.add(reply_of(self._status, self._headers, self.decode(b"".join(parts))))
+        self._usage.end(ending)
+
+
 def _events(text: str) -> list[Any]:
     """The events of a stream as data: lines of JSON (Ollama), or server-sent events with JSON in `data:`."""
     found = []
@@ -184,12 +251,16 @@ def _events(text: str) -> list[Any]:
 
 __all__ = [
     "STATUSES",
+    "ArrivingBody",
     "HTTPRequest",
     "HTTPStatus",
+    "arriving",
+    "asks_model",
     "body_of",
     "bytes_of",
     "changed_query",
     "port_of",
     "reply_of",
+    "settled",
     "status_errors",
 ]

@@ -8,14 +8,27 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Any, Final
 
 from mat.adapters.attachment import Adapter, Attachment
-from mat.adapters.http import HTTPRequest, HTTPStatus, bytes_of, changed_query, port_of, reply_of, status_errors
+from mat.adapters.http import (
+    ArrivingBody,
+    HTTPRequest,
+    HTTPStatus,
+    arriving,
+    asks_model,
+    bytes_of,
+    changed_query,
+    port_of,
+    reply_of,
+    settled,
+    status_errors,
+)
 from mat.boundary.calls import cross, cross_async
+from mat.boundary.port import Port
 from mat.boundary.requests import sending
-from mat.boundary.session import active
+from mat.boundary.session import active, calls_are_plain
 
 
 def install(attachment: Attachment) -> None:
@@ -33,7 +46,52 @@ def _install(attachment: Attachment, httpx: Any) -> None:
     }
 
     def asked_of(request: Any) -> HTTPRequest:
-        return HTTPRequest(method=request.method, url=str(request.url), content=request.content, headers=request.headers)
+        content = request.content if is_read(request) else b""
+        return HTTPRequest(method=request.method, url=str(request.url), content=content, headers=request.headers)
+
+    def is_read(request: Any) -> bool:
+        """Whether the body of a request is to be known; outside of runs that of an upload stays a stream."""
+        return active() is not None or asks_model(request.method, str(request.url))
+
+    class Noted(httpx.SyncByteStream, httpx.AsyncByteStream):
+        """A body that is noted while the client reads it."""
+
+        def __init__(self, stream: Any, body: ArrivingBody) -> None:
+            self._stream, self._body = stream, body
+
+        def __iter__(self) -> Iterator[bytes]:
+            for part in self._stream:
+                self._body.add(part)
+                yield part
+            self._body.end("reply")
+
+        async def __aiter__(self) -> AsyncIterator[bytes]:
+            async for part in self._stream:
+                self._body.add(part)
+                yield part
+            self._body.end("reply")
+
+        def close(self) -> None:
+            self._body.end("cut")
+            self._stream.close()
+
+        async def aclose(self) -> None:
+            self._body.end("cut")
+            await self._stream.aclose()
+
+    def outside(port: Port, response: Any) -> Any:
+        """The reply to a call outside of runs, which the client gets as it is."""
+        if port.kind != "model_call":
+            return response
+        if response.is_closed:
+            return settled(response, encode(response))
+        status, headers = response.status_code, response.headers
+
+        def begin(body: ArrivingBody) -> None:
+            body.decode = lambda raw: bytes(httpx.Response(status, headers=headers, content=raw).content)
+            response.stream = Noted(response.stream, body)
+
+        return arriving(response, status, headers.items(), begin)
 
     def encode(response: Any) -> dict[str, Any]:
         return reply_of(response.status_code, response.headers.items(), response.content)
@@ -55,13 +113,16 @@ def _install(attachment: Attachment, httpx: Any) -> None:
 
     def sync_send(real: Any) -> Any:
         def send(self: Any, request: Any, **options: Any) -> Any:
-            if active() is None:
+            if calls_are_plain():
                 return real(self, request, **options)
-            request.read()
+            if is_read(request):
+                request.read()
             asked = asked_of(request)
             port = port_of(attachment, asked, errors)
             if port is None:
                 return real(self, request, **options)
+            if active() is None:
+                return cross(port, asked.arguments, lambda changed: outside(port, real(self, request, **options)))
             got: list[tuple[Any, dict[str, Any]]] = []
 
             def call(changed: dict[str, Any] | None) -> Any:
@@ -81,13 +142,20 @@ def _install(attachment: Attachment, httpx: Any) -> None:
 
     def async_send(real: Any) -> Any:
         async def send(self: Any, request: Any, **options: Any) -> Any:
-            if active() is None:
+            if calls_are_plain():
                 return await real(self, request, **options)
-            await request.aread()
+            if is_read(request):
+                await request.aread()
             asked = asked_of(request)
             port = port_of(attachment, asked, errors)
             if port is None:
                 return await real(self, request, **options)
+            if active() is None:
+
+                async def sent(changed: dict[str, Any] | None) -> Any:
+                    return outside(port, await real(self, request, **options))
+
+                return await cross_async(port, asked.arguments, sent)
             got: list[tuple[Any, dict[str, Any]]] = []
 
             async def call(changed: dict[str, Any] | None) -> Any:

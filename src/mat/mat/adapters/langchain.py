@@ -1,19 +1,19 @@
 """LangChain and LangGraph: tools, chat models, retrievers, stores and check-pointers.
 
 Seams: `_run` and `_arun` of each class of tools, inside of the tool's own handling of errors, so that this still applies;
-`_generate_with_cache` and `_agenerate_with_cache` of chat models; `invoke` and `ainvoke` of retrievers; `batch` and `abatch` of
-stores; `get_tuple`, `put`, `put_writes` of check-pointers, and their async forms. Who acts is the agent, else the node of the
-user's graph, that the metadata of the call names.
+`_generate_with_cache` and `_agenerate_with_cache` of chat models, and their `stream` and `astream` outside of runs;
+`invoke` and `ainvoke` of retrievers; `batch` and `abatch` of stores; `get_tuple`, `put`, `put_writes` of check-pointers, and
+their async forms. Who acts is the agent, else the node of the user's graph, that the metadata of the call names.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from mat.adapters.attachment import Adapter, Attachment
-from mat.boundary.calls import cross, cross_async
-from mat.boundary.session import active
+from mat.boundary.calls import cross, cross_async, cross_stream, cross_stream_async
+from mat.boundary.session import active, calls_are_plain
 
 _INJECTED: Final = ("callbacks", "config", "run_manager", "runtime", "state", "store")
 """Parameters that the framework fills in."""
@@ -57,7 +57,7 @@ def _tools(attachment: Attachment) -> None:
 
     def run(real: Callable[..., Any]) -> Callable[..., Any]:
         def _run(self: Any, *args: Any, **kwargs: Any) -> Any:
-            if active() is None:
+            if calls_are_plain():
                 return real(self, *args, **kwargs)
             return cross(
                 port_of(self),
@@ -70,7 +70,7 @@ def _tools(attachment: Attachment) -> None:
 
     def arun(real: Callable[..., Any]) -> Callable[..., Any]:
         async def _arun(self: Any, *args: Any, **kwargs: Any) -> Any:
-            if active() is None:
+            if calls_are_plain():
                 return await real(self, *args, **kwargs)
             return await cross_async(
                 port_of(self),
@@ -96,13 +96,20 @@ def _asked(args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
 def _models(attachment: Attachment) -> None:
     from langchain_core.language_models.chat_models import BaseChatModel
 
+    def name_of(model: Any) -> str:
+        return str(getattr(model, "model_name", None) or getattr(model, "model", None) or model._llm_type)
+
     def port_of(model: Any) -> Any:
-        name = getattr(model, "model_name", None) or getattr(model, "model", None) or model._llm_type
-        return attachment.model(str(name), of=type(model), encode=_message_data, decode=_result)
+        return attachment.model(name_of(model), of=type(model), encode=_message_data, decode=_result)
+
+    def streamed(model: Any, given: Any, options: Mapping[str, Any]) -> tuple[Any, dict[str, Any]]:
+        return attachment.model(name_of(model), of=type(model), stream=True), _prompt(
+            model._convert_input(given).to_messages(), options
+        )
 
     def generate(real: Callable[..., Any]) -> Callable[..., Any]:
         def _generate_with_cache(self: Any, messages: Any, *args: Any, **kwargs: Any) -> Any:
-            if active() is None:
+            if calls_are_plain():
                 return real(self, messages, *args, **kwargs)
             return cross(
                 port_of(self), _prompt(messages, kwargs), lambda changed: real(self, messages, *args, **kwargs), agent=_acting()
@@ -112,7 +119,7 @@ def _models(attachment: Attachment) -> None:
 
     def agenerate(real: Callable[..., Any]) -> Callable[..., Any]:
         async def _agenerate_with_cache(self: Any, messages: Any, *args: Any, **kwargs: Any) -> Any:
-            if active() is None:
+            if calls_are_plain():
                 return await real(self, messages, *args, **kwargs)
             return await cross_async(
                 port_of(self), _prompt(messages, kwargs), lambda changed: real(self, messages, *args, **kwargs), agent=_acting()
@@ -120,6 +127,28 @@ def _models(attachment: Attachment) -> None:
 
         return _agenerate_with_cache
 
+    def stream(real: Callable[..., Any]) -> Callable[..., Any]:
+        def _stream(self: Any, input: Any, *args: Any, **kwargs: Any) -> Iterator[Any]:
+            if calls_are_plain() or active() is not None:
+                found: Iterator[Any] = real(self, input, *args, **kwargs)
+                return found
+            port, asked = streamed(self, input, kwargs)
+            return cross_stream(port, asked, lambda changed: real(self, input, *args, **kwargs), agent=_acting())
+
+        return _stream
+
+    def astream(real: Callable[..., Any]) -> Callable[..., Any]:
+        def _astream(self: Any, input: Any, *args: Any, **kwargs: Any) -> AsyncIterator[Any]:
+            if calls_are_plain() or active() is not None:
+                found: AsyncIterator[Any] = real(self, input, *args, **kwargs)
+                return found
+            port, asked = streamed(self, input, kwargs)
+            return cross_stream_async(port, asked, lambda changed: real(self, input, *args, **kwargs), agent=_acting())
+
+        return _astream
+
+    for name, made in (("stream", stream), ("astream", astream)):
+        attachment.replace_method(BaseChatModel, name, made)
     attachment.replace(BaseChatModel, "_generate_with_cache", generate)
     attachment.replace(BaseChatModel, "_agenerate_with_cache", agenerate)
 
@@ -194,7 +223,7 @@ def _retrievers(attachment: Attachment) -> None:
 
     def invoke(real: Callable[..., Any]) -> Callable[..., Any]:
         def _invoke(self: Any, input: Any, *args: Any, **kwargs: Any) -> Any:
-            if active() is None:
+            if calls_are_plain():
                 return real(self, input, *args, **kwargs)
 
             def call(changed: dict[str, Any] | None) -> Any:
@@ -206,7 +235,7 @@ def _retrievers(attachment: Attachment) -> None:
 
     def ainvoke(real: Callable[..., Any]) -> Callable[..., Any]:
         async def _ainvoke(self: Any, input: Any, *args: Any, **kwargs: Any) -> Any:
-            if active() is None:
+            if calls_are_plain():
                 return await real(self, input, *args, **kwargs)
 
             def call(changed: dict[str, Any] | None) -> Any:
@@ -257,7 +286,7 @@ def _stores(attachment: Attachment) -> None:
 
     def batch(real: Callable[..., Any]) -> Callable[..., Any]:
         def _batch(self: Any, ops: Any) -> Any:
-            if active() is None:
+            if calls_are_plain():
                 return real(self, ops)
             done = []
             for op in ops:
@@ -273,7 +302,7 @@ def _stores(attachment: Attachment) -> None:
 
     def abatch(real: Callable[..., Any]) -> Callable[..., Any]:
         async def _abatch(self: Any, ops: Any) -> Any:
-            if active() is None:
+            if calls_are_plain():
                 return await real(self, ops)
             done = []
             for op in ops:
@@ -325,7 +354,7 @@ def _checkpoints(attachment: Attachment) -> None:
     def made(name: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
         def make(real: Callable[..., Any]) -> Callable[..., Any]:
             def _saved(self: Any, *given: Any, **options: Any) -> Any:
-                if active() is None or len(given) < _GIVEN[name]:
+                if calls_are_plain() or len(given) < _GIVEN[name]:
                     return real(self, *given, **options)
                 port, asked = port_and_arguments(name, given)
                 return cross(port, asked, lambda changed: real(self, *given, **options), agent=_acting())
@@ -337,7 +366,7 @@ def _checkpoints(attachment: Attachment) -> None:
     def made_async(name: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
         def make(real: Callable[..., Any]) -> Callable[..., Any]:
             async def _saved(self: Any, *given: Any, **options: Any) -> Any:
-                if active() is None or len(given) < _GIVEN[name]:
+                if calls_are_plain() or len(given) < _GIVEN[name]:
                     return await real(self, *given, **options)
                 port, asked = port_and_arguments(name, given)
                 return await cross_async(port, asked, lambda changed: real(self, *given, **options), agent=_acting())

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from mat.adapters.attachment import Adapter, Attachment
 from mat.boundary.calls import cross, cross_async, cross_stream, cross_stream_async
-from mat.boundary.session import active
+from mat.boundary.session import active, calls_are_plain
 
 _VOLATILE: Final = ("id", "created", "system_fingerprint")
 """Fields of a reply that differ from call to call."""
@@ -52,19 +52,20 @@ def install(attachment: Attachment) -> None:
 
     def sync(real: Callable[..., Any]) -> Callable[..., Any]:
         def call(*args: Any, **kwargs: Any) -> Any:
-            if active() is None or kwargs.get("acompletion"):  # then it returns acompletion(...)
+            if calls_are_plain() or kwargs.get("acompletion"):  # then it returns acompletion(...)
                 return real(*args, **kwargs)
             port, asked, stream = port_and_prompt(args, kwargs)
-            return (cross_stream if stream else cross)(port, asked, lambda changed: real(*args, **kwargs))
+            crossed = cross_stream if stream and active() is not None else cross  # outside, a stream stays the client's object
+            return crossed(port, asked, lambda changed: real(*args, **kwargs))
 
         return call
 
     def asynchronous(real: Callable[..., Any]) -> Callable[..., Any]:
         async def call(*args: Any, **kwargs: Any) -> Any:
-            if active() is None:
+            if calls_are_plain():
                 return await real(*args, **kwargs)
             port, asked, stream = port_and_prompt(args, kwargs)
-            if not stream:
+            if not stream or active() is None:
                 return await cross_async(port, asked, lambda changed: real(*args, **kwargs))
 
             async def chunks(changed: dict[str, Any] | None) -> AsyncIterator[Any]:

@@ -23,7 +23,7 @@ from mat.adapters.mcp_replies import (
     tool_result,
 )
 from mat.boundary.calls import cross_async
-from mat.boundary.session import active
+from mat.boundary.session import calls_are_plain
 from mat.core.proxied import CLOSED
 
 _CODES: Final = {"timeout": TIMED_OUT, "connection": CLOSED}
@@ -52,7 +52,7 @@ def install(attachment: Attachment) -> None:
 
     def call_tool(real: Callable[..., Any]) -> Callable[..., Any]:
         async def _call_tool(self: Any, name: str, arguments: dict[str, Any] | None = None, *given: Any, **options: Any) -> Any:
-            if active() is None:
+            if calls_are_plain():
                 return await real(self, name, arguments, *given, **options)
             if name in attachment.retrievers:
                 port = attachment.retriever(name, encode=_contents("content"), decode=_tool_result)
@@ -75,7 +75,7 @@ def install(attachment: Attachment) -> None:
 
     def read_resource(real: Callable[..., Any]) -> Callable[..., Any]:
         async def _read_resource(self: Any, uri: Any, *given: Any, **options: Any) -> Any:
-            if active() is None:
+            if calls_are_plain():
                 return await real(self, uri, *given, **options)
             port = attachment.retriever("resource", encode=_contents("contents"), decode=_resource)
 
@@ -88,7 +88,7 @@ def install(attachment: Attachment) -> None:
 
     def get_prompt(real: Callable[..., Any]) -> Callable[..., Any]:
         async def _get_prompt(self: Any, name: str, arguments: Any = None, *given: Any, **options: Any) -> Any:
-            if active() is None:
+            if calls_are_plain():
                 return await real(self, name, arguments, *given, **options)
             port = attachment.retriever("prompt", encode=_contents("messages"), decode=_prompt)
             asked = {"name": name, **({"arguments": arguments} if arguments else {})}

@@ -16,7 +16,7 @@ from typing import Any, Final
 from mat.adapters.attachment import Adapter, Attachment
 from mat.boundary.calls import cross_async, cross_stream_async
 from mat.boundary.emit import agent, verify
-from mat.boundary.session import active
+from mat.boundary.session import calls_are_plain
 
 
 def install(attachment: Attachment) -> None:
@@ -61,7 +61,7 @@ def _tools(attachment: Attachment) -> None:
 
     def call_invoker(real: Callable[..., Any]) -> Callable[..., Any]:
         async def call(self: Any, ctx: Any, input: str) -> Any:
-            if active() is None or self._function_tool is None:
+            if calls_are_plain() or self._function_tool is None:
                 return await real(self, ctx, input)
             inner = copy.copy(self)
             function = self._get_wrapped_callable()
@@ -74,7 +74,9 @@ def _tools(attachment: Attachment) -> None:
 
     def invoke_tool(real: Callable[..., Any]) -> Callable[..., Any]:
         async def _invoke(*, function_tool: Any, context: Any, arguments: str) -> Any:
-            if active() is not None and not isinstance(function_tool.on_invoke_tool, tools._FailureHandlingFunctionToolInvoker):
+            if not calls_are_plain() and not isinstance(
+                function_tool.on_invoke_tool, tools._FailureHandlingFunctionToolInvoker
+            ):
                 own = function_tool.on_invoke_tool  # a tool that was made by hand, which has no failure formatter
                 function_tool = dataclasses.replace(function_tool, on_invoke_tool=crossed(function_tool.name, own, own))
             return await real(function_tool=function_tool, context=context, arguments=arguments)
@@ -126,7 +128,7 @@ def _models(attachment: Attachment) -> None:
     def get_model(real: Callable[..., Any]) -> Callable[..., Any]:
         def _get_model(agent: Any, run_config: Any) -> Any:
             found = real(agent, run_config)
-            return found if active() is None else CrossedModel(found, agent.name)
+            return found if calls_are_plain() else CrossedModel(found, agent.name)
 
         return _get_model
 
@@ -211,7 +213,7 @@ def _handoffs(attachment: Attachment) -> None:
     def get_handoffs(real: Callable[..., Any]) -> Callable[..., Any]:
         async def _get_handoffs(agent: Any, *args: Any, **options: Any) -> Any:
             found = await real(agent, *args, **options)
-            return found if active() is None else [crossed(each, agent.name) for each in found]
+            return found if calls_are_plain() else [crossed(each, agent.name) for each in found]
 
         return _get_handoffs
 
@@ -224,7 +226,7 @@ def _sessions(attachment: Attachment) -> None:
 
     def get_items(real: Callable[..., Any]) -> Callable[..., Any]:
         async def _get_items(self: Any, limit: int | None = None, *args: Any, **options: Any) -> Any:
-            if active() is None:
+            if calls_are_plain():
                 return await real(self, limit, *args, **options)
             reads, _ = attachment.store("session")
             return await cross_async(
@@ -235,7 +237,7 @@ def _sessions(attachment: Attachment) -> None:
 
     def add_items(real: Callable[..., Any]) -> Callable[..., Any]:
         async def _add_items(self: Any, items: Any, *args: Any, **options: Any) -> Any:
-            if active() is None:
+            if calls_are_plain():
                 return await real(self, items, *args, **options)
             _, writes = attachment.store("session")
 

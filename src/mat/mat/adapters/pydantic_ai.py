@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from mat.adapters.attachment import Adapter, Attachment
 from mat.boundary.calls import cross_async
-from mat.boundary.session import active
+from mat.boundary.session import calls_are_plain
 
 _VOLATILE: Final = ("timestamp", "run_id", "conversation_id", "provider_response_id")
 """Fields of a message that differ from run to run."""
@@ -24,7 +24,7 @@ def install(attachment: Attachment) -> None:
 
     def iterate(real: Callable[..., Any]) -> Callable[..., Any]:
         def iter(self: Any, user_prompt: Any = None, **options: Any) -> Any:
-            if active() is None:
+            if calls_are_plain():
                 return real(self, user_prompt, **options)
             return real(self, user_prompt, **{**options, "capabilities": [*(options.get("capabilities") or ()), capability]})
 

@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from mat.adapters.attachment import Adapter, Attachment
 from mat.boundary.calls import cross, cross_stream
-from mat.boundary.session import active
+from mat.boundary.session import calls_are_plain
 
 _ANSWER: Final = "final_answer"
 """The tool by which an agent ends; it does nothing."""
@@ -30,7 +30,7 @@ def install(attachment: Attachment) -> None:
 
     def call_tool(real: Callable[..., Any]) -> Callable[..., Any]:
         def _call(self: Any, *given: Any, sanitize_inputs_outputs: bool = False, **options: Any) -> Any:
-            if active() is None or self.name == _ANSWER:
+            if calls_are_plain() or self.name == _ANSWER:
                 return real(self, *given, sanitize_inputs_outputs=sanitize_inputs_outputs, **options)
             asked = _by_name(self, given, options)
             port = attachment.tool(self.name, callee=type(self).forward, encode=_text, decode=_text)
@@ -44,7 +44,7 @@ def install(attachment: Attachment) -> None:
 
     def call_agent(real: Callable[..., Any]) -> Callable[..., Any]:
         def _call(self: Any, task: str, **options: Any) -> Any:
-            if active() is None:
+            if calls_are_plain():
                 return real(self, task, **options)
 
             def call(changed: dict[str, Any] | None) -> Any:
@@ -56,7 +56,7 @@ def install(attachment: Attachment) -> None:
 
     def run(real: Callable[..., Any]) -> Callable[..., Any]:
         def _run_agent(self: Any, *given: Any, **options: Any) -> Any:
-            if active() is None:
+            if calls_are_plain():
                 return real(self, *given, **options)
             name = str(self.name or "")
             with _at_work(name):
@@ -118,7 +118,7 @@ def _models(attachment: Attachment) -> None:
 
     def generate(real: Callable[..., Any]) -> Callable[..., Any]:
         def _generate(self: Any, messages: Any, *given: Any, **options: Any) -> Any:
-            if active() is None:
+            if calls_are_plain():
                 return real(self, messages, *given, **options)
             port = attachment.model(name_of(self), of=type(self), encode=_data, decode=_message)
 
@@ -131,7 +131,7 @@ def _models(attachment: Attachment) -> None:
 
     def generate_stream(real: Callable[..., Any]) -> Callable[..., Any]:
         def _generate_stream(self: Any, messages: Any, *given: Any, **options: Any) -> Iterator[Any]:
-            if active() is None:
+            if calls_are_plain():
                 return iter(real(self, messages, *given, **options))
             port = attachment.model(name_of(self), of=type(self), stream=True, encode=_data, decode=_delta)
 

@@ -7,15 +7,28 @@ urllib3 and requests turn into their own exceptions. It is private, and named so
 from __future__ import annotations
 
 import io
-from collections.abc import Callable, Mapping
+import weakref
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
 from urllib.parse import urlencode
 
 from mat.adapters.attachment import Adapter, Attachment
-from mat.adapters.http import HTTPRequest, HTTPStatus, bytes_of, changed_query, port_of, reply_of, status_errors
+from mat.adapters.http import (
+    ArrivingBody,
+    HTTPRequest,
+    HTTPStatus,
+    arriving,
+    bytes_of,
+    changed_query,
+    port_of,
+    reply_of,
+    settled,
+    status_errors,
+)
 from mat.boundary.calls import cross
+from mat.boundary.port import Port
 from mat.boundary.requests import sending
-from mat.boundary.session import active
+from mat.boundary.session import active, calls_are_plain
 
 
 def install(attachment: Attachment) -> None:
@@ -26,7 +39,7 @@ def install(attachment: Attachment) -> None:
         def _make_request(
             self: Any, conn: Any, method: str, url: str, body: Any = None, headers: Any = None, **given: Any
         ) -> Any:
-            if active() is None:
+            if calls_are_plain():
                 return real(self, conn, method, url, body=body, headers=headers, **given)
             content = body if isinstance(body, bytes) else body.encode() if isinstance(body, str) else None
             asked = HTTPRequest(
@@ -42,6 +55,12 @@ def install(attachment: Attachment) -> None:
             port = port_of(attachment, asked, errors)
             if port is None:
                 return real(self, conn, method, url, body=body, headers=headers, **given)
+            if active() is None:
+
+                def sent(changed: dict[str, Any] | None) -> Any:
+                    return _client_reply(port, real(self, conn, method, url, body=body, headers=headers, **given), given)
+
+                return cross(port, asked.arguments, sent)
             got: list[tuple[Any, Any]] = []
 
             def call(changed: dict[str, Any] | None) -> Any:
@@ -90,6 +109,45 @@ def _read(response: Any, method: str, given: Mapping[str, Any]) -> tuple[Any, An
     headers = {name: value for name, value in response.headers.items() if name.lower() != "content-encoding"}
     made = _made(response.status, headers, content, method, response.reason, given)
     return made, reply_of(response.status, response.headers.items(), content)
+
+
+def _client_reply(port: Port, response: Any, given: Mapping[str, Any]) -> Any:
+    """The reply to a call outside of runs, which the client gets as it is."""
+    if port.kind != "model_call":
+        return response
+    if given.get("preload_content", True):
+        return settled(response, reply_of(response.status, response.headers.items(), response.data))
+    return arriving(response, response.status, response.headers.items(), lambda body: _note_body(response, body))
+
+
+def _note_body(response: Any, body: ArrivingBody) -> None:
+    """Note the body of a response while it is read, whole, in parts or in chunks."""
+    itself: Callable[[], Any] = weakref.ref(response)
+    kind = type(response)
+
+    def reading(name: str) -> Callable[..., Any]:
+        def read(*given: Any, **options: Any) -> Any:
+            part = getattr(kind, name)(itself(), *given, **options)
+            body.add(part)
+            if not part or itself().closed:
+                body.end("reply")
+            return part
+
+        return read
+
+    def read_chunked(*given: Any, **options: Any) -> Iterator[Any]:
+        for part in kind.read_chunked(itself(), *given, **options):
+            body.add(part)
+            yield part
+        body.end("reply")
+
+    def close() -> None:
+        body.end("cut")
+        kind.close(itself())
+
+    response.read, response.read1, response.read_chunked, response.close = (
+        reading("read"), reading("read1"), read_chunked, close
+    )  # fmt: skip
 
 
 def _response(reply: Mapping[str, Any], method: str, url: str, given: Mapping[str, Any]) -> Any:

@@ -7,13 +7,14 @@ when it is complete, closed or given up.
 from __future__ import annotations
 
 import inspect
-import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, nullcontext
+from contextvars import ContextVar
+from dataclasses import dataclass
 from typing import Any, Final
 
 from mat.boundary.port import Port
-from mat.boundary.session import CallCharge, CallEnd, Meter, active, current_meter
+from mat.boundary.session import CallCharge, CallEnd, Meter
 from mat.boundary.usage import add_chunk, usage_of
 from mat.core.value import EMPTY, FrozenDict
 
@@ -21,34 +22,48 @@ __tracebackhide__ = True
 """pytest shows no frames of this module."""
 
 
-_log: Final = logging.getLogger("mat.budget")
-_attached: Final[list[str]] = []
-"""The frameworks whose calls cross in runs only."""
+_END: Final = object()
+_model_call: Final[ContextVar[_ModelCall | None]] = ContextVar("mat_metered_model_call", default=None)
 
 
-@contextmanager
-def plain_outside_runs(name: str) -> Iterator[None]:
-    """Inside the block, a framework is attached whose calls no contract outside of runs is charged for."""
-    _attached.append(name)
-    try:
-        if current_meter.get() is not None and active() is None:
-            warn_of_attached()
-        yield
-    finally:
-        _attached.remove(name)
+class _ModelCall:
+    """The time in which a metered call of a model is made. What it starts may outlive it."""
+
+    __slots__ = ("_token", "is_open")
+
+    def __enter__(self) -> None:
+        self.is_open = True
+        self._token = _model_call.set(self)
+
+    def __exit__(self, *raised: object) -> None:
+        self.is_open = False
+        _model_call.reset(self._token)
 
 
-def warn_of_attached() -> None:
-    """Log which frameworks a contract outside of runs does not meter, if any is attached."""
-    if _attached:
-        names = ", ".join(dict.fromkeys(_attached))
-        _log.warning("calls of %s are metered in runs only; outside, instrument the function that makes them", names)
+def in_metered_model_call() -> bool:
+    """Whether this code makes a metered call of a model: what frameworks and clients below it report is a part of its usage."""
+    call = _model_call.get()
+    return call is not None and call.is_open
+
+
+def _making(port: Port) -> AbstractContextManager[None]:
+    return _ModelCall() if port.kind == "model_call" else nullcontext()
+
+
+@dataclass(frozen=True, slots=True)
+class ClientReply:
+    """The reply of an attached client, which its caller gets as it is. `watch(usage)` adds what it names to the usage, and ends
+    it: at once, or when the rest of the reply has arrived."""
+
+    reply: Any
+    watch: Callable[[ChunkUsage], None]
 
 
 def metered(meter: Meter, port: Port, arguments: Mapping[str, Any], call: Callable[[], Any]) -> Any:
     charge = meter.admit(port, arguments)
     try:
-        reply = call()
+        with _making(port):
+            reply = call()
     except BaseException:
         charge.settle(EMPTY, "failed")
         raise
@@ -61,7 +76,8 @@ async def metered_async(meter: Meter, port: Port, arguments: Mapping[str, Any], 
 
 async def _arrived(charge: CallCharge, port: Port, call: Callable[[], Awaitable[Any]]) -> Any:
     try:
-        reply = await call()
+        with _making(port):
+            reply = await call()
     except BaseException:
         charge.settle(EMPTY, "failed")
         raise
@@ -72,15 +88,28 @@ def _follow(charge: CallCharge, port: Port, reply: Any) -> Any:
     """Settle a call by its reply, now or when the reply is there."""
     if inspect.iscoroutine(reply):
         return _arrived(charge, port, lambda: reply)
+    if isinstance(reply, ClientReply):
+        reply.watch(ChunkUsage(charge, port, begun=True))
+        return reply.reply
     if port.kind != "model_call":
         charge.settle(EMPTY, "reply")
         return reply
     flows = hasattr(type(reply), "__next__") or hasattr(type(reply), "__anext__")
-    usage = EMPTY if flows and port.usage is not None else usage_of(reply, port.usage)
+    usage = EMPTY if flows and port.usage is not None else usage_of(reply if flows else _as_recorded(port, reply), port.usage)
     if flows and not usage:
         return MeteredStream(reply, ChunkUsage(charge, port, begun=True))
     charge.settle(usage, "reply")
     return reply
+
+
+def _as_recorded(port: Port, reply: Any) -> Any:
+    """A framework's reply as the data that a run would record of it."""
+    if port.encode is None:
+        return reply
+    try:
+        return port.encode(reply)
+    except Exception:  # the reply stands, whatever becomes of its usage
+        return reply
 
 
 class ChunkUsage:
@@ -120,9 +149,15 @@ def metered_stream(
     usage = ChunkUsage(meter.admit(port, arguments), port)
     ending: CallEnd = "cut"
     try:
-        chunks = call()
+        with _making(port):
+            chunks = call()
+            rest = iter(chunks)
         try:
-            for chunk in chunks:
+            while True:
+                with _making(port):
+                    chunk = next(rest, _END)
+                if chunk is _END:
+                    break
                 usage.add(chunk)
                 yield chunk
             ending = "reply"
@@ -140,9 +175,15 @@ async def metered_stream_async(
     usage = ChunkUsage(meter.admit(port, arguments), port)
     ending: CallEnd = "cut"
     try:
-        chunks = call()
+        with _making(port):
+            chunks = call()
+            rest = aiter(chunks)
         try:
-            async for chunk in chunks:
+            while True:
+                with _making(port):
+                    chunk = await anext(rest, _END)
+                if chunk is _END:
+                    break
                 usage.add(chunk)
                 yield chunk
             ending = "reply"
@@ -219,4 +260,5 @@ class MeteredStream:
             usage.end("cut")
 
 
-__all__ = ["metered", "metered_async", "metered_stream", "metered_stream_async"]
+__all__ = ["ChunkUsage", "ClientReply", "in_metered_model_call", "metered", "metered_async", "metered_stream",
+           "metered_stream_async"]  # fmt: skip

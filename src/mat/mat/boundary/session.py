@@ -206,6 +206,11 @@ def meter_of(port: Port) -> Meter | None:
     return meter if meter is not None and port.kind in PER_PORT else None
 
 
+def calls_are_plain() -> bool:
+    """Whether calls here are plain ones: no run records them, and no contract outside of runs is charged for them."""
+    return active() is None and current_meter.get() is None
+
+
 def _warn_finished() -> None:
     import warnings
 

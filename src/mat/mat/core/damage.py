@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import html
 import json
+import operator
 import re
 import unicodedata
 from base64 import b64decode
@@ -54,6 +55,8 @@ _BLANK: Final = re.compile(r"[\s\u00ad\u200b-\u200d\u2060\ufeff]+")
 _ESCAPED: Final = re.compile(r"\\(?:([\"\\/bfnrt])|u([0-9a-fA-F]{4}))")
 _CONTROL: Final = {"b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t"}
 _TAG: Final = re.compile(r"<[A-Za-z/!]")
+_ROW: Final = re.compile(r'(?:^|[,;\t\n])"(?:[^"]|"")*""(?:[^"]|"")*"(?:$|[,;\t\r\n])')
+"""A field of a CSV file that holds quotes, which are doubled there (RFC 4180)."""
 _WORD: Final = re.compile(r"[^\s\"'<>(){}\[\]]+")
 _PARAMETER: Final = re.compile(r"[?&;#]")
 _CODED: Final = re.compile(r"={0,2}[A-Za-z0-9+/_\-]{12,}")
@@ -105,6 +108,8 @@ def _decoded_parts(text: str, depth: int) -> Iterator[str]:
         yield _VALUE + _unescaped(text)
     if "&" in text and _TAG.search(text):
         yield _VALUE + html.unescape(text)
+    if '""' in text and _ROW.search(text):
+        yield _VALUE + text.replace('""', '"')
     if text[:6].lower() == "basic ":
         with suppress(ValueError):
             yield _VALUE + b64decode(text[6:], validate=True).decode()
@@ -199,6 +204,10 @@ class TextReading:
     def coded(self) -> tuple[str, ...]:
         """The last words, decoded from base64 and from hexadecimal."""
         return tuple(dict.fromkeys(item for view in self.views for item in _decoded_last_word(view)))
+
+    def encodes(self, artifact: str) -> bool:
+        """Whether the text, or a value in it, is base64 or hexadecimal of an artifact, or of a text that holds it whole."""
+        return any(whole(artifact, item) for item in self.coded)
 
     @cached_property
     def elided(self) -> bool:
@@ -460,7 +469,16 @@ def damage_in(wanted: Wanted, reading: TextReading, *, sure: bool = False) -> Da
         return "other" if _resembles(wanted, reading) else None
     if not (wanted.coded or wanted.phrase) or wanted.own_size < 2 * SHORTEST:
         return None
-    return "other" if wanted.likeness(reading) >= _ALIKE else None
+    return "other" if wanted.likeness(reading) >= _ALIKE or _exchanged(artifact, reading) else None
+
+
+def _exchanged(artifact: str, reading: TextReading) -> bool:
+    """Whether a value is the artifact with two characters exchanged, which leaves few pieces of a short one alike."""
+    for view in reading.views:
+        value = view.removeprefix(_VALUE)[-len(artifact) :]
+        if sum(map(operator.ne, value, artifact)) == 2 and sorted(value) == sorted(artifact):
+            return True
+    return False
 
 
 def _has_attached(artifact: str, reading: TextReading) -> bool:

@@ -17,7 +17,13 @@ VALUE_DEPTH: Final = 40
 VALUE_CHARS: Final = 1_000_000
 """Characters of one recorded text; a longer one is kept as its hash and length."""
 FILE_BYTES: Final = 50_000_000
-"""The largest replay file, policy or tape, in bytes, that is read."""
+"""The largest replay file or tape, in bytes, that is read."""
+WRITTEN_BYTES: Final = 2_000_000
+"""The largest policy or file of resource contracts, in bytes, that is read."""
+WRITTEN_NODES: Final = 20_000
+"""Values in a policy or in a file of resource contracts; each can be a problem that is reported."""
+STREAMED_BYTES: Final = 50_000_000
+"""Bytes of a model's streamed reply that are kept, outside of runs, to read its usage; that of a longer one is unknown."""
 FORMULA_DEPTH: Final = 3_000
 """Levels of a formula. An operator is one, `implies` two and `historically` three; parts joined by & or | are on one."""
 FILE_DEPTH: Final = 100

@@ -492,7 +492,13 @@ def _covers(parts: list[str], artifact: str) -> bool:
 
 
 def _is_mention(live: Live, reading: TextReading, what: Damage) -> bool:
-    """Whether an agent shows a part of an artifact in a longer text, such as a line of a log, which uses nothing."""
+    """Whether an agent shows a part of an artifact in a longer text, such as a line of a log, which uses nothing.
+
+    So does base64 or hexadecimal of all of it: whoever reads the place as such gets every byte. Where it must not stand in
+    another encoding, the port declares the place.
+    """
+    if what in ("reencoded", "other") and reading.encodes(live.text):
+        return True
     if what not in ("truncated", "other") or reading.header or reading.text.lstrip()[:1] in ("{", "[", "<"):
         return False
     return len(reading.text.split()) >= _PROSE + live.text.count(" ")

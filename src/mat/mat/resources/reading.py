@@ -55,8 +55,10 @@ def text_of(path: Path, kind: str) -> str:
         if path.exists() and not path.is_file():  # reading a pipe would wait for its writer
             raise SpecError(f"cannot read the {kind} {path.name}: it is not a file", where=str(path))
         size = path.stat().st_size
-        if size > limits.FILE_BYTES:
-            raise SpecError(f"{path.name} has {size} bytes, the limit is {limits.FILE_BYTES}", fix="split it", where=str(path))
+        if size > limits.WRITTEN_BYTES:
+            raise SpecError(
+                f"{path.name} has {size} bytes, the limit is {limits.WRITTEN_BYTES}", fix="split it", where=str(path)
+            )
         text = path.read_text(encoding="utf-8")
     except OSError as error:
         raise SpecError(f"cannot read the {kind} {path.name}: {error.strerror}", where=str(path)) from error
@@ -69,13 +71,30 @@ def text_of(path: Path, kind: str) -> str:
 
 def data_of(text: str, *, json: bool, kind: str, where: str) -> tuple[Any, dict[Where, int]]:
     """(the data of a text, the line of each place in it). SpecError if the text is invalid or exceeds a limit."""
+    if len(text) > limits.WRITTEN_BYTES:
+        raise SpecError(
+            f"the {kind} has {len(text)} characters, the limit is {limits.WRITTEN_BYTES}", fix="split it", where=where
+        )
     data, lines = _read_json(text, kind, where) if json else _read_yaml(text, kind, where)
+    if _has_more_nodes(data, limits.WRITTEN_NODES):
+        raise SpecError(f"the {kind} has more than {limits.WRITTEN_NODES} values", fix="split it", where=where)
     for item in _strings_in(data):
         if not item.isascii() and any("\ud800" <= character <= "\udfff" for character in item):
             raise SpecError(
                 f"the {kind} contains {item[:40]!r}", why="half of a surrogate pair is not a character", where=where
             )
     return data, lines
+
+
+def _has_more_nodes(data: Any, most: int) -> bool:
+    """Whether there are more values in a document; the rest is not counted."""
+    waiting, count = [data], 1
+    while waiting and count <= most:
+        item = waiting.pop()
+        if isinstance(item, dict | list):
+            count += len(item)
+            waiting += item.values() if isinstance(item, dict) else item
+    return count > most
 
 
 def _strings_in(data: object) -> Iterator[str]:
@@ -457,9 +476,6 @@ def _read_yaml(text: str, kind: str, where: str) -> tuple[Any, dict[Where, int]]
     """The data and the line of each place in it. Only one document, without anchors, aliases and tags, is accepted."""
     require("yaml", f"a {kind} in YAML", where=where, otherwise="write it in JSON")
     yaml: Any = import_module("yaml")
-    if len(text) > limits.FILE_BYTES:
-        raise SpecError(f"the {kind} has {len(text)} characters, the limit is {limits.FILE_BYTES}", where=where)
-
     loader: Any = type("Loader", (yaml.SafeLoader,), {"yaml_implicit_resolvers": {}})
     for tag, expression, first in _PLAIN:
         loader.add_implicit_resolver(tag, re.compile(rf"^(?:{expression})$"), first)

@@ -21,7 +21,6 @@ from types import TracebackType
 from typing import Any, Final, Protocol, TypeAlias, TypeVar, cast
 
 from mat.boundary.emit import acting, agent, delegate
-from mat.boundary.metered import warn_of_attached
 from mat.boundary.session import Meter, active, current_meter
 from mat.core.errors import RunStopped, SpecError
 from mat.core.resources import AmountInput, Amounts, Prices, amounts, metered, price_of, shown, tokens_of
@@ -286,7 +285,6 @@ class Work:
             scope.callback(working.reset, working.set(self))
             if isinstance(self.keeper, OutsideRuns):
                 meter: Meter = OutsideMeter(self, self.keeper)
-                warn_of_attached()
                 scope.enter_context(inherited(current_meter))
                 scope.callback(current_meter.reset, current_meter.set(meter))
             self._stack.append(scope.pop_all())
