@@ -24,12 +24,21 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     add_options(parser)
 
 
-def pytest_load_initial_conftests(args: list[str]) -> None:
-    """Refuse unknown `--mat-` options with a suggestion, before pytest refuses them without one."""
+@pytest.hookimpl(tryfirst=True)
+def pytest_load_initial_conftests(early_config: pytest.Config, args: list[str]) -> None:
+    """Refuse unknown `--mat-` options with a suggestion, before pytest refuses them without one.
+
+    Under stress, what the user's code reads is watched from here on, before any of it is imported.
+    """
     if any(text.startswith("--mat-") for text in args):
         from pytest_mat.options import check_names
 
         check_names(args)
+    options = early_config.option  # in a worker of pytest-xdist, the arguments do not contain its options
+    if "--mat-stress" in args or "--mat-confirm" in args or getattr(options, "mat_stress", False):
+        from pytest_mat import asked
+
+        asked.begin()
 
 
 def pytest_addhooks(pluginmanager: pytest.PytestPluginManager) -> None:
@@ -264,8 +273,9 @@ def pytest_terminal_summary(terminalreporter: Any, exitstatus: int, config: pyte
         print_summary(terminalreporter, config, interrupted=_was_interrupted(config, exitstatus))
     if "pytest_mat.notices" in sys.modules:
         from pytest_mat.notices import lines
+        from pytest_mat.options import verbosity_of
 
-        for line in lines(interrupted=_was_interrupted(config, exitstatus)):
+        for line in lines(interrupted=_was_interrupted(config, exitstatus), verbose=verbosity_of(config) > 0):
             terminalreporter.write_line(f"mat: {line}")
     if config.getoption("mat_evaluate") and not nothing_ran:
         from pytest_mat.workloads import ignored_options
@@ -344,6 +354,14 @@ def mat_workload() -> Any:
 def pytest_unconfigure(config: pytest.Config) -> None:
     import sys
 
+    if "pytest_mat.asked" in sys.modules:
+        from pytest_mat import asked
+
+        asked.end()
+    if "pytest_mat.isolated" in sys.modules:
+        from pytest_mat.isolated import stop_keeping_reads
+
+        stop_keeping_reads()
     if "pytest_mat.session" in sys.modules:
         from pytest_mat.session import session_of
 

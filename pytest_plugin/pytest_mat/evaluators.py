@@ -21,6 +21,7 @@ from mat.core.codec import decode, encode
 from mat.core.errors import MatError
 from mat.core.run import Run
 from mat.kernel.isolation import OutlivedState
+from mat.kernel.reads import Read
 from mat.measure.workload import Workload
 from mat_study.evaluation import REPORTED, Evaluated, Evaluator, Lost, Plan, TestOutcome
 from mat_study.fresh import FreshEvaluator
@@ -55,7 +56,8 @@ class ItemEvaluator:
         self._repeats = item.config.getoption("mat_stress") or item.config.getoption("mat_evaluate")
         self._task = session_of(item.config).workloads.get(item.nodeid, Workload())
         self._known: EvaluatedItem | None = None
-        alone = not self._repeats and not item.config.getoption("mat_confirm")
+        self._confirms = bool(item.config.getoption("mat_confirm"))
+        alone = not self._repeats and not self._confirms
         self._isolated = None if alone else IsolatedItem(item, recorded=live.recorded)
 
     @cached_property
@@ -93,7 +95,13 @@ class ItemEvaluator:
         if self._isolated is None:
             return self._execute_item(plan)
         given, outlived = self._isolated.execute(lambda: self._execute_item(plan))
+        if self._confirms:  # whoever asked for this execution does not see what it read
+            return replace(given, outlived=outlived, read=self.read())
         return replace(given, outlived=outlived) if outlived else given
+
+    def read(self) -> tuple[Read, ...]:
+        """What executions in this process have read so far."""
+        return () if self._isolated is None else self._isolated.read
 
     def finish(self) -> None:
         """Leave the process as it was before a search; a single execution leaves what it likes."""

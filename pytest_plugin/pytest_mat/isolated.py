@@ -10,7 +10,11 @@ from typing import Any, Final, TypeVar
 import pytest
 
 from mat.kernel.isolation import Isolation, OutlivedState
+from mat.kernel.reads import Read, sharing
+from mat.kernel.reads import begin as begin_reads
+from mat.kernel.reads import end as end_reads
 from mat_study.fresh import user_roots
+from pytest_mat import asked
 
 T = TypeVar("T")
 _WATCH: Final = "mat-fixtures"
@@ -25,6 +29,7 @@ class IsolatedItem:
 
     def __init__(self, item: pytest.Item, *, recorded: bool) -> None:
         config = item.config
+        keep_reads()
         self._leave = not config.getoption("mat_confirm")
         roots = [str(config.rootpath), str(config.invocation_params.dir), *user_roots()]
         self._root = os.path.join(os.path.realpath(config.rootpath), "")
@@ -45,6 +50,11 @@ class IsolatedItem:
         finally:
             self._fixtures.isolation = outer
         return result, self._news()
+
+    @property
+    def read(self) -> tuple[Read, ...]:
+        """What executions in this process have read so far."""
+        return tuple(self._isolation.read)
 
     def discard(self) -> tuple[OutlivedState, ...]:
         """Forget what the last execution left that could be put back; the rest of what it found."""
@@ -75,6 +85,23 @@ class IsolatedItem:
         return path.removeprefix(self._root)
 
 
+def keep_reads() -> None:
+    """Keep what this session reads from now on, and what it was asked for before."""
+    watch = asked.watched()
+    if watch is None or watch.handle is not None:
+        return
+    reads = begin_reads()
+    watch.handle = reads.note
+    for event, arguments, stack in watch.early:
+        reads.note(event, arguments, stack)
+    watch.early.clear()
+
+
+def stop_keeping_reads() -> None:
+    """Forget what the session read."""
+    end_reads()
+
+
 def _kept_folder(config: pytest.Config) -> str:
     factory: Any = getattr(config, "_tmp_path_factory", None)
     if factory is None:
@@ -98,7 +125,10 @@ class _FixtureWatch:
         if fixturedef.scope == "function":
             return (yield)
         self._wider[id(fixturedef)] = fixturedef
-        with nullcontext() if self.isolation is None else self.isolation.settling(lambda: _fixture_value(fixturedef)):
+        with (
+            sharing(),
+            nullcontext() if self.isolation is None else self.isolation.settling(lambda: _fixture_value(fixturedef)),
+        ):
             return (yield)
 
     def values(self) -> dict[str, object]:

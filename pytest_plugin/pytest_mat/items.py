@@ -26,7 +26,8 @@ from mat_study.searches import HASH_SEEDS
 from mat_study.settings import ItemSettings
 from mat_study.store import ItemRuns
 from mat_study.stress import Failure
-from pytest_mat import confirm, gate, notices, page, replays
+from pytest_mat import confirm, gate, notices, page, replays, reused
+from pytest_mat.allotted import time_of
 from pytest_mat.collector import rare_collections
 from pytest_mat.evaluators import EvaluatedItem, ItemEvaluator, LostItem, reports_of
 from pytest_mat.execution import live_calls, refuse, resumes, warner
@@ -89,6 +90,7 @@ class _Running:
         self._runs = ItemRuns(self._session.store, warner(item)) if self._session.store is not None else None
         self._searching_s: float | None = None
         self._line = LiveLine(item.config)
+        self._reuse = reused.reuse_of(item, settings, self.evaluate.read) if reused.is_searched(item) else None
         self.collector = ExitStack()
         """Holds what a search changes in Python's garbage collector, from its first execution to the end of the study."""
 
@@ -104,8 +106,11 @@ class _Running:
 
     def start_fresh_processes(self) -> None:
         """Before the item's first run: a process inherits more from the one that starts it than could be put back."""
-        if self._item.config.getoption("mat_stress") and replays.file_of(self._item) is None:
+        if not self._item.config.getoption("mat_stress") or replays.file_of(self._item) is not None:
+            return
+        if not (reused.is_searched(self._item) and reused.seem_to_hold(self._item.session)):
             self._session.fresh.begin(HASH_SEEDS)
+        time_of(self._item.session)
 
     def asked(self) -> Asked:
         item, option = self._item, self._item.config.getoption
@@ -144,6 +149,9 @@ class _Running:
             compared=page.compared(item),
             line=self._line.show,
             tell=self._line.tell,
+            reuse=self._reuse,
+            read=self.evaluate.read,
+            allotted=lambda: time_of(item.session).allotted(item),
             saving=partial(self._session.savings.__setitem__, item.nodeid) if item.config.getoption("mat_doctor") else None,
         )
 
@@ -171,10 +179,12 @@ class _Running:
         replays that there are. A test that is executed once leaves what it likes.
         """
         self._line.clear()
-        if replays.file_of(self._item) is None:
+        if replays.file_of(self._item) is None and not reused.is_searched(self._item):
             self.evaluate.finish()
         else:
             self.evaluate.put_back()
+        if self._searching_s is not None:
+            time_of(self._item.session).spent(real_monotonic() - self._searching_s)
 
     def with_reports(self, found: ItemStudy) -> ItemStudy:
         """The study with an execution of this process as the reported one.

@@ -21,9 +21,9 @@ def keep_notices(data: Sequence[Any]) -> None:
     _notices.extend(decode(Notice, each, where="notice") for each in data)
 
 
-def lines(*, interrupted: bool) -> list[str]:
+def lines(*, interrupted: bool, verbose: bool) -> list[str]:
     """The notices as lines for the terminal."""
-    return notices.lines(_notices, interrupted=interrupted)
+    return notices.lines(_notices, interrupted=interrupted, verbose=verbose)
 
 
 def session_over(status: int, *, interrupted: bool) -> None:

@@ -22,7 +22,7 @@ _NAMES: Final[dict[str, None]] = {}
 """The names of our options, in the order of `pytest --help`."""
 _INI_PARSERS: Final[dict[str, Callable[[str], Any]]] = {}
 """For each option that a configuration file may set: its ini name, and the function that parses its text."""
-_WITHOUT_MARKER: Final = ("mat_baseline", "mat_github", "mat_store", "mat_timeout", "mat_workers")
+_WITHOUT_MARKER: Final = ("mat_baseline", "mat_github", "mat_session_timeout", "mat_store", "mat_timeout", "mat_workers")
 """Options without a marker argument: the configuration file sets the command-line option itself."""
 
 
@@ -55,6 +55,7 @@ def add_options(parser: pytest.Parser) -> None:
         "mat_faults", "operators to search with (marker: faults=; default: all that come with pytest-mat)", type="args"
     )
     parser.addini("mat_vacuous", "contracts that may be vacuous under stress, by id (marker: vacuous=)", type="args")
+    parser.addini("mat_reuse", "reuse the certificates of tests that have not changed", type="bool", default=True)
     parser.addini("mat_require_proof", "default of --mat-require-proof", type="bool", default=False)
     parser.addini(
         "mat_errors",
@@ -197,7 +198,18 @@ def _add_run_options(add: Callable[..., None]) -> None:
         help="with --mat-stress, fail every searched test that is not certified, expected, accepted or known "
         "(ini: mat_require_proof)",
     )  # fmt: skip
-    add("--mat-fresh", action="store_true", help="start every search from the beginning instead of resuming an interrupted one")
+    add(
+        "--mat-fresh", action="store_true",
+        help="search from the beginning: reuse no certificate, and resume no interrupted search",
+    )  # fmt: skip
+    add(
+        "--mat-no-reuse", action="store_true",
+        help="search tests again although nothing has changed since they were certified (ini: mat_reuse = false)",
+    )  # fmt: skip
+    add(
+        "--mat-session-timeout", ini="float", type=_positive_seconds, metavar="SECONDS",
+        help="share this time out among the searches of --mat-stress; name at the end what was cut short or not searched",
+    )  # fmt: skip
     add(
         "--mat-timeout",
         ini="float",
@@ -311,6 +323,14 @@ def _seconds(text: str) -> float:
         return float(text)
     except ValueError:
         raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds") from None
+
+
+def _positive_seconds(text: str) -> float:
+    """An option's type: a time in seconds, more than 0."""
+    seconds = _seconds(text)
+    if not 0 < seconds < float("inf"):
+        raise argparse.ArgumentTypeError(f"{text} is not a number of seconds above 0")
+    return seconds
 
 
 def _one_of(names: Sequence[str]) -> Callable[[str], str]:

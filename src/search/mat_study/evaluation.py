@@ -16,6 +16,7 @@ from mat.evidence.moving import MovedSite
 from mat.evidence.replay_file import Replay
 from mat.govern.variant import NONE
 from mat.kernel.isolation import OutlivedState
+from mat.kernel.reads import Read
 from mat.measure.rows import Labels
 from mat.measure.workload import Workload
 from mat.monitor.contract import Contract
@@ -57,7 +58,8 @@ class Evaluated:
 
     `outcome` is the test's. `judged` is the workload's judgment of the run. `contracts` were armed, those in `shared` (by
     id) for several tests at once. `variants` are the governance variants to run the
-    item under, its own first. `outlived`: what is found to outlive executions by then.
+    item under, its own first. `outlived`: what is found to outlive executions by then. `read`: what executions in another
+    process have read by then.
     """
 
     plan: Plan
@@ -69,6 +71,7 @@ class Evaluated:
     shared: frozenset[str] = frozenset()
     variants: tuple[str, ...] = (NONE,)
     outlived: tuple[OutlivedState, ...] = ()
+    read: tuple[Read, ...] = ()
 
     @property
     def variant(self) -> str:
@@ -101,6 +104,7 @@ class Lost:
     task: Workload = field(default_factory=Workload)
     variants: tuple[str, ...] = (NONE,)
     outlived: tuple[OutlivedState, ...] = ()
+    read: tuple[Read, ...] = ()
 
     @property
     def variant(self) -> str:

@@ -32,6 +32,7 @@ from typing import Final, Literal, TypeAlias
 from mat.core.errors import MatError
 from mat.core.run import Run
 from mat.kernel.isolation import OutlivedState
+from mat.kernel.reads import Read
 from mat_study.evaluation import Evaluated, Lost, Plan, TestOutcome
 from mat_study.tasks import Judged
 
@@ -96,14 +97,18 @@ class FreshAnswer:
     refused: bool = False
     unanswered: str = ""
     outlived: tuple[OutlivedState, ...] = ()
+    read: tuple[Read, ...] = ()
 
     @classmethod
     def of(cls, given: Evaluated | Lost) -> FreshAnswer:
         if isinstance(given, Evaluated):
-            return cls(run=given.run, judged=given.judged, outcome=given.outcome, outlived=given.outlived)
+            return cls(
+                run=given.run, judged=given.judged, outcome=given.outcome, outlived=given.outlived, read=given.read
+            )  # fmt: skip
         return cls(
-            outcome=given.outcome, why=given.why, refused=given.refused, unanswered=given.unanswered, outlived=given.outlived
-        )
+            outcome=given.outcome, why=given.why, refused=given.refused, unanswered=given.unanswered,
+            outlived=given.outlived, read=given.read,
+        )  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -260,12 +265,18 @@ class FreshEvaluator:
         for plan, given in zip(plans, self._processes.execute(self._item, plans, hash_seed=self._hash_seed), strict=True):
             if given.run is not None:
                 yield replace(
-                    known, plan=plan, run=given.run, judged=given.judged, outcome=given.outcome, outlived=given.outlived
+                    known,
+                    plan=plan,
+                    run=given.run,
+                    judged=given.judged,
+                    outcome=given.outcome,
+                    outlived=given.outlived,
+                    read=given.read,
                 )
             else:
                 yield Lost(
                     plan=plan, why=given.why, outcome=given.outcome, refused=given.refused, unanswered=given.unanswered,
-                    task=known.task, variants=known.variants, outlived=given.outlived,
+                    task=known.task, variants=known.variants, outlived=given.outlived, read=given.read,
                 )  # fmt: skip
 
 

@@ -13,9 +13,10 @@ from mat_study.measuring import Gathered, ItemReport
 from mat_study.nominal import failed_result, nominal, passed_result, smoke
 from mat_study.notices import Notice
 from mat_study.replay import replay
+from mat_study.searched import searched
 from mat_study.searches import Searches
-from mat_study.stress import Failure, stress
-from mat_study.vacuity import in_nominal_runs, under_stress
+from mat_study.stress import Failure
+from mat_study.vacuity import in_nominal_runs
 from mat_study.variants import compare
 
 
@@ -105,7 +106,7 @@ def _run(
         vacuous = result.reason if said else ""
         return replace(found, result=result, failure=failure, unjudged=gathered.unjudged, vacuous=vacuous)
     assert runs.first is not None
-    stressed = under_stress(stress(subject, means, gathered, searches, runs.first), subject, gathered)
+    stressed = searched(subject, means, gathered, searches, runs.first)
     return replace(
         found, reported=stressed.lost or given, result=stressed.result, failure=stressed.failure,
         interrupted=stressed.interrupted,

@@ -8,17 +8,27 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from mat.core.operator import OperatorSpec
+from mat.kernel.reads import Read
 from mat_search.declarations import DeclarationSaving
 from mat_search.journal import ConfirmInOrder
 from mat_study.evaluation import Evaluated, Evaluator
 from mat_study.fresh import HashSeed
 from mat_study.live import LiveCalls
 from mat_study.notices import Notice
+from mat_study.reuse import Reuse
 from mat_study.settings import ItemSettings
 from mat_study.store import ItemRuns
 
 WriteLine: TypeAlias = Callable[[str], None]
 """Shows a line of progress in place of the previous one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Allotment:
+    """The seconds that a session has for the search of one item; `whole_s`: for all of them."""
+
+    seconds: float
+    whole_s: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,7 +64,9 @@ class Means:
     `compared`: whether the HTML report may compare a replay with the nominal run of this seed; None without an HTML report.
     `fresh`: do not resume an interrupted search (--mat-fresh). `store` keeps runs (--mat-store). `saving` receives what
     declared effects would save (for `mat doctor`); None: nothing is counted. `line` shows progress in place, `tell` a line that
-    stays.
+    stays. `reuse` keeps certificates from one session to the next; None: it keeps none. `read` returns what executions in this
+    process have read so far. `allotted` returns the seconds that the session has for the search of this item, None without a
+    limit.
     """
 
     evaluate: Evaluator
@@ -77,3 +89,6 @@ class Means:
     line: WriteLine | None = None
     tell: Callable[[str], None] = lambda text: None
     saving: Callable[[tuple[DeclarationSaving, ...]], None] | None = None
+    reuse: Reuse | None = None
+    read: Callable[[], tuple[Read, ...]] = tuple
+    allotted: Callable[[], Allotment | None] = lambda: None

@@ -16,8 +16,10 @@ class Notice:
 
     `what` was done: an item was searched or evaluated; an `untasked` item has no workload and ran as usual, an `unevaluated`
     one gave no first run, the evaluation of a `begun` one was interrupted. `path`: its journal, "" without one. `recalled`:
-    executions reused from it. `note`: why the journal was not used, or what was reused. For an evaluated item: its `category`,
-    whether no structured fault could act on it, and the boundaries it declares that no nominal run crossed.
+    executions reused from it. `note`: why the journal was not used, or what was reused. `because`: why an item was searched
+    although it was certified before. `cut`: the cost at which the session's time ended its search, -1 if it did not begin.
+    For an evaluated item: its `category`, whether no structured fault could act on it, and the boundaries it declares that no
+    nominal run crossed.
     """
 
     item: str
@@ -25,24 +27,42 @@ class Notice:
     path: str = ""
     recalled: int = 0
     note: str = ""
+    because: str = ""
+    cut: int | None = None
     category: str = ""
     unfaulted: bool = False
     unmet: tuple[str, ...] = ()
 
 
-def lines(notices: Sequence[Notice], *, interrupted: bool) -> list[str]:
-    """The lines for the terminal at the end of the session."""
+def lines(notices: Sequence[Notice], *, interrupted: bool, verbose: bool = False) -> list[str]:
+    """The lines for the terminal at the end of the session. `verbose`: also why certificates were not reused."""
     found = []
     for each in notices:
         if each.recalled:
             found.append(f"{each.item}: resumed: {_plural(each.recalled, 'execution')} reused from an interrupted search")
         if each.note:
             found.append(f"{each.item}: {each.note}")
+        if each.because and verbose:
+            found.append(f"{each.item}: searched anew: {each.because}")
+    found += _cut_lines(notices)
     found += _evaluation_lines(sorted(notices, key=lambda each: each.item))
     if interrupted and any(each.path for each in notices):
         what = "evaluation" if any(each.what in ("evaluated", "begun") for each in notices) else "search"
         found.append(f"interrupted: run the same command again to continue the {what}")
     return found
+
+
+def _cut_lines(notices: Sequence[Notice]) -> list[str]:
+    """What the session's time was not enough for, in the order of the items."""
+    cut: dict[int, list[str]] = {}
+    for each in notices:
+        if each.cut is not None:
+            cut.setdefault(each.cut, []).append(each.item)
+    parts = [
+        f"{'not searched for lack of time' if cost < 0 else f'cut short at cost {cost}'}: {', '.join(items)}"
+        for cost, items in sorted(cut.items())
+    ]
+    return [f"--mat-session-timeout: {'; '.join(parts)}"] if parts else []
 
 
 def _evaluation_lines(notices: Sequence[Notice]) -> list[str]:

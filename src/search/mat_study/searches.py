@@ -6,7 +6,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Executor
 from contextlib import contextmanager
-from dataclasses import fields, replace
+from dataclasses import dataclass, fields, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Final, Protocol, TypeVar
@@ -23,6 +23,7 @@ from mat.kernel.clock import real_monotonic
 from mat.kernel.entropy import KEYED
 from mat.kernel.folders import writable
 from mat.kernel.isolation import OutlivedState
+from mat.kernel.reads import Read
 from mat_search import Campaign, CampaignResult, SearchStopped, search
 from mat_search.campaign import Unanswered
 from mat_search.journal import SearchJournal, open_journal
@@ -42,6 +43,18 @@ Stopped = Callable[[Lost, bool], str]
 """(the lost execution, whether it was under faults) -> why the search ends with its results so far; "" to abandon it."""
 
 
+@dataclass(frozen=True, slots=True)
+class SearchLimit:
+    """When a search must end, on the clock of `real_monotonic`, and the reason that its certificate then gives."""
+
+    deadline_s: float
+    text: str
+
+
+def _timeout_text(timeout_s: float) -> str:
+    return f"--mat-timeout: the limit of {timeout_s} s is reached"
+
+
 class OutlivesRunError(Exception):
     """An execution left something in the process that cannot be put back, so the next one cannot begin from the same state."""
 
@@ -49,30 +62,33 @@ class OutlivesRunError(Exception):
 class SearchEvaluator:
     """Adapts an Evaluator to a search: RunSpec -> Run, under the variant of `first`, an execution of the same item.
 
-    SearchStopped ends the search when its time is over, or for a lost execution if `stopped` says so; otherwise a lost
-    execution raises EvaluationLost. `reasons` are why the search was ended, `lost` is the latest execution without a run. The
-    workload's judgment of a run is kept here until the search takes the run (`taken`). `outlived`: what outlived executions,
-    by name. `forked`: each execution has a process of its own; otherwise OutlivesRunError ends the search where one needs it.
+    SearchStopped ends the search when its time is over (`timeout_s`, and the session's `limit`), or for a lost execution if
+    `stopped` says so; otherwise a lost execution raises EvaluationLost. `reasons` are why the search was ended, `lost` is the
+    latest execution without a run. The workload's judgment of a run is kept here until the search takes the run (`taken`).
+    `outlived`: what outlived executions, by name; `read`: what executions in other processes have read. `forked`: each
+    execution has a process of its own; otherwise OutlivesRunError ends the search where one needs it.
     """
 
     def __init__(
-        self, evaluate: Evaluator, first: Evaluated, *, timeout_s: float | None, stopped: Stopped, forked: bool = False
-    ) -> None:
+        self, evaluate: Evaluator, first: Evaluated, *, timeout_s: float | None, stopped: Stopped, forked: bool = False,
+        limit: SearchLimit | None = None,
+    ) -> None:  # fmt: skip
         self._evaluate, self._first, self._stop_reason = evaluate, first, stopped
-        self._timeout_s = timeout_s
-        self._deadline = None if timeout_s is None else real_monotonic() + timeout_s
+        own = None if timeout_s is None else SearchLimit(real_monotonic() + timeout_s, _timeout_text(timeout_s))
+        self._limit = min(filter(None, (own, limit)), key=lambda each: each.deadline_s, default=None)
         self._judgments: dict[str, Judged] = {}
         self._latest = first.judged
         self._forked = forked
         self._executions, self._spent_s = 0, 0.0
         self.outlived = {each.name: each for each in first.outlived}
+        self.read: dict[Read, None] = {}
         self.lost: Lost | None = None
         self.reasons: list[str] = []
 
     def __call__(self, spec: RunSpec, *, vary: bool = False, adversary: Choose | None = None) -> Run:
         disturbed = bool(len(spec.schedule)) or adversary is not None
-        if self._deadline is not None and disturbed and real_monotonic() > self._deadline:
-            raise self._stop(self._out_of_time)
+        if self._limit is not None and disturbed and real_monotonic() > self._limit.deadline_s:
+            raise self._stop(self._limit.text)
         try:
             return self._timed(partial(self.execute, spec.seed, spec.schedule, vary=vary, adversary=adversary))
         except EvaluationLost as ended:
@@ -85,10 +101,6 @@ class SearchEvaluator:
                 raise Unanswered(why, ended.lost.missing) from ended
             raise self._stop(why) from ended
 
-    @property
-    def _out_of_time(self) -> str:
-        return f"--mat-timeout: the limit of {self._timeout_s} s is reached"
-
     def _timed(self, execute: Callable[[], Run]) -> Run:
         began_s = real_monotonic()
         run = execute()
@@ -98,15 +110,15 @@ class SearchEvaluator:
 
     def enough(self, due: int) -> str:
         """Why exploring ends now, so that `due` more executions fit into the time; "" if there is more time than that."""
-        if self._deadline is None:
+        if self._limit is None:
             return ""
-        left_s = self._deadline - real_monotonic()
+        left_s = self._limit.deadline_s - real_monotonic()
         needed_s = _MARGIN * due * self._spent_s / max(1, self._executions)
         if left_s > needed_s:
             return ""
-        if self._out_of_time not in self.reasons:
-            self.reasons.append(self._out_of_time)
-        return self._out_of_time
+        if self._limit.text not in self.reasons:
+            self.reasons.append(self._limit.text)
+        return self._limit.text
 
     def execute(self, seed: int, schedule: Schedule, *, vary: bool = False, adversary: Choose | None = None) -> Run:
         """One execution without a deadline; EvaluationLost if it gives no run."""
@@ -116,6 +128,7 @@ class SearchEvaluator:
             )
         )  # fmt: skip
         self.learn_outlived(given.outlived)
+        self.read.update(dict.fromkeys(given.read))
         if isinstance(given, Lost):
             raise EvaluationLost(given)
         if not self._forked and needs_forks(given.outlived):
@@ -150,12 +163,33 @@ class SearchEvaluator:
 
 
 class Searches:
-    """The searches of an item, and the journals of all of them."""
+    """The searches of an item, and the journals of all of them.
+
+    `limit`: when the session's time for the item is over, None without a limit. `read`: what executions in other processes have
+    read. `complete`: the cost up to which the latest search was complete when the limit ended it, None if it did not.
+    `because`: why the item is searched although it was certified before.
+    """
 
     def __init__(self, subject: Subject, means: Means) -> None:
         self._subject, self._means = subject, means
         self._sources = Sources(means.began_ns)
         self._journals: list[SearchJournal] = []
+        self.limit: SearchLimit | None = None
+        self.complete: int | None = None
+        self.read: dict[Read, None] = {}
+        self.because = ""
+
+    @property
+    def resumed(self) -> bool:
+        """Whether executions of an interrupted search were used."""
+        return any(each.recalled for each in self._journals)
+
+    def can_resume(self, variant: str) -> bool:
+        """Whether there is a journal of an interrupted search under a variant."""
+        return not self._means.fresh and (writable(self._means.root / FOLDER).path / self._journal_name(variant)).exists()
+
+    def _journal_name(self, variant: str) -> str:
+        return f"{digest([self._subject.id, variant])[:20]}.jsonl"
 
     def search(self, nominal: Evaluated, *, note: Note, restart: Callable[[], None]) -> tuple[CampaignResult, SearchEvaluator]:
         """Search from a nominal execution, under its variant. `note` is called with each execution that the search takes.
@@ -174,7 +208,9 @@ class Searches:
         settings, means = self._subject.settings, self._means
         campaign = campaign_of(self._subject, means, nominal.run)
         execute = means.forked(nominal) if forked else means.evaluate
-        evaluate = SearchEvaluator(execute, nominal, timeout_s=settings.timeout_s, stopped=_stop_reason, forked=forked)
+        evaluate = SearchEvaluator(
+            execute, nominal, timeout_s=settings.timeout_s, stopped=_stop_reason, forked=forked, limit=self.limit
+        )
         journal = self._journal(nominal, campaign, evaluate, forked=forked)
         vary = partial(evaluate, vary=True)
         with self._workers(evaluate, vary, journal) as executor:
@@ -185,6 +221,9 @@ class Searches:
                 progress=_progress(means.line, self._subject.name), vary=vary, adapt=evaluate.adapt, executor=executor,
                 journal=journal, note=lambda run: note(evaluate.taken(run)), enough=evaluate.enough,
             )  # fmt: skip
+        self.read.update(evaluate.read)
+        cut = self.limit is not None and self.limit.text in evaluate.reasons
+        self.complete = max(0, result.complete) if cut and result.limited else None
         return result, evaluate
 
     def once(self, kind: str, schedule: Schedule, *, seed: int, evaluate: SearchEvaluator) -> Evaluated:
@@ -193,11 +232,11 @@ class Searches:
 
     def _journal(self, nominal: Evaluated, campaign: Campaign, evaluate: SearchEvaluator, *, forked: bool) -> SearchJournal:
         subject, folder = self._subject, writable(self._means.root / FOLDER)
-        path = folder.path / f"{digest([subject.id, nominal.variant])[:20]}.jsonl"
+        path = folder.path / self._journal_name(nominal.variant)
         if self._means.fresh:
             path.unlink(missing_ok=True)
         journal = open_journal(
-            path, nominal.run.spec.under(NO_SCHEDULE), key=_key(subject, nominal, campaign, forked=forked),
+            path, nominal.run.spec.under(NO_SCHEDULE), key={**search_key(subject, nominal, campaign), "forks": forked},
             source_digest=self._sources.digest, more=lambda run: _sidecar(evaluate, run),
             restore=lambda run, data: _learn(evaluate, run, data, where="journal"),
         )  # fmt: skip
@@ -219,23 +258,28 @@ class Searches:
         from mat_study.forks import Forked
 
         def unpack(run: Run, sidecar: Any) -> None:
-            known, sources = sidecar
+            known, sources, read = sidecar
             _learn(evaluate, run, known, where="worker")
+            evaluate.read.update(dict.fromkeys(read))
             journal.learn(sources)
 
         pool = Forked(
             self._means.workers, inherited=(evaluate, vary), put_back=self._means.put_back, prepare=self._means.prepare,
-            sidecar=lambda run: (_sidecar(evaluate, run), self._sources.new()), unpack=unpack,
+            sidecar=lambda run: (_sidecar(evaluate, run), self._sources.new(), self._means.read()), unpack=unpack,
         )  # fmt: skip
         with pool:
             yield pool
 
     def notices(self) -> list[Notice]:
-        """The journals, how much was reused from them, and what went wrong."""
-        return [
+        """The journals, how much was reused from them, what went wrong, and what the session's time was not enough for."""
+        found = [
             Notice(item=self._subject.id, path=str(each.path or ""), recalled=each.recalled, note=each.note)
             for each in self._journals
         ]
+        if self.because or self.complete is not None:
+            cut = None if self.complete is None else self.complete + (self.complete >= 0)
+            found.append(Notice(item=self._subject.id, because=self.because, cut=cut))
+        return found
 
     def close(self) -> None:
         for journal in self._journals:
@@ -297,7 +341,7 @@ def _stop_reason(lost: Lost, disturbed: bool) -> str:
     return lost.unanswered or ("an execution did not finish" if disturbed else "")
 
 
-def _key(subject: Subject, nominal: Evaluated, campaign: Campaign, *, forked: bool) -> dict[str, Any]:
+def search_key(subject: Subject, nominal: Evaluated, campaign: Campaign) -> dict[str, Any]:
     """The facts that must be equal for executions to be equal."""
     plan = {field.name: getattr(campaign, field.name) for field in fields(campaign)}
     return {
@@ -306,7 +350,6 @@ def _key(subject: Subject, nominal: Evaluated, campaign: Campaign, *, forked: bo
         "spec": nominal.run.spec.base,
         "the reported run": nominal.run.head,
         "draws": KEYED,
-        "forks": forked,
         "operators": grid_digest(campaign.operators),
         **{name: value for name, value in plan.items() if isinstance(value, str | int)},
         "python": sys.version,

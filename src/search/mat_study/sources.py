@@ -77,20 +77,36 @@ def _file_digest(path: str, mtime_ns: int, size: int, edited: bool) -> str:
 
 def installed_digest() -> str:
     """The digest of everything installed on the module search path."""
-    return _distributions_digest(tuple(path for path in sys.path if path))
+    return _distributions_digest(tuple((path, _changed_at(path)) for path in sys.path if path))
+
+
+def _changed_at(folder: str) -> int:
+    try:
+        return os.stat(folder).st_mtime_ns
+    except OSError:
+        return 0
 
 
 @lru_cache(maxsize=4)
-def _distributions_digest(places: tuple[str, ...]) -> str:
-    """The digest of what is installed: the folders that name a distribution and its version, and when they were made."""
+def _distributions_digest(places: tuple[tuple[str, int], ...]) -> str:
+    """The digest of what is installed: the folders that name a distribution and its version, with the list of its files and
+    their digests, so that another environment with the same files has the same; without such a list, when it was made.
+    """
     found = []
-    for place in places:
+    for place, _ in places:
         try:
             with os.scandir(place) as entries:
-                found += [(entry.name, entry.stat().st_mtime_ns) for entry in entries if entry.name.endswith(_METADATA)]
+                found += [(entry.name, _distribution_digest(entry)) for entry in entries if entry.name.endswith(_METADATA)]
         except OSError:
             continue
     return digest([list(each) for each in sorted(found)])
+
+
+def _distribution_digest(entry: os.DirEntry[str]) -> str:
+    try:
+        return sha256(Path(entry.path, "RECORD").read_bytes()).hexdigest()
+    except OSError:
+        return str(entry.stat().st_mtime_ns)
 
 
 _METADATA: Final = (".dist-info", ".egg-info")

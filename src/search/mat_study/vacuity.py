@@ -67,7 +67,7 @@ def under_stress(stressed: Stressed, subject: Subject, gathered: Gathered) -> St
     elif gathered.unjudged and result.status in ("certified", "not_proven"):
         result = _uncertified(result, "not_judged", gathered.unjudged)
     if settings.require_proof and failure is None and result.status not in _PROVEN:
-        failure = Failure(message=_unproven_message(result))
+        failure = Failure(message=unproven_message(result))
     return replace(stressed, result=result, failure=failure)
 
 
@@ -113,7 +113,7 @@ def _message(vacuous: list[Vacuous]) -> str:
     )
 
 
-def _unproven_message(result: ItemResult) -> str:
+def unproven_message(result: ItemResult) -> str:
     why = f": {result.reason}" if result.reason else ""
     return (
         f"{result.status.replace('_', ' ')}{why}\n"

@@ -304,7 +304,8 @@ class ItemResult:
     `covered`: what its search covered, None without a search; `recorded`: how far recorded replies reached in it, None without
     any. `notes`: what its status does not say: vacuous contracts, and
     runs that failed the test's own asserts without being judged by them. Of the contracts that are armed for several tests,
-    `tried` were triggered by this one, and `untried` were not.
+    `tried` were triggered by this one, and `untried` were not. `reused`: the day on which its certificate was made
+    ("2026-11-28"), if it was not searched again; `executions` are then those of this session.
     """
 
     __pydantic_config__ = EXACT_FIELDS
@@ -322,6 +323,7 @@ class ItemResult:
     notes: tuple[str, ...] = ()
     tried: tuple[str, ...] = ()
     untried: tuple[str, ...] = ()
+    reused: str = ""
     standings: tuple[FindingStanding, ...] = ()
 
     def standing(self, index: int) -> FindingStanding:

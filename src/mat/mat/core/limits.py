@@ -87,6 +87,10 @@ JOURNAL_BYTES: Final = 1_000_000_000
 """The largest journal of a search, in bytes; later executions are not kept."""
 JOURNALS_KEPT: Final = 100
 """Journals kept of searches that were never resumed; the oldest are removed first."""
+INPUT_BYTES: Final = 256_000_000
+"""The largest file that is compared before a certificate is reused; one that rests on a larger file is not kept."""
+SEARCHES_KEPT: Final = 10_000
+"""Records of searches, with their certificates, that are kept; the oldest are removed first."""
 RUNS_KEPT: Final = 500
 """Whole runs that a search keeps in memory for reuse; the oldest is dropped first."""
 ARTIFACTS: Final = 1_024

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from types import ModuleType
 from typing import Any, Final, TypeVar
 
+from mat.kernel import reads
 from mat.kernel.comparison import NodeComparison
 from mat.kernel.imports import ImportWatch
 from mat.kernel.nodes import MISSING, Change, DictNode, Node, Remedy
@@ -221,7 +222,8 @@ def _is_users(variable: ContextVar[Any]) -> bool:
 class Isolation:
     """Executes from one state. `shown` makes a name from a path, `kept_folder` is where pytest keeps temporary folders.
 
-    `found` collects what outlived the executions. `recorded`: calls to servers are recorded, so they are no state.
+    `found` collects what outlived the executions, `read` what they read, if a session watches that. `recorded`: calls to
+    servers are recorded, so they are no state.
     """
 
     def __init__(
@@ -235,6 +237,7 @@ class Isolation:
         self._executing = False
         self.recorded = recorded
         self.found: dict[OutlivedState, None] = {}
+        self.read: dict[reads.Read, None] = {}
         self._found_before = 0
 
     def start(self, roots: Mapping[str, object]) -> None:
@@ -256,6 +259,8 @@ class Isolation:
             with ExitStack() as stack:
                 stack.enter_context(self._imports.watching())
                 stack.enter_context(self._writes.watching())
+                if (watched := reads.watched()) is not None:
+                    stack.enter_context(watched.taking(self.read, self._writes.is_own))
                 self._executing = True
                 return context.run(function)
         finally:
@@ -287,7 +292,7 @@ class Isolation:
         if not self._executing:
             yield
             return
-        with self.state.settling(roots):
+        with reads.sharing(), self.state.settling(roots):
             yield
 
     @contextmanager

@@ -145,6 +145,14 @@ class WriteWatch:
 
     # -- what is a run's own ----------------------------------------------------------------------------------------
 
+    def is_own(self, place: str) -> bool:
+        """Whether a run made this path, or pytest did for its temporary folders."""
+        place = os.path.realpath(place)
+        if self._is_own(place):
+            return True
+        nearest = max((len(each) for each in self._roots if place.startswith(each)), default=0)
+        return place.startswith(self._kept_folder or os.devnull) and len(self._kept_folder) > nearest
+
     def _is_own(self, place: str) -> bool:
         ignored = place.startswith(self._ignored_roots) and not place.startswith(_SHARED_ROOTS)
         if ignored or not _IGNORED.isdisjoint(place.split(os.sep)):

@@ -13,6 +13,7 @@ from typing import Final, Literal, TypeAlias
 
 from mat.core.campaign import NOT_JUDGED, BrokenRun, ItemResult, ItemStatus, Standing
 from mat.core.run import UNCAUGHT
+from mat.core.value import EMPTY
 from mat.report import words
 
 WIDTH: Final = 100
@@ -60,23 +61,29 @@ def headline(results: Sequence[ItemResult], *, seconds: float, stress: bool = Fa
     `stress`: count what a search says of tests in any case.
     """
     statuses: list[ItemStatus] = [each.status for each in results]
+    reused = {"certified": sum(bool(each.reused) for each in results)}
+    always = _COUNTED_UNDER_STRESS if stress else _COUNTED_IN_NOMINAL_RUNS
     executions = sum(each.executions for each in results)
     tones = {_TONES.get(status, "good") for status in statuses}
     return BriefLine(
-        label=f"mat: {counts_text(statuses, always=_COUNTED_UNDER_STRESS if stress else _COUNTED_IN_NOMINAL_RUNS)}",
+        label=f"mat: {counts_text(statuses, always=always, reused=reused)}",
         text=f"  ({executions:,} execution{'s' * (executions != 1)}, {seconds:.0f} s)",
         tone="bad" if "bad" in tones else "open" if "open" in tones else "good",
     )
 
 
-def counts_text(statuses: Iterable[ItemStatus], *, always: Collection[str] = ()) -> str:
-    """How many items have which result: `2 broken, 1 accepted`. `always`: what is counted even if there is none."""
+def counts_text(statuses: Iterable[ItemStatus], *, always: Collection[str] = (), reused: Mapping[str, int] = EMPTY) -> str:
+    """How many items have which result: `2 broken, 1 accepted`. `always`: what is counted even if there is none.
+
+    `reused`: how many of a result stand from an earlier session.
+    """
     counted: Counter[str] = Counter(statuses)
     parts = []
     for name, those in _COUNTED.items():
         count = sum(counted[status] for status in those)
         if count or name in always:
-            parts.append(f"{count:,} {_one(name) if count == 1 else name}")
+            again = f" ({reused[name]:,} reused)" if reused.get(name) else ""
+            parts.append(f"{count:,} {_one(name) if count == 1 else name}{again}")
     return ", ".join(parts)
 
 
@@ -279,9 +286,9 @@ def _uncaught(result: ItemResult) -> list[str]:
 
 def _given(result: ItemResult) -> list[str]:
     certificate = result.certificate
-    if result.status != "certified" or certificate is None or not certificate.given:
+    if result.status != "certified" or certificate is None:
         return []
-    return [f"certified relative to {certificate.given}"]
+    return [text] if (text := words.certified_in_words(certificate.given, result.reused)) else []
 
 
 def _unjudged_bodies(items: Iterable[BriefItem], name: Callable[[BriefItem], str], width: int) -> list[BriefLine]:

@@ -386,6 +386,7 @@ def _item_line(result: ItemResult, left_out: int) -> ItemLine:
         recorded=result.recorded,
         relative_to=certificate.given_in_full if certificate else "",
         notes=result.notes,
+        reused=result.reused,
     )
 
 

@@ -27,7 +27,8 @@ class ItemLine:
     `bound` and `proven` come from the certificate, and `covered` is what the search covered; None without a search.
     `recorded`: how far recorded replies of external ports reached in it; None without any.
     `relative_to`: what the certificate takes as given, "" for nothing. `outcomes_left_out` counts runs under faults that are
-    not in the table `outcomes`. `notes`: what the status does not say.
+    not in the table `outcomes`. `notes`: what the status does not say. `reused`: the day on which its certificate was made, if
+    it was not searched again; `executions` are those of this session.
 
     Source: A6.5.
     """
@@ -50,6 +51,7 @@ class ItemLine:
     recorded: Recorded | None = None
     relative_to: str = ""
     notes: tuple[str, ...] = ()
+    reused: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -342,9 +342,19 @@ def uncaught_failures(line: ItemLine) -> tuple[str, ...]:
 
 
 def certified_relative_to(line: ItemLine) -> str:
-    """What the certificate of a certified item takes as given, except the hash seeds, which every certificate names."""
+    """What the certificate of a certified item takes as given, except the hash seeds, which every certificate names, and
+    from when it is, if it is not of this session."""
     given = "; ".join(part for part in line.relative_to.split("; ") if not part.startswith("hash seeds "))
-    return f"certified relative to {given}" if line.status == "certified" and given else ""
+    return certified_in_words(given, line.reused) if line.status == "certified" else ""
+
+
+def certified_in_words(given: str, reused: str) -> str:
+    """What a certificate takes as given, and the day from which it is reused; "" if it has neither."""
+    parts = [f"reused from {reused}"] if reused else []
+    parts += [f"relative to {given}"] if given else []
+    if not parts:
+        return ""
+    return f"certified, {', '.join(parts)}" if reused else f"certified {parts[0]}"
 
 
 def estimate_in_words(certificate: Certificate) -> str:
