@@ -41,11 +41,14 @@ from mat.core.spec import NO_SCHEDULE
 from mat_faults import operators
 from mat_search import STRATEGIES, Campaign, CampaignResult, search
 from mat_search.strategies import schedules
+from mat_study.settings import ItemSettings
 
 EXAMPLES: Final = Path(__file__).resolve().parent.parent / "examples"
 DEFAULTS: Final = Catalog(operators())
-KEYED: Final = ("exhaustive", "anytime")
+KEYED: Final = ("portfolio", "exhaustive", "anytime")
 """Strategies that skip what equals something executed; only these are the better for a state digest."""
+DEFAULT: Final = ItemSettings().strategy
+"""The strategy of `pytest --mat-stress`, if nobody chooses one."""
 HYPOTHESIS: Final = "hypothesis"
 
 
@@ -81,7 +84,8 @@ def rows() -> dict[str, Row]:
     for name in STRATEGIES:
         made.append(Row(name=name, strategy=name))
         if name in KEYED:
-            made.append(Row(name=f"{name}, no digest", strategy=name, digest=False))
+            undeclared = "default, nothing declared" if name == DEFAULT else f"{name}, no digest"
+            made.append(Row(name=undeclared, strategy=name, digest=False))
     made.append(Row(name=HYPOTHESIS, strategy=HYPOTHESIS))
     return {row.name: row for row in made}
 

@@ -150,7 +150,7 @@ def _add_run_options(add: Callable[..., None]) -> None:
     )
     add(
         "--mat-strategy", ini="string", metavar="NAME", type=_one_of(_STRATEGIES),
-        help=f"search strategy: {', '.join(_STRATEGIES)} (marker: search=; default exhaustive)",
+        help=f"search strategy: {', '.join(_STRATEGIES)} (marker: search=; default portfolio)",
     )  # fmt: skip
     add(
         "--mat-stop",
@@ -394,7 +394,7 @@ def asked_variants(config: pytest.Config) -> tuple[str, ...]:
 
 VERBOSITY: Final = "mat"
 """The type of output whose verbosity is that of the summary (`pytest.Config.get_verbosity`)."""
-_STRATEGIES = ("exhaustive", "anytime", "random", "beam", "evolutionary", "adversary", "statistical")
+_STRATEGIES = ("exhaustive", "anytime", "portfolio", "random", "beam", "evolutionary", "adversary", "statistical")
 _GITHUB = ("auto", "on", "off")
 _STOPS = ("budget", "cheapest", "first")
 

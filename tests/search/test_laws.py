@@ -12,6 +12,7 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 import mat
+from mat.core import limits
 from mat.core.campaign import Certificate
 from mat.core.operator import GridPoint, OperatorSpec
 from mat.core.run import prefixes
@@ -123,6 +124,24 @@ def test_first_hit_search_is_optimal_and_its_bound_is_true(lab, found, automaton
     assert found(result) == brute
     assert result.certificate.proven
     assert all(cost <= result.certificate.bound for cost in brute.values())
+
+
+@pytest.mark.full
+@many
+@given(automaton=automata, max_runs=st.sampled_from((20, 60, 150, 2_000)), kept=st.sampled_from((0, 40, 50_000)))
+def test_the_bound_of_a_search_that_guesses_is_true_wherever_it_ends(lab, found, automaton, max_runs, kept):
+    """`kept`: with little room, runs are executed again for their children."""
+    made = lab(automaton.body, [writes_stay_few, no_bad_state], ("service.timeout", "service.lost_ack", "service.wrong"))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(limits, "RECORDS_KEPT", kept)
+        result = made.search(budget=8, strategy="portfolio", max_runs=max_runs)
+    nominal = {violation.contract for violation in made.nominal().failures}
+    brute = {contract: cost for contract, cost in made.brute_force(8).items() if contract not in nominal}
+    assert result.certificate.proven
+    costs = found(result)
+    assert costs.items() >= {contract: cost for contract, cost in brute.items() if cost <= result.certificate.bound}.items()
+    assert all(cost >= brute[contract] for contract, cost in costs.items())
+    assert result.certificate.bound == 8 or max_runs < 2_000
 
 
 # -- shrinking ----------------------------------------------------------------------------------------------------------

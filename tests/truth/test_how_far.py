@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -18,6 +19,7 @@ from mat.core.run import Run
 from mat.core.spec import RunSpec
 from mat.measure.workload import Workload
 from mat_search import Campaign, CampaignResult, search
+from mat_search.campaign import Layer
 from mat_study.evaluation import Evaluated, Plan
 from mat_study.progress import how_far
 from mat_study.searches import SearchEvaluator
@@ -77,8 +79,27 @@ def test_a_limit_of_executions_names_the_complete_layer_and_the_share_of_the_nex
         f"cost {result.complete} is complete, nothing found; "
         f"cost {layer.cost}: {100 * layer.done // layer.known}% of what is known; "
         f"more runs (--mat-max-runs), a smaller budget ({result.complete} is covered), declaring the effects of look "
-        "or a mat_state_digest would bring it further"
+        f"or a mat_state_digest would bring it further, most of all {most(layer, result)}"
     )
+
+
+def most(layer: Layer, result: CampaignResult) -> str:
+    """More runs if as many again complete the next cost, otherwise what merges schedules."""
+    left = layer.known - layer.done
+    if left > result.searched:
+        return "a mat_state_digest"
+    return f"more runs (--mat-max-runs): about {left} executions are left at cost {layer.cost}"
+
+
+@pytest.mark.parametrize(("done", "helps"), [(95, "more runs (--mat-max-runs): about 5 executions"), (5, "a mat_state_digest")])
+def test_what_would_help_most_depends_on_what_is_left(done: int, helps: str) -> None:
+    result = replace(searched(max_runs=10), searched=10, layer=Layer(cost=5, done=done, known=100))
+    assert f"would bring it further, most of all {helps}" in text(result, max_runs=10)
+
+
+def test_an_interrupted_search_says_how_far_it_came() -> None:
+    result = replace(searched(max_runs=10), limited=False, interrupted=True)
+    assert "would bring it further, most of all" in text(result, max_runs=10)
 
 
 @pytest.mark.parametrize("prune", [True, False])
@@ -194,5 +215,5 @@ def test_the_result_of_an_item_says_how_far_its_search_came(shop: Any) -> None:
     assert item["reason"] == (
         "2 executions do not cover the budget of 8; cost 3 is complete, nothing found; cost 4: 33% of what is known; "
         "more runs (--mat-max-runs), a smaller budget (3 is covered), declaring the effects of check or a mat_state_digest "
-        "would bring it further"
+        "would bring it further, most of all more runs (--mat-max-runs): about 2 executions are left at cost 4"
     )

@@ -4,7 +4,7 @@
 
 >>> from mat_search import STRATEGIES
 >>> list(STRATEGIES)
-['exhaustive', 'anytime', 'random', 'beam', 'evolutionary', 'adversary']
+['exhaustive', 'anytime', 'portfolio', 'random', 'beam', 'evolutionary', 'adversary']
 
 Source: A3.2, A3.3.
 """

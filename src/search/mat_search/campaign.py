@@ -89,6 +89,10 @@ class Layer:
     known: int
 
 
+ShowLayer: TypeAlias = Callable[[Layer | None], None]
+"""Called with the next layer, None if there is none."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CampaignResult:
     """`counterexamples`: one per failure signature, severest first, then cheapest; the stability of a flaky one shows that.

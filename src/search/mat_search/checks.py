@@ -77,7 +77,7 @@ class Checks:
         self.nominal = nominal
         self._executions, self._judge, self._entropy = executions, judge, entropy
         self._endings: dict[GridKey, _Ending] = {}
-        self._executed: list[tuple[Schedule, str]] = []
+        self._executed: dict[Schedule, str] = {}
         self.counts: dict[str, int] = {"prefix": 0, "nominal": 0, "skipped": 0, "repeated": 0, "fresh": 0}
         self.counts |= {"audited": 0} if nominal.complete else {}
         self.fresh_nominal = 0
@@ -100,7 +100,7 @@ class Checks:
                 if key is not None:
                     self._endings.setdefault(key, ending)
         if len(run.spec.schedule):
-            self._executed.append((run.spec.schedule, states[-1]))
+            self._executed.setdefault(run.spec.schedule, states[-1])
 
     def _check_prefix(self, edge: Edge, run: Run, states: Sequence[str]) -> None:
         self.counts["prefix"] += 1
@@ -169,7 +169,8 @@ class Checks:
             self._check_skipped(edge, of)
         for edge, _ in self._sample(vouched, "audit", most=limits.AUDITS):
             self._audit(edge.schedule, edge.step, claim)
-        early, late = self._executed[: limits.SKIP_SAMPLE_LEAST], self._executed[limits.SKIP_SAMPLE_LEAST :]
+        executed = list(self._executed.items())
+        early, late = executed[: limits.SKIP_SAMPLE_LEAST], executed[limits.SKIP_SAMPLE_LEAST :]
         for schedule, ending in reversed([*early, *self._sample(late, "repeated")]):
             self._check_repeated(schedule, ending)
         self.again("at the end")
@@ -234,7 +235,7 @@ class Checks:
 
     def fresh_sample(self, *, without: Sequence[Schedule]) -> list[Schedule]:
         """The schedules that a fresh process executes too: the cheapest, and a sample of the others."""
-        known = dict.fromkeys(schedule for schedule, _ in self._executed if schedule not in without)
+        known = [schedule for schedule in self._executed if schedule not in without]
         executed = sorted(known, key=lambda schedule: schedule.cost)
         cheapest, others = executed[: limits.FRESH_CHEAPEST], executed[limits.FRESH_CHEAPEST :]
         return [*cheapest, *self._sample(others, "fresh", most=limits.FRESH_SAMPLE)]
@@ -252,10 +253,10 @@ class Checks:
             if nominal is None:
                 raise WithdrawnError("the nominal run could not be executed in a fresh process")
             self._compare(self.nominal, nominal, "the nominal run in a fresh process, under another hash seed,")
-            endings, differing = dict(self._executed), []
+            differing = []
             for schedule, run in sample:
                 try:
-                    self._check_fresh(schedule, run, endings[schedule])
+                    self._check_fresh(schedule, run, self._executed[schedule])
                 except WithdrawnError as withdrawn:
                     differing.append(withdrawn)
             if differing:

@@ -29,7 +29,7 @@ from mat.kernel.entropy import Entropy
 from mat_search.adversary import AdversarySearch
 from mat_search.anytime import Anytime
 from mat_search.beam import Beam
-from mat_search.campaign import Campaign, CampaignResult, Confirm, EndExploring, Progress, SearchStopped, Unanswered
+from mat_search.campaign import Campaign, CampaignResult, Confirm, EndExploring, Progress, SearchStopped, ShowLayer, Unanswered
 from mat_search.checks import Checks, SearchClaim, WithdrawnError, words
 from mat_search.coverage import CoverageTally
 from mat_search.covering import digest_assumptions
@@ -38,6 +38,7 @@ from mat_search.evolve import Evolutionary
 from mat_search.executions import Adapt, Evaluate, Executions, RunJournal
 from mat_search.exhaust import Exhaustive
 from mat_search.hits import Hit, Hits, distinct, matching_violation, same_failure
+from mat_search.portfolio import Portfolio
 from mat_search.reach import RecordedReach, in_words
 from mat_search.sample import RandomSearch
 from mat_search.shrink import Shows, ShrinkStopped, shrink
@@ -48,12 +49,16 @@ from mat_search.strategy import EdgeOutcome, Factory, SearchPlan
 STRATEGIES: Final[dict[str, Factory]] = {
     "exhaustive": Exhaustive,
     "anytime": Anytime,
+    "portfolio": Portfolio,
     "random": RandomSearch,
     "beam": Beam,
     "evolutionary": Evolutionary,
     "adversary": AdversarySearch,
 }
 """The strategies by name. The statistical one is not among them: it does not assume deterministic runs."""
+
+_LAYERS_EVERY: Final = 100
+"""Executions between two estimates of what is left at the next cost; an estimate takes time."""
 
 
 def search(
@@ -64,6 +69,7 @@ def search(
     confirm: Confirm | None = None,
     confirm_again: Confirm | None = None,
     progress: Progress | None = None,
+    layers: ShowLayer | None = None,
     vary: Evaluate | None = None,
     adapt: Adapt | None = None,
     executor: Executor | None = None,
@@ -79,8 +85,8 @@ def search(
     equivalence classes of perturbations in `Run.alike`; without it, `evaluate` executes. `adapt` executes an adversary's runs.
     `executor` executes probable next schedules in advance; the result does not depend on it. `journal` keeps finished
     executions. `note` is called with every execution, once, in order, whoever made it. `enough` may end exploring early, so
-    that time is left for the checks. KeyboardInterrupt propagates as long as nothing was found; later it ends the current
-    phase, and the findings are kept.
+    that time is left for the checks. `layers` is called now and then with an estimate of what is left at the next cost.
+    KeyboardInterrupt propagates as long as nothing was found; later it ends the current phase, and the findings are kept.
 
     >>> import mat_faults
     >>> from contextlib import suppress
@@ -107,7 +113,7 @@ def search(
     try:
         if campaign.strategy == "statistical":
             return replace(sample(nominal, executions, campaign, progress), covered=notes.covered)
-        result = _Search(nominal, executions, campaign, (confirm, confirm_again), progress, enough).run()
+        result = _Search(nominal, executions, campaign, (confirm, confirm_again), progress, layers, enough).run()
         return notes.completed(result, executions)
     finally:
         executions.close()
@@ -176,12 +182,13 @@ class _Search:
         campaign: Campaign,
         confirm: tuple[Confirm | None, Confirm | None],
         progress: Progress | None,
+        layers: ShowLayer | None,
         enough: EndExploring | None,
     ) -> None:
         entropy = Entropy.of(nominal.spec)
         self._enough = enough
         self._campaign, self._executions = campaign, executions
-        (self._confirm, self._confirm_again), self._progress = confirm, progress
+        (self._confirm, self._confirm_again), self._progress, self._layers = confirm, progress, layers
         self._plan = _plan(campaign, entropy)
         self._strategy = STRATEGIES[campaign.strategy](self._plan)
         self._checks = Checks(nominal, executions, campaign.judge, entropy)
@@ -276,7 +283,7 @@ class _Search:
             except Unanswered as missing:
                 self._unanswered = self._unanswered or str(missing)
                 self._reach.unanswered[edge.schedule] = missing.missing
-                if not isinstance(strategy, Exhaustive | Anytime):
+                if not isinstance(strategy, Exhaustive | Anytime | Portfolio):
                     raise
                 strategy.lose(edge)
                 continue
@@ -286,10 +293,12 @@ class _Search:
                 begun = True
             states = prefixes(run)
             self._checks.explored(edge, run, states)
-            hits = self._hits.note(edge, run)
+            hits = self._hits.note(edge, run) if edge.cost <= self._plan.budget else ()
             strategy.tell(edge, EdgeOutcome(run=run, states=states, broken=self._hits.broken(run)))
             if hits:
                 self._note_hits(edge, hits)
+            if self._layers is not None and self._searched % _LAYERS_EVERY == 0:
+                self._layers(strategy.layer)
             if self._progress is not None:
                 self._progress(executions.count, self._hits.cost, max(0, strategy.bound))
 
@@ -328,7 +337,8 @@ class _Search:
         if new:
             self._checked |= new
             self._checks.again("after a counterexample")
-        if self._campaign.stop != "budget" and self._strategy.bound < hits[0].schedule.cost - 1:
+        reduced = isinstance(self._strategy, Portfolio)
+        if self._campaign.stop != "budget" and not reduced and self._strategy.bound < hits[0].schedule.cost - 1:
             for hit in hits:
                 self._shrink_hit(hit)
 

@@ -84,6 +84,7 @@ class Executions:
         self._worker_runs: OrderedDict[Schedule, _WorkerRun] = OrderedDict()
         self._explored: OrderedDict[Schedule, Run] = OrderedDict()
         self._plain: OrderedDict[Schedule, Run] = OrderedDict() if vary is not None else self._explored
+        self._records = 0
         self._failures = 0
         self._longest_s = 0.0
         self.lookahead = 0 if executor is None else _PER_WORKER * _worker_count(executor)
@@ -128,9 +129,11 @@ class Executions:
 
     def _store(self, runs: OrderedDict[Schedule, Run], schedule: Schedule, run: Run) -> Run:
         """Keep a run as long as there is room; the oldest is dropped first."""
+        replaced = runs.pop(schedule, None)
+        self._records += len(run.records) - (0 if replaced is None else len(replaced.records))
         runs[schedule] = run
-        if len(runs) > limits.RUNS_KEPT:
-            runs.popitem(last=False)
+        while len(runs) > 1 and (len(runs) > limits.RUNS_KEPT or self._records > limits.RECORDS_KEPT):
+            self._records -= len(runs.popitem(last=False)[1].records)
         return self._count_run(run)
 
     def _count_run(self, run: Run) -> Run:

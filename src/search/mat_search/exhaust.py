@@ -27,19 +27,27 @@ more, because the queue is ordered.
 
 The assumptions, determinism and the completeness of D, are checked: the campaign compares prefixes at every execution, repeats
 a sample of the executed edges and executes a sample of the skipped ones.
+
+Memory stays flat. The children of a run are worked out one run at a time, when its turn comes. Until then the run is kept, as
+long as there is room for its records (`limits.RECORDS_KEPT`); otherwise its edge is asked for again when its turn comes.
+
+Edges may be executed before their turn (`tell` takes an edge that `ask` did not return): an entry of `SeenEdges` holds for
+edges that cost as much or more, so the order of execution decides nothing.
 """
 
 from __future__ import annotations
 
 import heapq
 from collections import Counter
-from collections.abc import Iterable, Sequence, Set
+from collections.abc import Sequence, Set
+from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Final, TypeAlias
 
 from mat.core import limits
 from mat.core.adversary import Choose
 from mat.core.run import Alike, Run
+from mat.core.spec import Schedule
 from mat_search.campaign import Layer
 from mat_search.space import ROOT, Edge, Grid, GridKey, Offers, undisturbed
 from mat_search.strategy import EdgeOutcome, SearchPlan, Skips, Why
@@ -154,53 +162,104 @@ class Exhaustive:
 
     def __init__(self, plan: SearchPlan) -> None:
         self._grid, self._budget, self._prune = plan.grid, plan.budget, plan.prune
-        self._queue: list[tuple[int, int, int, Edge | Offers]] = [(0, 0, 0, ROOT)]
+        self._queue: list[tuple[int, int, int, int, Edge | Offers | _Unkept]] = [(0, 0, 0, 0, ROOT)]
         self._sequence = 0
+        self._records = 0
         self._open: Edge | None = None
+        self._again: _Again | None = None
+        self._early: set[Schedule] = set()
         self._lost: int | None = None
         self._done: Counter[int] = Counter()
+        self.executed = [0] * (plan.budget + 1)
+        """How many edges of each cost were executed; one that was asked for again counts once."""
         self._seen = SeenEdges()
         self.skipped = Skips()
         self._skipped_by_state: list[Edge] = []
         self._affordable_ids: dict[int, frozenset[str]] = {}
 
     def ask(self, most: int | None = None) -> Edge | None:
-        """The cheapest edge that need not be skipped; ties by number of perturbations, then in order of discovery."""
+        """The cheapest edge that need not be skipped; ties by number of perturbations, then in order of discovery.
+
+        An edge is returned again if its run was not kept and its children are needed now.
+        """
         while self._queue:
-            cost, _, _, found = self._queue[0]
+            cost, size, sequence, _, found = self._queue[0]
             if most is not None and cost > most:
                 return None
             heapq.heappop(self._queue)
             if isinstance(found, Offers):
-                self._offer(found.at(cost - found.cost))
-                self._add_history_readers(found.history_readers)
-            elif not self._skip(found):
+                if cost - found.cost == found.costs[-1]:
+                    self._records -= found.records
+                self._offer(found, cost, size, sequence)
+            elif isinstance(found, _Unkept):
+                self._again = _Again(found, cost, size, sequence)
+                return found.edge
+            elif not self._is_early(found) and not self._skip(found):
                 self._open = found
                 return found
         return None
 
     def tell(self, edge: Edge, outcome: EdgeOutcome) -> None:
-        self._open = None
+        """Take an outcome. An edge that `ask` did not return counts too; it must be one of this tree."""
+        if self._again is not None and edge is self._again.unkept.edge:
+            self._tell_again(self._again, outcome)
+            return
+        if edge is not self._open:
+            self._early.add(edge.schedule)
+        else:
+            self._open = None
         self._done[edge.cost] += 1
+        self.executed[edge.cost] += 1
         run = outcome.run
         last, before = edge.cost + self._grid.least > self._budget, len(self._seen.history_readers)
         self._seen.add(edge, run, self._grid, last=last)
         self._reconsider(before)
         if last:
             return
-        offers = Offers(run, run.spec.schedule, edge.step, self._grid, outcome.states, budget=self._budget)
+        offers = self._offers(edge, outcome)
+        if self._records + offers.records > limits.RECORDS_KEPT:
+            self._push_unkept(_Unkept(edge, offers.costs))
+            return
+        self._records += offers.records if offers.costs else 0
         for cost in offers.costs:
             self._push(offers.cost + cost, edge.size + 1, offers)
 
+    def _offers(self, edge: Edge, outcome: EdgeOutcome) -> Offers:
+        run = outcome.run
+        return Offers(run, run.spec.schedule, edge.step, self._grid, outcome.states, budget=self._budget)
+
+    def _tell_again(self, again: _Again, outcome: EdgeOutcome) -> None:
+        """The children of one cost, of a run that was not kept; it is not kept now either."""
+        unkept, self._again = again.unkept, None
+        self._offer(self._offers(unkept.edge, outcome), again.cost, again.size, again.sequence)
+        self._push_unkept(replace(unkept, costs=unkept.costs[1:]))
+
+    def _push_unkept(self, unkept: _Unkept) -> None:
+        if unkept.costs:
+            self._push(unkept.edge.cost + unkept.costs[0], unkept.edge.size + 1, unkept)
+
+    def _is_early(self, edge: Edge) -> bool:
+        return bool(self._early) and edge.schedule in self._early
+
+    def is_needed(self, edge: Edge) -> bool:
+        """Whether an edge of this tree was neither executed nor can be skipped, by current knowledge."""
+        why = self._seen.why(edge, self._operators_after(edge)) if self._prune else None
+        return why is None and edge.schedule not in self._early
+
     def lose(self, edge: Edge) -> None:
         """Go on without an edge that `ask` returned and that cannot be executed: nothing is proven from its cost on."""
+        cost = edge.cost
+        if self._again is not None and edge is self._again.unkept.edge:
+            cost, self._again = self._again.cost, None
         self._open = None
-        self._lost = edge.cost if self._lost is None else min(self._lost, edge.cost)
+        self._lost = cost if self._lost is None else min(self._lost, cost)
 
-    def _offer(self, children: Iterable[Edge]) -> None:
-        for child in children:
-            if not self._skip(child):
-                self._push(child.cost, child.size, child)
+    def _offer(self, offers: Offers, cost: int, size: int, sequence: int) -> None:
+        """Queue the children of one cost, in the place of the offers."""
+        for index, child in enumerate(offers.at(cost - offers.cost)):
+            if not self._is_early(child) and not self._skip(child):
+                heapq.heappush(self._queue, (cost, size, sequence, index, child))
+        self._add_history_readers(offers.history_readers)
 
     def _skip(self, edge: Edge) -> bool:
         """Whether an edge need not be executed."""
@@ -245,9 +304,9 @@ class Exhaustive:
             self._done[edge.cost] -= 1
             self._push(edge.cost, edge.size, edge)
 
-    def _push(self, cost: int, size: int, item: Edge | Offers) -> None:
+    def _push(self, cost: int, size: int, item: Edge | Offers | _Unkept) -> None:
         self._sequence += 1
-        heapq.heappush(self._queue, (cost, size, self._sequence, item))
+        heapq.heappush(self._queue, (cost, size, self._sequence, 0, item))
 
     def upcoming(self, count: int) -> Sequence[Edge]:
         """The first edges of the queue that cannot be skipped, by current knowledge."""
@@ -273,16 +332,41 @@ class Exhaustive:
             left.append(self._lost)
         if self._open is not None:
             left.append(self._open.cost)
+        if self._again is not None:
+            left.append(self._again.cost)
         return min(left) - 1 if left else self._budget
 
     @property
     def layer(self) -> Layer | None:
         cost = self.bound + 1
-        if cost > self._budget or not (self._queue or self._open):
+        if cost > self._budget or not (self._queue or self._open or self._again):
             return None
-        waiting = [item for priority, _, _, item in self._queue if priority == cost]
+        waiting = [item for priority, *_, item in self._queue if priority == cost]
         offers = [item for item in waiting if isinstance(item, Offers)]
-        counted = [sum(1 for _ in item.at(cost - item.cost)) for item in offers[: limits.LAYER_OFFERS]]
-        offered = sum(counted) * len(offers) // max(1, len(counted))
-        left = len(waiting) - len(offers) + offered + (self._open is not None and self._open.cost == cost)
+        edges = sum(isinstance(item, Edge) for item in waiting)
+        counted = [self._offered_at(item, cost) for item in offers[: limits.LAYER_OFFERS]]
+        parents = len(waiting) - edges + (self._again is not None)
+        offered = sum(counted) * parents // max(1, len(counted))
+        left = edges + offered + (self._open is not None and self._open.cost == cost)
         return Layer(cost=cost, done=self._done[cost], known=self._done[cost] + left)
+
+    def _offered_at(self, offers: Offers, cost: int) -> int:
+        return sum(not self._is_early(edge) for edge in offers.at(cost - offers.cost))
+
+
+@dataclass(frozen=True, slots=True)
+class _Unkept:
+    """A run that was not kept: its edge, and the costs of injections into it whose turn has not come."""
+
+    edge: Edge
+    costs: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Again:
+    """An edge that was asked for again, and the place of its children in the queue."""
+
+    unkept: _Unkept
+    cost: int
+    size: int
+    sequence: int

@@ -50,6 +50,11 @@ class Rounds(ABC):
         if not outcome.hit:
             self._learn(rank, edge, outcome)
 
+    def narrow(self, budget: int) -> None:
+        """Draw no schedules of a greater cost from now on."""
+        self._budget = min(self._budget, budget)
+        self._queue = [edge for edge in self._queue if edge.cost <= budget]
+
     def upcoming(self, count: int) -> Sequence[Edge]:
         """The rest of the round."""
         return self._queue[:count]

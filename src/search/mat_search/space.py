@@ -218,7 +218,7 @@ class Offers:
         self._run, self._schedule, self._step, self._states = run, schedule, step, states
         self._grid, self._covering = grid, grid.covering
         self._errors = {item.port: item for item in run.errors}
-        self.cost = schedule.cost
+        self.cost, self.records = schedule.cost, len(run.records)
         self._options = grid.affordable(budget - self.cost)
         self._spare = budget - self.cost - grid.least
         self._held_steps = _held_steps(run, schedule, step)

@@ -19,15 +19,17 @@ def how_far(result: CampaignResult, certificate: Certificate, settings: ItemSett
 
     "" for a search that covered its budget, and for strategies that do not go by cost.
     """
-    ended = result.limited or not certificate.proven
+    ended = result.limited or result.interrupted or not certificate.proven
     if not ended or result.complete >= settings.budget or result.complete < 0:
         return ""
     parts = [_complete_layer(result, certificate)]
     layer = result.layer
     if layer is not None and layer.known:
         parts.append(f"cost {layer.cost}: {100 * layer.done // layer.known}% of what is known")
-    if result.limited:
-        parts.append(f"{_listed(_helps(result, settings))} would bring it further")
+    if result.limited or result.interrupted:
+        helps = _helps(result, settings)
+        most = f", most of all {_most_helpful(result, helps)}" if len(helps) > 1 else ""
+        parts.append(f"{_listed(helps)} would bring it further{most}")
     return "; ".join(parts)
 
 
@@ -53,6 +55,20 @@ def _helps(result: CampaignResult, settings: ItemSettings) -> list[str]:
     if not result.nominal.complete:
         helps.append("a mat_state_digest")
     return helps
+
+
+def _most_helpful(result: CampaignResult, helps: Sequence[str]) -> str:
+    """Live calls if they are missing; more of the same if that completes the next cost; a state digest, which merges schedules
+    that lead to the same state; what else there is.
+    """
+    layer = result.layer
+    more = helps[0]
+    if result.recorded is not None:
+        return more
+    left = 0 if layer is None else layer.known - layer.done
+    if 0 < left <= result.searched:
+        return f"{more}: about {left:,} {'execution is' if left == 1 else 'executions are'} left at cost {result.complete + 1}"
+    return more if result.nominal.complete else helps[-1]
 
 
 def _listed(texts: Sequence[str]) -> str:

@@ -25,7 +25,7 @@ from mat.kernel.folders import writable
 from mat.kernel.isolation import OutlivedState
 from mat.kernel.reads import Read
 from mat_search import Campaign, CampaignResult, SearchStopped, search
-from mat_search.campaign import Unanswered
+from mat_search.campaign import Layer, Unanswered
 from mat_search.journal import SearchJournal, open_journal
 from mat_study.evaluation import Evaluated, EvaluationLost, Evaluator, Lost, Plan
 from mat_study.means import Means, Subject, WriteLine
@@ -213,13 +213,15 @@ class Searches:
         )
         journal = self._journal(nominal, campaign, evaluate, forked=forked)
         vary = partial(evaluate, vary=True)
+        shown = None if means.line is None else _Progress(means.line, self._subject.name)
         with self._workers(evaluate, vary, journal) as executor:
             result = search(
                 nominal.run, evaluate, campaign,
                 confirm=journal.confirming(means.confirm(nominal.variant, HASH_SEEDS[0]), "fresh"),
                 confirm_again=journal.confirming(means.confirm(nominal.variant, HASH_SEEDS[1]), "fresh again"),
-                progress=_progress(means.line, self._subject.name), vary=vary, adapt=evaluate.adapt, executor=executor,
-                journal=journal, note=lambda run: note(evaluate.taken(run)), enough=evaluate.enough,
+                progress=shown.show if shown else None, layers=shown.learn if shown else None, vary=vary,
+                adapt=evaluate.adapt, executor=executor, journal=journal, note=lambda run: note(evaluate.taken(run)),
+                enough=evaluate.enough,
             )  # fmt: skip
         self.read.update(evaluate.read)
         cut = self.limit is not None and self.limit.text in evaluate.reasons
@@ -357,12 +359,23 @@ def search_key(subject: Subject, nominal: Evaluated, campaign: Campaign) -> dict
     }
 
 
-def _progress(line: WriteLine | None, name: str) -> Callable[[int, int | None, int], None] | None:
-    if line is None:
-        return None
+class _Progress:
+    """The line that shows how far a search is."""
 
-    def show(executions: int, best: int | None, bound: int) -> None:
+    def __init__(self, line: WriteLine, name: str) -> None:
+        self._line, self._name = line, name
+        self._layer: Layer | None = None
+
+    def learn(self, layer: Layer | None) -> None:
+        self._layer = layer
+
+    def show(self, executions: int, best: int | None, bound: int) -> None:
         found = "none found" if best is None else f"best cost {best}"
-        line(f"{executions} runs, {found}, proven to cost {bound}: {name}")
+        self._line(f"{executions} runs, {found}, proven to cost {bound}{self._next(bound)}: {self._name}")
 
-    return show
+    def _next(self, bound: int) -> str:
+        """How far the next cost is, as it was estimated last."""
+        layer = self._layer
+        if layer is None or layer.cost != bound + 1 or not layer.known:
+            return ""
+        return f", cost {layer.cost} {100 * layer.done // layer.known}% (about {layer.known - layer.done:,} left)"

@@ -51,7 +51,7 @@ class ItemSettings:
     clock: Literal["virtual", "real"] = "virtual"
     live_calls: int | None = None
     loopback: bool = False
-    strategy: StrategyName = "exhaustive"
+    strategy: StrategyName = "portfolio"
     max_runs: int = limits.MAX_RUNS
     shrink_runs: int | None = None
     stop: Stop = "budget"

@@ -161,20 +161,20 @@ class _NotedReader:
             yield found
 
     def iter_any(self) -> AsyncIterator[bytes]:
-        return _parts(self.readany)
+        return _parts_of(self.readany)
 
     def iter_chunked(self, n: int) -> AsyncIterator[bytes]:
-        return _parts(lambda: self.read(n))
+        return _parts_of(lambda: self.read(n))
 
     def __aiter__(self) -> AsyncIterator[bytes]:
-        return _parts(self.readline)
+        return _parts_of(self.readline)
 
     def set_exception(self, *given: Any) -> None:
         self._body.end("cut")
         self._reader.set_exception(*given)
 
 
-async def _parts(read: Callable[[], Any]) -> AsyncIterator[bytes]:
+async def _parts_of(read: Callable[[], Any]) -> AsyncIterator[bytes]:
     while part := await read():
         yield part
 

@@ -65,7 +65,7 @@ FRESH_SAMPLE: Final = 8
 VOUCHED_SAMPLE_LEAST: Final = 32
 """How many edges, of those skipped because the user vouches that states are equal, are executed at least, if the search itself
 has executed as many."""
-LAYER_OFFERS: Final = 500
+LAYER_OFFERS: Final = 50
 """Runs whose next perturbations are counted, to say how far a search came in its last layer; others count like the average."""
 SHRINK_RESERVE: Final = 20
 """Executions for which a search with a time limit sets time aside to shrink each counterexample."""
@@ -93,6 +93,9 @@ SEARCHES_KEPT: Final = 10_000
 """Records of searches, with their certificates, that are kept; the oldest are removed first."""
 RUNS_KEPT: Final = 500
 """Whole runs that a search keeps in memory for reuse; the oldest is dropped first."""
+RECORDS_KEPT: Final = 50_000
+"""Records of these runs, together; and of the runs whose children an exhaustive search still has to look at. A run that is not
+kept is executed again when it is needed."""
 ARTIFACTS: Final = 1_024
 """Artifacts of a run that are recognized in later arguments; the oldest are dropped first."""
 ARTIFACT_CHARS: Final = 65_536

@@ -9,7 +9,9 @@ from typing import Any, Final, Literal, TypeAlias, get_args
 
 from mat.core.errors import did_you_mean
 
-StrategyName: TypeAlias = Literal["exhaustive", "anytime", "random", "beam", "evolutionary", "adversary", "statistical"]
+StrategyName: TypeAlias = Literal[
+    "exhaustive", "anytime", "portfolio", "random", "beam", "evolutionary", "adversary", "statistical"
+]
 Stop: TypeAlias = Literal["budget", "cheapest", "first"]
 STRATEGIES: Final[tuple[StrategyName, ...]] = get_args(StrategyName)
 STOPS: Final[tuple[Stop, ...]] = get_args(Stop)
@@ -19,7 +21,7 @@ STOPS: Final[tuple[Stop, ...]] = get_args(Stop)
 class Search:
     """How `pytest --mat-stress` searches a test: `@pytest.mark.mat(search=mat.Search(strategy="random"))`.
 
-    `strategy` chooses the schedules (default: exhaustive). The search executes at most `max_runs` of them (2,000), and at most
+    `strategy` chooses the schedules (default: portfolio). The search executes at most `max_runs` of them (2,000), and at most
     `shrink_runs` more to shrink one counterexample (as many as that needs). It stops at "budget" (all costs up to the budget
     are done; the default), at the "cheapest" counterexample or at the "first" one. `curve`: how many random chains of
     schedules to draw for robustness curves (0). `target`: the statistical strategy asks whether the share of random schedules

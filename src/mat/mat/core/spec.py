@@ -5,9 +5,9 @@ Source: the run parameters x, kappa, z and delta of the paper.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal, TypeAlias
+from typing import Any, Final, Literal, TypeAlias
 
 from mat.core import limits
 from mat.core.digest import digest
@@ -74,7 +74,7 @@ class Schedule:
 
     def __post_init__(self) -> None:
         ordered = tuple(sorted(self.perturbations, key=lambda item: item.key))
-        for index, one in enumerate(ordered):
+        for index, one in enumerate(ordered if len(ordered) < _MANY or _overlap(ordered) else ()):
             for other in ordered[index + 1 :]:
                 if one.site.overlaps(other.site):
                     raise SpecError(
@@ -116,6 +116,20 @@ class Schedule:
                 fix=f"raise budget to {self.cost} or remove a perturbation",
             )
         return self
+
+
+_MANY: Final = 9
+"""From this many perturbations on, sorting them is cheaper than comparing each with each."""
+
+
+def _overlap(items: Sequence[Perturbation]) -> bool:
+    """Whether two of these share a call."""
+    ends: dict[tuple[str, str, str], int] = {}
+    for site in sorted([item.site for item in items]):
+        if site.nth <= ends.get(site.port, 0):
+            return True
+        ends[site.port] = max(site.last, ends.get(site.port, 0))
+    return False
 
 
 def _from_items(items: tuple[Perturbation, ...]) -> Schedule:

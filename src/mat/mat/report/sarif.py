@@ -111,11 +111,11 @@ def _level(found: FindingLine) -> str:
 
 def fingerprint(found: FindingLine) -> str:
     """What identifies a finding in all sessions: the test and the kind of failure, not its line, message or cost."""
-    kinds = sorted({(each.stage, *_parts(each.signature)) for each in found.signatures})
+    kinds = sorted({(each.stage, *_signature_parts(each.signature)) for each in found.signatures})
     return digest([found.test, found.contract, [list(kind) for kind in kinds]])
 
 
-def _parts(signature: Any) -> tuple[str, ...]:
+def _signature_parts(signature: Any) -> tuple[str, ...]:
     return tuple(str(getattr(signature, name)) for name in signature.__dataclass_fields__)
 
 

@@ -1,0 +1,189 @@
+"""Chasing: inject at the calls that a run makes only because of its last fault, and at those right after it.
+
+Retries, fallbacks and recoveries exist only after a fault, and a fault in them needs several perturbations that are each worth
+nothing alone. A call is *fresh* if the run under one perturbation less has no call of the same port with the same arguments
+to match it. Runs that reacted in the same way form a class; classes that were chased least come first, those after longer
+chains earlier, and of each operator the last point before the others.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections import Counter
+from dataclasses import dataclass
+from random import Random
+from typing import Final, TypeAlias
+
+from mat.core.record import Record
+from mat.core.run import Run
+from mat.core.spec import NO_SCHEDULE, Schedule
+from mat_search.strategy import EdgeOutcome
+from mat_search.vocabulary import Vocabulary, first_ask, port_of
+
+_FRESH: Final = 6
+"""Fresh calls of a run at which something is injected."""
+_NEXT: Final = 2
+"""Calls after the fault, which are not fresh, at which something is injected too."""
+_WAITING: Final = 64
+"""Places of one kind that wait; further ones are not chased."""
+_UNANSWERED: Final = 3
+"""How much more often a kind counts as chosen for a run in which nothing reacted."""
+
+_Class: TypeAlias = tuple[tuple[bool, tuple[object, ...]], ...]
+"""For each perturbation: whether its call was fresh, and how the run reacted to it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Kind:
+    """Places that are alike: the same reactions led there, and the same is injected. `turn`: which of the points is next."""
+
+    reactions: _Class
+    fresh: bool
+    port: str
+    operator: str
+    turn: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Chased:
+    """A run to go on from. `calls`: a number for each of its calls, equal for calls of one port with the same arguments.
+
+    `ending`: how the run ended, and what became of its contracts. `fresh`: whether it goes on at a fresh call.
+    """
+
+    schedule: Schedule
+    calls: array[int]
+    ending: tuple[object, ...]
+    reactions: _Class = ()
+    fresh: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Chasing:
+    """A schedule to execute: the run it goes on from, with one more perturbation; `kind` is what it was drawn from."""
+
+    schedule: Schedule
+    parent: Chased
+    kind: _Kind
+
+
+class Chase:
+    def __init__(self, vocabulary: Vocabulary, nominal: Run, stream: Random) -> None:
+        self._vocabulary, self._stream = vocabulary, stream
+        self._nominal = Chased(schedule=NO_SCHEDULE, calls=_calls(nominal), ending=_ending(nominal))
+        self._met: set[Schedule] = set()
+        self._waiting: dict[_Kind, list[tuple[Chased, int]]] = {}
+        self._chosen: Counter[_Kind] = Counter()
+
+    def learn_single(self, schedule: Schedule, outcome: EdgeOutcome) -> None:
+        """Learn from the run of a single fault."""
+        self._learn(schedule, outcome, self._nominal)
+
+    def learn(self, chasing: Chasing, outcome: EdgeOutcome) -> None:
+        if self._learn(chasing.schedule, outcome, chasing.parent):
+            self._chosen[chasing.kind] += _UNANSWERED
+
+    def _learn(self, schedule: Schedule, outcome: EdgeOutcome, parent: Chased) -> bool:
+        """Learn from the run of `parent` with one more perturbation, unless it failed; returns whether nothing reacted."""
+        run = outcome.run
+        if outcome.hit or run.unreached or schedule in self._met:
+            return False
+        self._met.add(schedule)
+        added = next(item for item in schedule if item not in parent.schedule.perturbations)
+        ask = first_ask(added)
+        step = next((record.step for record in run.records if record.site == ask), None)
+        if step is None:
+            return False
+        fresh, following, missing = _compared(run, step, parent)
+        ending = _ending(run)
+        quiet = not fresh and not missing and ending == parent.ending
+        if quiet and parent.reactions:
+            return True
+        reaction = (
+            port_of(added),
+            added.operator,
+            tuple(sorted({_port(record) for record in fresh})[:4]),
+            min(missing, 3),
+            *ending,
+        )
+        reactions = (*parent.reactions, (parent.fresh, reaction))
+        only_fresh = all(known for known, _ in reactions)
+        for is_fresh, records in ((True, fresh[:_FRESH]), (False, following if only_fresh else [])):
+            grown = Chased(schedule=schedule, calls=_calls(run), ending=ending, reactions=reactions, fresh=is_fresh)
+            for record in records:
+                port, nth = _port(record), int(record.site.rpartition("#")[2])
+                for operator in self._vocabulary.points.get(port, {}):
+                    kind = _Kind(reactions=reactions, fresh=is_fresh, port=port, operator=operator, turn=0)
+                    self._wait(kind, grown, nth)
+        return quiet
+
+    def _wait(self, kind: _Kind, grown: Chased, nth: int) -> None:
+        places = self._waiting.setdefault(kind, [])
+        if len(places) < _WAITING:
+            places.append((grown, nth))
+
+    def draw(self, limit: int) -> Chasing | None:
+        """The next schedule that costs at most `limit`; None if nothing waits."""
+        while self._waiting:
+            chosen = [(self._times_chosen(kind), kind) for kind in self._waiting]
+            least = min(times for times, _ in chosen)
+            kinds = [kind for times, kind in chosen if times == least]
+            kind = kinds[self._stream.randrange(len(kinds))]
+            places = self._waiting[kind]
+            grown, nth = places.pop(self._stream.randrange(len(places)))
+            if not places:
+                del self._waiting[kind]
+            points = self._vocabulary.points[kind.port][kind.operator]
+            point = points[len(points) - 1 - kind.turn]
+            if kind.turn + 1 < len(points):
+                following = _Kind(
+                    reactions=kind.reactions, fresh=kind.fresh, port=kind.port, operator=kind.operator, turn=kind.turn + 1
+                )
+                self._wait(following, grown, nth)
+            added = point.at(kind.port, nth)
+            if grown.schedule.cost + point.cost > limit or any(added.site.overlaps(item.site) for item in grown.schedule):
+                continue
+            schedule = grown.schedule.add(added)
+            if schedule not in self._met:
+                self._chosen[kind] += 1
+                return Chasing(schedule=schedule, parent=grown, kind=kind)
+        return None
+
+    def _times_chosen(self, kind: _Kind) -> int:
+        """Kinds that were chosen less often come first."""
+        return self._chosen[kind] * (1 if kind.fresh else 4) * 2 // (1 + len(kind.reactions)) + 4 * kind.turn
+
+
+def _ending(run: Run) -> tuple[object, ...]:
+    return run.termination, tuple(sorted((each.contract, each.standing) for each in run.outcomes))
+
+
+def _port(record: Record) -> str:
+    return record.site.rpartition("#")[0]
+
+
+def _call(record: Record) -> int:
+    return hash((_port(record), record.action.arguments))
+
+
+def _calls(run: Run) -> array[int]:
+    return array("q", [_call(record) for record in run.records if record.action.boundary])
+
+
+def _compared(run: Run, step: int, parent: Chased) -> tuple[list[Record], list[Record], int]:
+    """The fresh calls after a step, the next ones that are not, and how many calls of the parent's run are missing."""
+    left = Counter(parent.calls)
+    fresh: list[Record] = []
+    following: list[Record] = []
+    for record in run.records:
+        if not record.action.boundary:
+            continue
+        call = _call(record)
+        left[call] -= 1
+        if record.step <= step:
+            continue
+        if left[call] < 0:
+            fresh.append(record)
+        elif len(following) < _NEXT:
+            following.append(record)
+    return fresh, following, sum(count for count in left.values() if count > 0)
