@@ -548,7 +548,11 @@ def test_a_time_for_the_session_is_shared_out_and_what_it_was_not_enough_for_is_
         """
         for number in range(4):
             def agent(mat_run, no_double):
-                shop.naive(1)
+                for order in range(40):
+                    try:
+                        shop.naive(1, f"o{order}")
+                    except ConnectionError:
+                        pass
             globals()[f"test_{number}"] = pytest.mark.mat(budget=40, search=mat.Search(max_runs=50_000))(agent)
         """
     )
@@ -561,11 +565,10 @@ def test_a_time_for_the_session_is_shared_out_and_what_it_was_not_enough_for_is_
     assert shop.stress("--mat-session-timeout", "0.001", "--mat-require-proof").outcomes == dict.fromkeys(names, "failed")
 
     session = shop.stress("--mat-session-timeout", "8")
-    assert set(session.statuses.values()) <= {"not_proven", "certified"}
-    cut = [name for name, status in session.statuses.items() if status == "not_proven"]
+    assert session.statuses == dict.fromkeys(names, "not_proven")
     line = next(line for line in session.text.splitlines() if line.startswith("mat: --mat-session-timeout"))
-    assert sorted(name for name in names if name in line) == sorted(cut)
-    assert all(item["bound"] < 40 for item in session.items.values() if item["status"] == "not_proven")
+    assert [name for name in names if name not in line] == []
+    assert all(item["bound"] < 40 for item in session.items.values())
 
 
 @pytest.mark.full
