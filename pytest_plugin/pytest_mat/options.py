@@ -52,7 +52,7 @@ def add_options(parser: pytest.Parser) -> None:
     _add_mode_options(add)
     _add_run_options(add)
     parser.addini(
-        "mat_faults", "operators to search with (marker: faults=; default: all that come with pytest-mat)", type="args"
+        "mat_faults", "operators to search with (marker: faults=; default: the default ones of mat_faults)", type="args"
     )
     parser.addini("mat_vacuous", "contracts that may be vacuous under stress, by id (marker: vacuous=)", type="args")
     parser.addini("mat_reuse", "reuse the certificates of tests that have not changed", type="bool", default=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import sys
 from typing import Any
@@ -18,6 +19,7 @@ from mat_faults import operators
 CATALOG = operators()
 
 DESK = """
+import asyncio
 import json
 
 import httpx
@@ -213,3 +215,48 @@ def test_doctor_says_what_is_attached_how_effects_were_known_and_the_line_that_s
     assert "attached: httpx (observe, perturb, govern, replay)" in said
     assert "its own policy: httpx retries nothing" in said
     assert "GET shop.test/orders/{id}: read, by " in said
+
+
+CHAT = {"choices": [{"message": {"role": "assistant", "content": "hi"}}], "usage": {"total_tokens": 15}}
+
+
+def _asked(client: Any) -> Any:
+    return client.post("https://api.openai.com/v1/chat/completions", json={"model": "gpt", "messages": []}).json()
+
+
+@pytest.mark.parametrize("form", ["plain", "async", "generator", "async generator"])
+def test_a_request_to_a_model_below_a_decorated_model_is_a_part_of_its_call(form: str) -> None:
+    transport = httpx.MockTransport(lambda request: httpx.Response(200, json=CHAT))
+
+    @mat.model("planner")
+    def plain() -> Any:
+        return _asked(httpx.Client(transport=transport))
+
+    @mat.model("planner")
+    async def waiting() -> Any:
+        async with httpx.AsyncClient(transport=transport) as client:
+            reply = await client.post("https://api.openai.com/v1/chat/completions", json={"model": "gpt", "messages": []})
+            return reply.json()
+
+    @mat.model("planner")
+    def chunks() -> Any:
+        yield _asked(httpx.Client(transport=transport))
+        yield {"text": "done"}
+
+    @mat.model("planner")
+    async def waiting_chunks() -> Any:
+        yield _asked(httpx.Client(transport=transport))
+        yield {"text": "done"}
+
+    async def all_of_them() -> Any:
+        return await anext(waiting_chunks())
+
+    work: dict[str, Any] = {
+        "plain": plain, "async": lambda: asyncio.run(waiting()), "generator": lambda: next(iter(list(chunks()))),
+        "async generator": lambda: asyncio.run(all_of_them()),
+    }  # fmt: skip
+    with mat.run() as run, mat.attach("httpx"):
+        assert work[form]() == CHAT
+        _asked(httpx.Client(transport=transport))
+    calls = [(each.action.name, each.observation.usage["total_tokens"]) for each in run.trace if each.action.boundary]
+    assert calls == [("planner", 15), ("gpt", 15)]

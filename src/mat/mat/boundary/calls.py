@@ -14,7 +14,7 @@ from typing import Any, Final
 from mat.boundary.crossing import Invoke, crossing, drive, drive_async, perform, perform_async
 from mat.boundary.emit import acting
 from mat.boundary.emit import agent as agent_block
-from mat.boundary.metered import in_metered_model_call, metered, metered_async, metered_stream, metered_stream_async
+from mat.boundary.metered import in_model_call, metered, metered_async, metered_stream, metered_stream_async
 from mat.boundary.port import Port
 from mat.boundary.session import active, meter_of, refuse_after_end
 from mat.core.digest import canonical
@@ -184,7 +184,7 @@ def _recorded_or_type(value: Any, where: str) -> Value:
 
 def is_inside(kind: str) -> bool:
     """Whether this code is a part of a call that crossed as this action kind, such as "model_call"."""
-    if kind == "model_call" and in_metered_model_call():
+    if kind == "model_call" and in_model_call():
         return True
     return any(call.key[0] == kind and call.is_open for call in _open_calls.get())
 
@@ -234,7 +234,7 @@ def _is_plain(port: Port) -> bool:
 
     Outside of runs, a framework's model call below another one is a part of it, whose usage is charged once.
     """
-    return active() is None and (meter_of(port) is None or (port.kind == "model_call" and in_metered_model_call()))
+    return (port.kind == "model_call" and in_model_call()) or (active() is None and meter_of(port) is None)
 
 
 def _thawed(changed: Changed) -> dict[str, Any] | None:

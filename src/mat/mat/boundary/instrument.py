@@ -17,7 +17,7 @@ from mat.boundary.emit import handed_over
 from mat.boundary.guess import Guess
 from mat.boundary.handles import Handles
 from mat.boundary.issue import Consume, Issue
-from mat.boundary.metered import metered, metered_async, metered_stream, metered_stream_async
+from mat.boundary.metered import as_model_call, metered, metered_async, metered_stream, metered_stream_async
 from mat.boundary.port import Errors, Port, RecordPolicy, make_port
 from mat.boundary.session import active, meter_of
 from mat.boundary.texts import as_passages, from_passages
@@ -162,8 +162,8 @@ def model(
     """Instrument a call of a language model: a function, plain or async, or a generator of chunks.
 
     Write `@mat.model`, `@mat.model("planner")` to give it a name, or call it with a function. The record keeps the reply,
-    hashes the prompt, and reads token usage from the reply. Replays and searches serve the replies from tape
-    (`tape="external"`, the default), so they call no live model.
+    hashes the prompt, and reads token usage from the reply. Replays serve the replies from tape
+    (`tape="external"`, the default), and so do searches with `--mat-live-calls`.
 
     `record`: as for `mat.tool`; by default `{"reply": "keep", "*": "hash"}`. `errors`, `exclude`, `perturb`: as for
     `mat.tool`. `usage`: a function that gets the reply (of a stream, the list of its chunks) and returns its token usage, as
@@ -295,6 +295,8 @@ def _wrap(callee: Callable[..., Any], *, kind: ActionKind, boundary: Boundary, n
     binder = Binder(callee, exclude=port.exclude, where=f"call of {name}")
     if port.handles is not None:
         binder.callee = callee = port.handles.around(callee)
+    if kind == "model_call":
+        binder.callee = callee = as_model_call(callee, function)
     wrapper: Any
     if inspect.isasyncgenfunction(function):
         wrapper = _stream_async(callee, port, binder)

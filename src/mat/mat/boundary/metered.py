@@ -6,6 +6,7 @@ when it is complete, closed or given up.
 
 from __future__ import annotations
 
+import functools
 import inspect
 from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
@@ -23,11 +24,11 @@ __tracebackhide__ = True
 
 
 _END: Final = object()
-_model_call: Final[ContextVar[_ModelCall | None]] = ContextVar("mat_metered_model_call", default=None)
+_model_call: Final[ContextVar[_ModelCall | None]] = ContextVar("mat_model_call", default=None)
 
 
 class _ModelCall:
-    """The time in which a metered call of a model is made. What it starts may outlive it."""
+    """The time in which a call of a model is made. What it starts may outlive it."""
 
     __slots__ = ("_token", "is_open")
 
@@ -40,10 +41,53 @@ class _ModelCall:
         _model_call.reset(self._token)
 
 
-def in_metered_model_call() -> bool:
-    """Whether this code makes a metered call of a model: what frameworks and clients below it report is a part of its usage."""
+def in_model_call() -> bool:
+    """Whether this code makes a metered or decorated call of a model, of which what clients below it do is a part."""
     call = _model_call.get()
     return call is not None and call.is_open
+
+
+def as_model_call(callee: Callable[..., Any], function: Callable[..., Any]) -> Callable[..., Any]:
+    """A model's callee, during whose calls `in_model_call` holds. `function`: what the callee calls, which says its form."""
+    made: Any
+    if inspect.isasyncgenfunction(function):
+
+        async def made(*args: Any, **kwargs: Any) -> AsyncIterator[Any]:
+            chunks = callee(*args, **kwargs)
+            try:
+                while True:
+                    with _ModelCall():
+                        chunk = await anext(chunks, _END)
+                    if chunk is _END:
+                        return
+                    yield chunk
+            finally:
+                await chunks.aclose()
+    elif inspect.isgeneratorfunction(function):
+
+        def made(*args: Any, **kwargs: Any) -> Generator[Any, Any, Any]:
+            chunks = callee(*args, **kwargs)
+            try:
+                while True:
+                    with _ModelCall():
+                        chunk = next(chunks, _END)
+                    if chunk is _END:
+                        return
+                    yield chunk
+            finally:
+                chunks.close()
+    elif inspect.iscoroutinefunction(function):
+
+        async def made(*args: Any, **kwargs: Any) -> Any:
+            with _ModelCall():
+                return await callee(*args, **kwargs)
+    else:
+
+        def made(*args: Any, **kwargs: Any) -> Any:
+            with _ModelCall():
+                return callee(*args, **kwargs)
+
+    return functools.wraps(callee)(made)
 
 
 def _making(port: Port) -> AbstractContextManager[None]:
@@ -260,5 +304,5 @@ class MeteredStream:
             usage.end("cut")
 
 
-__all__ = ["ChunkUsage", "ClientReply", "in_metered_model_call", "metered", "metered_async", "metered_stream",
+__all__ = ["ChunkUsage", "ClientReply", "as_model_call", "in_model_call", "metered", "metered_async", "metered_stream",
            "metered_stream_async"]  # fmt: skip
