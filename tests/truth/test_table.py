@@ -177,9 +177,9 @@ def test_the_page_has_each_cell() -> None:
 NAMES: Final = {
     "certified": "kept",
     "vacuous": "vacuous",
-    "misnamed": "forbids what is no port",
+    "misnamed": "forbids a name that no port has",
     "unknown": 'unknown (`on_error="unknown"`)',
-    "raises": "cannot judge (the default)",
+    "raises": "cannot judge (`on_error` not set)",
     "body": "the body fails under a disturbance",
 }
 

@@ -6,7 +6,7 @@ import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Final
+from typing import Any, Final
 
 from mat.core.errors import MatError
 
@@ -17,6 +17,7 @@ _SEQUENCES: Final = {
     "[H": "home", "[F": "end", "OH": "home", "OF": "end", "[1~": "home", "[4~": "end", "[7~": "home", "[8~": "end",
     "[5~": "pageup", "[6~": "pagedown",
 }  # fmt: skip
+_INTERRUPT: Final = b"\x03"
 _CONTROLS: Final = {"\r": "enter", "\n": "enter", "\x7f": "backspace", "\x08": "backspace", "\x04": "q"}
 _WINDOWS: Final = {
     "H": "up", "P": "down", "M": "right", "K": "left", "G": "home", "O": "end", "I": "pageup", "Q": "pagedown",
@@ -34,7 +35,6 @@ def single_keys() -> Iterator[Callable[[], str]]:
         return
     try:
         import termios
-        import tty
     except ImportError as error:
         raise _unreadable(str(error)) from error
     try:
@@ -43,10 +43,24 @@ def single_keys() -> Iterator[Callable[[], str]]:
     except (OSError, ValueError, termios.error) as error:
         raise _unreadable(str(error)) from error
     try:
-        tty.setcbreak(descriptor)
+        termios.tcsetattr(descriptor, termios.TCSADRAIN, _one_by_one(before))
         yield lambda: _posix_key(descriptor)
     finally:
         termios.tcsetattr(descriptor, termios.TCSADRAIN, before)
+
+
+def _one_by_one(attributes: list[Any]) -> list[Any]:
+    """A terminal's attributes, changed: keys come one by one and unseen, and an interrupt comes as a key.
+
+    A signal may arrive while Python cannot raise its exception, as in the callback of an import, and is lost there.
+    """
+    import termios
+
+    changed = [*attributes[:6], [*attributes[6]]]
+    changed[3] &= ~(termios.ECHO | termios.ICANON)
+    changed[6][termios.VMIN], changed[6][termios.VTIME] = 1, 0
+    changed[6][termios.VINTR] = bytes([os.fpathconf(sys.stdin.fileno(), "PC_VDISABLE")])
+    return changed
 
 
 def _unreadable(why: str) -> MatError:
@@ -62,6 +76,8 @@ def _posix_key(descriptor: int) -> str:
     first = os.read(descriptor, 1)
     if not first:
         return "q"
+    if first == _INTERRUPT:
+        raise KeyboardInterrupt
     if first == b"\x1b":
         rest = b""
         while len(rest) < 4 and select([descriptor], [], [], _WAIT_S)[0]:
