@@ -183,7 +183,7 @@ def test_a_mistake_of_the_caller_is_not_turned_into_a_tools_error_text():
 
 def test_without_agentdojo_the_error_names_the_extra(monkeypatch):
     monkeypatch.setitem(sys.modules, "agentdojo.functions_runtime", None)
-    with pytest.raises(mat.MatError, match=r"pip install 'pytest-mat\[agentdojo\]'"):
+    with pytest.raises(mat.MatError, match=r'pip install "pytest-mat\[agentdojo\]"'):
         governed_runtime()
 
 
