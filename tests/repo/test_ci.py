@@ -24,6 +24,7 @@ within() {
 environment() { hit environment "$@"; }
 installed() { hit installed "$@"; }
 browser() { hit browser; }
+refuses() { hit refuses "$@"; }
 build() { hit build; wheel=WHEEL; }
 copy() {
     hit copy "$@"
