@@ -26,7 +26,7 @@ def test_a_run_writes_errors_help_and_terminal_lines_once_with_their_source(tmp_
     assert lines[error + 2].startswith("  |   fix: ")
     assert [line for line in lines if line.startswith("  | SpecError: no such file: ")] == [lines[error]]
     assert "src/mat/mat/commands/shared.py:" in text
-    assert "  | --mat-fresh: start every search from the beginning instead of resuming an interrupted one" in lines
+    assert "  | --mat-fresh: search from the beginning: reuse no certificate, and resume no interrupted search" in lines
     assert "  | --json: print one JSON value instead of text" in lines
     terminal = lines[lines.index("## terminal") : lines.index("## page")]
     assert any(line.startswith("  | NOT PROVEN test_refund") for line in terminal), terminal
