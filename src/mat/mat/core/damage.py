@@ -55,7 +55,7 @@ _BLANK: Final = re.compile(r"[\s\u00ad\u200b-\u200d\u2060\ufeff]+")
 _ESCAPED: Final = re.compile(r"\\(?:([\"\\/bfnrt])|u([0-9a-fA-F]{4}))")
 _CONTROL: Final = {"b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t"}
 _TAG: Final = re.compile(r"<[A-Za-z/!]")
-_ROW: Final = re.compile(r'(?:^|[,;\t\n])"(?:[^"]|"")*""(?:[^"]|"")*"(?:$|[,;\t\r\n])')
+_ROW: Final = re.compile(r'(?:^|[,;\t\n])"[^"]*""(?:[^"]|"")*"(?:$|[,;\t\r\n])')
 """A field of a CSV file that holds quotes, which are doubled there (RFC 4180)."""
 _WORD: Final = re.compile(r"[^\s\"'<>(){}\[\]]+")
 _PARAMETER: Final = re.compile(r"[?&;#]")
