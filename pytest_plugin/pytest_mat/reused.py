@@ -65,7 +65,9 @@ def records_of(config: pytest.Config) -> SearchRecords:
     known = config.stash.get(_RECORDS, None)
     if known is None:
         cleared = bool(config.getoption("cacheclear", False))
-        kept = config.getini("mat_reuse") and not (config.getoption("mat_no_reuse") or config.getoption("mat_fresh"))
+        kept = config.getini("mat_reuse") and not any(
+            config.getoption(name) for name in ("mat_no_reuse", "mat_fresh", "mat_doctor")
+        )
         known = config.stash[_RECORDS] = SearchRecords(config.rootpath, reuse=kept and not cleared)
         if cleared and not hasattr(config, "workerinput"):
             known.clear()

@@ -90,7 +90,6 @@ def test_doctor_finds_a_package_that_shadows_ours(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "arguments",
     [
-        [],
         ["nonsense"],
         ["show"],
         ["show", "missing.mat.json"],

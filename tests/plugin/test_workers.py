@@ -80,7 +80,7 @@ def team(shop: Any, *arguments: str) -> Team:
     """The session with these arguments, once for all tests that look at it."""
     if arguments not in SESSIONS:
         shop.tests(TEAM)
-        session = shop.stress(*arguments, process=True)
+        session = shop.stress("--mat-no-reuse", *arguments, process=True)
         for path in shop.replays:
             path.unlink()
         log = shop.path / ".mat" / "log"
@@ -124,7 +124,7 @@ def test_wider_fixtures_are_set_up_and_torn_down_once_by_the_process_that_search
 @pytest.mark.full
 def test_workers_write_nothing_into_the_session(shop: Any) -> None:
     shop.tests(TEAM)
-    options = ("--log-file", "session.log", "-rA")
+    options = ("--log-file", "session.log", "-rA", "--mat-no-reuse")
     alone = shop.stress(*options, process=True).text
     (shop.path / ".mat" / "log").unlink()
     for path in shop.replays:

@@ -116,7 +116,7 @@ def _lets_calls_start_after_the_end(patch: pytest.MonkeyPatch) -> None:
 
 
 def _ends_twice(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(ledger, "forward", lambda state, to, contract: to)
+    patch.setattr(ledger, "transition", lambda state, to, contract: to)
 
 
 def _has_all_the_time(patch: pytest.MonkeyPatch) -> None:
