@@ -10,12 +10,15 @@ import json
 import os
 import sqlite3
 import sys
+import time
 from collections.abc import Callable, Iterable
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, TypeAlias
 
 import pytest
+
+from mat.core.codec import FORMAT
 
 ID = "test_shop.py::test_refund"
 CAREFUL = """
@@ -488,6 +491,44 @@ def test_it_can_be_turned_off(shop: Any) -> None:
         assert (session.statuses, reused(session)) == ({ID: "certified"}, {ID: ""})
         assert session.items[ID]["executions"] > 1
         assert reused(shop.stress()) == {ID: today()}
+
+
+def test_a_certificate_holds_on_the_next_day_and_whatever_was_accepted(shop: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    careful(shop)
+    certified(shop)
+    shop.write(
+        "mat_replays/accepted.json",
+        json.dumps(
+            {
+                "mat": FORMAT,
+                "accepted": [
+                    {
+                        "replay": "test_refund-1.mat.json", "test": ID, "stage": "effected", "cost": 4, "since": "2026-01-01",
+                        "until": "2999-01-01", "reason": "later", "by": "ann",
+                        "signatures": [
+                            {
+                                "contract": "other", "severity": "hard", "action_kind": "tool_call", "interface": "refund",
+                                "risk": "", "operator_family": "service",
+                            }
+                        ],
+                    }
+                ],
+            }
+        ),
+    )  # fmt: skip
+    next_day_ns = time.time_ns() + 86_400 * 10**9
+    monkeypatch.setattr("pytest_mat.known.session_began_ns", lambda: next_day_ns)
+    session = shop.stress("-v")
+    assert (session.statuses, list(reused(session).values())) == ({ID: "certified"}, [today()]), session.text
+
+
+def test_a_test_that_may_ask_servers_of_this_machine_is_searched_every_time(shop: Any) -> None:
+    careful(shop)
+    shop.write("test_shop.py", (shop.path / "test_shop.py").read_text().replace("budget=4", "budget=4, loopback=True"))
+    for _ in range(2):
+        session = shop.stress("-v")
+        assert (session.statuses, reused(session)) == ({ID: "certified"}, {ID: ""}), session.text
+    assert "searched anew: its last certificate was not kept: it may ask servers of this machine" in session.text
 
 
 @pytest.mark.full

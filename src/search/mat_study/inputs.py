@@ -69,7 +69,7 @@ class CertificateInputs:
 
 
 class InputReader:
-    """ReadLog the inputs of one item as they are now. `root` shortens paths; `began_ns`: when the session began."""
+    """Reads the inputs of one item as they are now. `root` shortens paths; `began_ns`: when the session began."""
 
     def __init__(self, root: Path, graph: ImportGraph, known: ItemFacts, *, began_ns: int) -> None:
         self._root, self._graph, self._known, self._began_ns = os.path.join(os.path.abspath(root), ""), graph, known, began_ns

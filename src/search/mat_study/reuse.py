@@ -53,7 +53,7 @@ _GROWTH: Final = 2.0
 """How many times as long as before a search probably takes that a limit of time ended."""
 _FOUND: Final = ("counterexample", "flaky", "missed", "failed", "vacuous", "expected")
 """Results of searches that found something."""
-_NOT_OF_THE_SEARCH: Final = ("contracts", "timeout_s", "require_proof", "evaluation_runs", "evaluation_strategy")
+_NOT_OF_THE_SEARCH: Final = ("contracts", "known", "timeout_s", "require_proof", "evaluation_runs", "evaluation_strategy")
 """Settings that change no certificate, or that are compared in another way."""
 
 
@@ -257,6 +257,8 @@ def _unknowable(nominal: Evaluated, settings: ItemSettings) -> str:
         return "its runs use the machine's clock"
     if settings.strategy == "adversary":
         return "an adversary searches it"
+    if settings.loopback:
+        return "it may ask servers of this machine, whose code and state are not known"
     if settings.live_calls is None and any(entry.mode == "external" for entry in nominal.run.tape):
         return "replies of external ports are not recorded"
     return ""
