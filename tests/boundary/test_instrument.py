@@ -405,3 +405,18 @@ def test_every_mistake_in_a_ports_options_is_said_in_one_go():
 def test_handles_that_are_no_store_are_refused_when_the_port_is_made(given):
     with pytest.raises(SpecError, match="is not a store"):
         mat.tool(handles=given)(double.__wrapped__)
+
+
+@pytest.mark.parametrize("decorate", [mat.tool, mat.model("planner"), mat.retriever("kb")])
+def test_outside_a_run_a_generator_takes_what_is_sent_and_returns_its_value(decorate: Any) -> None:
+    @decorate
+    def talk() -> Any:
+        got = yield "first"
+        yield f"got {got}"
+        return "end"
+
+    talking = talk()
+    assert [next(talking), talking.send(5)] == ["first", "got 5"]
+    with pytest.raises(StopIteration) as stopped:
+        next(talking)
+    assert stopped.value.value == "end"

@@ -296,7 +296,7 @@ def _wrap(callee: Callable[..., Any], *, kind: ActionKind, boundary: Boundary, n
     if port.handles is not None:
         binder.callee = callee = port.handles.around(callee)
     if kind == "model_call":
-        binder.callee = callee = as_model_call(callee, function)
+        binder.callee = as_model_call(callee, function)
     wrapper: Any
     if inspect.isasyncgenfunction(function):
         wrapper = _stream_async(callee, port, binder)

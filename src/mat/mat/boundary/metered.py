@@ -70,10 +70,10 @@ def as_model_call(callee: Callable[..., Any], function: Callable[..., Any]) -> C
             try:
                 while True:
                     with _ModelCall():
-                        chunk = next(chunks, _END)
-                    if chunk is _END:
-                        return
+                        chunk = next(chunks)
                     yield chunk
+            except StopIteration as stop:
+                return stop.value
             finally:
                 chunks.close()
     elif inspect.iscoroutinefunction(function):
