@@ -123,3 +123,10 @@ def test_every_python_package_ships_its_type_marker():
     )
     for root in (*roots, "pytest_plugin/pytest_mat"):
         assert (ROOT / root / "py.typed").exists(), root
+
+
+@pytest.mark.parametrize("page", sorted(ROOT.glob("docs/*.md")), ids=lambda page: page.name)
+def test_a_guide_ends_with_what_can_go_wrong(page: Path) -> None:
+    """Pages that are looked up, not read, have no such section."""
+    headings = [line for line in page.read_text(encoding="utf-8").splitlines() if line.startswith("## ")]
+    assert page.name in ("cli.md", "glossary.md", "requirements.md") or headings[-1] == "## What can go wrong"

@@ -213,8 +213,8 @@ def _test_folder(folder: Path, paths: list[Path]) -> tuple[Path, bool]:
     for each in ("tests", "test"):
         if (folder / each).is_dir():
             return Path(each), has_tests
-    beside = sorted({path.parent.relative_to(folder) for path in paths if _is_test(path)})
-    return (beside[0] if beside else Path("tests")), has_tests
+    with_tests = sorted({path.parent.relative_to(folder) for path in paths if _is_test(path)})
+    return (with_tests[0] if with_tests else Path("tests")), has_tests
 
 
 def _is_below(path: Path, folder: Path) -> bool:
