@@ -613,7 +613,19 @@ def test_a_time_for_the_session_is_shared_out_and_what_it_was_not_enough_for_is_
 
 
 @pytest.mark.full
-def test_a_test_that_changed_is_searched_before_the_others_when_time_is_short(shop: Any) -> None:
+def test_a_test_that_changed_gets_its_time_before_one_that_did_not(shop: Any) -> None:
+    """What a session expects of each search decides about the shares (`mat_study.allotment`)."""
+    shop.conftest(
+        """
+        import json
+        from pathlib import Path
+
+        def pytest_sessionfinish(session):
+            from pytest_mat.reused import expected
+            found = {name: [each.needs_s, each.first] for name, each in expected(session).items()}
+            Path("expected.json").write_text(json.dumps(found))
+        """
+    )
     for name in ("a", "b"):
         shop.write(f"agent_{name}.py", CAREFUL % "pass")
         shop.write(
@@ -621,12 +633,20 @@ def test_a_test_that_changed_is_searched_before_the_others_when_time_is_short(sh
             f"import pytest, agent_{name}\n\n@pytest.mark.mat(budget=4)\ndef test_agent(mat_run, no_double):\n"
             f"    agent_{name}.naive()\n",
         )
-    assert set(shop.stress("--mat-session-timeout", "300").statuses.values()) == {"certified"}
+
+    def expected(*arguments: str) -> list[list[Any]]:
+        session = shop.stress("--mat-session-timeout", "300", *arguments)
+        assert set(session.statuses.values()) == {"certified"}
+        found = json.loads((shop.path / "expected.json").read_text())
+        return [found[f"test_{name}.py::test_agent"] for name in ("a", "b")]
+
+    assert expected() == [[None, True], [None, True]]
+    assert expected() == [[0.0, False], [0.0, False]]
     path = shop.path / "agent_b.py"
     path.write_text(path.read_text() + "# changed\n")
-    session = shop.stress("--mat-no-reuse", "--mat-session-timeout", "300", "-v")
-    assert set(session.statuses.values()) == {"certified"}
-    assert "--mat-session-timeout: " not in session.text
+    (unchanged, changed) = expected("--mat-no-reuse")
+    assert (unchanged[1], changed[1]) == (False, True)
+    assert min(unchanged[0], changed[0]) > 0
 
 
 @pytest.mark.parametrize("value", ["0", "-1", "soon", "inf"])
