@@ -206,3 +206,25 @@ def test_a_run_that_breaks_a_contract_at_many_steps_is_one_counterexample_everyw
     assert main(["accept", str(path), "--reason", "x"]) == 0
     assert set(shop.stress().statuses.values()) == {"accepted"}
     assert set(shop.run().outcomes.values()) == {"passed"}
+
+
+def test_a_flaky_finding_fails_although_it_is_accepted(shop: Any) -> None:
+    """An acceptance is about a failure that can be shown again."""
+    accept(shop, found(shop))
+    shop.tests(
+        """
+        import os
+
+        IMPORTED = os.getpid()
+
+        @pytest.mark.mat(budget=4, faults=FAULTS)
+        def test_refund(mat_run, no_double):
+            try:
+                shop.refund("o1")
+            except TimeoutError:
+                if os.getpid() == IMPORTED:
+                    shop.refund("o1")
+        """
+    )
+    session = shop.stress("--deselect", f"{ID}[replay")
+    assert (session.statuses[ID], session.outcomes[ID]) == ("flaky", "failed")

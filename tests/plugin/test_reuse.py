@@ -518,8 +518,11 @@ def test_a_certificate_holds_on_the_next_day_and_whatever_was_accepted(shop: Any
     )  # fmt: skip
     next_day_ns = time.time_ns() + 86_400 * 10**9
     monkeypatch.setattr("pytest_mat.known.session_began_ns", lambda: next_day_ns)
-    session = shop.stress("-v")
-    assert (session.statuses, list(reused(session).values())) == ({ID: "certified"}, [today()]), session.text
+    for is_accepted in (True, False):
+        session = shop.stress("-v")
+        assert (session.statuses, list(reused(session).values())) == ({ID: "certified"}, [today()]), session.text
+        assert ("fixed: other" in " ".join(session.text.split())) is is_accepted
+        (shop.path / "mat_replays/accepted.json").unlink(missing_ok=True)
 
 
 def test_a_test_that_may_ask_servers_of_this_machine_is_searched_every_time(shop: Any) -> None:

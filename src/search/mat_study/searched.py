@@ -14,6 +14,7 @@ from mat_study.means import Allotment, Means, Subject
 from mat_study.measuring import Gathered
 from mat_study.reuse import Reuse, SearchRecord
 from mat_study.searches import Searches, SearchLimit, campaign_of, search_key
+from mat_study.standing import not_found_again
 from mat_study.stress import Failure, Stressed, stress
 from mat_study.vacuity import under_stress, unproven_message
 
@@ -49,7 +50,13 @@ def _reused(subject: Subject, gathered: Gathered, record: SearchRecord) -> Stres
     gathered.governed += kept.governed
     gathered.searches += kept.searches
     gathered.curves += kept.curves
-    return Stressed(result=replace(kept.result, id=subject.id, executions=executions, reused=record.day))
+    notes = (*_fixed(subject, kept.result), *kept.result.notes)
+    return Stressed(result=replace(kept.result, id=subject.id, executions=executions, reused=record.day, notes=notes))
+
+
+def _fixed(subject: Subject, result: ItemResult) -> list[str]:
+    """What a certificate says of accepted findings; it is said anew, because acceptances change by themselves."""
+    return [] if result.certificate is None else not_found_again(subject.settings, (), result.certificate)
 
 
 def _search(
@@ -60,8 +67,10 @@ def _search(
     stressed = under_stress(stress(subject, means, gathered, searches, nominal), subject, gathered)
     if reuse is None or stressed.result is None or stressed.interrupted:
         return stressed
+    fixed = _fixed(subject, stressed.result)
+    lasting = replace(stressed.result, notes=tuple(note for note in stressed.result.notes if note not in fixed))
     reuse.keep(
-        stressed.result, nominal, searches.read, seconds=real_monotonic() - began_s, finished=searches.complete is None,
+        lasting, nominal, searches.read, seconds=real_monotonic() - began_s, finished=searches.complete is None,
         resumed=searches.resumed, rows=gathered.rows[rows:], governed=gathered.governed[governed:],
         searches=gathered.searches, curves=gathered.curves,
     )  # fmt: skip

@@ -164,10 +164,7 @@ def _conclude(
     certificate = isolated(means.live.relative(result.certificate, result.nominal), evaluate.outlived.values())
     if settings.loopback:
         certificate = replace(certificate, relative_to="; ".join(filter(None, (certificate.relative_to, LOOPBACK))))
-    flaky = [
-        each for each in result.unconfirmed
-        if each.verdict.contract not in broken and standing_of(each, settings).kind not in ("accepted", "known")
-    ]  # fmt: skip
+    flaky = [each for each in result.unconfirmed if each.verdict.contract not in broken]
     if gathered.unjudged and certificate.proven:
         certificate = replace(certificate, proven=False, reason=gathered.unjudged, bound=0)
     proven = certificate.proven and certificate.bound >= settings.budget
