@@ -17,7 +17,6 @@ _SEQUENCES: Final = {
     "[H": "home", "[F": "end", "OH": "home", "OF": "end", "[1~": "home", "[4~": "end", "[7~": "home", "[8~": "end",
     "[5~": "pageup", "[6~": "pagedown",
 }  # fmt: skip
-_INTERRUPT: Final = b"\x03"
 _CONTROLS: Final = {"\r": "enter", "\n": "enter", "\x7f": "backspace", "\x08": "backspace", "\x04": "q"}
 _WINDOWS: Final = {
     "H": "up", "P": "down", "M": "right", "K": "left", "G": "home", "O": "end", "I": "pageup", "Q": "pagedown",
@@ -44,7 +43,7 @@ def single_keys() -> Iterator[Callable[[], str]]:
         raise _unreadable(str(error)) from error
     try:
         termios.tcsetattr(descriptor, termios.TCSADRAIN, _one_by_one(before))
-        yield lambda: _posix_key(descriptor)
+        yield lambda: _posix_key(descriptor, before[6][termios.VINTR])
     finally:
         termios.tcsetattr(descriptor, termios.TCSADRAIN, before)
 
@@ -70,13 +69,13 @@ def _unreadable(why: str) -> MatError:
     )  # fmt: skip
 
 
-def _posix_key(descriptor: int) -> str:
+def _posix_key(descriptor: int, interrupt: bytes) -> str:
     from select import select
 
     first = os.read(descriptor, 1)
     if not first:
         return "q"
-    if first == _INTERRUPT:
+    if first == interrupt:
         raise KeyboardInterrupt
     if first == b"\x1b":
         rest = b""

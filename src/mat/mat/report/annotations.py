@@ -63,9 +63,9 @@ def command(level: AnnotationLevel, *lines: str, title: str, line: SourceLine | 
     properties = {"title": words.shorten(words.clean(title), 200)}
     if line is not None:
         properties = {"file": line.file, **({"line": str(line.line)} if line.line else {}), **properties}
-    told = ",".join(f"{name}={_property(value)}" for name, value in properties.items())
+    given = ",".join(f"{name}={_property(value)}" for name, value in properties.items())
     message = "\n".join(words.shorten(words.clean(each), _MOST_CHARS) for each in lines)
-    return f"::{level} {told}::{_escaped(message)}"
+    return f"::{level} {given}::{_escaped(message)}"
 
 
 def _escaped(text: str) -> str:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
+from dataclasses import astuple
 from typing import Any, Final
 from urllib.parse import quote
 
@@ -25,7 +26,7 @@ SCHEMA: Final = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/sche
 _ROOT: Final = "%SRCROOT%"
 _FINGERPRINT: Final = "matFinding/v1"
 _OPEN: Final[tuple[ItemStatus, ...]] = ("flaky", "missed", "stale", "vacuous", "not_proven", "not_judged")
-"""The statuses of items that are told as notifications, because they are no violation at a place."""
+"""The statuses of items that are reported as notifications, because none is a violation at a place."""
 
 
 def sarif_text(document: Document, *, folders: SourceFolders) -> str:
@@ -111,12 +112,8 @@ def _level(found: FindingLine) -> str:
 
 def fingerprint(found: FindingLine) -> str:
     """What identifies a finding in all sessions: the test and the kind of failure, not its line, message or cost."""
-    kinds = sorted({(each.stage, *_signature_parts(each.signature)) for each in found.signatures})
+    kinds = sorted({(each.stage, *map(str, astuple(each.signature))) for each in found.signatures})
     return digest([found.test, found.contract, [list(kind) for kind in kinds]])
-
-
-def _signature_parts(signature: Any) -> tuple[str, ...]:
-    return tuple(str(getattr(signature, name)) for name in signature.__dataclass_fields__)
 
 
 def finding_text(found: FindingLine) -> str:
