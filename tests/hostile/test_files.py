@@ -30,13 +30,19 @@ def _is_slow(path: Path) -> object:
     return sum(range(3 * 10**8)) if b"a" in path.read_bytes() else 0
 
 
+def _is_large(path: Path) -> object:
+    return len(bytearray(300 * 2**20)) if b"a" in path.read_bytes() else 0
+
+
 @pytest.mark.full
-def test_a_reader_that_crashes_or_is_slow_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_reader_that_crashes_or_is_slow_or_large_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     make = files.text_file("x.json", '{"a": [1, 2]}')
     monkeypatch.setitem(files.FORMATS, "crashes", files.FileFormat(make, _crashes))
     monkeypatch.setitem(files.FORMATS, "slow", files.FileFormat(make, _is_slow))
+    monkeypatch.setitem(files.FORMATS, "large", files.FileFormat(make, _is_large))
     assert any("KeyError at test_files.py" in wrong for wrong in files.read_damaged("crashes", 100).wrong)
     assert any(wrong.endswith(" s") for wrong in files.read_damaged("slow", 1).wrong)
+    assert any(wrong.endswith(" MB") for wrong in files.read_damaged("large", 1).wrong)
 
 
 def test_damage_is_that_of_its_seed_and_reaches_each_level() -> None:
