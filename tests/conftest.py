@@ -1,8 +1,8 @@
 """Shared by all test rooms: the two tiers, sweeps, pytest's own harness for plugins, and a check of what a test leaves behind.
 
-Tiers: `pytest` runs the fast tier, `pytest --full` runs everything. A test marked `full` is deselected from the fast tier, a
-sweep with `fast=N` runs N of its cases there, and Hypothesis draws few examples, the same ones each time. Tests that are
-selected by node id or with `-m full` run in whatever tier they are, with all their cases.
+Tiers: `pytest` runs the fast tier, `pytest --full` runs everything, `pytest --rest` what the fast tier leaves out. A test marked
+`full` is deselected from the fast tier, a sweep with `fast=N` runs N of its cases there, and Hypothesis draws few examples, the same
+ones each time. Tests that are selected by node id or with `-m full` run in whatever tier they are, with all their cases.
 """
 
 from __future__ import annotations
@@ -47,6 +47,9 @@ settings.register_profile("full", _timeless, derandomize=False, print_blob=True)
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--full", action="store_true", help="Run all tests, with new random examples; not the fast tier alone.")
+    parser.addoption(
+        "--rest", action="store_true", help="Run what the fast tier leaves out: tests marked full, sweeps, and properties."
+    )
     parser.addoption("--case", help="Run only those cases of sweeps whose name holds this text.")
     parser.addoption("--collect-messages", metavar="FILE", help="Write every text that the tests make the product show.")
 
@@ -56,6 +59,7 @@ def pytest_configure(config: pytest.Config) -> None:
     """Loads the Hypothesis profile of the tier: before its plugin reads the seed, and before a test module is imported."""
     if config.getoption("--collect-messages"):
         _collect_messages(config)
+    config.option.full = config.option.full or config.option.rest
     if not _full(config):
         settings.load_profile("fast")
         if hasattr(providers, "_get_local_constants"):  # else examples depend on which modules happen to be imported
@@ -99,12 +103,16 @@ SELECTED = pytest.StashKey[int]()
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     config.stash[COLLECTED] = tuple(items)
-    if _full(config):
+    if _full(config) and not config.option.rest:
         return
     keep, drop = [], []
     for item in items:
-        (drop if item.get_closest_marker("full") and not _asked_for(item) else keep).append(item)
-        _draw_few(item)
+        if config.option.rest:
+            left_out = not _more_in_the_full_tier(item)
+        else:
+            left_out = item.get_closest_marker("full") is not None
+            _draw_few(item)
+        (drop if left_out and not _asked_for(item) else keep).append(item)
     config.stash[SELECTED] = len(keep)
     if drop:
         items[:] = keep
@@ -120,6 +128,14 @@ def collected(request: pytest.FixtureRequest) -> tuple[pytest.Item, ...]:
 def _full(config: pytest.Config) -> bool:
     selected = re.sub(r"[()\s]+", " ", config.getoption("-m"))
     return bool(config.getoption("--full") or re.search(r"(?<!\bnot )\bfull\b", selected))
+
+
+def _more_in_the_full_tier(item: pytest.Item) -> bool:
+    return (
+        item.get_closest_marker("full") is not None
+        or getattr(getattr(item, "obj", None), "is_hypothesis_test", False)
+        or any("fast" in sweep.kwargs for sweep in item.iter_markers("sweep"))
+    )
 
 
 def _spread(config: pytest.Config) -> bool:

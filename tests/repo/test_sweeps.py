@@ -106,6 +106,32 @@ def test_the_full_tier_and_whoever_names_a_test_run_every_case(
     assert run_cases(session, *options) == expected
 
 
+LEFT_OUT = """
+import pytest
+from hypothesis import given, strategies
+
+def test_fast(): pass
+
+@pytest.mark.full
+def test_marked(): pass
+
+@pytest.mark.sweep("one", [1, 2], fast=1)
+def test_part_of_a_sweep(one): pass
+
+@pytest.mark.sweep("one", [1, 2])
+def test_whole_sweep(one): pass
+
+@given(strategies.integers())
+def test_property(number): pass
+"""
+
+
+def test_the_rest_is_what_the_fast_tier_leaves_out(session: Session) -> None:
+    result = session(LEFT_OUT, "--rest", "-v")
+    result.assert_outcomes(passed=3, deselected=2)
+    result.stdout.fnmatch_lines(["*test_marked*", "*test_part_of_a_sweep*", "*test_property*", "full tier: *-seed=*"])
+
+
 @pytest.mark.full
 @pytest.mark.parametrize("expression", ["not full", "not ( full )"])
 def test_who_excludes_full_tests_stays_in_the_fast_tier(session: Session, expression: str) -> None:
