@@ -1,8 +1,9 @@
 """Shared by all test rooms: the two tiers, sweeps, pytest's own harness for plugins, and a check of what a test leaves behind.
 
-Tiers: `pytest` runs the fast tier, `pytest --full` runs everything, `pytest --rest` what the fast tier leaves out. A test marked
-`full` is deselected from the fast tier, a sweep with `fast=N` runs N of its cases there, and Hypothesis draws few examples, the same
-ones each time. Tests that are selected by node id or with `-m full` run in whatever tier they are, with all their cases.
+Tiers: `pytest` runs the fast tier, `pytest --full` runs everything, `pytest --rest` what the fast tier leaves out. A test
+marked `full` is deselected from the fast tier, a sweep with `fast=N` runs N of its cases there, and Hypothesis draws few
+examples, the same ones each time. Tests that are selected by node id or with `-m full` run in whatever tier they are, with all
+their cases.
 """
 
 from __future__ import annotations
