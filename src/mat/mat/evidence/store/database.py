@@ -86,13 +86,15 @@ class Store:
                     what=f"there is no store {self.path}", why="a store is made from recorded runs",
                     fix="run pytest --mat-store, or mat import FILE", where=str(self.path),
                 )  # fmt: skip
-            if self._version_of_file() != VERSION:
-                Store(self.path).close()  # migrates it, or raises
         self._connection = self._connect(mode)
         self._has_views = False
         try:
             if mode == "write" or self.path is None:
                 self._prepare()
+            elif _version(self._connection, self.path) != VERSION:
+                self._connection.close()
+                Store(self.path).close()  # migrates it, or raises
+                self._connection = self._connect(mode)
         except BaseException:
             self._connection.close()
             raise
@@ -118,13 +120,6 @@ class Store:
         except duckdb.Error as error:
             raise _unusable(self.path, error) from None
         return connection
-
-    def _version_of_file(self) -> int:
-        connection = self._connect("read")
-        try:
-            return _version(connection, self.path)
-        finally:
-            connection.close()
 
     def _prepare(self) -> None:
         """Create the tables, or migrate them to this version."""
