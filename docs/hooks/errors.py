@@ -16,7 +16,7 @@ ROOT = Path(__file__).resolve().parents[2]
 SOURCES = ("src/mat", "src/contracts_lib", "src/faults", "src/search", "pytest_plugin")
 BASE = "MatError"
 PARTS = ("what", "why", "fix")
-LATER = "(put together elsewhere)"
+LATER = "(composed at run time)"
 Values: TypeAlias = Mapping[str, Sequence[ast.expr]]
 """The expressions that a local variable may hold, by its name."""
 

@@ -19,6 +19,7 @@ MARKER = (
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add the `--mat-` options and the ini options."""
     from pytest_mat.options import add_options
 
     add_options(parser)
@@ -56,6 +57,7 @@ def pytest_cmdline_main(config: pytest.Config) -> Generator[None, Any, Any]:
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    """Register the marker, read the ini options, and refuse options that cannot work, before any test is collected."""
     config.addinivalue_line("markers", MARKER)
     _refuse_foreign_mat()
     read_ini(config)
@@ -97,6 +99,7 @@ def _refuse_foreign_mat() -> None:
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_pycollect_makeitem(collector: pytest.Module | pytest.Class) -> Generator[None, Any, Any]:
+    """Add an item for each replay file of a test function to the items that pytest makes of the function."""
     made = yield
     if not isinstance(made, list) or not made or collector.config.getoption("mat_confirm"):
         return made
@@ -109,6 +112,7 @@ def pytest_pycollect_makeitem(collector: pytest.Module | pytest.Class) -> Genera
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(session: pytest.Session, config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Complete the replay items of the session, or select the one of --mat-replay; prepare a search for its executions."""
     searched = config.getoption("mat_stress") or config.getoption("mat_confirm")
     if any(is_armed(item) or (searched and _may_request_contract(item)) for item in items):
         import pytest_mat.items  # noqa: F401  # import now, outside the timeout that a plugin may set for the first item
@@ -152,11 +156,14 @@ def pytest_xdist_node_collection_finished(node: Any, ids: list[str]) -> None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_configure_node(node: Any) -> None:
+    """Controller of pytest-xdist: pass what the first worker collected to a replacement worker."""
     node.workerinput["mat_collected"] = node.config.stash.get(COLLECTED, None)
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> bool | None:
+    """Run an item that has the marker, `mat_run` or, under stress, a contract: a study of one or more executions. For all other
+    items the answer is None, and pytest runs them."""
     searched = item.config.getoption("mat_stress") or item.config.getoption("mat_confirm")
     if not is_armed(item) and not (searched and _may_request_contract(item)):
         return None
@@ -167,6 +174,7 @@ def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_runtest_setup(item: pytest.Item) -> Generator[None, None, None]:
+    """Set up an armed item inside the world of its run, so that its fixtures get virtual time and the seed's randomness."""
     if not is_armed(item):
         return (yield)
     from pytest_mat.execution import set_up
@@ -176,6 +184,7 @@ def pytest_runtest_setup(item: pytest.Item) -> Generator[None, None, None]:
 
 @pytest.hookimpl(wrapper=True, trylast=True)
 def pytest_runtest_call(item: pytest.Item) -> Generator[None, None, None]:
+    """Open the run around the body of an item, with its contracts armed."""
     if not is_armed(item) and not _requests_contract(item):
         return (yield)
     from pytest_mat.execution import call
@@ -203,6 +212,7 @@ def _requests_contract(item: pytest.Item) -> bool:
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_runtest_teardown(item: pytest.Item) -> Generator[None, None, None]:
+    """Leave the world of the item's run after its fixtures are torn down."""
     import sys
 
     try:
@@ -227,6 +237,7 @@ def pytest_timeout_set_timer(item: pytest.Item) -> bool | None:
 
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    """Keep the results and notices that a report carries, which may come from a worker, for the summary."""
     payload = getattr(report, "mat", None)
     if payload is not None:
         from pytest_mat.summary import keep_report
@@ -264,6 +275,7 @@ def _was_interrupted(config: pytest.Config, exitstatus: int) -> bool:
 
 
 def pytest_terminal_summary(terminalreporter: Any, exitstatus: int, config: pytest.Config) -> None:
+    """Print the summary and notices, and write the reports of --mat-report."""
     import sys
 
     nothing_ran = exitstatus == pytest.ExitCode.USAGE_ERROR or config.getoption("collectonly")

@@ -244,8 +244,8 @@ def _resume(item: pytest.Item, made: run) -> BaseException | None:
     resume = _fixture_reader(item)("mat_resume", None)
     if not callable(resume):
         return SpecError(
-            what="process.crash has ended the agent's process, and nothing says how it goes on",
-            why="the fault stands for a service that is started again",
+            what="process.crash has ended the agent's process, and no mat_resume fixture says how the agent continues",
+            why="the fault simulates a service that crashes and is restarted",
             fix="write a fixture mat_resume that returns a function without arguments, which continues the work",
             where=item.nodeid,
         )

@@ -272,7 +272,7 @@ def _failure_text(failure: Failure, result: ItemResult, *, item: str, width: int
             f"no counterexample for {', '.join(sorted(failure.missing))}, which expect= lists\n"
             f"  why: the search was {'complete' if certificate.proven else 'not complete'}"
             f" within the budget ({result.executions} executions)\n"
-            "  fix: take the contract out of expect= if the system was fixed, or raise budget="
+            "  fix: remove the contract from expect= if the system was fixed, or raise budget="
         )
     if broken is not None:
         parts += ["\n".join(failure_lines(each, item)) for each in broken if each.standing.kind == "new"]

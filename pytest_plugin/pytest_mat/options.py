@@ -71,7 +71,7 @@ def add_options(parser: pytest.Parser) -> None:
     )
     parser.addini(
         "mat_prices",
-        "what models cost, one a line: MODEL = INPUT/OUTPUT CURRENCY, per million tokens; for estimates of live calls",
+        "what models cost, one per line: MODEL = INPUT/OUTPUT CURRENCY, per million tokens; for estimates of live calls",
         type="linelist",
     )
     parser.addini(
@@ -116,11 +116,11 @@ def _add_mode_options(add: Callable[..., None]) -> None:
     )  # fmt: skip
     add(
         "--mat-baseline", ini="string", metavar="FILE", type=str,
-        help="fail only for what is new: counterexamples that stand in this earlier report (.json) are shown as known",
+        help="fail only for new findings: counterexamples that this earlier report (.json) contains are shown as known",
     )  # fmt: skip
     add(
         "--mat-github", ini="string", metavar="WHEN", type=_one_of(_GITHUB),
-        help="write annotations and the job's summary for GitHub: auto (default, inside of GitHub Actions), on or off",
+        help="write annotations and the job's summary for GitHub: auto (default, inside GitHub Actions), on or off",
     )  # fmt: skip
 
 
@@ -208,7 +208,7 @@ def _add_run_options(add: Callable[..., None]) -> None:
     )  # fmt: skip
     add(
         "--mat-session-timeout", ini="float", type=_positive_seconds, metavar="SECONDS",
-        help="share this time out among the searches of --mat-stress; name at the end what was cut short or not searched",
+        help="divide this time among the searches of --mat-stress; the summary names searches that were cut short or not begun",
     )  # fmt: skip
     add(
         "--mat-timeout",
@@ -450,8 +450,8 @@ def check_options(config: pytest.Config) -> None:
     config.option.mat_replay = str(path.resolve())
     if not config.invocation_params.args or not _names_a_test(config):
         module = replay.item.partition("::")[0]
-        beside = path.resolve().parent.parent / Path(module).name
-        config.args[:] = [str(beside if beside.exists() else config.rootpath / module)]
+        next_to_replays = path.resolve().parent.parent / Path(module).name
+        config.args[:] = [str(next_to_replays if next_to_replays.exists() else config.rootpath / module)]
 
 
 def _names_a_test(config: pytest.Config) -> bool:

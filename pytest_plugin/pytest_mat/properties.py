@@ -20,7 +20,8 @@ PREFIX: Final = "mat."
 def annotate(item: pytest.Item, reports: Sequence[pytest.TestReport], result: ItemResult) -> None:
     """Add the properties of a result to the reports of its item.
 
-    JUnit takes them from the teardown report, which may be made again later, so the item gets them as well.
+    The JUnit file takes them from the teardown report. If the teardown fails, that report is made anew from the item, so the
+    item gets them as well.
     """
     added = [(f"{PREFIX}{name}", value) for name, value in properties(result)]
     for properties_of in (item.user_properties, *(report.user_properties for report in reports)):

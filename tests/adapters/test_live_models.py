@@ -157,7 +157,7 @@ def requests(desk: pytest.Pytester) -> list[str]:
 def test_what_a_search_may_cost_is_told_before_its_first_call(desk: pytest.Pytester) -> None:
     told = " ".join(desk.runpytest_subprocess("--mat-live-calls", "8", "--mat-stress").stdout.str().split())
     estimate = (
-        "mat: all that the search of test_desk.py::test_refund may ask takes about 4 live calls, 52 tokens, 0.03 USD "
+        "mat: the search of test_desk.py::test_refund may need about 4 live calls, 52 tokens, 0.03 USD "
         "(replies recorded: 2; live calls allowed: 6)"
     )
     assert estimate in told

@@ -207,7 +207,7 @@ def test_a_server_that_hangs_does_not_outlive_the_run_even_in_a_session_of_its_o
 
 def test_what_is_no_message_of_a_proxy_is_refused() -> None:
     stranger = "import os, socket; s = socket.socket(socket.AF_UNIX); s.connect(os.environ['MAT_RUN']); s.sendall(b'hello\\n')"
-    with mat.run(), pytest.raises(mat.MatError, match=r"what is no message of `mat mcp-proxy`: hello"):
+    with mat.run(), pytest.raises(mat.MatError, match=r"a message that `mat mcp-proxy` does not send: hello"):
         program([sys.executable, "-c", stranger]).run()
 
 

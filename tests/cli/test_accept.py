@@ -75,7 +75,7 @@ def test_list_and_remove(kept: Path, capsys: Any) -> None:
     kept.unlink()
     assert main(["accept", "--list", folder]) == 1
     said = capsys.readouterr().out
-    assert "(over: it fails again)" in said
+    assert "(expired: it fails its test again)" in said
     assert "its replay file is gone" in said
     assert main(["accept", "--list", "--json", folder]) == 1
     assert json.loads(capsys.readouterr().out)["accepted"][0]["ended"] is True
@@ -92,8 +92,8 @@ def test_list_and_remove(kept: Path, capsys: Any) -> None:
         (["--reason", "  "], "the reason is empty"),
         (["--reason", "a\x1b[31mb"], "control characters"),
         (["--reason", "x" * 2_000], "more than 1000 characters"),
-        (["--reason", "x", "--until", "2020-01-01"], "--until 2020-01-01 is over"),
-        (["--reason", "x", "--list"], "--reason does not go with --list"),
+        (["--reason", "x", "--until", "2020-01-01"], "--until 2020-01-01 is in the past"),
+        (["--reason", "x", "--list"], "--reason cannot be combined with --list"),
     ],
 )
 def test_what_cannot_stand_is_refused_and_nothing_is_written(kept: Path, capsys: Any, options: list[str], said: str) -> None:

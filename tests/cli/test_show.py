@@ -86,11 +86,11 @@ def test_where_there_are_no_single_keys_they_are_refused_with_the_reason(
     path.write_text("q")
     with path.open() as stream:
         monkeypatch.setattr("sys.stdin", stream)
-        with pytest.raises(MatError, match="no single keys") as caught, single_keys():
+        with pytest.raises(MatError, match="does not deliver single keys") as caught, single_keys():
             pass
     assert "--plain" in caught.value.fix
     monkeypatch.setitem(sys.modules, "termios", None)
-    with pytest.raises(MatError, match="no single keys"), single_keys():
+    with pytest.raises(MatError, match="does not deliver single keys"), single_keys():
         pass
 
 

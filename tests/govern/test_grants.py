@@ -186,7 +186,7 @@ def test_a_grant_is_a_record_that_is_mediated_and_the_action_names_it() -> None:
     }  # fmt: skip
     assert mediation(given).decision == "allow"
     assert mediation(used).grant == "step#0"
-    assert "the grant at step 0 was for 1 call(s) and is used up" in mediation(spent).reason
+    assert "the grant at step 0 was for 1 call and is used up" in mediation(spent).reason
 
 
 @pytest.mark.parametrize(
@@ -468,7 +468,7 @@ def test_an_agent_in_the_block_of_another_may_do_only_what_both_may() -> None:
             assert can(pay), "main is the program, and limits nobody"
             with mat.agent("boss"):
                 assert can(pay)
-    assert mediation(of(run, "pay")[0]).reason == "boss acts inside of clerk: clerk has no capability pay"
+    assert mediation(of(run, "pay")[0]).reason == "boss acts inside a block of clerk: clerk has no capability pay"
     assert mediation(of(run, "pay")[0]).under == ()
 
 

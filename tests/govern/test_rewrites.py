@@ -96,7 +96,7 @@ def test_a_rewrite_changes_what_it_is_for_and_nothing_else(rule: Any, given_: di
         (rewrites.clamp("amount", 0, 100), {"amount": float("nan")}, "is not a number"),
         (rewrites.clamp("amount", 0, 100), {"amount": True}, "is not a number"),
         (rewrites.clamp("amount", 0, 100), {"amount": "5"}, "is not a number"),
-        (rewrites.redact("email"), {"text": b"\xff ann@shop.example"}, "bytes that are no text"),
+        (rewrites.redact("email"), {"text": b"\xff ann@shop.example"}, "bytes that are not text"),
         (rewrites.redact("email"), {"body": {"ann@x.example": 1, "bob@x.example": 2}}, "two keys of a mapping"),
         (rewrites.keep_only("to", {"a"}), {"to": ["x"]}, "0 of 1 are allowed"),
         (rewrites.keep_only("to", {"a"}), {"to": 5}, "is outside"),

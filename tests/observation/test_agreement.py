@@ -10,7 +10,7 @@ from types import ModuleType
 
 import pytest
 
-from mat.boundary.issue import Consume
+from mat.boundary.issue import ConsumeDeclaration
 
 for needed in ("h11", "httpx", "starlette"):
     pytest.importorskip(needed, reason="servers that read requests need it: pip install 'pytest-mat[examples]'")
@@ -59,11 +59,11 @@ def test_so_it_is_of_thousands_of_requests(places: ModuleType, name: str) -> Non
 def test_a_rule_that_looks_for_the_artifact_anywhere_in_its_place_does_not_agree(
     places: ModuleType, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    real = Consume.delivered
+    real = ConsumeDeclaration.delivered
 
-    def anywhere(self: Consume, text: str, *, tag: bool) -> tuple[str, ...]:
+    def anywhere(self: ConsumeDeclaration, text: str, *, tag: bool) -> tuple[str, ...]:
         words = text.replace('"', " ").replace(";", " ").replace("=", " ").replace(",", " ").split()
         return (*real(self, text, tag=tag), *(word.strip(".,;:!?()[]<>{}'`*/|\\") for word in (text, *words)))
 
-    monkeypatch.setattr(Consume, "delivered", anywhere)
+    monkeypatch.setattr(ConsumeDeclaration, "delivered", anywhere)
     assert agreement(places, name, 1_000, 1) < places.LEAST

@@ -91,7 +91,7 @@ def test_a_run_that_breaks_two_contracts_at_four_steps_is_one_entry(shop: Any, e
 def test_what_a_failure_section_explains_is_explained_here_if_there_is_none(shop: Any) -> None:
     shop.tests(NAIVE.replace("budget=4", 'budget=4, expect=["no_double"]').replace("naive", "careful"))
     assert "MISSED test_refund: see its failure section above" in section(shop.stress())
-    help_text = "MISSED test_refund: take the contract out of expect= if the system was fixed, or raise budget="
+    help_text = "MISSED test_refund: remove the contract from expect= if the system was fixed, or raise budget="
     for option in ("--tb=no", "--no-summary"):
         assert help_text in shop.stress(option).text
 

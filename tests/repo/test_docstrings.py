@@ -18,7 +18,7 @@ import mat_search
 
 MODULES = [
     "mat",
-    *(f"mat.{name}" for name in ("artifact", "budget", "errors", "policy", "spec", "temporal")),
+    *(f"mat.{name}" for name in ("adapters", "artifact", "budget", "errors", "policy", "spec", "temporal")),
     *sorted(
         item.name
         for package in (mat_contracts, mat_faults, mat_search)

@@ -23,7 +23,7 @@ are called `Rewrite`: policies are written with the first, and recorded runs hol
 
 
 def defined() -> dict[str, list[str]]:
-    """Public classes and type aliases, with the modules that define them."""
+    """Classes and type aliases, with the modules that define them."""
     found = defaultdict(list)
     for path in (path for source in SOURCES for path in sorted((ROOT / source).rglob("*.py"))):
         for node in ast.parse(path.read_text(encoding="utf-8")).body:
@@ -37,6 +37,11 @@ def defined() -> dict[str, list[str]]:
 def test_a_public_class_or_alias_has_one_meaning() -> None:
     shared = {name: paths for name, paths in defined().items() if len(paths) > 1 and not name.startswith("_")}
     assert set(shared) == SHARED
+
+
+def test_a_private_class_or_alias_is_defined_in_three_modules_at_most() -> None:
+    private = {name: paths for name, paths in defined().items() if name.startswith("_")}
+    assert {name: paths for name, paths in private.items() if len(paths) > 3} == {}
 
 
 def test_the_classes_that_the_glossary_names_exist_under_that_name() -> None:

@@ -198,12 +198,12 @@ def test_steps_are_matched_by_what_was_asked_and_differ_in_what_came_of_it(
         "agent": replace(one, agent="somebody"),
     }[name]
     first, second = columns(trace_page([replace(one, step=0)])), columns(trace_page([replace(other, step=0)]))
-    assert (first["asked"] == second["asked"], first["told"] == second["told"]) == (same_ask, same_result)
+    assert (first["asked"] == second["asked"], first["results"] == second["results"]) == (same_ask, same_result)
 
 
 def test_numbers_in_the_page_are_those_a_script_holds_exactly(found: Counterexample) -> None:
     data = columns(trace_page(found.run))
-    assert max(*data["asked"], *data["told"]) <= 2**53
+    assert max(*data["asked"], *data["results"]) <= 2**53
 
 
 def test_the_script_and_the_page_agree_on_the_bits() -> None:

@@ -370,7 +370,7 @@ contracts:
             "top does not hand on tool:pay",
             "hands on the modes urgent, economical, not balanced",
             "top limits skills, so name those of c",
-            "top allows 1 level(s)",
+            "top allows 1 level of contracts",
             "3 contracts below it, but a budget of 2 subcontracts",
             "tokens: 91 requested together, but top can allocate 90",
             "iterations: no budget is left for b, c",

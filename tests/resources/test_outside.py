@@ -241,7 +241,7 @@ class TestStreamsThatEndEarly:
             else:
                 with pytest.raises(ConnectionError):
                     next(stream)
-            with pytest.raises(mat.budget.BudgetSpent, match="nobody knows what is left, because model:m named no usage"):
+            with pytest.raises(mat.budget.BudgetSpent, match="what is left is unknown, because model:m named no usage"):
                 ask("y")
         assert work.state == "fulfilled"
 
@@ -346,7 +346,7 @@ class TestUnknownUsage:
         with mat.budget.contracted(of(tokens=BUDGET)):
             with mat.budget.contracted(of(tokens=1_000)):
                 ask("x")
-            with pytest.raises(mat.budget.BudgetSpent, match="tokens of work#1: nobody knows"):
+            with pytest.raises(mat.budget.BudgetSpent, match="tokens of work#1: what is left is unknown"):
                 ask("x")
 
     def test_in_a_run_it_is_reported_and_not_refused(self) -> None:

@@ -379,7 +379,7 @@ class TestContractsOnContracting:
     def test_the_depth_holds_at_every_level(self) -> None:
         with mat.run(), mat.budget.contracted(ResourceContract(name="top", depth=2)) as work:
             with spawn(work, of("one"), agent_for) as one, spawn(one.work, of("two"), agent_for) as two:
-                with pytest.raises(MatError, match=r"top#1 allows 2 level\(s\)"):
+                with pytest.raises(MatError, match=r"top#1 allows 2 levels"):
                     spawn(two.work, of("three"), agent_for)
 
     def test_a_skill_that_is_not_handed_on_is_not_to_be_had_at_any_depth(self) -> None:

@@ -5,6 +5,9 @@ Families by failure class: F1 coordination collapse (progress, coordination, ret
 misuse (misuse). Further families: privilege, approval, idempotency, verify, order (happens-before), containment, privacy,
 `resource` (what agents consume) and `conversation` (messages and turns). `defaults` selects contracts by action kind.
 
+Every template takes the options `id`, `severity`, `weight`, `policy` and `repair` (see `mat.step_contract`), and raises
+`mat.MatError` for arguments of a wrong type and for conditions that no trace could meet.
+
 Source: Sec. IV-B, Sec. III-C.
 """
 

@@ -284,8 +284,8 @@ def _raise_if_undecided(state: PersistentChain) -> None:
     if count:
         raise MatError(
             what=f"{count} claims could not be judged, the first at step {step}: {text!r}",
-            why="the verifier said unknown, or what could support them is not remembered",
-            fix="give a verifier that decides, a larger remember=, or say unknown='supported' or 'unsupported'",
+            why="the verifier answered unknown, or their support is no longer remembered",
+            fix="give a verifier that decides, a larger remember=, or unknown='supported' or 'unsupported'",
         )
 
 

@@ -19,7 +19,7 @@ _FOLLOWED: Final = 64
 
 
 @dataclass(frozen=True, slots=True)
-class _Open:
+class _OpenFault:
     """A fault that is not contained yet, and what it has reached so far. Neither value is changed in place."""
 
     watch: Watch
@@ -34,24 +34,24 @@ class _Containment:
 
     @property
     def contains(self) -> bool:
-        """Marks the contract whose rules the reports use to count faults."""
+        """True. If several contracts have rules, reports count faults by those of the contract with this attribute."""
         return True
 
-    def __call__(self, state: tuple[_Open, ...], record: Record) -> tuple[_Open, ...] | Violated:
+    def __call__(self, state: tuple[_OpenFault, ...], record: Record) -> tuple[_OpenFault, ...] | Violated:
         if not state and not record.faults and record.observation.error is None:
             return state
         rules = self.rules
-        remaining: list[_Open] = []
-        late: list[_Open] = []
+        remaining: list[_OpenFault] = []
+        late: list[_OpenFault] = []
         for item in state:
             watch = advance(item.watch, record, rules)
             if watch.mitigated >= 0:
                 continue
-            still_open = _Open(watch, _after(item.spread, record, rules))
+            still_open = _OpenFault(watch, _after(item.spread, record, rules))
             (late if record.step >= watch.deadline(rules) else remaining).append(still_open)
         fault = fault_of(record, rules)
         if fault is not None:
-            remaining.append(_Open(begin(fault, rules), _after(FaultSpread(fault), record, rules)))
+            remaining.append(_OpenFault(begin(fault, rules), _after(FaultSpread(fault), record, rules)))
         kept = tuple(remaining)
         return judged([_violation(item, record.step) for item in late], kept) if late else kept
 
@@ -101,7 +101,7 @@ def containment(
     }  # fmt: skip
     applied = replace(rules, **{name: item for name, item in given.items() if item is not None})
 
-    def finish(state: tuple[_Open, ...]) -> Violated | None:
+    def finish(state: tuple[_OpenFault, ...]) -> Violated | None:
         return all_of([_violation(item, None) for item in state])
 
     return Contract(
@@ -122,7 +122,7 @@ def _after(spread: FaultSpread, record: Record, rules: DetectionRules) -> FaultS
     return copy
 
 
-def _obligations(state: tuple[_Open, ...]) -> tuple[Obligation, ...]:
+def _obligations(state: tuple[_OpenFault, ...]) -> tuple[Obligation, ...]:
     return tuple(
         Obligation(
             text=f"{item.watch.fault.entered} is {'mitigated' if item.watch.noticed else 'detected and mitigated'}",
@@ -133,7 +133,7 @@ def _obligations(state: tuple[_Open, ...]) -> tuple[Obligation, ...]:
     )
 
 
-def _violation(item: _Open, step: int | None) -> Violated:
+def _violation(item: _OpenFault, step: int | None) -> Violated:
     """The violation for a fault. `step` is the step at which it became certain, None for the end of the trace."""
     watch, fault = item.watch, item.watch.fault
     when = "by the end of the trace" if step is None else f"in time, by step {step}"

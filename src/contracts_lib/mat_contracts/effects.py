@@ -470,8 +470,8 @@ def _acts_freely(raw: _RecordedAction) -> bool:
     _, kind, tool, arguments, _, _, _, _ = raw
     if kind != "tool_call" or not _does_anything(tool, tuple(arguments)):
         return False
-    told = [arguments[name] for name in (*_COMMANDS, "method") if isinstance(arguments.get(name), str)]
-    return not told or not all(_LOOKS.fullmatch(item) for item in told)
+    operations = [arguments[name] for name in (*_COMMANDS, "method") if isinstance(arguments.get(name), str)]
+    return not operations or not all(_LOOKS.fullmatch(item) for item in operations)
 
 
 _FILE = re.compile(
@@ -617,10 +617,10 @@ def _is_brought_about(claim: SuccessClaim, books: _Books) -> bool:
         entry = _entry(raw)
         if entry.texts is None or not set(claim.names) <= _names_of_entry(entry):
             continue
-        told = claim.amounts and _all_in(claim.amounts, _amounts_of_entry(entry))
+        stated = claim.amounts and _all_in(claim.amounts, _amounts_of_entry(entry))
         if quoted:  # the status is now "cancelled"
-            told = all(any(text in known.casefold() for known in entry.texts) for text in quoted)
-        if told or (not quoted and not claim.amounts and not _money_words(claim.verb).isdisjoint(_words_in(entry, raw))):
+            stated = all(any(text in known.casefold() for known in entry.texts) for text in quoted)
+        if stated or (not quoted and not claim.amounts and not _money_words(claim.verb).isdisjoint(_words_in(entry, raw))):
             return True
     return False
 

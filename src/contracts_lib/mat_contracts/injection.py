@@ -232,15 +232,15 @@ def _delivered(record: Record) -> Any:
 
 # -- remembered texts, read when needed -----------------------------------------------------------------------------------
 
-_Key: TypeAlias = tuple[Any, ...]
+_EntryKey: TypeAlias = tuple[Any, ...]
 """(origin, value) of a recorded text or reply, or (name, arguments, "binds") of a check."""
-_Kept: TypeAlias = tuple[tuple[tuple[_Key, Any], ...], tuple[_Key, ...], tuple[Any, ...]]
+_Kept: TypeAlias = tuple[tuple[tuple[_EntryKey, Any], ...], tuple[_EntryKey, ...], tuple[Any, ...]]
 """Remembered entries, oldest first: (key, about) of older ones, the keys of the latest, `about` of the latest. `about` holds
 the requests of a trusted reply, and the step of any other entry. Values are kept as recorded, because most are never read."""
 _NOTHING: Final[_Kept] = ((), (), ())
 
 
-def _with_entry(known: _Kept, key: _Key, about: Any, window: int) -> _Kept:
+def _with_entry(known: _Kept, key: _EntryKey, about: Any, window: int) -> _Kept:
     """Add an entry. LATEST to 2 LATEST entries are kept apart. Twice the window is kept, because some values hold no text."""
     older, keys, abouts = known
     if len(keys) < 2 * LATEST:
@@ -249,12 +249,12 @@ def _with_entry(known: _Kept, key: _Key, about: Any, window: int) -> _Kept:
     return (*older, *moved)[-2 * window :], (*keys[LATEST:], key), (*abouts[LATEST:], about)
 
 
-def _with_new_entry(known: _Kept, key: _Key, step: int, window: int) -> _Kept:
+def _with_new_entry(known: _Kept, key: _EntryKey, step: int, window: int) -> _Kept:
     """Add an entry unless it is among the latest, so that a short loop does not push out others."""
     return known if key in known[1][-min(LATEST, window) :] else _with_entry(known, key, step, window)
 
 
-def _entries(known: _Kept) -> Iterator[tuple[_Key, Any]]:
+def _entries(known: _Kept) -> Iterator[tuple[_EntryKey, Any]]:
     yield from known[0]
     yield from zip(known[1], known[2], strict=True)
 
@@ -267,12 +267,12 @@ class _Reader:
 
     __slots__ = ("_index", "_older", "_pieces", "_recent", "_texts_of", "_window")
 
-    def __init__(self, texts_of: Callable[[_Key, Any], Iterable[str]], window: int) -> None:
+    def __init__(self, texts_of: Callable[[_EntryKey, Any], Iterable[str]], window: int) -> None:
         self._texts_of, self._window = texts_of, window
-        self._older: tuple[tuple[tuple[_Key, Any], ...], list[_Source]] = ((), [])
+        self._older: tuple[tuple[tuple[_EntryKey, Any], ...], list[_Source]] = ((), [])
         self._recent: tuple[_Kept, list[_Source]] = (_NOTHING, [])
         self._index: tuple[frozenset[str], str] | None = None
-        self._pieces: dict[int, tuple[_Key, Any, list[_Source]]] = {}
+        self._pieces: dict[int, tuple[_EntryKey, Any, list[_Source]]] = {}
 
     def __call__(self, known: _Kept) -> Iterator[_Source]:
         """The latest `window` texts, the latest first, in pieces of TEXT_CHARS."""
@@ -307,7 +307,7 @@ class _Reader:
             self._older, self._index = (older, self._read(older)), None
         return self._older[1]
 
-    def _read(self, entries: Iterable[tuple[_Key, Any]]) -> list[_Source]:
+    def _read(self, entries: Iterable[tuple[_EntryKey, Any]]) -> list[_Source]:
         found = []
         for key, about in entries:
             held = self._pieces.get(id(key))
@@ -467,11 +467,11 @@ class _Readers:
         yield from self.trusted(state[1])
 
 
-def _texts_of_entry(key: _Key, step: int) -> tuple[str, ...]:
+def _texts_of_entry(key: _EntryKey, step: int) -> tuple[str, ...]:
     return (_text([key[0], key[1]] if len(key) == 3 else key[1]),)
 
 
-def _texts_beyond_request(key: _Key, about: FrozenDict | tuple[FrozenDict, ...]) -> tuple[str, ...]:
+def _texts_beyond_request(key: _EntryKey, about: FrozenDict | tuple[FrozenDict, ...]) -> tuple[str, ...]:
     """The texts of a reply without the parts that repeat its request, once for each request."""
     asks = about if isinstance(about, tuple) else (about,)
     return tuple(dict.fromkeys(_text(key[1], _leaves(asked)) for asked in asks))
@@ -550,7 +550,7 @@ def _after_write(state: _Flow, record: Record, rules: _Rules, read: _Readers) ->
     if len(others) >= CELLS:
         raise LimitReached(
             what=f"more than {CELLS} memory cells hold untrusted text",
-            why="a monitor's state is bounded, and forgetting one would call it trusted",
+            why="a monitor's state is bounded, and a forgotten cell would count as trusted",
             fix="name the memory in sources=",
         )
     return *state[:3], FrozenDict({**others, cell: record.step} if tainted else others)
@@ -937,7 +937,7 @@ class _Secrecy:
     fragment: int
 
 
-def _sensitive_text(key: _Key, step: int) -> tuple[str, ...]:
+def _sensitive_text(key: _EntryKey, step: int) -> tuple[str, ...]:
     """The normal form of a sensitive reply, one scalar per line, in a tuple."""
     return ("\n".join(filter(None, (_normal(leaf) for leaf in _leaves(key[1])))),)
 

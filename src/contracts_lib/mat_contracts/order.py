@@ -407,13 +407,13 @@ def followed_by(
     bounds = _bounds(window)
     wanted = f"{two.text} after it is done{bounds}"
 
-    def step(state: tuple[_Open, ...], record: Record) -> tuple[_Open, ...] | Violated:
+    def step(state: tuple[_Unanswered, ...], record: Record) -> tuple[_Unanswered, ...] | Violated:
         triggers = one.test(record) and not record.blocked
         if not state and not triggers:
             return state
         answers = two.test(record) and (succeeded(record) if effected else not record.blocked)
         owner = id_of(record) if answers or triggers else None
-        waiting, late = state, list[_Open]()
+        waiting, late = state, list[_Unanswered]()
         if within_ms is not None:  # an answer that comes too late does not count
             late, waiting = _split_late(waiting, lambda item: record.at_ms - item.sealed_ms > within_ms)
         if answers and owner is not None:
@@ -424,15 +424,15 @@ def followed_by(
         if triggers and owner is not None:
             if len(waiting) >= MAX_OPEN:
                 raise too_many(f"{MAX_OPEN} calls wait for {two.text}", "give within=, or judge shorter episodes")
-            waiting = (*waiting, _Open(owner, record.step, _seal(record), record.sealed_ms))
+            waiting = (*waiting, _Unanswered(owner, record.step, _seal(record), record.sealed_ms))
         if _is_proposed(record):
             return waiting
         return judged([_unanswered(item, one, two, wanted, f" by step {record.step}") for item in _by_step(late)], waiting)
 
-    def finish(state: tuple[_Open, ...]) -> Violated | None:
+    def finish(state: tuple[_Unanswered, ...]) -> Violated | None:
         return all_of([_unanswered(item, one, two, wanted, " before the trace ended") for item in _by_step(state)])
 
-    def obligations(state: tuple[_Open, ...]) -> tuple[Obligation, ...]:
+    def obligations(state: tuple[_Unanswered, ...]) -> tuple[Obligation, ...]:
         return tuple(
             Obligation(text=f"{two.text} must follow{bounds}", since=item.step, instance=item.owner.text)
             for item in _by_step(state)
@@ -447,7 +447,7 @@ def followed_by(
 
 
 @dataclass(frozen=True, slots=True)
-class _Open:
+class _Unanswered:
     """A trigger without an answer. `early`: the step of an answer that began before the trigger was done, or -1."""
 
     owner: _Id
@@ -457,9 +457,11 @@ class _Open:
     early: int = -1
 
 
-def _without_answered(waiting: tuple[_Open, ...], record: Record, owner: _Id, *, once_each: bool) -> tuple[_Open, ...]:
+def _without_answered(
+    waiting: tuple[_Unanswered, ...], record: Record, owner: _Id, *, once_each: bool
+) -> tuple[_Unanswered, ...]:
     """The triggers that still wait after this answer."""
-    left: list[_Open] = []
+    left: list[_Unanswered] = []
     served = False
     for item in waiting:  # oldest first
         if item.owner != owner:
@@ -473,17 +475,19 @@ def _without_answered(waiting: tuple[_Open, ...], record: Record, owner: _Id, *,
     return tuple(left)
 
 
-def _split_late(waiting: tuple[_Open, ...], is_late: Callable[[_Open], bool]) -> tuple[list[_Open], tuple[_Open, ...]]:
+def _split_late(
+    waiting: tuple[_Unanswered, ...], is_late: Callable[[_Unanswered], bool]
+) -> tuple[list[_Unanswered], tuple[_Unanswered, ...]]:
     """The triggers whose answer is late, and the others."""
     late = [item for item in waiting if is_late(item)]
     return late, tuple(item for item in waiting if not is_late(item)) if late else waiting
 
 
-def _by_step(waiting: Iterable[_Open]) -> list[_Open]:
+def _by_step(waiting: Iterable[_Unanswered]) -> list[_Unanswered]:
     return sorted(waiting, key=lambda item: item.step)
 
 
-def _unanswered(item: _Open, one: _Selector, two: _Selector, wanted: str, when: str) -> Violated:
+def _unanswered(item: _Unanswered, one: _Selector, two: _Selector, wanted: str, when: str) -> Violated:
     early = f"; {two.text} at step {item.early} began before {one.text} was done" if item.early >= 0 else ""
     return Violated(
         f"{one.text} at step {item.step} was not followed by {two.text}{when}{early}", step=item.step, instance=item.owner.text,

@@ -67,7 +67,7 @@ def insert(
 
     return operator(
         id, decide, phase="after", kinds=["memory_read"], grid=[{"note": name} for name in cheapest(found)], price=price,
-        relevant=relevant, default=default, plausible="whoever can write to the memory can leave a note",
+        relevant=relevant, default=default, plausible="anyone who can write to the memory can leave a note",
         bounds={"magnitude": max((len(item.parts) for item in found.values()), default=0)},
     )  # fmt: skip
 

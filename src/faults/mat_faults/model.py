@@ -382,7 +382,7 @@ def operators() -> tuple[Operator, ...]:
         operator(
             "model.tool_description", _poison_tools, relevant=_shows_tools, default=False, price=tool_price,
             grid=[{"how": how, "magnitude": 1 if how in ("enum", "instruction") else 2} for how in HOWS],
-            plausible="whoever publishes a tool writes its description and schema", bounds={"count": 1, "magnitude": 2},
+            plausible="the publisher of a tool writes its description and schema", bounds={"count": 1, "magnitude": 2},
         ),
         operator(
             "model.cut", _cut_stream, relevant=_cut_matters, default=False,

@@ -128,6 +128,6 @@ def operators() -> tuple[Operator, ...]:
         operator(
             "model.stale", _stale, grid=[{"age": 1, "magnitude": 1}], relevant=_has_replied, default=False,
             bounds={"count": 1, "staleness": 1, "magnitude": 1},
-            plausible="a cache in front of the model takes another request for the same",
+            plausible="a cache in front of the model mistakes another request for this one",
         ),
     )  # fmt: skip

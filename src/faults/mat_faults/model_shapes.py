@@ -81,16 +81,16 @@ class _Kind:
 class ModelShape:
     """A shape of replies.
 
-    `items`: the path of the list that holds the calls, and the texts if `beside` is empty; `beside`: else the path of the text.
-    `plain`: a text item without its text. `stop`: the paths of what says why the reply ended, with what each says of a cut and
-    of a refusal. `named`: a stop is added where the reply has none.
+    `items`: the path of the list that holds the calls, and the texts if `text_path` is empty. `text_path`: else the path of the
+    text. `plain`: a text item without its text. `stop`: the paths of the reason for which the reply ended, each with its values
+    for a cut and for a refusal. `named`: a stop is added where the reply has none.
     """
 
     name: str
     items: FieldPath
     calls: _Kind
     texts: _Kind | None = None
-    beside: FieldPath = ()
+    text_path: FieldPath = ()
     plain: Mapping[str, Any] = EMPTY
     stop: tuple[tuple[FieldPath, Mapping[str, Any]], ...] = ()
     named: bool = True
@@ -98,7 +98,7 @@ class ModelShape:
     def under(self, path: FieldPath) -> ModelShape:
         """The same shape inside of a larger reply."""
         return replace(
-            self, items=(*path, *self.items), beside=(*path, *self.beside) if self.beside else (),
+            self, items=(*path, *self.items), text_path=(*path, *self.text_path) if self.text_path else (),
             stop=tuple(((*path, *where), words) for where, words in self.stop),
         )  # fmt: skip
 
@@ -110,8 +110,8 @@ class ModelShape:
             for place, item in enumerate(items)
             if self._is_call(item)
         ]  # fmt: skip
-        if self.beside:
-            text = _text_of(found_at(value, self.beside))
+        if self.text_path:
+            text = _text_of(found_at(value, self.text_path))
         else:
             text = "".join(_text_of(found_at(item, self._texts.text)) for item in items if self._is_text(item))
         return SaidReply(text=text, calls=tuple(calls))
@@ -123,10 +123,10 @@ class ModelShape:
         if sum(self._is_call(item) or self._is_text(item) for item in items) > MOST:
             return None
         left: list[tuple[int, Any]] | None = list(enumerate(items))
-        if said.text != before.text and self.beside:
-            if not _has_place(value, self.beside):
+        if said.text != before.text and self.text_path:
+            if not _has_place(value, self.text_path):
                 return None
-            value = with_leaf(value, self.beside, said.text)
+            value = with_leaf(value, self.text_path, said.text)
         elif said.text != before.text:
             left = self._with_text(items, said.text)
         if left is None:
@@ -134,8 +134,8 @@ class ModelShape:
         new = self._with_calls(items, left, said.calls)
         if new != list(items):
             value = with_leaf(value, self.items, new)
-            if self.beside and _repeats_calls(found_at(value, self.beside)):
-                value = with_leaf(value, self.beside, said.text)
+            if self.text_path and _repeats_calls(found_at(value, self.text_path)):
+                value = with_leaf(value, self.text_path, said.text)
         return self._ended(value, said.ended) if said.ended else value
 
     def renewed(self, value: Any, mark: str) -> Any:
@@ -147,7 +147,7 @@ class ModelShape:
 
     @property
     def _texts(self) -> _Kind:
-        assert self.texts is not None, "a shape has its texts among its items, or one beside them"
+        assert self.texts is not None, "a shape has its texts among its items, or at a path of their own"
         return self.texts
 
     def _items_of(self, value: Any) -> Sequence[Any]:
@@ -272,10 +272,10 @@ def _thawed(value: Any) -> Any:
 _FUNCTION: Final = _Kind(key="function", name=("function", "name"), arguments=("function", "arguments"), ids=(("id",),))
 _CHAT: Final = ModelShape(
     name="OpenAI chat completions", items=("choices", 0, "message", "tool_calls"), calls=_FUNCTION,
-    beside=("choices", 0, "message", "content"),
+    text_path=("choices", 0, "message", "content"),
     stop=((("choices", 0, "finish_reason"), {"length": "length", "refusal": "stop"}),),
 )  # fmt: skip
-_MESSAGE: Final = ModelShape(name="OpenAI message", items=("tool_calls",), calls=_FUNCTION, beside=("content",))
+_MESSAGE: Final = ModelShape(name="OpenAI message", items=("tool_calls",), calls=_FUNCTION, text_path=("content",))
 _NESTED: Final = replace(
     _MESSAGE.under(("message",)),
     named=False,
@@ -283,7 +283,7 @@ _NESTED: Final = replace(
 )
 _LANGCHAIN: Final = ModelShape(
     name="LangChain", items=("tool_calls",), calls=_Kind(key="name", name=("name",), arguments=("args",), ids=(("id",),)),
-    beside=("content",), stop=((("finish_reason",), {"length": "length", "refusal": "stop"}),),
+    text_path=("content",), stop=((("finish_reason",), {"length": "length", "refusal": "stop"}),),
 )  # fmt: skip
 _RESPONSES: Final = ModelShape(
     name="OpenAI responses", items=("output",),

@@ -28,6 +28,6 @@ def operators() -> tuple[Operator, ...]:
     return (
         operator(
             "order.hold", _hold, grid=[{"turns": 1}, {"turns": 100, "magnitude": 1}], bounds={"turns": 100},
-            plausible="a scheduler, a queue or the network lets somebody else go first",
+            plausible="a scheduler, a queue or the network lets other calls go first",
         ),
     )  # fmt: skip

@@ -27,6 +27,6 @@ def operators() -> tuple[Operator, ...]:
     return (
         operator(
             "process.crash", _crash, default=False, bounds={"count": 1},
-            plausible="a deployment, a full memory or a lost machine ends the process; it is started again",
+            plausible="a deployment, a full memory or a lost machine ends the process; it is restarted",
         ),
     )  # fmt: skip

@@ -176,7 +176,7 @@ def operators() -> tuple[Operator, ...]:
         ),
         _token_operator(
             "prompt.reorder", _reordered, grid=[{"tokens": 16}, {"tokens": 32}],
-            plausible="the order in which wishes and conditions are written is chance",
+            plausible="people write wishes and conditions in any order",
         ),
         _token_operator(
             "prompt.truncate", _truncated,

@@ -224,7 +224,7 @@ def operators() -> tuple[Operator, ...]:
         ),
         _passage_operator(
             "retrieval.near_duplicates", _with_near_duplicates, magnitude=4,
-            plausible="one document is indexed in many copies, which take the places of others",
+            plausible="one document is indexed in many copies, which displace others",
             grid=[{"of": of, "copies": copies, "magnitude": 2 * copies} for copies in (1, 2) for of in ("first", "last")],
         ),
         _passage_operator(

@@ -248,7 +248,7 @@ def _replies() -> tuple[Operator, ...]:
         operator(
             "service.tool_description", _poison, phase="after", relevant=on_reply(_has_tools), default=False, price=tool_price,
             grid=[{"how": how, "magnitude": 1 if how in ("enum", "instruction") else 2} for how in HOWS],
-            plausible="whoever publishes a tool writes its description and schema", bounds={"count": 1, "magnitude": 2},
+            plausible="the publisher of a tool writes its description and schema", bounds={"count": 1, "magnitude": 2},
         ),
         operator(
             "service.partial", _partial, phase="after", grid=[one], default=False,

@@ -104,12 +104,12 @@ def operators() -> tuple[Operator, ...]:
         operator(
             "service.http_status", _refuse, relevant=_is_endpoint, default=False,
             grid=[{"status": status} for status in _REFUSED],
-            plausible="the server or a proxy before it refuses the request", bounds={"count": 1, "magnitude": 100},
+            plausible="the server or a proxy in front of it refuses the request", bounds={"count": 1, "magnitude": 100},
         ),
         operator(
             "service.http_gateway", _fail_behind, phase="after", relevant=on_reply(_is_answered), default=False,
             grid=[{"status": status} for status in _GATEWAY],
-            plausible="the request was served, and the proxy before the server lost the reply",
+            plausible="the request was served, and the proxy in front of the server lost the reply",
             bounds={"count": 1, "magnitude": 100},
         ),
         operator(
@@ -119,7 +119,7 @@ def operators() -> tuple[Operator, ...]:
         operator(
             "service.http_reply", _change, phase="after", relevant=on_reply(_can_change), default=False,
             grid=[{"how": how, "magnitude": 1} for how in ("content_type", "redirect", "etag", "empty")],
-            plausible="a proxy, a login page or a cache answers in the place of the service",
+            plausible="a proxy, a login page or a cache answers instead of the service",
             bounds={"count": 1, "magnitude": 8},
         ),
     )  # fmt: skip

@@ -154,7 +154,7 @@ def parser_of_commands() -> argparse.ArgumentParser:
     init.add_parser(add)
     show = add("show", _SHOW, f"mat show {file}\n         mat show session.mat.jsonl")
     show.add_argument("file", type=Path, metavar="FILE", help="a replay file, or recorded traces (.mat.jsonl)")
-    show.add_argument("--plain", action="store_true", help="print text, also in a terminal, instead of stepping through")
+    show.add_argument("--plain", action="store_true", help="print text instead of stepping through, even in a terminal")
     show.add_argument(
         "--store", type=Path, metavar="FOLDER",
         help="compare with the nominal run of this folder (default: the .mat/store here or above the file)",
@@ -275,7 +275,7 @@ def _add_check(check: argparse.ArgumentParser) -> None:
     )  # fmt: skip
     check.add_argument(
         "--limit", type=count, default=20, metavar="N",
-        help="show at most N violations and N open obligations; JSON has all (default 20)",
+        help="show at most N violations and N open obligations; --json shows all (default 20)",
     )  # fmt: skip
 
 

@@ -121,8 +121,8 @@ class Grid:
     def assumptions(self) -> tuple[str, ...]:
         """The guesses that points rest on, in words, and the declarations for which points were left out."""
         guesses = [self._guessed[name] for name in sorted(self._guessed)]
-        told = [f"{_port_name(item.port)} raises those of {' or '.join(item.clients)} ({item.guess})" for item in guesses]
-        return (*([f"errors guessed: {'; '.join(told)}"] if told else []), *self.covering.assumptions)
+        errors = [f"{_port_name(item.port)} raises those of {' or '.join(item.clients)} ({item.guess})" for item in guesses]
+        return (*([f"errors guessed: {'; '.join(errors)}"] if errors else []), *self.covering.assumptions)
 
     def affordable(self, rest: int) -> dict[str, list[Option]]:
         """The options that cost at most `rest`, by boundary."""

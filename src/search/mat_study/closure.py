@@ -1,6 +1,7 @@
 """The user's source files that a module imports: directly, through others, at its top or inside of functions.
 
-Imports are read from the source, because what a session has loaded says nothing about one test of many. Installed
+A certificate that is kept for later sessions depends on the content of these files (see `inputs`). Imports are read from the
+source, because what a session has loaded says nothing about one test of many. Installed
 distributions and the standard library are not followed: they have versions.
 """
 

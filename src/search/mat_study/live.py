@@ -79,7 +79,7 @@ class LiveCalls:
             return ""
         left = cassette.live - cassette.spent
         return (
-            f"all that the search of {self._task} may ask takes about {cost_in_words(planned)} "
+            f"the search of {self._task} may need about {cost_in_words(planned)} "
             f"(replies recorded: {len(cassette)}; live calls allowed: {left})"
         )
 
@@ -172,8 +172,8 @@ def unanswered(error: MatError | None) -> str:
     if error is None:
         return ""
     _, _, nearest = error.why.partition("; ")
-    told = f"{error.what}; {nearest}" if nearest else error.what
-    return f"{told} (at {error.where}): {error.fix}" if error.where else f"{told}: {error.fix}"
+    text = f"{error.what}; {nearest}" if nearest else error.what
+    return f"{text} (at {error.where}): {error.fix}" if error.where else f"{text}: {error.fix}"
 
 
 def _external_ports(run: Run) -> list[str]:

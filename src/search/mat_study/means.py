@@ -54,19 +54,21 @@ class Subject:
 class Means:
     """The means to study an item.
 
-    `evaluate` executes a plan. `forked` makes, given an execution of the item, an evaluator that executes each plan in a
-    new process (adversary: a fork). `operators` returns the chosen operators; MatError for an unknown name. `confirm` makes,
-    for a governance variant and a hash seed, a function that executes schedules in a fresh process. `replays` is the folder for
-    replay files; `typed` writes their paths as a user types them. `put_back` puts back what the last execution left in this
-    process; it is called before a worker is forked. `prepare` is called in a worker before it executes anything, `searching`
-    before the first execution that is not the reported one, `interrupted` if no report will mention that there is something to
-    resume. `root` is the folder that contains `.mat`, `began_ns` the start of the session on the clock of file times.
-    `compared`: whether the HTML report may compare a replay with the nominal run of this seed; None without an HTML report.
-    `fresh`: do not resume an interrupted search (--mat-fresh). `store` keeps runs (--mat-store). `saving` receives what
-    declared effects would save (for `mat doctor`); None: nothing is counted. `line` shows progress in place, `tell` a line that
-    stays. `reuse` keeps certificates from one session to the next; None: it keeps none. `read` returns what executions in this
-    process have read so far. `allotted` returns the seconds that the session has for the search of this item, None without a
-    limit.
+    - To execute: `evaluate` executes a plan. `forked` makes, given an execution of the item, an evaluator that executes each
+      plan in a new process (adversary: a fork). `confirm` makes, for a governance variant and a value of PYTHONHASHSEED, a
+      function that executes schedules in a fresh process. `operators` returns the chosen operators; MatError for an unknown
+      name. `workers` is the number of processes that search at the same time.
+    - Called by the study: `put_back`, before a worker is forked, restores what the last execution changed in this process.
+      `prepare`, in a worker, before it executes anything. `searching`, before the first execution that is not reported.
+      `interrupted`, if no report will mention that there is something to resume.
+    - Places and times: `replays` is the folder for replay files; `typed` writes their paths as a user types them. `root` is
+      the folder that contains `.mat`, `began_ns` the start of the session on the clock of file times. `allotted` returns the
+      seconds that the session has for the search of this item, None without a limit.
+    - Kept: `store` keeps runs (--mat-store). `reuse` keeps certificates from one session to the next; None: it keeps none.
+      `fresh`: do not resume an interrupted search (--mat-fresh). `read` returns what executions in this process have read.
+    - Shown: `line` shows progress in place, `tell` a line that stays. `compared`: whether the HTML report may compare a replay
+      with the nominal run of this seed; None without an HTML report. `saving` receives what declared effects would save (for
+      `mat doctor`); None: nothing is counted.
     """
 
     evaluate: Evaluator

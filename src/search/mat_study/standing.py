@@ -63,7 +63,8 @@ def standings_in(run: Run, settings: ItemSettings) -> tuple[StandingViolation, .
 
 
 def is_held(found: Sequence[StandingViolation]) -> bool:
-    """Whether a replay's run fails nothing, because all that it breaks is accepted or known, and not just expected."""
+    """Whether a replay's run passes because of an acceptance or a baseline: nothing that it breaks is new, and something is
+    accepted or known."""
     kinds = {each.standing.kind for each in found}
     return "new" not in kinds and bool(kinds & {"accepted", "known"})
 

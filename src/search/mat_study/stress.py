@@ -106,13 +106,13 @@ def stress(subject: Subject, means: Means, gathered: Gathered, searches: Searche
 
 
 def _planned(subject: Subject, means: Means, nominal: Run) -> LiveCost | None:
-    """What all live calls of the search would cost, told before they are made; None if nothing is recorded."""
+    """What all live calls of the search would cost, shown before they are made; None if nothing is recorded."""
     if not means.live.recorded:
         return None
     cost = planned(nominal, campaign_of(subject, means, nominal))
-    told = "" if cost is None else means.live.estimate(cost)
-    if told:
-        means.tell(told)
+    estimate = "" if cost is None else means.live.estimate(cost)
+    if estimate:
+        means.tell(estimate)
     return cost
 
 

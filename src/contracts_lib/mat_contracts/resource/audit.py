@@ -165,7 +165,7 @@ def reserve_kept(
     """
     return audit(
         "reserve", "resource.reserve_kept",
-        "allocate out of B - B_reserve, and take from the reserve by a reallocation that says so",
+        "allocate from B - B_reserve; to use the reserve, reallocate with from_reserve",
         "allocations to contracts below never use the reserve",
     )  # fmt: skip
 

@@ -1,5 +1,7 @@
 """What an adapter is, and one attachment of it: the ports by name, and the attributes of the framework that are replaced.
 
+A seam is an attribute of a framework, usually a method, that an adapter replaces to see the calls that go through it.
+
 Source: A1.2, A4.1, E2.
 """
 
@@ -34,6 +36,11 @@ class Adapter:
     `release`: the oldest one that the adapter works with, as `distribution>=version`.
     `install(attachment)`: replaces the seams of the framework by `attachment.replace`. `abilities`: what the adapter can do.
     `policy`: what the framework itself does with a tool that fails, in a sentence; it decides what a fault can bring about.
+
+    >>> from mat.adapters import Adapter
+    >>> shop = Adapter(name="shop", package="shop_agents", install=lambda attachment: None, policy="a failed tool ends the run")
+    >>> shop.abilities
+    ('observe', 'perturb', 'govern', 'replay')
     """
 
     name: str
@@ -59,6 +66,11 @@ class Attachment:
     """The options of one attachment, its ports, and what it has replaced. See `mat.attach` for the options.
 
     `tape`: whether tools and retrievers run again in a replay ("inprocess"), or their replies come from the recording.
+
+    >>> from mat.adapters import Attachment
+    >>> port = Attachment(effects={"refund": "write"}).tool("refund")
+    >>> port.name, port.effect
+    ('refund', 'write')
     """
 
     adapter: Adapter | None = None

@@ -68,8 +68,8 @@ def install(attachment: Attachment) -> None:
 
             try:
                 return await cross_async(port, asked, call)
-            except ToolFailed as told:
-                return _tool_result(failed(str(told)))
+            except ToolFailed as failure:
+                return _tool_result(failed(str(failure)))
 
         return _call_tool
 

@@ -92,8 +92,8 @@ class MCPPorts:
             result = cross(port, asked, call)
         except Blocked as blocked:
             return _failed(method, f"blocked: {blocked}")
-        except ToolFailed as told:
-            return _failed(method, str(told))
+        except ToolFailed as failure:
+            return _failed(method, str(failure))
         except Exception as error:
             code = _error_object(error)
             if code is None:

@@ -74,8 +74,8 @@ class RunConnection:
         except OSError as error:
             raise SpecError(
                 what=f"{ADDRESS} names {address}, where no run is in progress: {error.strerror}",
-                why="a program that a test has started gives the variable to its servers, and the test has ended",
-                fix=f"unset {ADDRESS}, or start the program by mat.adapters.program",
+                why="a test sets the variable for its program and for the servers of that program, and the test has ended",
+                fix=f"unset {ADDRESS}, or start the program with mat.adapters.program",
             ) from None
         self.descriptor: int | None = self._socket.fileno()
         self._stream = self._socket.makefile("rwb")
@@ -85,12 +85,12 @@ class RunConnection:
         self._send({"cross": method, "params": params})
         last: dict[str, Any] = CLOSED_REPLY
         while True:
-            told = self._receive()
-            if "forward" in told:
-                last = forward(told["forward"], method=told.get("method", ""))
+            message = self._receive()
+            if "forward" in message:
+                last = forward(message["forward"], method=message.get("method", ""))
                 self._send({"reply": last})
             else:
-                return last if told["answer"] is None else told["answer"]
+                return last if message["answer"] is None else message["answer"]
 
     def _send(self, message: Message) -> None:
         try:

@@ -296,7 +296,7 @@ def _guardrails(attachment: Attachment) -> None:
 ADAPTERS: Final = {
     "openai_agents": Adapter(
         name="openai_agents", package="agents", install=install, extra="openai-agents", release="openai-agents>=0.20",
-        policy="a function tool that raises is told to the model as a text, unless its failure_error_function is None",
+        policy="a function tool that raises is reported to the model as text, unless its failure_error_function is None",
     )
 }  # fmt: skip
 

@@ -332,7 +332,7 @@ def _message(line: bytes) -> dict[str, Any]:
 
 def _foreign(message: object) -> SpecError:
     return SpecError(
-        what=f"the program sent to {ADDRESS} what is no message of `mat mcp-proxy`: {str(message)[:80]}",
+        what=f"the program sent to {ADDRESS} a message that `mat mcp-proxy` does not send: {str(message)[:80]}",
         why="only the proxy of this version of pytest-mat may use that socket",
         fix="start the server as `mat mcp-proxy -- command`, with the pytest-mat that runs the test",
     )

@@ -83,7 +83,7 @@ def _scripted_by(model: Any) -> Any:
 
 
 def _messages(messages: Iterable[Any]) -> list[Any]:
-    """What a model is told. Ids of calls are replaced by their order, because some models draw them."""
+    """What a model is given. Ids of calls are replaced by their order, because some models draw them."""
     ids: dict[str, int] = {}
 
     def part(each: Any) -> dict[str, Any]:
@@ -115,7 +115,7 @@ def _response(data: Any) -> Any:
 ADAPTERS: Final = {
     "pydantic_ai": Adapter(
         name="pydantic_ai", package="pydantic_ai", install=install, extra="pydantic-ai", release="pydantic-ai-slim>=2.0",
-        policy="a tool that raises ends the run; a ModelRetry is told to the model, as often as the tool's retries allow",
+        policy="a tool that raises ends the run; a ModelRetry is reported to the model, as often as the tool's retries allow",
     )
 }  # fmt: skip
 

@@ -147,7 +147,7 @@ def _models(attachment: Attachment) -> None:
 
 
 def _prompt(messages: Any, options: Mapping[str, Any]) -> dict[str, Any]:
-    """What a model is told. Ids of calls are left out, because some models draw them."""
+    """What a model is given. Ids of calls are left out, because some models draw them."""
 
     def plain(message: Any) -> Any:
         if isinstance(message, dict):
@@ -204,7 +204,7 @@ def _delta(data: Any) -> Any:
 ADAPTERS: Final = {
     "smolagents": Adapter(
         name="smolagents", package="smolagents", install=install, extra="smolagents", release="smolagents>=1.26",
-        policy="a tool that raises is told to the model as an observation, until max_steps",
+        policy="a tool that raises is reported to the model as an observation, until max_steps",
     )
 }  # fmt: skip
 

@@ -26,7 +26,7 @@ __tracebackhide__ = True
 Changed = FrozenDict | None
 """The arguments that governance or a fault has changed, by name; None if none is."""
 _MISSING: Final = object()
-_open_calls: ContextVar[tuple[_Open, ...]] = ContextVar("mat_open_calls", default=())
+_open_calls: ContextVar[tuple[_OpenCall, ...]] = ContextVar("mat_open_calls", default=())
 """The calls by `cross` that this code was begun in; a task may outlive them."""
 
 
@@ -189,7 +189,7 @@ def is_inside(kind: str) -> bool:
     return any(call.key[0] == kind and call.is_open for call in _open_calls.get())
 
 
-class _Open:
+class _OpenCall:
     """Notes that a call is open, unless it is a part of an open call of the same port by the same agent (`again`).
 
     `key`: action kind, port and agent. `arguments`: what the port gets. Under governance, a call with other arguments is
@@ -209,7 +209,7 @@ class _Open:
             asked = canonical(recordable(arguments, f"call of {port.name}"))
             self.again = any(canonical(recordable(call.arguments, f"call of {port.name}")) == asked for call in outer)
 
-    def passing(self, changed: Changed) -> _Open:
+    def passing(self, changed: Changed) -> _OpenCall:
         """Note what the port gets in the place of some arguments."""
         if changed:
             self.arguments = {**self.arguments, **changed}
@@ -260,7 +260,7 @@ def cross(port: Port, arguments: Mapping[str, Any], call: Callable[[dict[str, An
 
     Source: A1.1, A4.1.
     """
-    opened = _Open(port, agent, arguments)
+    opened = _OpenCall(port, agent, arguments)
     if opened.again or _is_plain(port):
         return call(None)
     with _named_agent(agent):
@@ -292,7 +292,7 @@ async def cross_async(
 
     Source: A1.1, A4.1.
     """
-    opened = _Open(port, agent, arguments)
+    opened = _OpenCall(port, agent, arguments)
     if opened.again or _is_plain(port):
         return await call(None)
     with _named_agent(agent):
@@ -308,15 +308,28 @@ async def cross_async(
 def cross_stream(
     port: Port, arguments: Mapping[str, Any], call: Callable[[dict[str, Any] | None], Iterator[Any]], *, agent: str = ""
 ) -> Iterator[Any]:
-    """`cross` for a reply in chunks: `call(changed)` returns their iterator. The port is one with `stream=True`."""
-    if _is_plain(port) or _Open(port, agent, arguments).again:
+    """`cross` for a reply in chunks: `call(changed)` returns their iterator. `port`: one with `stream=True`.
+
+    `arguments` and `agent` are as in `cross`. Yields the chunks that the caller gets; a fault may change, drop or cut them.
+
+    >>> from mat.adapters import Attachment, cross_stream
+    >>> planner = Attachment().model("planner", stream=True)
+    >>> with mat.run() as run:
+    ...     list(cross_stream(planner, {"prompt": "Hi"}, lambda changed: iter(["Hel", "lo"])))
+    ['Hel', 'lo']
+    >>> run.trace[0].observation.chunks
+    2
+
+    Source: A1.1, A4.1.
+    """
+    if _is_plain(port) or _OpenCall(port, agent, arguments).again:
         yield from call(None)
         return
     with _named_agent(agent):
         steps = stream_port(port, recordable(arguments, f"call of {port.name}"), lambda changed: call(_thawed(changed)))
     try:
         while True:
-            with _named_agent(agent), _Open(port, agent, arguments):
+            with _named_agent(agent), _OpenCall(port, agent, arguments):
                 chunk = next(steps, _MISSING)
             if chunk is _MISSING:
                 return
@@ -328,15 +341,30 @@ def cross_stream(
 async def cross_stream_async(
     port: Port, arguments: Mapping[str, Any], call: Callable[[dict[str, Any] | None], AsyncIterator[Any]], *, agent: str = ""
 ) -> AsyncIterator[Any]:
-    """`cross_stream` for async code: `call(changed)` returns an async iterator."""
-    if _is_plain(port) or _Open(port, agent, arguments).again:
+    """`cross_stream` for async code: `call(changed)` returns an async iterator. `port`, `arguments` and `agent` are as there.
+
+    >>> import asyncio
+    >>> from mat.adapters import Attachment, cross_stream_async
+    >>> async def chunks(changed):
+    ...     yield "Hel"
+    ...     yield "lo"
+    >>> async def agent():
+    ...     planner = Attachment().model("planner", stream=True)
+    ...     return [chunk async for chunk in cross_stream_async(planner, {"prompt": "Hi"}, chunks)]
+    >>> with mat.run() as run:
+    ...     asyncio.run(agent())
+    ['Hel', 'lo']
+
+    Source: A1.1, A4.1.
+    """
+    if _is_plain(port) or _OpenCall(port, agent, arguments).again:
         async for chunk in call(None):
             yield chunk
         return
     steps: Any = stream_port_async(port, recordable(arguments, f"call of {port.name}"), lambda changed: call(_thawed(changed)))
     try:
         while True:
-            with _named_agent(agent), _Open(port, agent, arguments):
+            with _named_agent(agent), _OpenCall(port, agent, arguments):
                 chunk = await anext(steps, _MISSING)
             if chunk is _MISSING:
                 return

@@ -133,7 +133,7 @@ class Cassette:
         """How the nearest recorded request of this port differs from what was asked, as the end of a sentence."""
         recorded = self._asked.get(port, {}).values()
         self._explained += 1
-        if self._explained > _EXPLAINED:  # in a search only the first is told
+        if self._explained > _EXPLAINED:  # a search explains only the first ones
             return ""
         found = nearest(_cut(asked), recorded) if asked else None
         if found is None:

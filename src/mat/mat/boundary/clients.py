@@ -110,7 +110,7 @@ def exception(name: str, failure: ClientFailure) -> BaseException | None:
         return client.make(failure, client.module)
     except Exception as error:
         raise MatError(
-            f"errors={name!r}: {client.module} as it is imported here does not make its exception for {failure.kind!r}"
+            f"errors={name!r}: {client.module} as installed here cannot make its exception for {failure.kind!r}"
             f" ({type(error).__name__}: {error})",
             why="the preset is written for the published versions of the library",
             fix=f"declare the exception itself: errors={{{failure.kind!r}: ...}}",

@@ -40,7 +40,11 @@ def _distance(one: Sequence[str], other: Sequence[str]) -> int:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CostModel:
-    """c_tokens (as tokens bought by one unit), c_hook and c_mag, the weights of a perturbation's cost."""
+    """The weights of a perturbation's cost: one unit per `tokens_per_unit` changed tokens, `hook` units for each call that it
+    acts on (a span counts as one), `magnitude` units per unit of magnitude.
+
+    Source: c_tokens, c_hook and c_mag.
+    """
 
     tokens_per_unit: int = 4
     hook: int = 4

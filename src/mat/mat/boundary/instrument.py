@@ -16,7 +16,7 @@ from mat.boundary.crossing import crossing, drive, drive_async
 from mat.boundary.emit import handed_over
 from mat.boundary.guess import Guess
 from mat.boundary.handles import Handles
-from mat.boundary.issue import Consume, Issue
+from mat.boundary.issue import ConsumeDeclaration, IssueDeclaration
 from mat.boundary.metered import as_model_call, metered, metered_async, metered_stream, metered_stream_async
 from mat.boundary.port import Errors, Port, RecordPolicy, make_port
 from mat.boundary.session import active, meter_of
@@ -67,8 +67,8 @@ def tool(
     exclude: Collection[str] = (),
     perturb: bool | Collection[str] = True,
     handles: Handles | None = None,
-    issues: Issue | Iterable[Issue] = (),
-    consumes: Consume | Mapping[str, str] | Iterable[Consume] = (),
+    issues: IssueDeclaration | Iterable[IssueDeclaration] = (),
+    consumes: ConsumeDeclaration | Mapping[str, str] | Iterable[ConsumeDeclaration] = (),
 ) -> Any:
     """Instrument a tool: in a run, each call is a recorded step that can be judged, blocked and disturbed.
 

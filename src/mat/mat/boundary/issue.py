@@ -23,7 +23,7 @@ _FIELD: Final = re.compile(r"\{([^{}]+)\}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Issue:
+class IssueDeclaration:
     """Artifacts that a port's replies issue; see `issue`."""
 
     name: str
@@ -62,7 +62,7 @@ class Issue:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Consume:
+class ConsumeDeclaration:
     """An artifact that a port's arguments must carry; see `consume`."""
 
     name: str
@@ -150,7 +150,7 @@ def issue(
     integrity: Integrity | None = None,
     supersedes: bool = False,
     when: Mapping[str, str] | None = None,
-) -> Issue:
+) -> IssueDeclaration:
     """Declare an artifact that replies of a port issue, for `@mat.tool(issues=...)`.
 
     - `name`: of these artifacts. `at`: their path in a reply, keys joined by full stops, `*` for each item of a list or
@@ -163,7 +163,7 @@ def issue(
     - `when`: parameter (or path in the arguments) -> regular expression that must match somewhere in it, for a reply of the
       call to issue any.
 
-    Returns an Issue. Raises `mat.MatError` with all problems.
+    Returns an IssueDeclaration. Raises `mat.MatError` with all problems.
 
     >>> @mat.tool(issues=mat.artifact.issue("url", at="body.url", ttl_ms=10_000))
     ... def share(file): return {"body": {"url": "https://files.example.org/a?sig=9f"}}
@@ -184,7 +184,7 @@ def issue(
         problems.append(f"integrity={integrity!r} is not a predicate; write mat.artifact.sha256()")
     conditions = {path: _compiled(f"when[{path!r}]", text, problems) for path, text in (when or {}).items()}
     _refuse(f"issue {name!r}", problems, 'mat.artifact.issue("download_url", at="body.url", ttl_ms=10_000)')
-    return Issue(
+    return IssueDeclaration(
         name=name, at=at, pattern=compiled, read=read, ttl_ms=ttl_ms, expires_in=expires_in,
         integrity=integrity or BYTE_BY_BYTE, supersedes=supersedes,
         when={path: found for path, found in conditions.items() if found is not None},
@@ -199,7 +199,7 @@ def consume(
     required: bool = True,
     decode: Decode = "",
     parts: str = "",
-) -> Consume:
+) -> ConsumeDeclaration:
     """Declare an artifact that calls of a port must carry, for `@mat.tool(consumes=...)`.
 
     - `name`: of the artifact. `at`: the parameter, or the path in the arguments.
@@ -213,7 +213,7 @@ def consume(
     - `when`: parameter or path -> regular expression that must match somewhere in it, for the call to need one.
     - `required`: whether the trace records its absence.
 
-    Returns a Consume. Raises `mat.MatError` with all problems.
+    Returns a ConsumeDeclaration. Raises `mat.MatError` with all problems.
 
     >>> @mat.tool(effect="write", consumes=mat.artifact.consume("token", at="headers.Authorization"))
     ... def pay(headers): return "paid"
@@ -239,27 +239,27 @@ def consume(
     conditions = {path: _compiled(f"when[{path!r}]", text, problems) for path, text in (when or {}).items()}
     _refuse(f"consume {name!r}", problems, 'mat.artifact.consume("access_token", at="headers.Authorization")')
     kept = {path: found for path, found in conditions.items() if found is not None}
-    return Consume(
+    return ConsumeDeclaration(
         name=name, at=at or " + ".join(_FIELD.findall(parts)), when=kept, required=required, decode=decode, parts=parts
     )
 
 
-def as_issues(given: Issue | Iterable[Issue]) -> tuple[Issue, ...]:
+def as_issues(given: IssueDeclaration | Iterable[IssueDeclaration]) -> tuple[IssueDeclaration, ...]:
     """Normalise `issues=` to a tuple; TypeError says what is wrong."""
-    found = (given,) if isinstance(given, Issue) else tuple(given)
+    found = (given,) if isinstance(given, IssueDeclaration) else tuple(given)
     for item in found:
-        if not isinstance(item, Issue):
+        if not isinstance(item, IssueDeclaration):
             raise TypeError(f"issues contains {item!r}, which mat.artifact.issue(...) did not make")
     return found
 
 
-def as_consumes(given: Consume | Mapping[str, str] | Iterable[Consume]) -> tuple[Consume, ...]:
+def as_consumes(given: ConsumeDeclaration | Mapping[str, str] | Iterable[ConsumeDeclaration]) -> tuple[ConsumeDeclaration, ...]:
     """Normalise `consumes=`, which may map parameters to names of artifacts, to a tuple; TypeError says what is wrong."""
     if isinstance(given, Mapping):
         return tuple(consume(name, at=at) for at, name in given.items())
-    found = (given,) if isinstance(given, Consume) else tuple(given)
+    found = (given,) if isinstance(given, ConsumeDeclaration) else tuple(given)
     for item in found:
-        if not isinstance(item, Consume):
+        if not isinstance(item, ConsumeDeclaration):
             raise TypeError(f"consumes contains {item!r}, which mat.artifact.consume(...) did not make")
     return found
 

@@ -1,7 +1,8 @@
 """Calls outside of runs that a resource contract is in force for: admitted before they start, settled with what they consumed.
 
-Each form takes `call()`, which makes the plain call. A reply that arrives later, from a coroutine or as a stream, is settled
-when it is complete, closed or given up.
+There is a function for each form of a call: plain, async, stream, async stream. Each gets `call()`, which makes the plain call,
+and returns its reply. A reply that arrives later, from a coroutine or as a stream, is settled when it is complete, closed or
+given up.
 """
 
 from __future__ import annotations
@@ -48,7 +49,9 @@ def in_model_call() -> bool:
 
 
 def as_model_call(callee: Callable[..., Any], function: Callable[..., Any]) -> Callable[..., Any]:
-    """A model's callee, during whose calls `in_model_call` holds. `function`: what the callee calls, which says its form."""
+    """Wrap a model's callee so that `in_model_call` holds during its calls. The wrapper has the form (coroutine, generator)
+    of `function`, which the callee calls.
+    """
     made: Any
     if inspect.isasyncgenfunction(function):
 
@@ -104,6 +107,7 @@ class ClientReply:
 
 
 def metered(meter: Meter, port: Port, arguments: Mapping[str, Any], call: Callable[[], Any]) -> Any:
+    """Admit a call, make it, and settle it by its reply. A refusal of the meter propagates, and then no call is made."""
     charge = meter.admit(port, arguments)
     try:
         with _making(port):
@@ -115,6 +119,7 @@ def metered(meter: Meter, port: Port, arguments: Mapping[str, Any], call: Callab
 
 
 async def metered_async(meter: Meter, port: Port, arguments: Mapping[str, Any], call: Callable[[], Awaitable[Any]]) -> Any:
+    """`metered` for a coroutine."""
     return await _arrived(meter.admit(port, arguments), port, call)
 
 
@@ -190,6 +195,7 @@ class ChunkUsage:
 def metered_stream(
     meter: Meter, port: Port, arguments: Mapping[str, Any], call: Callable[[], Iterator[Any]]
 ) -> Generator[Any, Any, None]:
+    """`metered` for a stream; the call is settled at its end, or when the reader stops."""
     usage = ChunkUsage(meter.admit(port, arguments), port)
     ending: CallEnd = "cut"
     try:
@@ -216,6 +222,7 @@ def metered_stream(
 async def metered_stream_async(
     meter: Meter, port: Port, arguments: Mapping[str, Any], call: Callable[[], AsyncIterator[Any]]
 ) -> AsyncIterator[Any]:
+    """`metered_stream` for async code."""
     usage = ChunkUsage(meter.admit(port, arguments), port)
     ending: CallEnd = "cut"
     try:

@@ -10,7 +10,7 @@ from weakref import WeakKeyDictionary
 
 from mat.boundary import clients
 from mat.boundary.guess import Guess, GuessedClient
-from mat.boundary.issue import Consume, Issue, as_consumes, as_issues
+from mat.boundary.issue import ConsumeDeclaration, IssueDeclaration, as_consumes, as_issues
 from mat.core import limits
 from mat.core.errors import Blocked, RateLimited, SpecError
 from mat.core.record import ActionKind, DeclaredEffect, Impact
@@ -91,8 +91,8 @@ class Port:
     result_type: Any = None
     stream: bool = False
     handles: Resolver | None = None
-    issues: tuple[Issue, ...] = ()
-    consumes: tuple[Consume, ...] = ()
+    issues: tuple[IssueDeclaration, ...] = ()
+    consumes: tuple[ConsumeDeclaration, ...] = ()
     clients: tuple[str, ...] = ()
     guess: Guess | None = None
     encode: Callable[[Any], Any] | None = None
@@ -303,8 +303,8 @@ def make_port(
     result_type: Any = None,
     stream: bool = False,
     handles: Resolver | None = None,
-    issues: Issue | Iterable[Issue] = (),
-    consumes: Consume | Mapping[str, str] | Iterable[Consume] = (),
+    issues: IssueDeclaration | Iterable[IssueDeclaration] = (),
+    consumes: ConsumeDeclaration | Mapping[str, str] | Iterable[ConsumeDeclaration] = (),
     guess: Guess | None = None,
     encode: Callable[[Any], Any] | None = None,
     decode: Callable[[Any], Any] | None = None,
@@ -317,8 +317,8 @@ def make_port(
     named, declared = preset_names(errors), errors if isinstance(errors, Mapping) else {}
     if isinstance(handles, type) or not (handles is None or isinstance(handles, Resolver)):
         problems.append(f"handles={handles!r} is not a store; write store = mat.artifact.handles() and handles=store")
-    brought: tuple[Issue, ...] = ()
-    needed: tuple[Consume, ...] = ()
+    brought: tuple[IssueDeclaration, ...] = ()
+    needed: tuple[ConsumeDeclaration, ...] = ()
     try:
         brought, needed = as_issues(issues), as_consumes(consumes)
     except (TypeError, SpecError) as error:

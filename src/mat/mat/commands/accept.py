@@ -16,7 +16,7 @@ from mat.core.errors import MatError, SpecError, did_you_mean, plural
 from mat.core.known import Acceptance
 from mat.evidence import acceptance, replay_file
 
-_TEXT: Final = "accept a counterexample until a date: until then it is shown, and fails no test"
+_TEXT: Final = "accept a counterexample until a date: it is shown, but fails no test until then"
 _EXAMPLES: Final = """mat accept tests/mat_replays/test_refund-3f2a91.mat.json --reason "ticket 4711" --until 2027-03-01
          mat accept --list
          mat accept --remove tests/mat_replays/test_refund-3f2a91.mat.json
@@ -34,7 +34,7 @@ def add_parser(add: Add) -> None:
         metavar="FILE",
         help="replay files; with --list, folders to search (default: this folder)",
     )
-    parser.add_argument("--reason", metavar="TEXT", help="why it may stay; who reviews the change reads this")
+    parser.add_argument("--reason", metavar="TEXT", help="why it may stay, for those who review the change")
     parser.add_argument(
         "--until", type=_date, metavar="YYYY-MM-DD",
         help=f"the last day on which it fails no test, in UTC (default: {acceptance.DAYS} days from today)",
@@ -59,8 +59,8 @@ def accept(options: argparse.Namespace) -> int:
         given = [name for name in ("reason", "until", "by") if getattr(options, name)]
         if given:
             raise SpecError(
-                what=f"--{given[0]} does not go with --{'list' if options.list else 'remove'}",
-                why="it belongs to a new acceptance", fix="leave it out",
+                what=f"--{given[0]} cannot be combined with --{'list' if options.list else 'remove'}",
+                why="it describes a new acceptance", fix="leave it out",
             )  # fmt: skip
     if options.list:
         return _list(options, today)
@@ -76,7 +76,7 @@ def _accept(options: argparse.Namespace, today: date) -> int:
     if not (options.reason or "").strip():
         raise SpecError(
             what="an acceptance needs a reason" if options.reason is None else "the reason is empty",
-            why="who reviews the acceptance reads it, and so does everybody who sees the finding",
+            why="those who review the acceptance or see the finding read it",
             fix='say why the finding may stay: --reason "fixed by the vendor in March, ticket 4711"',
         )  # fmt: skip
     made: dict[Path, Acceptance] = {}
@@ -185,7 +185,7 @@ def _entry(listed: _Listed, today: date) -> str:
     from mat.report import words
 
     found = listed.found
-    ended = " (over: it fails again)" if found.ended(today.isoformat()) else ""
+    ended = " (expired: it fails its test again)" if found.ended(today.isoformat()) else ""
     gone = "; its replay file is gone" if listed.orphan else ""
     lines = [
         f"until {found.until}{ended}  {found.contract}  cost {found.cost}  {found.test}",

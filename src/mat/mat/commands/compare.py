@@ -16,7 +16,8 @@ from mat.core.errors import SpecError
 from mat.measure.regression import RunOutcome
 
 _TEXT: Final = (
-    "compare two systems on the same tasks and seeds: by category and overall, with intervals and what would settle the rest"
+    "compare two systems on the same tasks and seeds, by category and overall: with intervals, and how many runs would decide "
+    "the rest"
 )
 _EXAMPLES: Final = """mat compare old.json new.json       (reports: --mat-report FILE.json)
          mat compare .mat/store:none .mat/store:shield       (two variants)
@@ -58,7 +59,7 @@ def add_parser(add: Add) -> None:
     )  # fmt: skip
     parser.add_argument(
         "--margin", type=_points, default=0.05, metavar="POINTS",
-        help="the difference to exclude where none is found, in percentage points (default 5)",
+        help="if no difference is found, exclude one of this size, in percentage points (default 5)",
     )  # fmt: skip
     parser.add_argument("--as", dest="form", type=one_of(*_FORMS), choices=_FORMS, default="txt", help="format to print")
     parser.add_argument("--format", metavar="NAME", help="format of recorded traces, as in mat report")
@@ -109,7 +110,8 @@ def _check_draws(options: argparse.Namespace, *sides: ComparedSide) -> None:
     """SpecError for independent runs under faults, because schedules of one seed share its draw."""
     if options.unit == "run" and options.under == "faults":
         raise SpecError(
-            what="--unit run with --under faults", why="the schedules of a task at one seed share its draws",
+            what="--unit run with --under faults",
+            why="the schedules of a task at one seed share its random draws, so their runs are not independent",
             fix="omit --unit run: the unit is then the task",
         )  # fmt: skip
 

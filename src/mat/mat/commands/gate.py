@@ -69,7 +69,7 @@ def add_parser(add: Add) -> None:
     option("--removed", metavar="HOW", help="when tests or replays of the baseline are missing: fail (default), or list")
     option(
         "--power", action="store_true",
-        help="run nothing; tell how many seeds decide each tolerance, and how probably the baseline's do",
+        help="run nothing; report how many seeds each tolerance needs, and how likely the baseline's seeds suffice",
     )  # fmt: skip
     option("--summary", type=Path, metavar="FILE", help="write a short Markdown summary, for a pull request")
 

@@ -25,7 +25,7 @@ def add_parser(add: Add) -> None:
     parser.add_argument(
         "folder", type=Path, nargs="?", default=Path(), metavar="FOLDER", help="the project (default: this folder)"
     )
-    parser.add_argument("--dry-run", action="store_true", help="write nothing; say what would be written")
+    parser.add_argument("--dry-run", action="store_true", help="write nothing; list what would be written")
 
 
 def init(options: argparse.Namespace) -> int:

@@ -64,7 +64,7 @@ def _one_by_one(attributes: list[Any]) -> list[Any]:
 
 def _unreadable(why: str) -> MatError:
     return MatError(
-        "this terminal gives no single keys", why=f"neither termios nor msvcrt can read them here: {why}",
+        "this terminal does not deliver single keys", why=f"neither termios nor msvcrt can read them here: {why}",
         fix="use mat show --plain",
     )  # fmt: skip
 

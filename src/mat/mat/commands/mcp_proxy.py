@@ -15,13 +15,13 @@ from mat.commands.shared import PASS, USAGE, Add
 from mat.core.errors import MatError, SpecError
 from mat.core.proxied import ADDRESS
 
-_HELP: Final = "a proxy before an MCP server, which records what a client asks, disturbs it, or replays a recording"
+_HELP: Final = "run a proxy in front of an MCP server: it records a client's requests, disturbs them, or replays a recording"
 _EXAMPLES: Final = """mat mcp-proxy --record shop.mat.jsonl -- npx @modelcontextprotocol/server-memory
          mat mcp-proxy --schedule schedule.json -- python server.py
          mat mcp-proxy --replay shop.mat.jsonl
          mat mcp-proxy --url http://localhost:8000/mcp --port 8001
 
-give the client this command in the place of the server's; in a test with mat.adapters.program it finds the run by itself
+configure the client with this command instead of the server's; in a test with mat.adapters.program it finds the run itself
 exit codes: that of the server; 2 for a usage error or an unreadable file"""
 _INTERNAL: Final = -32603
 
@@ -30,7 +30,7 @@ def add_parser(add: Add) -> None:
     parser = add("mcp-proxy", _HELP, _EXAMPLES)
     parser.add_argument("--record", type=Path, metavar="FILE", help="append the trace of this session to FILE (.mat.jsonl)")
     parser.add_argument(
-        "--schedule", type=Path, metavar="FILE", help="disturb calls as a replay file, or a JSON list of perturbations, says"
+        "--schedule", type=Path, metavar="FILE", help="disturb calls by the schedule in a replay file or a JSON list"
     )
     parser.add_argument(
         "--replay", type=Path, metavar="FILE", help="answer from a recorded trace or a replay file, without the server"
@@ -42,7 +42,7 @@ def add_parser(add: Add) -> None:
         "--retriever", action="append", default=[], metavar="TOOL",
         help="a tool whose replies are text from outside, such as a search; may be repeated",
     )  # fmt: skip
-    parser.add_argument("--url", metavar="URL", help="a server of streamable HTTP, in the place of a command")
+    parser.add_argument("--url", metavar="URL", help="the URL of a streamable HTTP server, instead of a command")
     parser.add_argument("--port", type=int, default=0, metavar="N", help="with --url: where to listen (default: a free port)")
     parser.add_argument("rest", nargs="*", default=[], metavar="COMMAND", help="the server's command; put -- before it")
 

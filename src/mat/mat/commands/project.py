@@ -1,6 +1,6 @@
 """Looks at a folder: the frameworks and HTTP clients that its code imports, functions that look like tools, its tests and CI.
 
-The code is parsed, never imported or executed.
+`mat init` writes its configuration and its first test from this. The code is parsed, never imported or executed.
 """
 
 from __future__ import annotations

@@ -51,7 +51,7 @@ _FOLDERS: Final = ("csv", "parquet")
 def add_parser(add: Add) -> None:
     parser = add("report", _TEXT, _EXAMPLES)
     parser.add_argument("files", type=Path, nargs="+", metavar="FILE", help="a report, replay files, traces, a log or a store")
-    parser.add_argument("--schema", action=_PrintSchema, nargs=0, help="print the JSON schema of a report, and stop")
+    parser.add_argument("--schema", action=_PrintSchema, nargs=0, help="print the JSON schema of a report and exit")
     parser.add_argument(
         "--out", type=Path, action="append", default=[], metavar="FILE",
         help="write to FILE; the suffix selects the format (.html .md .json .csv .parquet .txt .sarif); may be repeated",
@@ -123,7 +123,7 @@ def add_sampling(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--unit", type=one_of("task", "run"), choices=("task", "run"), default="task",
         help="sampling unit of intervals and tests: task (default), or run, which assumes that all runs are independent and is "
-        "refused where runs share their draws",
+        "refused if runs share random draws",
     )  # fmt: skip
     parser.add_argument(
         "--population", type=one_of(*POPULATIONS), choices=tuple(POPULATIONS), default="new-tasks",

@@ -31,7 +31,7 @@ def bound_call(record: Record) -> tuple[str, FrozenDict] | str:
 
     The record names them by `tool` and `arguments`, by `digest` alone, or by its own name and details. The result is ""
     (nothing is bound) if the digest does not match the tool and arguments, if another detail is named like an argument of the
-    call, or if there is any other detail beside a digest alone: the approver saw values that the binding does not cover.
+    call, or if there is any other detail next to a mere digest: the approver saw values that the binding does not cover.
     """
     details = record.action.arguments
     tool, arguments, bound = details.get("tool"), details.get("arguments"), details.get("digest")

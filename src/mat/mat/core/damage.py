@@ -186,10 +186,12 @@ class TextReading:
 
     @cached_property
     def everything(self) -> str:
+        """The text and all its decoded parts, in one text."""
         return _BETWEEN.join((self.text, *self.decoded))
 
     @cached_property
     def packed(self) -> str:
+        """All views without blanks."""
         return _BLANK.sub("", self.joined)
 
     @cached_property
@@ -198,6 +200,7 @@ class TextReading:
 
     @cached_property
     def base64(self) -> str:
+        """All views with the characters of URL-safe base64 replaced by those of standard base64."""
         return self.joined.translate(_ALPHABET)
 
     @cached_property
@@ -295,6 +298,7 @@ class Wanted:
 
     @cached_property
     def bare(self) -> str:
+        """The artifact without blanks."""
         return _BLANK.sub("", self.text)
 
     @cached_property

@@ -73,7 +73,7 @@ def _matcher(expression: str) -> Callable[[str], bool]:
     except SchemaError as error:
         raise SpecError(
             what=f"{expression!r} cannot be matched in linear time: {str(error).rpartition('error: ')[2].strip()}",
-            why="a text that somebody else wrote must not decide how long a check takes",
+            why="the author of a text must not control how long a check takes",
             fix="write it without look-around, back-references and large counts, in the syntax of pydantic's patterns "
             "(docs.rs/regex), or give a function",
         ) from error

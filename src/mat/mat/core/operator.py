@@ -33,9 +33,10 @@ def always_relevant(record: Record, parameters: FrozenDict, before: Sequence[Rec
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CoveredBy:
-    """An operator's claim that, at a call which is declared to change nothing, its point makes a run that is executed anyway.
+    """An operator's claim that a search may leave it out at calls that are declared to change nothing, because another run of
+    the search is equal to the run that it would give.
 
-    `by`: the operator whose point at the same call makes that run; "" for the run without the injection. `when`: a further
+    `by`: the operator that gives the equal run at the same call; "" if it is the run without the injection. `when`: a further
     condition, with the arguments of `relevant`. `mat_search.covering` states what else must hold before a search relies on it.
     """
 
@@ -59,8 +60,8 @@ class OperatorSpec:
     `relevant(record, parameters, before)` says from the unperturbed record of a site whether the choice could change anything
     there; if not, the search counts the edge as inapplicable and does not execute it. It does not look at the declared effect:
     `covered` says where a declaration makes a point redundant. `phase` says whether the operator acts before the port is
-    invoked or on its reply. `raises`: the kinds of failure that it injects; a point with the parameter `kind` injects that.
-    `aims`: further points that name what the unperturbed run, given as its records, has called.
+    invoked or on its reply. `raises`: the kinds of failure that it injects; a point with the parameter `kind` injects that one.
+    `aims`: a function of the unperturbed run's records that returns further points, made from what that run has called.
     """
 
     id: str

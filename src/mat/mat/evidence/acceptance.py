@@ -31,7 +31,7 @@ _FIX: Final = "restore the file from version control, or correct it; `mat accept
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _File:
+class _AcceptanceFile:
     __pydantic_config__: ClassVar[Any] = {"extra": "forbid"}
     mat: int
     accepted: tuple[Acceptance, ...]
@@ -56,7 +56,7 @@ def read(path: Path) -> tuple[Acceptance, ...]:
         data = load_json(raw, where=where)
         if isinstance(data, dict) and type(data.get("mat")) is int and data["mat"] != FORMAT:
             raise CodecError(what=f"accepted findings of format {data['mat']}; this pytest-mat reads format {FORMAT}")
-        found = decode(_File, data, where=where, name="file of accepted findings").accepted
+        found = decode(_AcceptanceFile, data, where=where, name="file of accepted findings").accepted
     except CodecError as error:
         raise CodecError(what=printable(error.what), why=error.why, fix=_FIX, where=where) from None
     problems = [f"accepted.{index}: {text}" for index, each in enumerate(found) for text in _problems(each)]
@@ -125,19 +125,20 @@ def acceptance_of(replay: Replay, name: str, *, reason: str, by: str, today: dat
     )  # fmt: skip
     if until is not None and until < today:
         raise SpecError(
-            what=f"--until {until} is over: today is {today} (UTC)", why="an acceptance ends, and then the test fails again",
-            fix="name a day to come; `mat accept --remove FILE` ends an acceptance now",
+            what=f"--until {until} is in the past: today is {today} (UTC)",
+            why="an acceptance ends, and then the test fails again",
+            fix="name a future date; `mat accept --remove FILE` ends an acceptance now",
         )  # fmt: skip
     problems = list(_problems(made))
     if problems:
         raise SpecError(
-            what=f"cannot accept {name}: {'; '.join(problems)}", why="who reviews the acceptance reads this",
+            what=f"cannot accept {name}: {'; '.join(problems)}", why="those who review the acceptance read it",
             fix='say why the finding may stay, as in --reason "fixed by the vendor in March, ticket 4711"',
         )  # fmt: skip
     if replay.expected:
         raise SpecError(
             what=f"{name} needs no acceptance", why=f"its test expects {verdict.contract} to be broken (expect=)",
-            fix="take the contract out of expect= first, if you want a date",
+            fix="remove the contract from expect= first, if you want an end date",
         )  # fmt: skip
     if verdict.severity != "hard":
         raise SpecError(

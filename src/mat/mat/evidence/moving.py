@@ -136,7 +136,7 @@ def _acting(run: Run) -> Schedule:
 
 
 def _present_site(run: Run, call: _PerturbedCall, *, taken: Sequence[Perturbation]) -> Site | None:
-    """The present site of a call; None if it is gone or cannot be told from others."""
+    """The present site of a call; None if it is gone or cannot be distinguished from others."""
     equal = [record for record in run.records if call.equals(record)]
     own = [record for record in equal if record.agent == call.record.agent]
     if not own:

@@ -131,7 +131,7 @@ class _Result:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _File:
+class _ReplayFile:
     __pydantic_config__: ClassVar[Any] = _STRICT
     mat: int
     verdict: _Judged
@@ -286,7 +286,7 @@ def unpack(text: str, *, where: str) -> Replay:
     try:
         data = load_json(text, where=where)
         _check_version(data, where)
-        file = decode(_File, data, where=where, name="replay file")
+        file = decode(_ReplayFile, data, where=where, name="replay file")
     except ReplayError:
         raise
     except MatError as error:
@@ -326,7 +326,7 @@ def _check_version(data: Any, where: str) -> None:
         )
 
 
-def _part_problems(file: _File) -> Iterator[str]:
+def _part_problems(file: _ReplayFile) -> Iterator[str]:
     """Problems of single parts, beyond their types."""
     yield from _item_problems(file.spec.task, file.spec.task)
     for index, item in enumerate(file.schedule):
@@ -368,7 +368,7 @@ def _item_problems(item: str, task: str) -> Iterator[str]:
         yield f"the node id {item!r} contains control characters"
 
 
-def _assemble(file: _File) -> tuple[Replay, list[str]]:
+def _assemble(file: _ReplayFile) -> tuple[Replay, list[str]]:
     """The replay, and the contradictions between the file and its records."""
     run = _run(file)
     replay = Replay(
@@ -400,12 +400,12 @@ def _short(value: Any) -> str:
     return text if len(text) <= 80 else text[:77] + "..."
 
 
-def _explain(file: _File) -> tuple[Violation, ...]:
+def _explain(file: _ReplayFile) -> tuple[Violation, ...]:
     pairs = zip(file.violations, file.result.explained, strict=True)
     return tuple(Violation(**_fields_of(judged), **_fields_of(more)) for judged, more in pairs)
 
 
-def _run(file: _File) -> Run:
+def _run(file: _ReplayFile) -> Run:
     violations = _explain(file)
     spec = RunSpec(**_fields_of(file.spec), schedule=Schedule(tuple(_part(Perturbation, item) for item in file.schedule)))
     outcomes = tuple(

@@ -1,8 +1,9 @@
 """Authority during a run: capability sets, what delegation removes from them, what grants add, and rates.
 
-An agent that acts on a delegated task may do only what all its delegators, and the agent itself, may do. The agents inside
-whose blocks it acts limit it likewise. A grant widens what its holder may do. It lifts a delegator's limits only in the
-delegation in which it was made, and in delegations by its grantor. An agent cannot pass on what it was granted.
+An agent that acts on a delegated task may do only what all its delegators, and the agent itself, may do. If its call is inside
+`mat.agent` blocks of other agents, these count as delegators. A grant widens what its holder may do. It removes a delegator's
+limits only in the delegation in which it was made, and in delegations by its grantor. An agent cannot pass on what it was
+granted.
 
 Source: A5.1.
 """
@@ -114,7 +115,7 @@ class Grant:
         if self.until_ms is not None and record.at_ms > self.until_ms:
             return f"{name} has expired"
         if self.calls is not None and self.used >= self.calls:
-            return f"{name} was for {self.calls} call(s) and is used up"
+            return f"{name} was for {plural(self.calls, 'call')} and is used up"
         why = self.capability.refuses(record.action.arguments)
         return why or next((why for item in self.held if (why := item.rate_refusal(record))), "")
 
@@ -194,6 +195,7 @@ class Authority:
         return self._claim_in_chain(record, ())
 
     def _claim_in_chain(self, record: Record, chain: tuple[DelegatedTask, ...]) -> AuthorityUse:
+        """What the action uses, given the delegators in the chain: the sets of all of them, or a grant that replaces some."""
         claim = AuthorityUse(record.at_ms, under=chain)
         why = self._own_refusal(record.agent, record, claim) or self._delegator_refusal(record, chain, claim)
         if not why:
@@ -229,6 +231,7 @@ class Authority:
         return reasons[0] if reasons else refusal(agent, action.kind, action.name, action.arguments, ())
 
     def _delegator_refusal(self, record: Record, chain: Iterable[DelegatedTask], claim: AuthorityUse) -> str:
+        """Why the set of a delegator does not cover an action, or "". Adds the grants that it needs to the claim."""
         asked = {record.agent}
         for task in chain:
             if task.delegator in asked:
@@ -238,7 +241,9 @@ class Authority:
             if why:
                 grant = next(self._usable_grants(task.delegator, record), None)
                 if grant is None:
-                    acts = f"for {task.delegator} (step {task.step})" if task.step >= 0 else f"inside of {task.delegator}"
+                    acts = (
+                        f"for {task.delegator} (step {task.step})" if task.step >= 0 else f"inside a block of {task.delegator}"
+                    )
                     return f"{record.agent} acts {acts}: {why}"
                 claim.grants.append(grant)
         return ""
@@ -278,7 +283,7 @@ class Authority:
     def _chain(self, agent: str, entered: tuple[DelegatedTask, ...]) -> tuple[DelegatedTask, ...]:
         """The tasks that an agent works on: those of its context, else its open tasks without a separate context.
 
-        In front, as if they had delegated, are the agents inside whose blocks it acts; their step is -1.
+        They come after the agents whose `mat.agent` blocks surround the call, which count as delegators with step -1.
         """
         chain = tuple(task for task in entered if task.owner is self)
         if self._open_tasks and all(task.agent != agent for task in chain):
@@ -329,8 +334,8 @@ class Authority:
     def _grant_basis(self, grantor: str, wanted: Capability, chain: tuple[DelegatedTask, ...]) -> tuple[Held, ...] | str:
         """The capabilities that a grant is based on, or why it cannot be made.
 
-        A declared granter may grant in a delegation what its delegators do not hold. In the block of another agent, which needs
-        nobody's leave to name it, it may not.
+        A declared granter may grant, in a delegation, what its delegators do not hold. Inside another agent's block it may not,
+        because any agent can open a block in the name of a granter.
         """
         found = []
         granter = any(covers(item, wanted) for item in _granted_capabilities(self._granters.get(grantor), wanted))

@@ -112,9 +112,9 @@ class Block:
 class NeedsApproval:
     """What a rule returns to have an action done only if an approver says yes to exactly these arguments; the agent waits.
 
-    `what`: what the approver is told, by default the tool. `approver` is asked instead of the run's, and `timeout_ms`, in run
-    time, replaces the policy's. `own`: an earlier `mat.approval` of exactly this call by the same agent, unused and in time,
-    suffices. `reason`: why the rule requires it, for the trace. Without a yes the agent gets `mat.Blocked`.
+    `what`: what the approver decides about, by default the tool. `approver` is asked instead of the run's, and `timeout_ms`, in
+    run time, replaces the policy's. `own`: an earlier `mat.approval` of exactly this call by the same agent, unused and in
+    time, suffices. `reason`: why the rule requires it, for the trace. Without a yes the agent gets `mat.Blocked`.
 
     >>> def careful(record):
     ...     return mat.policy.NeedsApproval() if record.action.impact == "high" else None

@@ -225,7 +225,7 @@ def _call_rule(tools: Names, when: When | None, name: str, decide: Callable[[Rec
 def shield(what: Contract | Formula, *, id: str = "", repair: str = "") -> Rule:
     """Make a rule from a contract, or from a formula of the past: it blocks actions that would break it, with its repair.
 
-    It judges the proposed action with everything asked before it. `id`: the rule's name; `repair`: what the agent is told to
+    It judges the proposed action with everything asked before it. `id`: the rule's name; `repair`: what the agent is asked to
     do; both replace the contract's. Returns a rule for `mat.policy.Governance(rules=)`. Raises `mat.MatError` for a contract
     that later steps decide.
 
@@ -381,7 +381,7 @@ def _change_bytes(value: bytes, change: Callable[[str], str]) -> bytes:
     except UnicodeDecodeError:
         text = value.decode("latin-1")
         if change(text) != text:
-            raise ValueError("bytes that are no text hold what a rule takes out") from None
+            raise ValueError("bytes that are not text contain what a rule removes") from None
         return value
     new = change(text)
     return value if new == text else new.encode()
@@ -437,8 +437,8 @@ def _compile(expression: str) -> re.Pattern[str]:
     if _long_repeats(tree) > 1:
         raise SpecError(
             what=f"{expression!r} can take very long on some texts",
-            why="it repeats inside of a repetition, or repeats without limit twice",
-            fix=f"use one repetition of more than {_SHORT} and none inside of another, or several rules",
+            why="it has a repetition inside another, or two repetitions without limit",
+            fix=f"use one repetition of more than {_SHORT} and none inside another, or write several rules",
         )
     return re.compile(expression)
 

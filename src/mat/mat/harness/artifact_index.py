@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from mat.boundary.handles import PREFIX
 from mat.boundary.integrity import Integrity
-from mat.boundary.issue import Consume, Issue, applies, cannot_be_read
+from mat.boundary.issue import ConsumeDeclaration, IssueDeclaration, applies, cannot_be_read
 from mat.boundary.port import Port
 from mat.boundary.replies import as_data
 from mat.core import limits
@@ -277,7 +277,7 @@ class ArtifactIndex:
                 found.append(fact)
         return tuple(found)
 
-    def _found_in(self, declared: Issue, reply: Any) -> list[tuple[str, str, int | None]]:
+    def _found_in(self, declared: IssueDeclaration, reply: Any) -> list[tuple[str, str, int | None]]:
         """The artifacts in a reply; an error in a user's function becomes a finding and does not disturb the agent."""
         try:
             found = [(at, text, None if ttl is None else round(ttl)) for at, text, ttl in declared.found(reply)]
@@ -332,7 +332,7 @@ class ArtifactIndex:
             guess = "" if not what else MENTION if not changed and _is_mention(live, reading, what) else LIKENESS
             found.add(live, self._use_fact(live, at, text, what, handle=handle, guess=guess))
 
-    def _consumed(self, port: Port, wanted: Consume, arguments: Mapping[str, Any], found: _Search) -> None:
+    def _consumed(self, port: Port, wanted: ConsumeDeclaration, arguments: Mapping[str, Any], found: _Search) -> None:
         """Look for an artifact in the places where it belongs."""
         texts = list(wanted.texts(arguments))
         if texts and wanted.parts:
@@ -369,7 +369,9 @@ class ArtifactIndex:
         self._unread.add(name)
         self._note("artefact-not-read", f"{name} was not read from {where}")
 
-    def _match_in_place(self, wanted: Consume, at: str, text: str, *, whole: str) -> tuple[Live | None, Damage, str | None]:
+    def _match_in_place(
+        self, wanted: ConsumeDeclaration, at: str, text: str, *, whole: str
+    ) -> tuple[Live | None, Damage, str | None]:
         """The artifact in a declared place, its damage, and the text that the place delivers, None if it delivers none.
 
         whole: of a URL whose parameters are given apart, the URL with them; else "".
@@ -398,7 +400,7 @@ class ArtifactIndex:
             return live, what, text
         return live, what, max(texts, key=lambda item: _closeness(live.text, item), default=None)
 
-    def _delivered(self, wanted: Consume, text: str) -> tuple[str, ...]:
+    def _delivered(self, wanted: ConsumeDeclaration, text: str) -> tuple[str, ...]:
         tag = self._known.has_tags(wanted.name)
         try:
             return wanted.delivered(text, tag=tag)

@@ -205,7 +205,7 @@ class Recorder:
 
     def _check_thread(self) -> None:
         if not self._world.owns_thread():
-            self.note("order-not-controlled", "a step was taken in a thread whose turn virtual time does not decide")
+            self.note("order-not-controlled", "a step ran in a thread that virtual time does not schedule")
 
     def _slot(self, agent: str, port: Port) -> SiteSlot:
         if port.issues or port.consumes:

@@ -40,7 +40,7 @@ class Trace:
         return cast("list[Record]", self.records[: len(self.verdicts)])
 
     def pending(self, step: int) -> Sequence[Record]:
-        """The records asked after those and before a step, as far as they are known."""
+        """The records that were asked after the settled ones and before `step`; of open steps, what is proposed."""
         asked = self.records[len(self.verdicts) : step]
         return [item.proposed() if isinstance(item, OpenStep) else item for item in asked]
 

@@ -60,7 +60,9 @@ class Lock:
         if turns is None or me is None or turns.over:
             return bool(self._real.acquire(True, timeout))
         if turns.waits_for_real():
-            return bool(turns.aside(me, lambda seconds: self._real.acquire(True, seconds), None if timeout < 0 else timeout))
+            return bool(
+                turns.wait_in_real_time(me, lambda seconds: self._real.acquire(True, seconds), None if timeout < 0 else timeout)
+            )
         deadline_ns = turns.deadline_ns(timeout)
         while turns.block(me, self, deadline_ns):
             if turns.over and me.ended:
@@ -148,7 +150,7 @@ def join(thread: threading.Thread, real: Any, timeout: float | None) -> None:
     turns, awaited = scheduler(), getattr(thread, "mat_simulated", None)
     me = None if turns is None else turns.me()
     if turns is not None and me is not None and awaited is None and turns.waits_for_real() and not turns.over:
-        turns.aside(me, lambda seconds: (real(thread, seconds), not thread.is_alive())[1], timeout)
+        turns.wait_in_real_time(me, lambda seconds: (real(thread, seconds), not thread.is_alive())[1], timeout)
         return
     if turns is None or me is None or awaited is None or awaited is me or turns.over:
         real(thread, timeout)

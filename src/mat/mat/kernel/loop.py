@@ -81,7 +81,7 @@ class VirtualSelector(selectors.BaseSelector):
         if turns is None or me is None or turns.over:
             return self.real.select(timeout)
         if turns.waits_for_real() and (timeout is None or timeout > 0):
-            return turns.aside(me, self.real.select, timeout) or []
+            return turns.wait_in_real_time(me, self.real.select, timeout) or []
         events = self.real.select(0)
         try:
             if events or (timeout is not None and timeout <= 0):

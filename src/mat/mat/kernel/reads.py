@@ -1,8 +1,9 @@
-"""What the user's code reads besides its modules: files, folders, environment variables, and modules imported by name.
+"""What the user's code reads, in addition to its modules: files, folders, environment variables, and modules imported by name.
 
-The plugin reports what the interpreter is asked for (`ReadLog.note`); here it is decided what counts, and for whom: for the
-execution in progress, or for the file of the user's code that asks while it is imported. A file that a library opens in C
-is not seen by anyone.
+A certificate that is kept for later sessions is valid only as long as these inputs are unchanged (`mat_study.inputs`). The
+plugin reports what the interpreter is asked for (`ReadLog.note`). This module decides which requests count, and whether a read
+belongs to the execution in progress or to the file of the user's code that is being imported. Files that a library opens in C
+are not seen.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ class ReadLog:
 
     @contextmanager
     def taking(self, taken: dict[Read, None], is_own: Callable[[str], bool]) -> Iterator[None]:
-        """An execution: what is read goes into `taken`. `is_own` says of a path that the execution itself made it."""
+        """During an execution: collect its reads in `taken`. `is_own` returns whether the execution itself made a path."""
         outer = self._taken, self._is_own, self._shared
         self._taken, self._is_own, self._shared = taken, is_own, False
         try:
@@ -55,7 +56,9 @@ class ReadLog:
 
     @contextmanager
     def sharing(self) -> Iterator[None]:
-        """In an execution: what is made here outlives it, a module or a fixture of wider scope, so its reads count for all."""
+        """While an execution imports a module or makes a fixture of wider scope: later executions use it too, so its reads
+        count for all of them.
+        """
         outer, self._shared = self._shared, True
         try:
             yield
@@ -67,7 +70,7 @@ class ReadLog:
         "module". `stack`: who asks, the innermost first."""
         if self._here.busy or network.live.get():  # of a live call the reply is recorded, and other executions get that
             return
-        self._here.busy = True  # deciding may ask, too
+        self._here.busy = True  # sorting a request may make requests itself
         try:
             self._sort(event, arguments, stack)
         finally:
@@ -178,7 +181,7 @@ _LISTS_FOR_ITSELF: Final = frozenset(("getproxies_environment", "_patch_dict", "
 
 
 def _meant(event: str, arguments: tuple[Any, ...], near: list[str]) -> list[Read]:
-    """What an event reads. `near`: the functions of the standard library through which it was asked for."""
+    """What an event reads. `near`: the names of the functions of the standard library between the user's code and the event."""
     if not _LOOKS_UP.isdisjoint(near):
         return []
     match event, *arguments:

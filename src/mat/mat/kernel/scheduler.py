@@ -399,7 +399,7 @@ class Scheduler:
             if thread is not None:
                 self.threads[ident] = thread
 
-    def aside(self, thread: SimulatedThread, wait: Callable[[float], Any], seconds: float | None) -> Any:
+    def wait_in_real_time(self, thread: SimulatedThread, wait: Callable[[float], Any], seconds: float | None) -> Any:
         """Wait in real time, in set-up or tear-down, while ready threads of the run go on; returns the last result of `wait`.
 
         `wait(timeout)` is called until its result is true or `seconds` have passed (None: no limit).

@@ -221,13 +221,13 @@ def other_variants(pairs: Iterable[tuple[RunOutcome, RunOutcome]]) -> tuple[str,
     return tuple(sorted(found))
 
 
-_Key: TypeAlias = tuple[str, int, str]
+_RunKey: TypeAlias = tuple[str, int, str]
 _Pairs: TypeAlias = Sequence[tuple[RunOutcome, RunOutcome]]
 
 
-def _by_key(outcomes: Iterable[RunOutcome], under: Under) -> dict[_Key, RunOutcome]:
+def _by_key(outcomes: Iterable[RunOutcome], under: Under) -> dict[_RunKey, RunOutcome]:
     """The outcomes by item, seed and schedule. A replay takes precedence over a search, because it has decisions."""
-    found: dict[_Key, RunOutcome] = {}
+    found: dict[_RunKey, RunOutcome] = {}
     for outcome in outcomes:
         if (outcome.condition == "nominal" and not outcome.schedule) is not (under == "nominal"):
             continue

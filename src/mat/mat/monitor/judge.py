@@ -343,7 +343,7 @@ def _unjudged(error: Exception) -> Violated:
     text = _ADDRESS.sub("", str(error).split("\n")[0])[: limits.ERROR_CHARS]
     return Violated(
         f"could not be judged: {type(error).__name__}: {text}".rstrip(": "),
-        repair='make the contract answer for this record, or say on_error="unknown"',
+        repair='make the contract answer for this record, or set on_error="unknown"',
         label=UNJUDGED,
     )
 

@@ -1,4 +1,7 @@
-"""Lay out the state of formulas: the slots of each goal, in the fold itself or in the row of one id (see `compile`)."""
+"""Lay out the state of formulas: the slots of each goal, in the fold itself or in the row of one id (see `compile`).
+
+`JointGoals` is the result for all armed contracts; `Layout` is made for one of their goals, and names its slots.
+"""
 
 from __future__ import annotations
 
@@ -52,7 +55,7 @@ def dig(value: Any, *path: str) -> Any:
 
 @dataclass(slots=True)
 class StateSlot:
-    """One variable of the state: a plain value, a queue, an engine of obligations, or the table of a slice."""
+    """One variable of the state: a plain value, a queue, an `Obligations` object (form "engine"), or the table of a slice."""
 
     name: str
     start: Any
@@ -106,6 +109,7 @@ class ParametricSlice:
 
     @property
     def forgets(self) -> bool:
+        """Whether an id is ever forgotten."""
         return self.lasts is not None and self.lasts_ms is not None
 
     def keep_for(self, window: Window) -> None:
@@ -253,7 +257,7 @@ class Layout:
         return self.joint.plans[self.index]
 
     def chained(self) -> tuple[str, ...]:
-        """The queues of open triggers, and of first answers that can still be followed."""
+        """For a trigger with two answers in a row: the queue of open triggers, and that of first answers without the second."""
         return self.scope.slots_for(self.of_goal, "chained", (), ())
 
     def pending(self, operator: Eventually | Until | Next) -> tuple[str, ...]:

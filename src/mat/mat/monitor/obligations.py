@@ -168,7 +168,7 @@ class Obligations:
         if len(self.open) > limits.OPEN_OBLIGATIONS:
             raise SpecError(
                 what=f"more than {limits.OPEN_OBLIGATIONS:,} steps wait for a formula with several future operators",
-                why="a step that answers them looks at each, and nothing that comes later tells when they end",
+                why="each later step is compared with all of them, and none of them ever expires",
                 fix="give its operators a shorter within= or within_ms=, or judge each id alone with for_each",
             )
 

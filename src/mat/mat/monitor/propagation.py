@@ -210,8 +210,8 @@ def reaching(run: Run, violation: Violation, rules: DetectionRules = RULES) -> t
     Only the fault itself reaches a violation about it, such as one of containment.
     """
     faults = [fault for fault in faults_in(run.records, rules) if fault.step <= violation.step]
-    spoken = [fault for fault in faults if speaks_of(violation, fault)]
-    found = [_journey(run.records, fault, [violation], rules) for fault in spoken or faults]
+    mentioned = [fault for fault in faults if speaks_of(violation, fault)]
+    found = [_journey(run.records, fault, [violation], rules) for fault in mentioned or faults]
     return tuple(journey for journey in found if journey.violation is not None)
 
 

@@ -1,4 +1,8 @@
-"""Emit the reads of a record: fields, comparisons, atoms. They come first because only they can raise."""
+"""Emit the reads of a record: fields, comparisons, atoms.
+
+The code for a record has two halves: first all reads, then the updates of the state. Only the reads can raise, because they run
+user code, so a crash leaves the state unchanged. `asking` and `asked` add to the first half.
+"""
 
 from __future__ import annotations
 
@@ -90,10 +94,12 @@ class RecordReads:
         return f"({self.need('step')}, {self.need('at')})" if window.timed else self.need("step")
 
     def local(self, prefix: str) -> str:
+        """A new name for a local variable."""
         self._locals += 1
         return f"{prefix}{self._locals}"
 
     def need(self, name: str) -> str:
+        """The name of a local of `_HEADER`, which is assigned at the top of the code because something needs it."""
         self._needs.add(name)
         return name
 
@@ -296,6 +302,7 @@ class RecordReads:
         return " and ".join([*known, f"{left} {operator} {right}"])
 
     def asking(self, line: str) -> None:
+        """Add a line to the first half."""
         self._asks.append(line)
 
     def asked(self, expression: str, prefix: str) -> str:

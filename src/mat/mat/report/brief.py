@@ -166,8 +166,8 @@ def repair_lines(run: BrokenRun, item: str, *, width: int = WIDTH) -> list[str]:
     if not run.verdict.repair:
         return [f"  {command}"]
     repair = words.wrap(f"repair: {words.clean(run.verdict.repair)}", indent="  ", hanging="    ", width=width)
-    beside = f"{repair}{_GAP}{command}"
-    return [beside] if "\n" not in repair and len(beside) <= width else [*repair.split("\n"), f"  {command}"]
+    one_line = f"{repair}{_GAP}{command}"
+    return [one_line] if "\n" not in repair and len(one_line) <= width else [*repair.split("\n"), f"  {command}"]
 
 
 def held_lines(items: Sequence[BriefItem], *, width: int = WIDTH) -> list[BriefLine]:
@@ -257,7 +257,7 @@ _OPEN: Final[Mapping[ItemStatus, str]] = {
 }
 _HELP: Final[Mapping[str, str]] = {
     "flaky": 'a violation did not show again; isolate="fork" executes each run in a new process',
-    "missed": "take the contract out of expect= if the system was fixed, or raise budget=",
+    "missed": "remove the contract from expect= if the system was fixed, or raise budget=",
     "stale": "delete the file, or search again with --mat-stress",
     "vacuous": "mat doctor TEST says what is not instrumented; vacuous= allows a contract by name",
     "not_judged": "make the contract judge every run",

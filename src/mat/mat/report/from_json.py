@@ -92,7 +92,7 @@ def reported(data: object, *, where: str) -> Reported:
             what=f"{_file_name(where)} has no outcomes of runs", why="it was written by another version of pytest-mat",
             fix="write the report again with pytest --mat-report", where=where,
         )  # fmt: skip
-    return decode(Reported, checked, where=where)
+    return decode(Reported, checked, where=where, name="report")
 
 
 def _checked_report(data: object, *, where: str) -> dict[str, Any]:
@@ -217,7 +217,7 @@ class _Header:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _File:
+class _ReportFile:
     runs: int
     items: tuple[ItemLine, ...]
     tables: Tables
@@ -235,7 +235,7 @@ def restored(data: Any, *, where: str, folders: Sequence[Path] = ()) -> Restored
     data = _checked_report(data, where=where)
     tables = data["tables"]
     shaped = data | {"tables": _with_metric_lists(tables), "curves": _curves_data(data.get("curves", ()))}
-    file = decode(_File, shaped, where=where, name="report")
+    file = decode(_ReportFile, shaped, where=where, name="report")
     if any(len(row.cells) != len(each.columns) for each in file.heat_maps for row in each.rows):
         raise _damaged_report(where, "a heat map has a row with more or fewer cells than columns")
     if any([point.budget for point in curve.points] != list(range(len(curve.points) or 1)) for curve in file.curves):
@@ -304,7 +304,7 @@ def _point_data(point: Any, confidence: Any) -> Any:
 # -- counterexamples --------------------------------------------------------------------------------------------------
 
 
-def _counterexamples(file: _File, folders: Sequence[Path]) -> Iterator[tuple[Replay, str]]:
+def _counterexamples(file: _ReportFile, folders: Sequence[Path]) -> Iterator[tuple[Replay, str]]:
     """Yield each counterexample with its steps and "", or without steps and why."""
     files = {line.id: iter(line.replays) for line in file.items}
     for header in file.counterexamples:

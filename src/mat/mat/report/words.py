@@ -199,8 +199,8 @@ def perturbation_in_words(item: Perturbation) -> str:
         phrase = _WAYS.get((item.operator, name, value), phrase) if isinstance(value, str) else phrase
     sentence = phrase.format(operator=item.operator, port=clean(item.site.name), the_call=call_in_words(item.site))
     client = item.parameters.get(ERRORS)
-    told = f", as {client} reports it" if isinstance(client, str) else ""
-    return (sentence + _amount(item) if item.operator in _PHRASES else sentence) + told
+    client_text = f", as {client} reports it" if isinstance(client, str) else ""
+    return (sentence + _amount(item) if item.operator in _PHRASES else sentence) + client_text
 
 
 def _amount(item: Perturbation) -> str:

@@ -8,7 +8,7 @@ from fractions import Fraction
 from types import FunctionType
 from typing import Any, Final, Literal, TypeAlias
 
-from mat.core.errors import SpecError, did_you_mean
+from mat.core.errors import SpecError, did_you_mean, plural
 from mat.core.resources import METERED, SCALES, AmountInput, Prices, amount, amounts, resource_problem
 from mat.core.value import FrozenDict
 from mat.resources.status import ContractStatus
@@ -287,7 +287,7 @@ def beyond(contract: ResourceContract, above: Iterable[tuple[str, ResourceContra
         if levels == 1:
             yield from _unknown_skills(contract, name, over)
         if over.depth is not None and levels > over.depth:
-            yield f"{name} allows {over.depth} level(s) of contracts below it"
+            yield f"{name} allows {plural(over.depth, 'level')} of contracts below it"
         if over.hands_on is not None:
             yield from _not_handed_on(contract, name, over.hands_on)
 

@@ -90,7 +90,7 @@ def loads(
         modes=modes or {}, starts=starts,
     )  # fmt: skip
     reader = FileReader(lines, where)
-    made = _File(reader, context).contracts(found)
+    made = _ContractFile(reader, context).contracts(found)
     if reader.problems:
         raise reader.error("contract file", why="an invalid contract would limit nothing", fix="see docs/budgets.md")
     return made
@@ -98,7 +98,7 @@ def loads(
 
 def section(reader: FileReader, contracts: Mapping[str, Mapping[str, Any]], at: Where) -> dict[str, ResourceContract]:
     """The contracts in a top-level section of another file, which names no functions. `reader` collects the problems."""
-    made = _File(reader, FileContext()).section(_nested({"contracts": contracts}))
+    made = _ContractFile(reader, FileContext()).section(_nested({"contracts": contracts}))
     for name in made:
         if "/" in name:
             reader.problem(
@@ -119,7 +119,7 @@ class _Place:
         return (*self.origins.get(key, self.at), key)
 
 
-class _File:
+class _ContractFile:
     """Builds the contracts of one file."""
 
     def __init__(self, reader: FileReader, context: FileContext) -> None:

@@ -355,7 +355,7 @@ class Ledger:
         if account.unmetered and self._refuses_unmetered:
             call = next(iter(account.unmetered.values()))
             return (
-                f"{resource} of {node.id}: nobody knows what is left, because {call} named no usage; name it with "
+                f"{resource} of {node.id}: what is left is unknown, because {call} named no usage; name it with "
                 "mat.model(usage=...), or count it with spend()"
             )
         if free > 0 and need <= free:

@@ -586,8 +586,9 @@ def words(item: Any) -> str:
             expected = str(item["ctx"]["expected"]).replace(" or ", ", ").replace("'", "")
             choices = [choice.strip() for choice in expected.split(",")]
             meant = did_you_mean(str(item["input"]), choices)
-            one_of = "one of " if len(choices) > 1 else ""
-            return f"{item['input']!r} is not {one_of}{', '.join(filter(None, choices))}{meant}"
+            if len(choices) == 1:
+                return f"expected {choices[0]}, not {item['input']!r}"
+            return f"{item['input']!r} is not one of {', '.join(filter(None, choices))}{meant}"
     text = item["msg"].replace("valid dictionary", "mapping").replace("valid list", "list").replace("valid tuple", "list")
     return f"{text[0].lower()}{text[1:]}, not {kind_of(item['input'])}"
 

@@ -84,7 +84,7 @@ class Requirement:
             )
         if problems:
             raise SpecError(
-                what=f"contract {name!r} for a requirement: {'; '.join(problems)}",
+                what=f"contract {name!r} cannot be drafted for a requirement: {'; '.join(problems)}",
                 why="criteria are functions, so a name is not enough",
                 fix="give criteria=(Criterion(...),) and output=Output(quality=..., least_quality=...)",
             )  # fmt: skip

@@ -195,11 +195,11 @@ def tool_of(call: Mapping[str, Any]) -> str:
     return name if isinstance(name, str) else ""
 
 
-_Key: TypeAlias = tuple[int, int]
+_CallPlace: TypeAlias = tuple[int, int]
 """A call: the place of its message, and its number there."""
 
 
-def _results(messages: list[ConversationMessage]) -> dict[_Key, ConversationMessage]:
+def _results(messages: list[ConversationMessage]) -> dict[_CallPlace, ConversationMessage]:
     """The result message of each call."""
     waiting, found = _Waiting(), {}
     for message in messages:
@@ -216,15 +216,15 @@ class _Waiting:
     """The calls that have no result yet."""
 
     def __init__(self) -> None:
-        self._calls: dict[_Key, Mapping[str, Any]] = {}
-        self._by_id: dict[str, list[_Key]] = {}
+        self._calls: dict[_CallPlace, Mapping[str, Any]] = {}
+        self._by_id: dict[str, list[_CallPlace]] = {}
 
-    def add(self, key: _Key, call: Mapping[str, Any]) -> None:
+    def add(self, key: _CallPlace, call: Mapping[str, Any]) -> None:
         self._calls[key] = call
         if call.get("id") is not None:
             self._by_id.setdefault(str(call["id"]), []).append(key)
 
-    def answered(self, row: Mapping[str, Any]) -> _Key | None:
+    def answered(self, row: Mapping[str, Any]) -> _CallPlace | None:
         """The waiting call that a result belongs to: by id if calls have ids, else the first with its name.
 
         Without a name, it is the first call. Some models restart the numbering in each message; then the id refers to the last
@@ -240,7 +240,7 @@ class _Waiting:
             self._drop(key)
         return key
 
-    def _drop(self, key: _Key) -> None:
+    def _drop(self, key: _CallPlace) -> None:
         id = self._calls.pop(key).get("id")
         if id is not None:
             same = self._by_id[str(id)]

@@ -16,7 +16,7 @@ from mat.adapters.otel.span import Event, Span, SpanMessage, first, opened, text
 
 __all__ = ["contents"]
 
-_SPOKEN: Final = re.compile(r"^gen_ai\.(system|user|assistant|tool)\.message$")
+_MESSAGE_EVENT: Final = re.compile(r"^gen_ai\.(system|user|assistant|tool)\.message$")
 
 
 def contents(span: Span) -> tuple[list[SpanMessage], list[SpanMessage]]:
@@ -49,9 +49,9 @@ def _from_events(events: Iterable[Event]) -> tuple[list[SpanMessage], list[SpanM
     inputs: list[SpanMessage] = []
     outputs: list[SpanMessage] = []
     for name, attributes in events:
-        spoken = _SPOKEN.match(name)
-        if spoken:
-            inputs += messages([dict(attributes)], role=spoken[1])
+        event = _MESSAGE_EVENT.match(name)
+        if event:
+            inputs += messages([dict(attributes)], role=event[1])
         elif name == "gen_ai.choice":
             outputs += messages([dict(attributes)], role="assistant")
         elif name == "gen_ai.content.prompt":

@@ -37,7 +37,7 @@ from mat.monitor.judge import Judge
 __all__ = ["Alert", "MatSpanProcessor", "TraceResult"]
 
 Reason: TypeAlias = Literal["ended", "idle", "evicted", "closed"]
-_Key: TypeAlias = tuple[str, Any, str]
+_SpanKey: TypeAlias = tuple[str, Any, str]
 _log: Final = logging.getLogger("mat.otel")
 _AGENT: Final = ("gen_ai.agent.name", "agent_name")
 
@@ -87,7 +87,7 @@ class TraceResult:
 
 
 @dataclass(slots=True, eq=False)
-class _Open:
+class _OpenSpan:
     """A span that has begun. Its attributes may come later, so its kind is looked up until it has one."""
 
     span: SdkSpan
@@ -108,9 +108,9 @@ class _Trace:
     early: Conversion | None = None
     judge: Judge | None = None
     steps: bool = False
-    open: dict[int, _Open] = field(default_factory=dict)
+    open: dict[int, _OpenSpan] = field(default_factory=dict)
     spans: list[Span] = field(default_factory=list)
-    reported: dict[_Key, list[Violation]] = field(default_factory=dict)
+    reported: dict[_SpanKey, list[Violation]] = field(default_factory=dict)
     cut: int = 0
     latest: int = 0
 
@@ -177,7 +177,7 @@ class MatSpanProcessor(SpanProcessor):
                     over.append((self._traces.popitem(last=False)[1], "evicted"))
             above = 0 if parent is None else parent.span_id
             if len(trace.open) < self._max_spans:
-                trace.open[context.span_id] = _Open(span, above, span.start_time or 0)
+                trace.open[context.span_id] = _OpenSpan(span, above, span.start_time or 0)
             else:
                 trace.cut += 1
             around = trace.open.get(above)
@@ -310,7 +310,7 @@ class MatSpanProcessor(SpanProcessor):
         outcomes = judged(found.records, self._contracts, finished=found.finished)
         if error:
             outcomes = tuple(replace(item, outcome="unknown", error=error, standing="presumably_false") for item in outcomes)
-        holds: dict[_Key, list[Violation]] = {}
+        holds: dict[_SpanKey, list[Violation]] = {}
         for violation in (item for outcome in outcomes for item in outcome.violations):
             holds.setdefault(_key(violation, found.sources), []).append(violation)
         result = TraceResult(
@@ -334,14 +334,14 @@ class MatSpanProcessor(SpanProcessor):
             _log.exception("%s of a MatSpanProcessor raised", getattr(callback, "__name__", "a callback"))
 
 
-def _key(violation: Violation, sources: Sequence[Any]) -> _Key:
+def _key(violation: Violation, sources: Sequence[Any]) -> _SpanKey:
     """The key of equal violations, independent of step numbers: the contract, the blamed span, the id."""
     known = 0 <= violation.step < len(sources)
     return violation.contract, sources[violation.step] if known else violation.step, violation.instance
 
 
 def _missing_from(
-    these: Mapping[_Key, Sequence[Violation]], those: Mapping[_Key, Sequence[Violation]]
+    these: Mapping[_SpanKey, Sequence[Violation]], those: Mapping[_SpanKey, Sequence[Violation]]
 ) -> tuple[Violation, ...]:
     """The violations of the first that the second lacks, with multiplicity."""
     return tuple(violation for key, found in these.items() for violation in found[len(those.get(key, ())) :])
@@ -373,7 +373,7 @@ def _horizon(trace: _Trace) -> int | None:
     return None
 
 
-def _inside_agent(trace: _Trace, item: _Open) -> bool:
+def _inside_agent(trace: _Trace, item: _OpenSpan) -> bool:
     above = trace.open.get(item.parent)
     while above is not None:
         if _kind(above) == "delegation":
@@ -382,7 +382,7 @@ def _inside_agent(trace: _Trace, item: _Open) -> bool:
     return False
 
 
-def _kind(item: _Open) -> ActionKind | None:
+def _kind(item: _OpenSpan) -> ActionKind | None:
     if item.kind is None:
         item.kind = kind_of(item.span.attributes or {})
     return item.kind

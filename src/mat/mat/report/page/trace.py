@@ -150,7 +150,7 @@ def _step_columns(trace: Traced) -> dict[str, Any]:
         "action": [names.number(record.action.name) for record in records],
         "bits": bits,
         "asked": [_fact_number(_call_facts(record)) for record in records],
-        "told": [_fact_number(_result_facts(record)) for record in records],
+        "results": [_fact_number(_result_facts(record)) for record in records],
         "agents": agents.listed(),
         "kinds": kinds.listed(),
         "actions": names.listed(),

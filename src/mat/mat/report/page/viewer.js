@@ -71,7 +71,7 @@
   }
 
   const plural = (count, noun) => `${count.toLocaleString("en")} ${noun}${count === 1 ? "" : "s"}`;
-  const spoken = (name) => name.replace(/_/g, " ");
+  const inWords = (name) => name.replace(/_/g, " ");
 
   function readData(id) {
     const node = $(id);
@@ -569,7 +569,7 @@
         both = this.against ? [trace, this.against] : [trace];
       const names = (key) => [...new Set(both.flatMap((item) => item[key]))];
       this.fill($("v-agent"), [["", `all (${names("agents").length})`], ...names("agents").map((name, at) => [at, name])]);
-      this.fill($("v-kind"), [["", `all (${names("kinds").length})`], ...names("kinds").map((name, at) => [at, spoken(name)])]);
+      this.fill($("v-kind"), [["", `all (${names("kinds").length})`], ...names("kinds").map((name, at) => [at, inWords(name)])]);
       this.agentNames = names("agents");
       this.kindNames = names("kinds");
       $("v-find").value = "";
@@ -919,15 +919,15 @@
         classes.push("linked");
       const [asked, got] = trace.facts(place),
         marks = trace.marksAt.get(place) || [];
-      const told = marks.map(([kind, text]) => `, ${markWords(kind, text)}`).join("");
-      const action = `${spoken(trace.kindOf(place))} ${trace.actionOf(place)}`;
-      const label = `step ${trace.step[place]}, ${trace.agentOf(place)}, ${action}${told}`;
+      const marked = marks.map(([kind, text]) => `, ${markWords(kind, text)}`).join("");
+      const action = `${inWords(trace.kindOf(place))} ${trace.actionOf(place)}`;
+      const label = `step ${trace.step[place]}, ${trace.agentOf(place)}, ${action}${marked}`;
       return this.row(at, ["stepwise", ...classes], label, [
         make("span", { class: "step" }, String(trace.step[place])),
         make("span", { class: "at" }, trace.at[place].toLocaleString("en")),
         make("span", { class: "lanes" }),
         make("span", { class: "agent" }, trace.agentOf(place)),
-        make("span", { class: "kind" }, spoken(trace.kindOf(place))),
+        make("span", { class: "kind" }, inWords(trace.kindOf(place))),
         make(
           "span",
           { class: got ? "call" : "call whole" },
@@ -941,7 +941,7 @@
     state([left, right]) {
       if (right < 0) return "left-only";
       if (left < 0) return "right-only";
-      return this.trace.asked[left] === this.against.asked[right] && this.trace.told[left] === this.against.told[right]
+      return this.trace.asked[left] === this.against.asked[right] && this.trace.results[left] === this.against.results[right]
         ? "same"
         : "changed";
     }
@@ -971,8 +971,8 @@
       const numbers = sides.map((side) => (side === null ? "" : String(side[0].step[side[1]])));
       const [main] = sides,
         marks = main === null ? [] : main[0].marksAt.get(main[1]) || [];
-      const told = marks.map(([kind, text]) => `, ${markWords(kind, text)}`).join("");
-      return this.row(at, [state, ...(main === null ? [] : this.stepClasses(...main))], `${words}: ${said[0] || said[1]}${told}`, [
+      const marked = marks.map(([kind, text]) => `, ${markWords(kind, text)}`).join("");
+      return this.row(at, [state, ...(main === null ? [] : this.stepClasses(...main))], `${words}: ${said[0] || said[1]}${marked}`, [
         make("span", {}, sign),
         make("span", { class: "step" }, numbers[0]),
         make("span", { class: "call" }, said[0]),
@@ -1179,7 +1179,7 @@
     stepDetail(place) {
       const trace = this.trace,
         step = trace.step[place],
-        nodes = [make("h3", {}, `Step ${step}: ${spoken(trace.kindOf(place))} `, make("code", {}, trace.actionOf(place)))];
+        nodes = [make("h3", {}, `Step ${step}: ${inWords(trace.kindOf(place))} `, make("code", {}, trace.actionOf(place)))];
       for (const violation of trace.violations.filter((item) => item.step === step)) nodes.push(violationNode(violation));
       for (const [title, , draw] of sections(trace, place)) nodes.push(...(title ? [make("h4", {}, title)] : []), draw());
       const ways = (links, end, title) => {
@@ -1195,7 +1195,7 @@
               const button = make(
                 "button",
                 { type: "button" },
-                `step ${trace.step[other]}: ${trace.agentOf(other)}, ${spoken(trace.kindOf(other))} ${trace.actionOf(other)}`,
+                `step ${trace.step[other]}: ${trace.agentOf(other)}, ${inWords(trace.kindOf(other))} ${trace.actionOf(other)}`,
               );
               button.addEventListener("click", () => {
                 this.show(other, true);
@@ -1215,7 +1215,7 @@
       const sides = [left < 0 ? null : [this.trace, left], right < 0 ? null : [this.against, right]],
         only = sides[0] || sides[1];
       const [trace, place] = only;
-      const title = make("h3", {}, `${spoken(trace.kindOf(place))} `, make("code", {}, trace.actionOf(place)));
+      const title = make("h3", {}, `${inWords(trace.kindOf(place))} `, make("code", {}, trace.actionOf(place)));
       const broken = trace.violations.filter((item) => item.step === trace.step[place]).map(violationNode);
       if (sides[0] === null || sides[1] === null) {
         const nodes = [
@@ -1353,7 +1353,7 @@
           String(trace.step[at]),
           trace.at[at].toLocaleString("en"),
           trace.agentOf(at),
-          spoken(trace.kindOf(at)),
+          inWords(trace.kindOf(at)),
           `${trace.call(at)}${got ? ` → ${got}` : ""}`,
           marks.map(([kind, text]) => markWords(kind, text)).join("; "),
         ];
