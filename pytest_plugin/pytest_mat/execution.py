@@ -541,12 +541,13 @@ def _judge_replay(item: pytest.Item, execution: Execution, result: Run) -> None:
 def _violation_text(item: pytest.Item, result: Run, violations: Sequence[Violation]) -> str:
     """The violations of a nominal run: with the steps around them or, if the summary tells about them, in short."""
     from mat.report.brief import failure_lines
+    from mat.report.findings import finding_line
     from mat.report.terminal import violation_section
 
     shown, found = cleaned((result, list(violations)))  # before lines are broken, in which no secret would be found
     if is_in_the_summary(item.config):
         run = broken_run(shown, found[0], frozenset(each.contract for each in found))
-        return "\n".join(failure_lines(run, cleaned(item.nodeid)))
+        return "\n".join(failure_lines(finding_line(cleaned(item.nodeid), run)))
     return violation_section(shown, found, width=width_of(item.config))
 
 
@@ -555,15 +556,16 @@ def _broken_replay_text(
 ) -> str:
     """The failure of a replay: in short if the summary tells about it, and with the steps only if output is verbose."""
     from mat.report import brief, words
+    from mat.report.findings import finding_line
     from mat.report.terminal import violation_section
 
     message = judged_as.message
     shown, found, known, name = cleaned((result, list(judged_as.violations), recorded, item.nodeid))
-    run = replay_runs(shown, known, settings, file=source_of(item))[0]
+    line = finding_line(name, replay_runs(shown, known, settings, file=source_of(item))[0])
     if is_in_the_summary(item.config):
-        return "\n".join(brief.failure_lines(run, name))
+        return "\n".join(brief.failure_lines(line))
     if verbosity_of(item.config) < 1:
-        return "\n".join([message, *brief.entry_lines(run, name, width=width_of(item.config), follows_message=True)])
+        return "\n".join([message, *brief.entry_lines(line, width=width_of(item.config), follows_message=True)])
     steps = violation_section(shown, found, width=width_of(item.config))
     return f"{message}\n\n{steps}Replay: {words.replay_command(source_of(item))}\n"
 

@@ -260,6 +260,7 @@ class _Running:
 def _failure_text(failure: Failure, result: ItemResult, *, item: str, width: int, broken: tuple[BrokenRun, ...] | None) -> str:
     """Why the item fails: each counterexample in full, or in short if the summary tells about these broken runs."""
     from mat.report.brief import failure_lines
+    from mat.report.findings import finding_line
     from mat.report.terminal import failure_section
 
     if failure.message:
@@ -275,7 +276,7 @@ def _failure_text(failure: Failure, result: ItemResult, *, item: str, width: int
             "  fix: remove the contract from expect= if the system was fixed, or raise budget="
         )
     if broken is not None:
-        parts += ["\n".join(failure_lines(each, item)) for each in broken if each.standing.kind == "new"]
+        parts += ["\n".join(failure_lines(finding_line(item, each))) for each in broken if each.standing.kind == "new"]
         return "\n".join([*parts, *failure.remarks])
     for index, (found, path) in enumerate(zip(result.counterexamples, result.replays, strict=True)):
         standing = result.standing(index)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -28,7 +28,7 @@ from pytest_mat.options import (
 
 if TYPE_CHECKING:
     from mat.report.brief import BriefLine
-    from mat.report.document import Document
+    from mat.report.document import Document, FindingLine, ItemLine
     from mat.report.files import ReportExtras
 
 _payloads: list[Any] = []
@@ -99,28 +99,34 @@ def _print(reports: Sequence[ItemReport], reporter: Any, config: pytest.Config, 
 
     reporter.section("mat")
     seconds = (time.time_ns() - session_began_ns()) / 1e9
-    _write_brief(
-        reporter, brief.headline([each.result for each in reports], seconds=seconds, stress=config.getoption("mat_stress"))
-    )
+    items, findings, name = _brief_of(reports)
+    _write_brief(reporter, brief.headline(items, seconds=seconds, stress=config.getoption("mat_stress")))
     if interrupted:
         reporter.write_line(words.INTERRUPTED)
     has_sections = reporter.config.option.tbstyle != "no" and not reporter.no_summary
     failed = {report.nodeid for report in reporter.getreports("failed")} if has_sections else set()
-    items = [
-        brief.BriefItem(result=each.result, broken=each.broken, explained=each.result.id in failed) for each in reports
-    ]  # fmt: skip
-    width, verbosity, evaluated = width_of(config), verbosity_of(config), config.getoption("mat_evaluate")
-    lines = brief.broken_lines(items, width=min(width, brief.WIDTH))
-    lines += brief.held_lines(items, width=min(width, brief.WIDTH))
+    width, verbosity, evaluated = min(width_of(config), brief.WIDTH), verbosity_of(config), config.getoption("mat_evaluate")
+    lines = brief.broken_lines(findings, name, width=width)
+    lines += brief.held_lines(findings, name, width=width)
     if verbosity < 1 and not evaluated:
-        lines += brief.open_lines(items, width=min(width, brief.WIDTH))
+        lines += brief.open_lines(items, name, explained=failed, width=width)
     for line in lines:
         _write_brief(reporter, line)
-    for name in _untried(reports):
-        reporter.write_line(f"mat: no test triggered {name}, which mat_contracts or a hook arms for several tests")
+    for contract in _untried(reports):
+        reporter.write_line(f"mat: no test triggered {contract}, which mat_contracts or a hook arms for several tests")
     text = _text(reports, config)
     if text:
         reporter.write_line(f"\n{text}")
+
+
+def _brief_of(reports: Sequence[ItemReport]) -> tuple[list[ItemLine], tuple[FindingLine, ...], Callable[[str], str]]:
+    """What the summary is made from: the lines of the items and of their findings, and how items are called."""
+    from mat.report.brief import namer
+    from mat.report.findings import finding_lines, item_line
+
+    items = [item_line(each.result) for each in reports]
+    findings = finding_lines([each.result for each in reports], {each.result.id: each.broken for each in reports})
+    return items, findings, namer(each.id for each in items)
 
 
 def _is_held(status: str, notes: Sequence[str]) -> bool:
@@ -132,14 +138,10 @@ def _print_held(reports: Sequence[ItemReport], reporter: Any, config: pytest.Con
     """In a session without a summary: the findings that fail no test, and the acceptances that can be removed."""
     from mat.report import brief
 
-    items = [
-        brief.BriefItem(result=each.result, broken=each.broken)
-        for each in reports
-        if _is_held(each.result.status, each.result.notes)
-    ]
+    items, findings, name = _brief_of([each for each in reports if _is_held(each.result.status, each.result.notes)])
     reporter.section("mat")
     width = min(width_of(config), brief.WIDTH)
-    for line in [*brief.held_lines(items, width=width), *brief.open_lines(items, width=width)]:
+    for line in [*brief.held_lines(findings, name, width=width), *brief.open_lines(items, name, width=width)]:
         _write_brief(reporter, line)
 
 

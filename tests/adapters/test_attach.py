@@ -12,7 +12,7 @@ import pytest
 
 import mat
 from mat.adapters import Adapter, Attachment
-from mat.core.errors import MatError
+from mat.core.errors import MatError, SpecError
 from mat.core.site import site_text
 from mat_faults import operators
 
@@ -260,3 +260,14 @@ def test_a_request_to_a_model_below_a_decorated_model_is_a_part_of_its_call(form
         _asked(httpx.Client(transport=transport))
     calls = [(each.action.name, each.observation.usage["total_tokens"]) for each in run.trace if each.action.boundary]
     assert calls == [("planner", 15), ("gpt", 15)]
+
+
+def test_prompts_are_recorded_as_hashes_unless_an_attachment_keeps_them() -> None:
+    kept = [Attachment(**options).model("m").policy("messages") for options in ({}, {"prompts": "keep"})]  # type: ignore[arg-type]
+    assert kept == ["hash", "keep"]
+    assert Attachment(prompts="keep").model("m").policy("reply") == "keep"
+    with (
+        pytest.raises(SpecError, match=r"prompts='show' is not one of keep, hash, redact"),
+        mat.attach("httpx", prompts="show"),
+    ):  # type: ignore[arg-type]
+        pass

@@ -16,8 +16,8 @@ FOCUS = "document.activeElement.id"
 
 @pytest.fixture
 def compared(opened: Callable[..., Any], shown: Any) -> Any:
-    """The page as it opens: the counterexample next to its nominal run."""
-    return opened(shown.html)
+    """The traces as they open: the counterexample next to its nominal run."""
+    return opened(shown.html, "#traces")
 
 
 @pytest.fixture
@@ -43,18 +43,20 @@ def test_the_page_loads_nothing_but_itself_and_complains_of_nothing(report: Any)
 
 @pytest.mark.full
 def test_every_section_of_a_full_report_is_there_and_linked(report: Any) -> None:
-    sections = report.run("[...document.querySelectorAll('main > section')].map((node) => node.id)")
+    sections = report.run("[...document.querySelectorAll('main section')].map((node) => node.id)")
     assert sections == [
-        "overview", "evaluation", "nominal", "faults", "governance", "violations", "distributions", "robustness", "regression",
-        "coverage", "suite", "counterexamples", "traces", "metrics",
+        "overview", "counterexamples", "traces", "evaluation", "nominal", "violations", "distributions", "faults", "coverage",
+        "robustness", "governance", "regression", "suite", "metrics",
     ]  # fmt: skip
-    assert report.run("[...document.querySelectorAll('.bar nav a')].map((link) => link.hash.slice(1))") == sections
-    report.click(".bar nav a[href='#robustness']")
-    report.wait("document.querySelector('.bar nav a[href=\"#robustness\"]').hasAttribute('aria-current')")
+    panels = report.run("[...document.querySelectorAll('.panel')].map((one) => [...one.children].map((node) => node.id))")
+    assert [name for panel in panels for name in panel] == sections
+    links = report.run("[...document.querySelectorAll('.bar nav a')].map((link) => link.hash.slice(1))")
+    assert links == [panel[0] for panel in panels]
 
 
 @pytest.mark.full
 def test_a_header_sorts_its_table_up_then_down_and_then_as_it_was(report: Any) -> None:
+    report.click("a[href='#overview']")
     rows = "[...document.querySelectorAll('table[data-name=items] tbody tr')].map((row) => row.cells[%d].textContent)"
     before = report.run(rows % 6)
     assert before == ["215", "9"]
@@ -88,9 +90,10 @@ def test_the_theme_follows_the_system_until_the_reader_chooses(report: Any) -> N
 
 @pytest.mark.full
 def test_folded_parts_open(report: Any) -> None:
-    report.click("#overview details summary")
-    assert report.run("document.querySelector('#overview details').open")
-    assert "searched" in report.run("document.querySelector('#overview details').textContent")
+    report.click("a[href='#overview']")
+    report.click("#overview > details:last-of-type summary")
+    assert report.run("document.querySelector('#overview > details:last-of-type').open")
+    assert "searched" in report.run("document.querySelector('#overview > details:last-of-type').textContent")
 
 
 # -- the viewer -------------------------------------------------------------------------------------------------------
@@ -245,6 +248,7 @@ def test_the_timeline_chooses_the_step_where_it_is_clicked_by_steps_and_by_time(
 def test_a_counterexample_opens_its_trace_at_its_step(report: Any) -> None:
     report.choose("#v-trace", "nominal")
     assert report.run("document.getElementById('v-trace').value") == "1"
+    report.click("a[href='#counterexamples']")
     report.click(".counterexample .button")
     assert report.run("document.getElementById('v-trace').value") == "0"
     assert "refunded twice" in report.run(PANEL)
@@ -267,7 +271,8 @@ def test_a_counterexample_opens_next_to_its_undisturbed_run_with_what_it_breaks_
 
 @pytest.mark.full
 def test_a_reader_who_wants_a_trace_alone_keeps_it_alone(compared: Any, opened: Callable[..., Any], shown: Any) -> None:
-    compared.click(".counterexample .button")
+    compared.click("a[href='#overview']")
+    compared.click(".finding .button")
     step = step_of(compared)
     assert compared.run("location.hash") == f"#trace=0&step={step}"
     compared.choose("#v-against", "nothing")
@@ -312,6 +317,7 @@ def test_two_traces_are_compared_step_by_step(report: Any) -> None:
     report.choose("#v-trace", "nominal")
     report.choose("#v-against", "1. refund.once, cost 4: tests/test_desk.py::test_desk_answers[order 7]")
     assert re.fullmatch(r"\d+ steps: \d+ equal, \d+ changed, 0 only in the first, \d+ only in the second", report.run(STATUS))
+    report.click("a[href='#counterexamples']")
     report.click(".counterexample .button")
     assert re.fullmatch(r"\d+ steps: \d+ equal, \d+ changed, \d+ only in the first, 0 only in the second", report.run(STATUS))
     report.click("#v-chips button:nth-child(1)")
@@ -319,7 +325,7 @@ def test_two_traces_are_compared_step_by_step(report: Any) -> None:
     assert {kind for row in kinds for kind in row.split()[1:2]} == {"changed", "left-only"}
     report.run("document.getElementById('v-list').focus()")
     report.press("Home")
-    assert "reply" in report.run("document.querySelector('#v-rows .row.changed').textContent")
+    assert "Reply" in report.run("document.querySelector('#v-rows .row.changed').ariaLabel")
     assert report.run("document.querySelectorAll('#v-step .sides.differs').length") >= 1
     report.choose("#v-against", "nothing")
     assert report.run("document.querySelectorAll('#v-rows .changed').length") == 0

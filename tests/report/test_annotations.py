@@ -12,9 +12,10 @@ from mat.core.campaign import BrokenRun, ItemResult, Signature, StagedSignature
 from mat.core.spec import Schedule
 from mat.core.verdict import Violation
 from mat.report.annotations import MOST, annotation_lines, command
-from mat.report.brief import BriefItem, broken_lines
+from mat.report.brief import broken_lines, namer
 from mat.report.build import build
 from mat.report.document import Document, FindingLine
+from mat.report.findings import finding_line
 from mat.report.markdown import session_summary
 from mat.report.source_lines import SourceFolders, SourceLine
 
@@ -132,7 +133,7 @@ def test_no_line_of_the_summary_is_a_command_of_github() -> None:
         message="::set-output name=a::b " + "x" * 60 + " ::stop-commands::t", repair="::error::c",
     )  # fmt: skip
     run = BrokenRun(verdict=verdict, contracts=("c",), schedule=Schedule())
-    said = broken_lines([BriefItem(result=ItemResult(id="t.py::test", status="violated"), broken=(run,))], width=60)
+    said = broken_lines([finding_line("t.py::test", run)], namer(["t.py::test"]), width=60)
     assert len(said) > 4
     assert not any(str(line).lstrip().startswith("::") for line in said)
     assert "stop-commands" in "".join(map(str, said))

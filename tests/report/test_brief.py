@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import get_args
+from typing import TypeAlias, get_args
 
 import pytest
 
@@ -12,7 +12,9 @@ from mat.core.campaign import NOT_JUDGED, BrokenRun, Certificate, ItemResult, It
 from mat.core.run import UNCAUGHT, Finding
 from mat.core.spec import Schedule
 from mat.core.verdict import Violation
-from mat.report.brief import BriefItem, broken_lines, failure_lines, headline, open_lines
+from mat.report import brief
+from mat.report.brief import headline, namer
+from mat.report.findings import finding_line, finding_lines, item_line
 
 LOST = mat.spec.perturbation("service.lost_ack", "clerk/service:refund#1", cost=4)
 FILE = "mat_replays/test_refund-1fd1ed.mat.json"
@@ -25,9 +27,28 @@ TWICE = BrokenRun(
 )  # fmt: skip
 
 
-def item(name: str, status: ItemStatus, *broken: BrokenRun, explained: bool = False, **facts: object) -> BriefItem:
-    result = ItemResult(id=name, status=status, **facts)  # type: ignore[arg-type]
-    return BriefItem(result=result, broken=broken, explained=explained)
+Item: TypeAlias = tuple[ItemResult, tuple[BrokenRun, ...], bool]
+
+
+def item(name: str, status: ItemStatus, *broken: BrokenRun, explained: bool = False, **facts: object) -> Item:
+    return ItemResult(id=name, status=status, **facts), broken, explained  # type: ignore[arg-type]
+
+
+def broken_lines(items: list[Item], width: int = brief.WIDTH) -> list[brief.BriefLine]:
+    results = [result for result, _, _ in items]
+    findings = finding_lines(results, {result.id: broken for result, broken, _ in items})
+    return brief.broken_lines(findings, namer(each.id for each in results), width=width)
+
+
+def open_lines(items: list[Item]) -> list[brief.BriefLine]:
+    explained = {result.id for result, _, explained in items if explained}
+    return brief.open_lines(
+        [item_line(result) for result, _, _ in items], namer(result.id for result, _, _ in items), explained=explained
+    )
+
+
+def failure_lines(run: BrokenRun, name: str) -> list[str]:
+    return brief.failure_lines(finding_line(name, run))
 
 
 def text(lines: object) -> list[str]:
@@ -93,7 +114,7 @@ GOOD = ("nominal", "certified", "expected", "accepted", "known", "replayed", "ev
 def test_every_status_is_green_or_names_its_test_or_is_in_the_failures(status: ItemStatus) -> None:
     """A status that somebody adds must be decided on, too."""
     found = item("t.py::test_refund", status, TWICE, reason="because")
-    said = " ".join(text([*broken_lines([replace(found, broken=())]), *open_lines([found])]))
+    said = " ".join(text([*broken_lines([(found[0], (), False)]), *open_lines([found])]))
     if status in ("counterexample", "violated"):
         assert text(broken_lines([found]))[0].startswith("BROKEN test_refund")
     elif status == "failed":
@@ -101,8 +122,16 @@ def test_every_status_is_green_or_names_its_test_or_is_in_the_failures(status: I
     else:
         label = "" if status in GOOD else f"{status.upper().replace('_', ' ')} "
         assert said.startswith(f"{label}test_refund: because") or status == "evaluated"
-    tone = headline([found.result], seconds=1).tone
+    tone = headline([item_line(found[0])], seconds=1).tone
     assert (tone == "good") == (status in GOOD)
+
+
+def test_results_are_counted_with_the_worst_first() -> None:
+    items = [item_line(item(f"t.py::test_{at}", status)[0]) for at, status in enumerate(("certified", "stale", "vacuous"))]
+    assert [(each.text, each.tone) for each in brief.worst_first(items)] == [
+        ("1 stale", "bad"), ("1 vacuous", "open"), ("1 certified", "good"),
+    ]  # fmt: skip
+    assert brief.worst_first([]) == []
 
 
 def test_what_is_open_is_said_with_reason_and_help_a_few_times_each() -> None:

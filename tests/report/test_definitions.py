@@ -19,6 +19,13 @@ def test_every_metric_has_a_definition_with_its_source() -> None:
         assert definition_of(f"nominal.{name}") == definition_of(name)
     assert definition_of("success@3.unbiased").startswith("tasks solved in at least one of k runs")
     assert definition_of("nominal.pass^2").startswith("tasks solved in all of k runs")
+    assert definition_of("nominal.success@1.unbiased") == definition_of("success@1")
+    area = definition_of("robustness.adversarial.success.area[tool_use]")
+    assert area.startswith(
+        "share of tests whose task succeeds under every schedule of cost at most B: mean of the curve over B"
+    )
+    assert definition_of("robustness.random.compliance.last").startswith("share of tests that break no hard contract")
+    assert definition_of("containment.service").startswith(definition_of("containment"))
     assert definition_of("colour") == ""
 
 

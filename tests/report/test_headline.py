@@ -8,11 +8,12 @@ import pytest
 
 from mat.core.campaign import ItemResult, ItemStatus
 from mat.report.brief import headline
+from mat.report.findings import item_line
 
 
 def line_of(*statuses: ItemStatus, stress: bool = True) -> str:
     items = [ItemResult(id=f"t.py::test_{number}", status=status, executions=700) for number, status in enumerate(statuses)]
-    return str(headline(items, seconds=31.4, stress=stress))
+    return str(headline(list(map(item_line, items)), seconds=31.4, stress=stress))
 
 
 def test_the_first_line_counts_what_was_certified_broken_expected_vacuous_and_not_proven() -> None:

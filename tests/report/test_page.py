@@ -16,7 +16,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mat.core.campaign import Counterexample, Covered, ItemResult
+from mat.core.campaign import NOT_JUDGED, Counterexample, Covered, ItemResult
 from mat.core.curve import ScheduleResult
 from mat.core.errors import MatError, printable
 from mat.core.record import Record
@@ -29,9 +29,10 @@ from mat.measure.regression import Regression, compare
 from mat.measure.robustness import CurveRow
 from mat.measure.rows import row_of
 from mat.measure.suite import Cover, candidates, select
-from mat.report import page
+from mat.report import brief, page
 from mat.report.build import build
 from mat.report.document import AgencyLine, Document, DriftLine, HeatCell, HeatMap, HeatRow, Tables, VariantPair
+from mat.report.findings import findings_of
 from mat.report.page import Traced, render, trace_page, undisturbed
 from mat.report.page.view import environment, grid, script_json
 from mat.report.table import Column, Reworded, Table, UnitEstimate
@@ -118,6 +119,38 @@ def test_the_policy_names_exactly_the_script_and_the_style_of_the_page(document:
     assert policy.startswith("default-src 'none'; ")
     assert "require-trusted-types-for 'script'" in policy
     assert not [attributes for _, attributes in Elements(html).found if "style" in attributes]
+
+
+def test_the_first_screen_says_what_the_end_of_the_session_says(document: Document) -> None:
+    """From the same values, in the same words: cause, place, repair, command, and what is open with its fix."""
+    (found,) = findings_of(document)
+    found = replace(found, place="shop.py:22", replayed=True, executions=3, reproduced=1)
+    accepted = replace(found, standing="accepted", until="2999-01-01", remark="ada: ticket 4711", message="paid twice")
+    other = document.items[1]
+    items = (
+        *document.items,
+        *(replace(other, id=f"t.py::test_{at}", status="not_proven", reason=f"{at} runs are not enough") for at in range(5)),
+        replace(other, id="t.py::test_stale", status="stale", reason="no call is made"),
+        *(replace(other, id=f"t.py::test_{at}", notes=(f"2 of {at} runs failed {NOT_JUDGED}",)) for at in (7, 8)),
+    )
+    whole = replace(document, items=items, findings=(found, accepted))
+    name = brief.namer(line.id for line in items)
+    printed = [
+        *brief.broken_lines([found], name, width=10_000), *brief.held_lines([accepted], name, width=10_000),
+        *brief.open_lines(items, name, width=10_000),
+    ]  # fmt: skip
+    terminal = " ".join(map(str, printed))
+    page = " ".join(" ".join(Elements(render(whole)).said).split())
+    entries = [entry for group in brief.open_groups(items) for entry in group[: brief.SHOWN]]
+    assert {entry.label for entry in entries} >= {"NOT PROVEN", "STALE", "not judged"}
+    for said in (
+        brief.contracts_text(found), brief.replay_text(found), found.message, brief.under_text(found), found.place,
+        found.repair, brief.open_command(found), *brief.remarks(found), accepted.message, brief.held_text(accepted),
+        *(text for entry in entries for text in (entry.text, entry.fix)),
+    ):  # fmt: skip
+        assert said in terminal, said
+        assert said in page, said
+    assert "4 runs are not enough" in page  # folded, where the terminal counts
 
 
 def test_the_script_never_makes_html_of_text_nor_code(document: Document) -> None:
@@ -220,7 +253,7 @@ def test_quantiles_that_a_report_of_another_version_lacks_are_dashes(evaluated: 
     few = replace(line.distribution, quantiles=tuple(part for part in line.distribution.quantiles if part.percent == 50))
     html = render(replace(evaluated, distributions=(replace(line, distribution=few),)))
     said = Elements(html[html.index('data-name="distributions"') :]).told
-    assert said[: said.index("Metrics")][-2:] == ["-", "-"]
+    assert said[: said.index("What these numbers mean")][-2:] == ["-", "-"]
 
 
 def test_governance_variants_in_pairs_tell_the_difference_in_points(document: Document) -> None:
@@ -244,7 +277,7 @@ def test_a_counterexample_without_records_tells_its_story_and_opens_no_trace(doc
     elements = Elements(render(replace(document, counterexamples=(replace(replay, counterexample=bare), replay))))
     opening = [link["href"] for link in elements.named("a") if str(link["href"]).startswith("#trace=")]
     assert opening == [f"#trace=0&step={replay.counterexample.verdict.step}"]
-    assert len(elements.named("article")) == 2
+    assert [each["class"] for each in elements.named("article")] == ["finding"] * 2 + ["counterexample"] * 2
     assert traces(render(replace(document, counterexamples=(replace(replay, counterexample=bare),)))) == []
 
 
@@ -374,7 +407,7 @@ def test_no_text_of_any_field_becomes_an_element(document: Document, evaluated: 
         title=HOSTILE,
     )
     elements, plain = Elements(html), Elements(render(whole))
-    assert [attributes["id"] for attributes in elements.named("section")] == [*page_sections(), "traces", "metrics"]
+    assert [attributes["id"] for attributes in elements.named("section")] == page_sections()
     assert {name for name, _ in elements.found} <= {name for name, _ in plain.found} | {"article", "wbr", "ul", "li"}
     assert not [name for _, attributes in elements.found for name in attributes if name.startswith("on")]
     assert all(str(link["href"]).startswith("#") for link in elements.named("a"))
@@ -405,7 +438,7 @@ def test_texts_that_only_some_reports_show_become_no_element_either(document: Do
 
 def page_sections() -> list[str]:
     told: Any = environment().get_template("sections.html.jinja").module
-    return [name for name in told.TITLES if name != "metrics"]
+    return [name for tab in told.TABS for name in tab]
 
 
 @given(st.text())
@@ -440,7 +473,10 @@ def test_a_table_sorts_by_numbers_and_shows_no_value_as_a_dash() -> None:
     made = laid((1_000, half, Reworded(text="x", value=3)), (None, none, Reworded(text="y", value=-1)))
     assert [cell["data-by"] for cell in made.named("td")] == ["1000", "0.5", "3", "", "", "-1"]
     said = ["c0", "c1", "c2", "1,000", "50%", "[25–75]", "n=8", "x", "-", "-", "y"]
-    assert made.told == said
+    assert made.told[: len(said)] == said
+    assert made.told[len(said) :] == [
+        "What these numbers mean", "[low–high]", "95% interval, wilson; n is what the number was computed from",
+    ]  # fmt: skip
     assert grid(Table(name="t", title="t", columns=(Column(name="a"),), rows=()), [("a", "a")]) is None
 
 
@@ -468,6 +504,6 @@ def test_an_amount_is_reported_on_the_page_as_in_the_terminal(value: float, said
 def test_an_end_that_the_data_do_not_bound_is_open_and_units_are_said() -> None:
     steps = Estimate(value=12.25, low=3.5, high=None, n=4, confidence=0.9, method="exponential")
     made = laid((UnitEstimate(estimate=steps, unit="steps"),))
-    assert made.told == ["c0", "12.2 steps", "[3.5–…]", "n=4"]
+    assert made.told[:4] == ["c0", "12.2 steps", "[3.5–…]", "n=4"]
     assert made.named("span")[0]["title"] == "90% interval, exponential, n = 4"
-    assert laid((steps,), unit="score").told == ["c0", "12.2", "[3.5–…]", "n=4"]
+    assert laid((steps,), unit="score").told[:4] == ["c0", "12.2", "[3.5–…]", "n=4"]

@@ -11,6 +11,7 @@ from typing import Any, Final
 from mat.adapters.attachment import Adapter, Attachment
 from mat.boundary.port import Errors, option_problems
 from mat.core.errors import SpecError
+from mat.core.redact import POLICIES, RedactionPolicy
 
 GROUP: Final = "mat.adapters"
 """The entry point group of adapters: name -> an Adapter."""
@@ -101,6 +102,7 @@ def attach(
     models: bool | Mapping[str, str] = True,
     memory: bool | Mapping[str, str] = True,
     perturb: bool | Collection[str] | Mapping[str, bool | Collection[str]] = True,
+    prompts: RedactionPolicy = "hash",
 ) -> Iterator[Attachment]:
     """Attach to a framework: inside the block, its tools, models and memories are boundaries of the run in progress.
 
@@ -116,6 +118,7 @@ def attach(
     - `models`: False leaves model calls alone; a dict gives the models other names, by their ids. `memory`: likewise for
       stores and check-pointers.
     - `perturb`: as for `mat.tool`, for all, or by name.
+    - `prompts`: how the requests of models are recorded: "hash" (default), "keep" or "redact". Replies are kept.
 
     Yields the Attachment, whose `declared` says how each tool came to its effect. Raises `mat.MatError` for an unknown name,
     for a framework that is not installed, and for invalid options. Outside of a run its calls
@@ -138,10 +141,10 @@ def attach(
             raise SpecError(what=f"attach {name!r}: {option}={given!r} is not a dict", fix=f'write {option}={{"tool": "..."}}')
     if isinstance(retrievers, str):
         raise SpecError(what=f"attach {name!r}: retrievers={retrievers!r} is a single string", fix=f"write [{retrievers!r}]")
-    _check_options(name, effects or {}, impacts or {}, errors, perturb)
+    _check_options(name, effects or {}, impacts or {}, errors, perturb, prompts)
     attachment = Attachment(
         adapter=adapter, effects=dict(effects or {}), impacts=dict(impacts or {}), retrievers=frozenset(retrievers),
-        errors=errors, models=models, memory=memory, perturb=perturb,
+        errors=errors, models=models, memory=memory, perturb=perturb, prompts=prompts,
     )  # fmt: skip
     try:
         _install(name, adapter, attachment)
@@ -156,10 +159,12 @@ def _check_options(
     impacts: Mapping[str, str],
     errors: Errors | None,
     perturb: bool | Collection[str] | Mapping[str, bool | Collection[str]],
+    prompts: RedactionPolicy,
 ) -> None:
     """Refuse invalid options before the run: at a tool's first call, the framework might swallow the error."""
     of_all = True if isinstance(perturb, Mapping) else perturb
     problems = option_problems(errors=errors, perturb=of_all)
+    problems += [f"prompts={prompts!r} is not one of {', '.join(POLICIES)}"] if prompts not in POLICIES else []
     for option, given in (("effect", effects), ("impact", impacts), ("perturb", perturb)):
         for tool, value in given.items() if isinstance(given, Mapping) else ():
             problems += [f"{tool}: {problem}" for problem in option_problems(**{option: value})]  # type: ignore[arg-type]

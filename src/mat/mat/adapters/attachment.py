@@ -18,6 +18,7 @@ from mat.boundary.guess import Guess
 from mat.boundary.port import Errors, Port, make_port
 from mat.boundary.texts import as_passages, from_passages
 from mat.core.record import ActionKind
+from mat.core.redact import RedactionPolicy
 from mat.core.value import snapshot, thaw
 from mat.kernel.names import origin
 
@@ -81,6 +82,7 @@ class Attachment:
     models: bool | Mapping[str, str] = True
     memory: bool | Mapping[str, str] = True
     perturb: bool | Collection[str] | Mapping[str, bool | Collection[str]] = True
+    prompts: RedactionPolicy = "hash"
     tape: Literal["external", "inprocess"] = "inprocess"
     declared: dict[str, Declared] = field(default_factory=dict)
     _ports: dict[tuple[str, ...], Port] = field(default_factory=dict)
@@ -161,7 +163,7 @@ class Attachment:
         if port is None:
             port = self._ports["model_call", name, str(stream)] = make_port(
                 name=name, kind="model_call", boundary="model", effect="read", tape="inprocess" if _is_own(of) else "external",
-                record={"reply": "keep", "*": "hash"}, errors=errors, stream=stream, perturb=self._perturb(name),
+                record={"reply": "keep", "*": self.prompts}, errors=errors, stream=stream, perturb=self._perturb(name),
                 encode=encode, decode=decode and _of_plain(decode),
             )  # fmt: skip
         return port

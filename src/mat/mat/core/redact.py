@@ -630,6 +630,15 @@ def _hashed(value: Value) -> FrozenDict:
     return FrozenDict({"sha256": digest(value), "length": sum(map(len, texts(value))), "pii": FrozenList(kinds)})
 
 
+def is_hashed(value: object) -> bool:
+    """Whether a recorded value is the hashed form of another.
+
+    >>> is_hashed(hashed("a prompt")), is_hashed({"length": 8})
+    (True, False)
+    """
+    return isinstance(value, Mapping) and set(value) == {"sha256", "length", "pii"}
+
+
 _REMEMBERED: Final = 1_000
 """Characters of the longest text whose hashed form is remembered: every run of a search hashes the same messages."""
 _hashed_text = lru_cache(maxsize=4_096)(_hashed)

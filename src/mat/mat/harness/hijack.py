@@ -20,6 +20,7 @@ from mat.boundary.session import active
 from mat.core.codec import load_json
 from mat.core.errors import MatError, SpecError, did_you_mean
 from mat.core.record import Effected, ErrorFact, Record
+from mat.core.redact import is_hashed
 from mat.core.value import EMPTY, FrozenDict, FrozenList, Value, snapshot_arguments, thaw
 from mat.harness.recorder import Recorder
 
@@ -209,7 +210,7 @@ def _is_lost(value: object) -> bool:
     if isinstance(value, str):
         return _REDACTED in value
     if isinstance(value, Mapping):
-        return set(value) == {"sha256", "length", "pii"} or any(map(_is_lost, value.values()))
+        return is_hashed(value) or any(map(_is_lost, value.values()))
     return isinstance(value, list | tuple) and any(map(_is_lost, value))
 
 

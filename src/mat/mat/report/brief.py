@@ -1,25 +1,26 @@
 """The end of a session in a few lines: the tests by result, what needs a person, and what was not judged or not proven.
 
-It reads results, not the report made from them: numbers with intervals take time, and nothing here shows one.
+The page of a report shows the same entries from the same values on its first screen (`findings`, `open_groups`). Nothing here
+shows a number with an interval, because those take time.
 """
 
 from __future__ import annotations
 
 import shlex
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal, TypeAlias
 
-from mat.core.campaign import NOT_JUDGED, BrokenRun, ItemResult, ItemStatus, Standing
-from mat.core.run import UNCAUGHT
+from mat.core.campaign import NOT_JUDGED, ItemStatus, Stability, Standing
 from mat.core.value import EMPTY
 from mat.report import words
+from mat.report.document import FindingLine, ItemLine
 
 WIDTH: Final = 100
 """The widest line, in columns."""
-_SHOWN: Final = 3
-"""The most lines of one kind that are not about broken contracts."""
+SHOWN: Final = 3
+"""The most entries of one kind that are not about broken contracts."""
 _GAP: Final = " " * 8
 """What separates the repair from the command."""
 
@@ -39,37 +40,51 @@ class BriefLine:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class BriefItem:
-    """The result of an item, and its runs that break contracts. `explained`: its own failure section is shown and says why."""
+class OpenEntry:
+    """What one or several tests leave open: `text` says what and why, `fix` what would help, "" if the text says it.
 
-    result: ItemResult
-    broken: tuple[BrokenRun, ...] = ()
-    explained: bool = False
+    `label` names the status, such as "NOT PROVEN"; "" for a remark on tests that have another. `tests`: their node ids; () if
+    the text counts them.
+    """
+
+    label: str
+    tone: Tone
+    tests: tuple[str, ...]
+    text: str
+    fix: str = ""
 
     @property
-    def failing(self) -> tuple[BrokenRun, ...]:
-        """The runs that fail it."""
-        return tuple(run for run in self.broken if run.standing.kind == "new")
+    def unsettled(self) -> bool:
+        """Whether something was not judged or not proven; the others say what a result rests on."""
+        return bool(self.label) or self.text.endswith(NOT_JUDGED)
 
 
 # -- the first line ---------------------------------------------------------------------------------------------------
 
 
-def headline(results: Sequence[ItemResult], *, seconds: float, stress: bool = False) -> BriefLine:
+def headline(items: Sequence[ItemLine], *, seconds: float, stress: bool = False) -> BriefLine:
     """The first line of a session's summary: how many tests ended how, after how many executions, in what time.
 
     `stress`: count what a search says of tests in any case.
     """
-    statuses: list[ItemStatus] = [each.status for each in results]
-    reused = {"certified": sum(bool(each.reused) for each in results)}
+    executions = sum(each.executions for each in items)
     always = _COUNTED_UNDER_STRESS if stress else _COUNTED_IN_NOMINAL_RUNS
-    executions = sum(each.executions for each in results)
-    tones = {_TONES.get(status, "good") for status in statuses}
     return BriefLine(
-        label=f"mat: {counts_text(statuses, always=always, reused=reused)}",
+        label=f"mat: {counts_text([each.status for each in items], always=always, reused=_reused(items))}",
         text=f"  ({executions:,} execution{'s' * (executions != 1)}, {seconds:.0f} s)",
-        tone="bad" if "bad" in tones else "open" if "open" in tones else "good",
+        tone=tone_of(each.status for each in items),
     )
+
+
+def result_text(status: str) -> str:
+    """The result that a status stands for, in a table: "broken" for a counterexample."""
+    return "broken" if status in _COUNTED["broken"] else status.replace("_", " ")
+
+
+def tone_of(statuses: Iterable[ItemStatus]) -> Tone:
+    """The worst colour of these statuses."""
+    tones = {_TONES.get(status, "good") for status in statuses}
+    return "bad" if "bad" in tones else "open" if "open" in tones else "good"
 
 
 def counts_text(statuses: Iterable[ItemStatus], *, always: Collection[str] = (), reused: Mapping[str, int] = EMPTY) -> str:
@@ -77,14 +92,27 @@ def counts_text(statuses: Iterable[ItemStatus], *, always: Collection[str] = (),
 
     `reused`: how many of a result stand from an earlier session.
     """
+    return ", ".join(each.text for each in _counts(statuses, always, reused))
+
+
+def worst_first(items: Sequence[ItemLine]) -> list[BriefLine]:
+    """How many items have which result, each with its colour: bad results, then open ones, then good ones."""
+    order: tuple[Tone, ...] = ("bad", "open", "good")
+    return sorted(_counts([each.status for each in items], (), _reused(items)), key=lambda each: order.index(each.tone))
+
+
+def _counts(statuses: Iterable[ItemStatus], always: Collection[str], reused: Mapping[str, int]) -> Iterator[BriefLine]:
     counted: Counter[str] = Counter(statuses)
-    parts = []
     for name, those in _COUNTED.items():
         count = sum(counted[status] for status in those)
         if count or name in always:
             again = f" ({reused[name]:,} reused)" if reused.get(name) else ""
-            parts.append(f"{count:,} {_one(name) if count == 1 else name}{again}")
-    return ", ".join(parts)
+            text = f"{count:,} {_one(name) if count == 1 else name}{again}"
+            yield BriefLine(text=text, tone=_TONES.get(those[0], "good"))
+
+
+def _reused(items: Iterable[ItemLine]) -> dict[str, int]:
+    return {"certified": sum(bool(each.reused) for each in items)}
 
 
 _COUNTED: Final[Mapping[str, tuple[str, ...]]] = {
@@ -121,130 +149,150 @@ def _one(name: str) -> str:
 # -- what needs a person ----------------------------------------------------------------------------------------------
 
 
-def broken_lines(items: Sequence[BriefItem], *, width: int = WIDTH) -> list[BriefLine]:
+def broken_lines(findings: Iterable[FindingLine], name: Callable[[str], str], *, width: int = WIDTH) -> list[BriefLine]:
     """An entry for each run that fails a test: contracts, cause, the line of the agent's call, repair, and the command that
-    opens it.
-
-    A replay that fails is named by the entry of the counterexample that its test's search found again.
-    """
-    name = _namer(items)
-    found = {file for item in items for run in item.failing if not _is_replay(item) for file in run.replays}
-    again = {file for item in items for run in item.failing if _is_replay(item) for file in run.replays} & found
+    opens it. `name`: of an item, from `namer`."""
     lines: list[BriefLine] = []
-    for item in items:
-        for run in item.failing:
-            if _is_replay(item) and not again.isdisjoint(run.replays):
-                continue
-            replayed = "; its replay fails, too" if not again.isdisjoint(run.replays) else ""
-            text = f" {name(item)}  {cost_text(run)}  {', '.join(map(words.clean, run.contracts))}{replayed}"
+    for found in findings:
+        if found.standing == "new":
+            text = f" {name(found.item)}  {cost_text(found)}  {contracts_text(found)}{replay_text(found)}"
             lines += _wrapped(text, label="BROKEN", tone="bad", width=width)
-            lines += [BriefLine(text=line) for line in entry_lines(run, item.result.id, width=width)]
+            lines += [BriefLine(text=line) for line in entry_lines(found, width=width)]
     return lines
 
 
-def entry_lines(run: BrokenRun, item: str, *, width: int = WIDTH, follows_message: bool = False) -> list[str]:
+def entry_lines(found: FindingLine, *, width: int = WIDTH, follows_message: bool = False) -> list[str]:
     """What broke where and under which schedule; what would repair it; and the command that opens it.
 
     `follows_message`: a message before it says already what broke.
     """
-    place = f" ({run.place})" if run.place else ""
-    cause = f"{run.verdict.message}{place} {_under(run)}"
+    place = f" ({found.place})" if found.place else ""
+    cause = f"{found.message}{place} {under_text(found)}"
     if follows_message:
-        cause = f"at {run.place}, {_under(run)}" if run.place else _under(run)
-    texts = [
-        words.clean(cause),
-        *([words.stability_in_words(run.stability)] if run.flaky else []),
-        *([words.clean(run.standing.remark)] if run.standing.remark else []),
-    ]
+        cause = f"at {found.place}, {under_text(found)}" if found.place else under_text(found)
+    texts = [words.clean(cause), *remarks(found)]
     lines = [line for text in texts for line in words.wrap(text, indent="  ", hanging="    ", width=width).split("\n")]
-    return [*lines, *repair_lines(run, item, width=width)]
+    return [*lines, *_repair_lines(found, width=width)]
 
 
-def repair_lines(run: BrokenRun, item: str, *, width: int = WIDTH) -> list[str]:
+def _repair_lines(found: FindingLine, *, width: int) -> list[str]:
     """The repair and the command that opens the run, side by side if they fit."""
-    command = open_command(run, item)
-    if not run.verdict.repair:
+    command = open_command(found)
+    if not found.repair:
         return [f"  {command}"]
-    repair = words.wrap(f"repair: {words.clean(run.verdict.repair)}", indent="  ", hanging="    ", width=width)
+    repair = words.wrap(f"repair: {words.clean(found.repair)}", indent="  ", hanging="    ", width=width)
     one_line = f"{repair}{_GAP}{command}"
     return [one_line] if "\n" not in repair and len(one_line) <= width else [*repair.split("\n"), f"  {command}"]
 
 
-def held_lines(items: Sequence[BriefItem], *, width: int = WIDTH) -> list[BriefLine]:
-    """A line for each run that breaks contracts without failing its test: accepted until when and why, or in the baseline.
-
-    A replay is not named besides the counterexample that its test's search found again.
-    """
-    name = _namer(items)
-    found = {file for item in items for run in item.broken if item.result.standings for file in run.replays}
+def held_lines(findings: Iterable[FindingLine], name: Callable[[str], str], *, width: int = WIDTH) -> list[BriefLine]:
+    """A line for each run that breaks contracts without failing its test: accepted until when and why, or in the baseline."""
     lines: list[BriefLine] = []
-    for item in items:
-        for run in item.broken:
-            label = _HELD.get(run.standing.kind)
-            if label is None or (not item.result.standings and not found.isdisjoint(run.replays)):
-                continue
-            broken = f"{', '.join(map(words.clean, run.contracts))}: {words.clean(run.verdict.message)}"
-            text = f" {name(item)}  {cost_text(run)}  {broken}{_held_text(run)}"
-            lines += _wrapped(text, label=label, tone="open", width=width)
+    for found in findings:
+        if label := _HELD.get(found.standing):
+            text = f" {name(found.item)}  {cost_text(found)}  {contracts_text(found)}: {words.clean(found.message)}"
+            lines += _wrapped(f"{text}  {held_text(found)}", label=label, tone="open", width=width)
     return lines
 
 
 _HELD: Final[Mapping[Standing, str]] = {"accepted": "ACCEPTED", "known": "KNOWN"}
 
 
-def _held_text(run: BrokenRun) -> str:
-    standing = run.standing
-    return words.clean(f"  until {standing.until}: {standing.remark}" if standing.until else f"  {standing.remark}")
+def held_text(found: FindingLine) -> str:
+    """Until when a finding is accepted, and why it fails nothing."""
+    return words.clean(f"until {found.until}: {found.remark}" if found.until else found.remark)
 
 
-def cost_text(run: BrokenRun) -> str:
-    return f"cost {run.schedule.cost}" if len(run.schedule) else "nominal run"
+def contracts_text(found: FindingLine) -> str:
+    return ", ".join(map(words.clean, found.contracts))
 
 
-def _under(run: BrokenRun) -> str:
+def replay_text(found: FindingLine) -> str:
+    """That a replay of the same run fails as well; "" if none does."""
+    return "; its replay fails, too" if found.replayed else ""
+
+
+def cost_text(found: FindingLine) -> str:
+    return f"cost {found.cost}" if found.causes else "nominal run"
+
+
+def under_text(found: FindingLine) -> str:
     """The schedule of a run as the end of a sentence."""
-    causes = "; ".join(words.perturbation_in_words(each) for each in run.schedule)
-    return f"when {causes}" if causes else "in the nominal run"
+    return f"when {'; '.join(found.causes)}" if found.causes else "in the nominal run"
 
 
-def open_command(run: BrokenRun, item: str) -> str:
+def remarks(found: FindingLine) -> list[str]:
+    """That the failure is not stable, and why an acceptance does not hold for it."""
+    stability = Stability(runs=found.executions, reproduced=found.reproduced)
+    return [*([words.stability_in_words(stability)] * found.flaky), *([words.clean(found.remark)] if found.remark else [])]
+
+
+def open_command(found: FindingLine) -> str:
     """The command that shows all steps of a run: of its replay file or, without one, of the test, run again."""
-    return words.show_command(run.replays[0]) if run.replays else f"pytest -v {shlex.quote(words.clean(item))}"
+    return words.show_command(found.replay) if found.replay else f"pytest -v {shlex.quote(words.clean(found.item))}"
 
 
-def failure_lines(run: BrokenRun, item: str) -> list[str]:
+def failure_lines(found: FindingLine) -> list[str]:
     """What the test's own failure section says where the summary says the rest: what broke, where, and how to open it."""
-    place = f" ({run.place})" if run.place else ""
-    flaky = "FLAKY: " if run.flaky else ""
-    broken = words.clean(f"{flaky}{', '.join(run.contracts)} broken, {cost_text(run)}{place}")
-    remark = [f"  {words.clean(run.standing.remark)}"] if run.standing.remark else []
-    return [broken, *remark, f"  {open_command(run, item)}"]
+    place = f" ({found.place})" if found.place else ""
+    flaky = "FLAKY: " if found.flaky else ""
+    broken = words.clean(f"{flaky}{', '.join(found.contracts)} broken, {cost_text(found)}{place}")
+    remark = [f"  {words.clean(found.remark)}"] if found.remark else []
+    return [broken, *remark, f"  {open_command(found)}"]
 
 
 # -- what is open -----------------------------------------------------------------------------------------------------
 
 
-def open_lines(items: Sequence[BriefItem], *, width: int = WIDTH) -> list[BriefLine]:
-    """What is neither a broken contract nor all well: with the reason and what would help, each kind at most a few times."""
+def open_lines(
+    items: Sequence[ItemLine], name: Callable[[str], str], *, explained: Collection[str] = (), width: int = WIDTH
+) -> list[BriefLine]:
+    """What is neither a broken contract nor all well: with the reason and what would help, each kind at most a few times.
+
+    `explained`: items whose own failure section is shown and says why.
+    """
     lines: list[BriefLine] = []
-    name = _namer(items)
     for status, label in _OPEN.items():
-        own = [item for item in items if item.result.status == status]
-        explained = [item for item in own if item.explained]
-        if explained:
-            text = f" {_first_and_count(explained, name)}: see its failure section above"
+        seen = [item.id for item in items if item.status == status and item.id in explained]
+        if seen:
+            text = f" {tests_text(seen, name)}: see its failure section above"
             lines += _wrapped(text, label=label, tone=_TONES[status], width=width)
-        groups = _grouped((item, item.result.reason) for item in own if not item.explained)
-        for reason, group in groups[:_SHOWN]:
-            said = "; ".join(filter(None, (words.clean(reason), _HELP.get(status))))
-            lines += _wrapped(f" {_first_and_count(group, name)}: {said}", label=label, tone=_TONES[status], width=width)
-        lines += _more(groups[_SHOWN:], f" {label.lower()}")
-    for texts, most in ((_reasons, _SHOWN), (_estimates, _SHOWN), (_notes, _SHOWN), (_uncaught, _SHOWN), (_given, 1)):
-        groups = _grouped((item, text) for item in items for text in texts(item.result))
-        for said, group in groups[:most]:
-            lines += _wrapped(f"{_first_and_count(group, name)}: {words.clean(said)}", width=width)
-        lines += _more(groups[most:])
-    return [*lines, *_unjudged_bodies(items, name, width)]
+        lines += _group_lines(_open_entries(status, [item for item in items if item.id not in explained]), name, width)
+    for group in _remark_groups(items):
+        lines += _group_lines(group, name, width)
+    return lines
+
+
+def open_groups(items: Sequence[ItemLine]) -> Iterator[list[OpenEntry]]:
+    """Yield what is open, a list for each kind: by status, then remarks on tests that pass or are broken."""
+    for status in _OPEN:
+        yield _open_entries(status, items)
+    yield from _remark_groups(items)
+
+
+def _open_entries(status: ItemStatus, items: Iterable[ItemLine]) -> list[OpenEntry]:
+    groups = _grouped((item.id, item.reason) for item in items if item.status == status)
+    return [
+        OpenEntry(label=_OPEN[status], tone=_TONES[status], tests=tests, text=text, fix=_HELP.get(status, ""))
+        for text, tests in groups
+    ]  # fmt: skip
+
+
+def _remark_groups(items: Sequence[ItemLine]) -> Iterator[list[OpenEntry]]:
+    for texts in (_reasons, _estimates, _notes, words.uncaught_failures, _given):
+        groups = _grouped((item.id, text) for item in items for text in texts(item))
+        yield [OpenEntry(label="", tone="", tests=tests, text=text) for text, tests in groups]
+    yield _unjudged_bodies(items)
+
+
+def _group_lines(entries: Sequence[OpenEntry], name: Callable[[str], str], width: int) -> list[BriefLine]:
+    lines: list[BriefLine] = []
+    for entry in entries[:SHOWN]:
+        text = "; ".join(filter(None, (words.clean(entry.text), entry.fix)))
+        space = " " if entry.label and entry.tests else ""
+        tests = f"{tests_text(entry.tests, name)}: " if entry.tests else ": "
+        lines += _wrapped(f"{space}{tests}{text}", label=entry.label, tone=entry.tone, width=width)
+    return lines + _more(entries[SHOWN:])
 
 
 _OPEN: Final[Mapping[ItemStatus, str]] = {
@@ -267,40 +315,32 @@ _REMARKED: Final = ("nominal", "certified", "expected", "accepted", "known", "re
 """The statuses of items whose reason is a remark, such as that no proof was reached."""
 
 
-def _reasons(result: ItemResult) -> list[str]:
-    return [result.reason] if result.reason and result.status in _REMARKED else []
+def _reasons(item: ItemLine) -> list[str]:
+    return [item.reason] if item.reason and item.status in _REMARKED else []
 
 
-def _estimates(result: ItemResult) -> list[str]:
-    certificate = result.certificate
-    return [words.estimate_in_words(certificate)] if certificate is not None and certificate.estimate else []
+def _estimates(item: ItemLine) -> list[str]:
+    return [words.estimated_share(item.estimate)] if item.estimate is not None else []
 
 
-def _notes(result: ItemResult) -> list[str]:
-    return [note for note in result.notes if not note.endswith(NOT_JUDGED)]
+def _notes(item: ItemLine) -> list[str]:
+    return [note for note in item.notes if not note.endswith(NOT_JUDGED)]
 
 
-def _uncaught(result: ItemResult) -> list[str]:
-    return [found.message for found in result.findings if found.code == UNCAUGHT]
+def _given(item: ItemLine) -> list[str]:
+    return [text] if (text := words.certified_relative_to(item)) else []
 
 
-def _given(result: ItemResult) -> list[str]:
-    certificate = result.certificate
-    if result.status != "certified" or certificate is None:
-        return []
-    return [text] if (text := words.certified_in_words(certificate.given, result.reused)) else []
-
-
-def _unjudged_bodies(items: Iterable[BriefItem], name: Callable[[BriefItem], str], width: int) -> list[BriefLine]:
-    found = [(item, note) for item in items for note in item.result.notes if note.endswith(NOT_JUDGED)]
+def _unjudged_bodies(items: Iterable[ItemLine]) -> list[OpenEntry]:
+    found = [(item.id, note) for item in items for note in item.notes if note.endswith(NOT_JUDGED)]
     if len(found) == 1:
-        ((item, note),) = found
-        return _wrapped(f"{name(item)}: {words.clean(note)}", width=width)
+        ((test, note),) = found
+        return [OpenEntry(label="", tone="", tests=(test,), text=note)]
     text = (
-        f"not judged: in {len(found)} tests, disturbed runs failed the test's own asserts or ended in an exception; "
+        f"in {len(found)} tests, disturbed runs failed the test's own asserts or ended in an exception; "
         "objective='task' judges them, -v counts them"
     )
-    return _wrapped(text, width=width) if found else []
+    return [OpenEntry(label="not judged", tone="", tests=(), text=text)] if found else []
 
 
 def _wrapped(text: str, *, width: int, label: str = "", tone: Tone = "") -> list[BriefLine]:
@@ -309,32 +349,34 @@ def _wrapped(text: str, *, width: int, label: str = "", tone: Tone = "") -> list
     return [BriefLine(text=first.removeprefix(label), label=label, tone=tone), *(BriefLine(text=line) for line in rest)]
 
 
-def _more(groups: Sequence[tuple[str, Sequence[BriefItem]]], what: str = "") -> list[BriefLine]:
-    """How many items are in these groups, which are not shown."""
-    count = len({item.result.id for _, group in groups for item in group})
+def _more(entries: Sequence[OpenEntry]) -> list[BriefLine]:
+    """How many items have these entries, which are not shown."""
+    count = len({test for entry in entries for test in entry.tests})
+    what = f" {entries[0].label.lower()}" if entries and entries[0].label else ""
     return [BriefLine(text=f"  and {words.plural(count, f'more{what} test')} (-v lists them)")] if count else []
 
 
-def _grouped(pairs: Iterable[tuple[BriefItem, str]]) -> list[tuple[str, list[BriefItem]]]:
+def _grouped(pairs: Iterable[tuple[str, str]]) -> list[tuple[str, tuple[str, ...]]]:
     """The items of each text, in the order of first appearance."""
-    groups: dict[str, list[BriefItem]] = {}
+    groups: dict[str, list[str]] = {}
     for item, text in pairs:
         groups.setdefault(text, []).append(item)
-    return list(groups.items())
+    return [(text, tuple(items)) for text, items in groups.items()]
 
 
-def _first_and_count(items: Sequence[BriefItem], name: Callable[[BriefItem], str]) -> str:
-    more = f" and {len(items) - 1} more" if len(items) > 1 else ""
-    return f"{name(items[0])}{more}"
+def tests_text(tests: Sequence[str], name: Callable[[str], str]) -> str:
+    """The first of some tests, and how many more there are."""
+    more = f" and {len(tests) - 1} more" if len(tests) > 1 else ""
+    return f"{name(tests[0])}{more}"
 
 
-def _namer(items: Collection[BriefItem]) -> Callable[[BriefItem], str]:
-    """A function that names an item: by the last part of its node id, if no other item has the same."""
-    counts = Counter(_short_name(item.result.id) for item in items)
+def namer(items: Iterable[str]) -> Callable[[str], str]:
+    """A function that names an item: by the last part of its node id, if no other of these items has the same."""
+    counts = Counter(map(_short_name, items))
 
-    def name(item: BriefItem) -> str:
-        short = _short_name(item.result.id)
-        return words.clean(short if counts[short] == 1 else item.result.id)
+    def name(item: str) -> str:
+        short = _short_name(item)
+        return words.clean(short if counts[short] == 1 else item)
 
     return name
 
@@ -342,7 +384,3 @@ def _namer(items: Collection[BriefItem]) -> Callable[[BriefItem], str]:
 def _short_name(item: str) -> str:
     function, bracket, parameters = item.partition("[")
     return f"{function.rpartition('::')[2]}{bracket}{parameters}"
-
-
-def _is_replay(item: BriefItem) -> bool:
-    return item.result.status == "violated" and any(run.replays for run in item.failing)

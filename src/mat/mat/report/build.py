@@ -30,13 +30,12 @@ from mat.report.document import (
     EvaluationLine,
     FirstViolationLine,
     InfrastructureLine,
-    ItemLine,
     MetricLine,
     NominalLine,
     TaskSuccess,
     VariantPair,
 )
-from mat.report.findings import finding_lines
+from mat.report.findings import finding_lines, item_line
 
 ALL: Final = "all"
 """The category of a line over all categories."""
@@ -74,7 +73,7 @@ def build(
     own = set(map(id, rows))
     return Document(
         runs=len(rows),
-        items=tuple(_item_line(result, left_out.get(result.id, 0)) for result in results),
+        items=tuple(item_line(result, left_out.get(result.id, 0)) for result in results),
         nominal=_nominal_lines(results, rows, sampling),
         faults=containment.fault_profile(unsearched, sampling=sampling),
         governance=by_variant(governed, searches, sampling=sampling) if any(map(is_governed, governed)) else (),
@@ -362,32 +361,6 @@ def _outcomes(rows: Sequence[RunRow]) -> tuple[tuple[RunOutcome, ...], dict[str,
         item: len(found) - limits.FAULT_OUTCOMES for item, found in faults.items() if len(found) > limits.FAULT_OUTCOMES
     }
     return tuple(map(outcome_of, kept)), left_out
-
-
-def _item_line(result: ItemResult, left_out: int) -> ItemLine:
-    first = result.counterexamples[0] if result.counterexamples else None
-    certificate = result.certificate
-    return ItemLine(
-        id=result.id,
-        status=result.status,
-        cost=first.cost if first else None,
-        executions=result.executions,
-        bound=certificate.bound if certificate else None,
-        proven=certificate.proven if certificate else None,
-        reason=result.reason or (certificate.reason if certificate else ""),
-        contract=first.verdict.contract if first else "",
-        step=first.verdict.step if first else None,
-        agent=first.verdict.agent if first else "",
-        category=result.category,
-        replays=result.replays,
-        findings=tuple(f"{finding.code}: {finding.message}" for finding in result.findings),
-        outcomes_left_out=left_out,
-        covered=result.covered,
-        recorded=result.recorded,
-        relative_to=certificate.given_in_full if certificate else "",
-        notes=result.notes,
-        reused=result.reused,
-    )
 
 
 def _nominal_lines(results: Sequence[ItemResult], rows: Sequence[RunRow], sampling: Sampling) -> tuple[NominalLine, ...]:

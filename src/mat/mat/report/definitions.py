@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Final
 
+from mat.core.campaign import ItemStatus
 from mat.measure.metrics import METRICS
 from mat.report.table import Column, Table
 
@@ -27,6 +28,30 @@ _K: Final = {
     "success@": "tasks solved in at least one of k runs (Chen et al. 2021, Eq. 1)",
     "pass^": "tasks solved in all of k runs (Yao et al. 2024)",
 }
+RESULTS: Final[Mapping[ItemStatus, str]] = {
+    "nominal": "the undisturbed runs break no contract; no search was asked for",
+    "certified": "every schedule of the chosen faults up to the budget was executed, or leads to a state that was searched "
+    "before; nothing broke. It says nothing about other faults, higher costs, or other replies of a live model",
+    "counterexample": "a contract breaks under a schedule, which is shrunk and confirmed in a fresh process",
+    "violated": "a contract breaks in a nominal run or in a replay",
+    "expected": "exactly the contracts of expect= break",
+    "missed": "a contract of expect= did not break; the search may have been too short",
+    "accepted": "somebody accepted what breaks until a date",
+    "known": "what breaks stands in the report that --mat-baseline names",
+    "flaky": "a contract broke, and did not break again under the same schedule",
+    "replayed": "a committed counterexample breaks nothing now; something else may",
+    "stale": "the run no longer makes the calls that the replay disturbs; the failure may still be there",
+    "vacuous": "a hard contract was never triggered, or no fault can change anything: nothing is said about the system",
+    "not_proven": "nothing broke in what was executed, which is not all; something else may break",
+    "not_judged": 'a hard contract could not judge a run, and allows that (on_error="unknown")',
+    "evaluated": "the test was measured, not searched for what breaks it",
+    "failed": "the test itself failed",
+}
+"""What each result of a test says, and what it does not."""
+_OF_CURVE: Final = re.compile(r"robustness\.(?P<kind>\w+)\.(?P<measure>\w+)\.(?P<part>area|last)(\[|$)")
+_MEASURED: Final = {"success": "share of tests whose task succeeds", "compliance": "share of tests that break no hard contract"}
+_UNDER: Final = {"adversarial": "under every schedule of cost at most B", "random": "under random schedules of cost at most B"}
+_POINTS: Final = {"area": "mean of the curve over B", "last": "its value at the largest B"}
 _ALIASES: Final = {"steps_to_termination": "steps", "allowed": "p_allow", "rewritten": "p_rewrite", "blocked": "p_block"}
 
 
@@ -38,9 +63,13 @@ def definition_of(name: str) -> str:
     >>> definition_of("pass^4")
     'tasks solved in all of k runs (Yao et al. 2024)'
     """
-    match = _IN_K.fullmatch(name.rpartition(".")[2] if not name.endswith(".unbiased") else name)
+    match = _IN_K.fullmatch(name) or _IN_K.fullmatch(name.partition(".")[2])
     if match is not None:
         return _K[match[1]]
+    if curve := _OF_CURVE.match(name):
+        return f"{_MEASURED[curve['measure']]} {_UNDER[curve['kind']]}: {_POINTS[curve['part']]} (Sec. V-D)"
+    if name.startswith("containment."):
+        return f"{definition_of('containment')}, of this operator or boundary alone"
     for known in (name, name.partition(".")[2], _ALIASES.get(name, "")):
         if known in METRICS:
             metric = METRICS[known]

@@ -29,6 +29,7 @@ class ItemLine:
     `relative_to`: what the certificate takes as given, "" for nothing. `outcomes_left_out` counts runs under faults that are
     not in the table `outcomes`. `notes`: what the status does not say. `reused`: the day on which its certificate was made, if
     it was not searched again; `executions` are those of this session.
+    `estimate`: without a proof, the share of random schedules within the budget that break a contract.
 
     Source: A6.5.
     """
@@ -52,6 +53,7 @@ class ItemLine:
     relative_to: str = ""
     notes: tuple[str, ...] = ()
     reused: str = ""
+    estimate: Estimate | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,7 +63,7 @@ class FindingLine:
     `standing`: "new" fails its test; `remark` and `until` are those of an acceptance. `contract` is the first that is broken,
     at `step` by `agent`, with its `message` and `repair`; `contracts` are all. `causes`: the schedule in words. `place`: the
     line of the agent's call, `file:line`, "" if it is not known. `replay`: the replay file. `reproduced` in `executions`
-    repetitions.
+    repetitions. `replayed`: a replay of the same run fails in this session, too, and has no entry of its own.
     `test`: the node id of the test, which is not that of its replay.
     """
 
@@ -85,6 +87,12 @@ class FindingLine:
     until: str = ""
     executions: int = 0
     reproduced: int = 0
+    replayed: bool = False
+
+    @property
+    def flaky(self) -> bool:
+        """Whether only some of its repetitions showed it again."""
+        return self.reproduced < self.executions
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

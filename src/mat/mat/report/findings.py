@@ -1,4 +1,4 @@
-"""The findings of a report: a line for each run that breaks contracts."""
+"""The items of a report and its findings: a line for each test, and for each run that breaks contracts."""
 
 from __future__ import annotations
 
@@ -7,18 +7,57 @@ from dataclasses import replace
 
 from mat.core.campaign import BrokenRun, FindingStanding, ItemResult, broken_run
 from mat.report import words
-from mat.report.document import Document, FindingLine
+from mat.report.document import Document, FindingLine, ItemLine
 from mat.report.grouping import FoundRun, found_runs
+
+
+def item_line(result: ItemResult, left_out: int = 0) -> ItemLine:
+    """The line of an item. `left_out`: its runs under faults that the report does not list."""
+    first = result.counterexamples[0] if result.counterexamples else None
+    certificate = result.certificate
+    return ItemLine(
+        id=result.id,
+        status=result.status,
+        cost=first.cost if first else None,
+        executions=result.executions,
+        bound=certificate.bound if certificate else None,
+        proven=certificate.proven if certificate else None,
+        reason=result.reason or (certificate.reason if certificate else ""),
+        contract=first.verdict.contract if first else "",
+        step=first.verdict.step if first else None,
+        agent=first.verdict.agent if first else "",
+        category=result.category,
+        replays=result.replays,
+        findings=tuple(f"{finding.code}: {finding.message}" for finding in result.findings),
+        outcomes_left_out=left_out,
+        covered=result.covered,
+        recorded=result.recorded,
+        relative_to=certificate.given_in_full if certificate else "",
+        notes=result.notes,
+        reused=result.reused,
+        estimate=words.estimate_of(certificate) if certificate else None,
+    )
 
 
 def finding_lines(results: Sequence[ItemResult], broken: Mapping[str, Sequence[BrokenRun]]) -> tuple[FindingLine, ...]:
     """A line for each run that breaks something, without replays of what a search has found again."""
-    lines = [(result, _finding_line(result.id, each)) for result in results for each in broken.get(result.id, ())]
-    found = {(line.replay, line.standing) for result, line in lines if result.standings}
-    return tuple(line for result, line in lines if result.standings or (line.replay, line.standing) not in found)
+    pairs = [(result, run) for result in results for run in broken.get(result.id, ())]
+    found = {(file, run.standing.kind) for result, run in pairs if _is_searched(result) for file in run.replays}
+    again = {(file, run.standing.kind) for result, run in pairs if not _is_searched(result) for file in run.replays} & found
+    lines = []
+    for result, run in pairs:
+        replayed = any((file, run.standing.kind) in again for file in run.replays)
+        if _is_searched(result) or not replayed:
+            lines.append(replace(finding_line(result.id, run), replayed=replayed))
+    return tuple(lines)
 
 
-def _finding_line(item: str, run: BrokenRun) -> FindingLine:
+def _is_searched(result: ItemResult) -> bool:
+    return bool(result.standings) or result.status == "counterexample"
+
+
+def finding_line(item: str, run: BrokenRun) -> FindingLine:
+    """The line of a run that breaks contracts, found by this item."""
     verdict, standing = run.verdict, run.standing
     return FindingLine(
         item=item, test=run.test, standing=standing.kind, contract=verdict.contract, contracts=run.contracts,
@@ -44,4 +83,4 @@ def _derived(group: FoundRun) -> FindingLine:
     contracts = frozenset(each.counterexample.verdict.contract for each in group.replays)
     run = broken_run(found.run, found.verdict, contracts, files=group.files, stability=found.stability)
     standing = FindingStanding(kind="expected" if all(each.expected for each in group.replays) else "new")
-    return _finding_line(group.first.item, replace(run, standing=standing))
+    return finding_line(group.first.item, replace(run, standing=standing))

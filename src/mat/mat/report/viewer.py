@@ -292,6 +292,7 @@ class Viewer:
         record, other = row.record, row.other
         lines = [f"site: {words.clean(record.site)}"] if record.site else []
         lines += [f"{words.clean(name)} = {words.value_text(value)}" for name, value in record.action.arguments.items()]
+        lines += [hashed] if (hashed := words.hashed_text(record)) else []
         if record.executed is not None:
             lines += [f"executed: {words.clean(name)} = {words.value_text(item)}" for name, item in record.executed.items()]
         lines.append(f"reply: {words.observed_text(record.observation) or 'none'}")

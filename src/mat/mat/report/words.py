@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import shlex
 import textwrap
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import PurePath
 from typing import Final, cast
@@ -16,6 +16,7 @@ from mat.core.errors import plural as plural
 from mat.core.errors import printable
 from mat.core.operator import ERRORS
 from mat.core.record import Observation, Record
+from mat.core.redact import is_hashed
 from mat.core.run import UNCAUGHT, Run
 from mat.core.site import ABOUT_CALLS, Site
 from mat.core.spec import Perturbation
@@ -268,7 +269,22 @@ def fields(arguments: FrozenDict, limit: int) -> str:
 
 
 def value_text(value: object) -> str:
+    """A recorded value on one line; one that is kept as a hash says how long it was."""
+    if is_hashed(value):
+        assert isinstance(value, Mapping)
+        return f"<hash of {plural(value['length'], 'character')}>"
     return clean(canonical(value))
+
+
+def hashed_text(record: Record) -> str:
+    """Which arguments of a step are kept as a hash, and the option that keeps their text; "" if none is."""
+    names = [clean(name) for name, value in record.action.arguments.items() if is_hashed(value)]
+    if not names:
+        return ""
+    option = 'record="keep"'
+    if record.action.kind == "model_call":
+        option += ' of mat.model or mat.patch, or prompts="keep" of mat.attach,'
+    return f"{', '.join(names)}: recorded as a hash; {option} keeps the text"
 
 
 def observed_text(observation: Observation) -> str:
@@ -359,14 +375,28 @@ def certified_in_words(given: str, reused: str) -> str:
 
 def estimate_in_words(certificate: Certificate) -> str:
     """The interval that replaces a proof; "" without an interval, or if nothing was run."""
+    found = estimate_of(certificate)
+    return "" if found is None else estimated_share(found)
+
+
+def estimate_of(certificate: Certificate) -> Estimate | None:
+    """The share of random schedules that break a contract, which replaces a proof; None without one, or if nothing was run."""
     found = certificate.estimate
     value, low, high = (found.get(name) for name in ("value", "low", "high"))
     if not isinstance(value, float) or not isinstance(low, float) or not isinstance(high, float):
-        return ""
-    runs = plural(cast("int", found["n"]), "run")
+        return None
+    return Estimate(
+        value=value, low=low, high=high, n=cast("int", found["n"]), method=str(found["method"]),
+        confidence=cast("float", found["confidence"]),
+    )  # fmt: skip
+
+
+def estimated_share(found: Estimate) -> str:
+    """The share of random schedules that break a contract, as a sentence."""
+    value, low, high = (percent(cast("float", share)) for share in (found.value, found.low, found.high))
     return (
-        f"{percent(value)} of random schedules within the budget break a contract: {found['confidence']:.0%} interval "
-        f"[{percent(low)}, {percent(high)}] after {runs} ({clean(str(found['method']))}, valid at any stopping time)."
+        f"{value} of random schedules within the budget break a contract: {found.confidence:.0%} interval "
+        f"[{low}, {high}] after {plural(found.n, 'run')} ({clean(found.method)}, valid at any stopping time)."
     )
 
 

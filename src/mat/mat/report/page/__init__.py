@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
 
@@ -61,7 +61,8 @@ def render(
     every += traces
     kept = _indexes_that_fit(every)
     opened = {owner[place]: at for at, place in enumerate(kept) if place in owner}
-    parts = PageParts(document=document, regression=regression, suite=suite, opened=opened)
+    traced = [every[place] for place in kept]
+    parts = PageParts(document=document, regression=regression, suite=suite, opened=opened, traces=traced)
     return _page(title, _sections(parts), every, kept, heat=bool(document.heat_maps))
 
 
@@ -114,17 +115,23 @@ def _page(
     left_out = [trace for place, trace in enumerate(every) if place not in set(kept)]
     style = _file("style.css") + (_file("heat.css") if heat else "")
     script = _file("viewer.js")
-    links = [(name, label) for name, (label, _) in sections.items()]
+    names = {name: label for name, (label, _) in sections.items()}
     data: list[tuple[str, object]] = []
     if traces:
-        place = next((at for at, (name, _) in enumerate(links) if name == "metrics"), len(links))
-        links.insert(place, ("traces", "Traces"))
+        names["traces"] = "Traces"
         data = [("trace-list", _trace_list(traces)), *(one for at, trace in enumerate(traces) for one in data_of(at, trace))]
     return environment().get_template("page.html.jinja").render(
-        title=title, links=links, bodies={name: body for name, (_, body) in sections.items()}, data=data, left_out=left_out,
-        plain=sum(trace.undisturbed for trace in left_out), most=RECORDS, style=Markup(style), script=Markup(script),
-        policy=_policy(style, script),
+        title=title, tabs=_tabs(names), names=names, bodies={name: body for name, (_, body) in sections.items()}, data=data,
+        left_out=left_out, plain=sum(trace.undisturbed for trace in left_out), most=RECORDS, style=Markup(style),
+        script=Markup(script), policy=_policy(style, script),
     )  # fmt: skip
+
+
+def _tabs(names: Collection[str]) -> list[list[str]]:
+    """The ids of the sections that are there, by tab."""
+    template: Any = environment().get_template("sections.html.jinja").module
+    tabs = [[name for name in tab if name in names] for tab in template.TABS]
+    return [tab for tab in tabs if tab]
 
 
 def _trace_list(traces: Sequence[Traced]) -> list[dict[str, Any]]:

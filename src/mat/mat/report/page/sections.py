@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Final
+from itertools import takewhile
+from pathlib import PurePosixPath
+from typing import ClassVar, Final
 from xml.etree.ElementTree import Element
 
 from mat.measure.distribution import Bin, ShareOf
@@ -14,12 +15,16 @@ from mat.measure.estimate import Estimate
 from mat.measure.regression import Regression
 from mat.measure.robustness import Curve
 from mat.measure.suite import Cover
-from mat.report import regression, suite, words
-from mat.report.document import Document
-from mat.report.grouping import found_runs, held_findings
+from mat.report import brief, regression, suite, words
+from mat.report.definitions import RESULTS, definition_of
+from mat.report.document import Document, FindingLine
+from mat.report.findings import findings_of
+from mat.report.grouping import FoundRun, found_runs, held_findings
 from mat.report.page import plots
 from mat.report.page.story import Story, story_of
-from mat.report.table import Table
+from mat.report.page.trace import Traced
+from mat.report.page.view import without_folder
+from mat.report.table import Column, Table
 from mat.report.tables import tables_of, tokens_reported
 
 _BARS: Final = 12
@@ -31,17 +36,103 @@ _COLUMNS: Final = {
     "replay": ("success", "violations"),
 }
 """The metrics of the evaluation tables, by condition; "@" means success@k and pass^k. The last table has all others."""
-_HEADLINES: Final = ("nominal.success", "nominal.violations", "fault.violations", "containment")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShownFinding:
+    """A finding on the first screen. `name`: its test, in short. `trace`: the index of its trace in the page; `story`: the
+    number of its counterexample; None without one."""
+
+    found: FindingLine
+    name: str
+    trace: int | None
+    story: int | None
 
 
 @dataclass(frozen=True, kw_only=True)
 class PageParts:
-    """The parts of a page. `opened`: for each counterexample with a trace, the index of that trace in the page."""
+    """The parts of a page. `opened`: for each counterexample with a trace, the index of that trace in the page. `traces`: all
+    traces of the page."""
 
     document: Document
     regression: Regression | None = None
     suite: Cover | None = None
+    HEADLINES: ClassVar[Mapping[str, str]] = {
+        "nominal.success": "task success, nominal runs", "nominal.violations": "break a contract, nominal runs",
+        "fault.violations": "break a contract, under faults", "containment": "faults contained",
+    }  # fmt: skip
+    """The headline numbers of an evaluation: metric -> what a reader calls it."""
     opened: Mapping[int, int] = field(default_factory=dict)
+    traces: Sequence[Traced] = ()
+
+    # -- the first screen ---------------------------------------------------------------------------------------------
+
+    @property
+    def counts(self) -> list[brief.BriefLine]:
+        return brief.worst_first(self.document.items) or [brief.BriefLine(text="no test ran")]
+
+    @property
+    def tone(self) -> brief.Tone:
+        return brief.tone_of(line.status for line in self.document.items) if self.document.items else "open"
+
+    @property
+    def executions(self) -> int:
+        return sum(line.executions for line in self.document.items)
+
+    @cached_property
+    def name(self) -> Callable[[str], str]:
+        return brief.namer(line.id for line in self.document.items)
+
+    @cached_property
+    def failing(self) -> list[ShownFinding]:
+        return [self._shown(found) for found in findings_of(self.document) if found.standing == "new"]
+
+    @cached_property
+    def held(self) -> list[ShownFinding]:
+        return [self._shown(found) for found in findings_of(self.document) if found.standing in ("accepted", "known")]
+
+    def _shown(self, found: FindingLine) -> ShownFinding:
+        story = next((group.number for group in self._stories if _is_of(found, group)), None)
+        if story is None:
+            trace = next((at for at, traced in enumerate(self.traces) if _is_trace_of(found, traced)), None)
+        else:
+            trace = self.opened.get(story)
+        return ShownFinding(found=found, name=self.name(found.item), trace=trace, story=story)
+
+    @cached_property
+    def _stories(self) -> list[FoundRun]:
+        return found_runs(self.document)
+
+    @property
+    def unsettled(self) -> list[list[brief.OpenEntry]]:
+        """What was not judged or not proven, by kind."""
+        return self._open(unsettled=True)
+
+    @property
+    def remarks_on_results(self) -> list[list[brief.OpenEntry]]:
+        """What else is known of results, such as what a certificate takes as given, by kind."""
+        return self._open(unsettled=False)
+
+    def _open(self, *, unsettled: bool) -> list[list[brief.OpenEntry]]:
+        groups = brief.open_groups(self.document.items)
+        chosen = [[entry for entry in group if entry.unsettled == unsettled] for group in groups]
+        return [group for group in chosen if group]
+
+    @property
+    def results(self) -> list[tuple[str, str]]:
+        """Each result that a test has, and what it says."""
+        return [(status, RESULTS[status]) for status in dict.fromkeys(line.status for line in self.document.items)]
+
+    # -- numbers ------------------------------------------------------------------------------------------------------
+
+    @property
+    def numbers(self) -> Table | None:
+        """Every number of the report, with its meaning."""
+        table = self.tables["metrics"]
+        if table is None:
+            return None
+        rows = tuple((*row, definition_of(str(row[0]))) for row in table.rows)
+        return replace(table, columns=(*table.columns, Column(name="meaning")), rows=rows)
 
     @cached_property
     def tables(self) -> dict[str, Table | None]:
@@ -51,11 +142,11 @@ class PageParts:
     @cached_property
     def metrics(self) -> dict[str, Estimate | None]:
         found = {metric.name: metric.estimate for metric in self.document.metrics}
-        return {name: found.get(name) for name in _HEADLINES}
+        return {name: found.get(name) for name in self.HEADLINES}
 
     @property
-    def statuses(self) -> list[tuple[str, int]]:
-        return sorted(Counter(line.status for line in self.document.items).items())
+    def headline_meanings(self) -> list[tuple[str, str]]:
+        return [(label, definition_of(name)) for name, label in self.HEADLINES.items() if self.metrics[name] is not None]
 
     @property
     def outside(self) -> int:
@@ -72,9 +163,12 @@ class PageParts:
 
     @staticmethod
     def shared_by(ids: Iterable[str]) -> str:
-        """The file that contains all of these tests; "" if there are several."""
+        """The file that contains all of these tests, or the folder, if there are several; "" without a folder."""
         files = {name.partition("::")[0] for name in ids}
-        return files.pop() if len(files) == 1 else ""
+        if len(files) == 1:
+            return files.pop()
+        folders = [PurePosixPath(name).parts[:-1] for name in files]
+        return "/".join(parts[0] for parts in takewhile(lambda parts: len(set(parts)) == 1, zip(*folders, strict=False)))
 
     @cached_property
     def remarks(self) -> list[tuple[str, str]]:
@@ -84,9 +178,8 @@ class PageParts:
             texts = [line.reason, words.certified_relative_to(line), *line.notes, *line.findings]
             if line.outcomes_left_out:
                 texts.append(f"{words.plural(line.outcomes_left_out, 'run')} under faults not listed individually")
-            lines += [(line.id.removeprefix(f"{self.shared}::"), text) for text in texts if text]
-        held = held_findings(self.document)
-        return [*lines, *((item.removeprefix(f"{self.shared}::"), said) for item, said in held)]
+            lines += [(line.id, text) for text in texts if text]
+        return [(without_folder(item, self.shared), said) for item, said in (*lines, *held_findings(self.document))]
 
     @property
     def evaluated(self) -> Iterator[tuple[str, list[str]]]:
@@ -106,7 +199,7 @@ class PageParts:
             )
 
     def stories(self) -> Iterator[Story]:
-        for group in found_runs(self.document):
+        for group in self._stories:
             command = words.replay_command(group.files[0]) if group.files else ""
             yield story_of(group.number, group.first, command=command)
 
@@ -172,6 +265,24 @@ class PageParts:
         for number, ((measure, category), curves) in enumerate(panels.items()):
             title = f"{words.MEASURES[measure]}: {'all tests' if category == 'all' else category}"
             yield title, plots.curve_panel(f"plot-curve-{number}", words.clean(title), curves)
+
+
+def _is_of(found: FindingLine, group: FoundRun) -> bool:
+    """Whether a finding is this run of a counterexample."""
+    if (found.item, found.cost) != (group.first.item, group.first.counterexample.cost):
+        return False
+    verdicts = [each.counterexample.verdict for each in group.replays]
+    known = not found.replay or not group.files or found.replay in group.files
+    return known and (found.contract, found.step) in [(verdict.contract, verdict.step) for verdict in verdicts]
+
+
+def _is_trace_of(found: FindingLine, traced: Traced) -> bool:
+    verdict = traced.verdict
+    return (
+        verdict is not None
+        and (traced.item, verdict.contract, verdict.step) == (found.test or found.item, found.contract, found.step)
+        and len(traced.schedule) == len(found.causes)
+    )
 
 
 class _Missing(dict[str, Table | None]):

@@ -298,6 +298,7 @@ def _step_facts(record: Record) -> dict[str, Any]:
         invoked=record.invoked if record.invoked != 1 else None,
         taped=record.taped,
         arguments=plain(action.arguments),
+        hashed=words.hashed_text(record),
         executed=None if record.executed is None else [plain(record.executed)],
         mediation=None if record.mediation is None else _mediation_data(record.mediation),
         faults=[_fault_data(note) for note in record.faults],

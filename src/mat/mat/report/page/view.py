@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import groupby
@@ -18,7 +18,7 @@ from xml.etree.ElementTree import Element, tostring
 from mat.core.errors import printable
 from mat.core.extras import require
 from mat.measure.estimate import Estimate, Spread
-from mat.report import words
+from mat.report import brief, words
 from mat.report.definitions import definition_of
 from mat.report.document import HeatRow
 from mat.report.table import Reworded, Table, TableCell, UnitEstimate
@@ -32,6 +32,8 @@ _SEAMS: Final = re.compile(r"(?<=[_/\[])|(?<=::)")
 _SCRIPT: Final = {ord("<"): "\\u003c", ord(">"): "\\u003e", ord("&"): "\\u0026"}
 LISTED: Final = 200
 """The most runs, actions or items that one list of a comparison shows; the JSON report has all."""
+FINDINGS: Final = 5
+"""The broken runs that are shown unfolded."""
 _BAR: Final = 44
 """The width of the bar that shows an interval, in pixels."""
 Style: TypeAlias = Literal["", "name", "code", "badge", "all", "bound", "number", "condition", "aspect", "list"]
@@ -69,12 +71,18 @@ class ShownCell:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PageColumns:
     """The columns of a table that a page shows. `right`: whether a column holds numbers and is aligned to the right. `tips`:
-    what each column means, as a tooltip, "" for nothing."""
+    what each column means, as a tooltip, "" for nothing. `methods`: how the intervals are made, each method once."""
 
     headings: tuple[str, ...]
     tips: tuple[str, ...]
     right: tuple[bool, ...]
     rows: tuple[tuple[ShownCell, ...], ...]
+    methods: tuple[str, ...] = ()
+
+    @property
+    def meanings(self) -> list[tuple[str, str]]:
+        """Headings with a known meaning."""
+        return [(heading, tip) for heading, tip in zip(self.headings, self.tips, strict=True) if tip]
 
 
 def grid(
@@ -82,7 +90,7 @@ def grid(
 ) -> PageColumns | None:
     """The given columns of a table, each as (name, heading, style, unit); None without rows.
 
-    `only` selects the rows with these values. `shared` is a file name to remove from the names of tests.
+    `only` selects the rows with these values. `shared` is a file or folder to remove from the names of tests.
     """
     if table is None:
         return None
@@ -99,12 +107,24 @@ def grid(
         right=tuple(all(_is_number(row[place], style) for row in rows) for place, style in zip(places, styles, strict=True)),
         rows=tuple(
             tuple(
-                shown(_without_file(row[place], shared), style, table.columns[place].unit, shown_unit=unit)
+                shown(_without_folder(row[place], shared), style, table.columns[place].unit, shown_unit=unit)
                 for place, style, unit in zip(places, styles, units, strict=True)
             )
             for row in rows
         ),
+        methods=() if "method" in names else tuple(dict.fromkeys(_methods(row[place] for row in rows for place in places))),
     )
+
+
+def _methods(cells: Iterable[TableCell]) -> Iterator[str]:
+    for cell in cells:
+        estimate = cell.estimate if isinstance(cell, UnitEstimate) else cell
+        if isinstance(estimate, Estimate) and estimate.value is not None:
+            yield _method_text(estimate)
+
+
+def _method_text(estimate: Estimate) -> str:
+    return f"{estimate.confidence:.0%} interval, {estimate.method}"
 
 
 def _is_number(cell: TableCell, style: Style) -> bool:
@@ -113,8 +133,13 @@ def _is_number(cell: TableCell, style: Style) -> bool:
     return style in ("", "bound", "number") and (cell is None or isinstance(cell, int | Spread))
 
 
-def _without_file(cell: TableCell, shared: str) -> TableCell:
-    return cell.removeprefix(f"{shared}::") if isinstance(cell, str) else cell
+def _without_folder(cell: TableCell, shared: str) -> TableCell:
+    return without_folder(cell, shared) if isinstance(cell, str) and shared else cell
+
+
+def without_folder(item: str, shared: str) -> str:
+    """A test's name without the file or folder that all tests share."""
+    return item.removeprefix(f"{shared}::").removeprefix(f"{shared}/") if shared else item
 
 
 def shown(cell: TableCell, style: Style = "", unit: str = "share", *, shown_unit: str | None = None) -> ShownCell:
@@ -181,7 +206,7 @@ def ends(estimate: Estimate, unit: str = "share") -> ShownEstimate:
         high=_interval_end(high, share),
         between="–" if (low or 0) >= 0 else " to ",
         n=f"{estimate.n:,}",
-        about=f"{estimate.confidence:.0%} interval, {estimate.method}, n = {estimate.n}",
+        about=f"{_method_text(estimate)}, n = {estimate.n}",
         bar=(_bar_position(value if low is None else low), _bar_position(value), _bar_position(value if high is None else high))
         if share
         else None,
@@ -260,5 +285,5 @@ def environment() -> Environment:
         "breakable": breakable, "json": script_json, "svg": svg, "percent": words.rounded_percent, "clean": words.clean,
         "plural": words.plural, "shorten": words.shorten, "spaced": _spaced, "grouped": _by_group, "first_rows": _first_rows,
     }  # fmt: skip
-    made.globals |= {"words": words, "grid": grid, "LISTED": LISTED}
+    made.globals |= {"words": words, "brief": brief, "grid": grid, "LISTED": LISTED, "FINDINGS": FINDINGS}
     return made

@@ -1,4 +1,4 @@
-// The page's script: sorts tables, chooses the theme, and shows traces.
+// The page's script: shows tabs, sorts tables, chooses the theme, and shows traces.
 //
 // The content of a trace is untrusted. It reaches the page in two ways only: as a text node, through `shown`, which escapes
 // invisible characters, or as a number. Nothing is ever parsed as HTML; the page's policy (CSP) also forbids it.
@@ -29,7 +29,8 @@
     [REGION | WITNESS, "Window of the violation"],
     [SLICE, "Leads to the violation"],
   ];
-  const ROW = 24; // height of a row, as in style.css
+  const ROW = 24; // height of a row,
+  const STACKED = 46; // and of one with two lines
   const SPARE = 12; // rows drawn beyond what is seen
   const SLICE_MS = 12; // a search yields to user input after this long
   const LONG = 2000; // characters of a text, and
@@ -153,20 +154,61 @@
     return keyed.map((item) => item.row);
   }
 
-  function setUpNavigation() {
-    const links = new Map([...document.querySelectorAll(".bar nav a")].map((link) => [link.hash.slice(1), link]));
-    const seen = new IntersectionObserver(
-      (entries) => {
-        for (const entry of entries) {
-          const link = links.get(entry.target.id);
-          if (!link) continue;
-          if (entry.isIntersecting) link.setAttribute("aria-current", "true");
-          else link.removeAttribute("aria-current");
-        }
-      },
-      { rootMargin: "-60px 0px -70% 0px" },
-    );
-    for (const section of document.querySelectorAll("main > section")) seen.observe(section);
+  // -- tabs ----------------------------------------------------------------------------------------------------------
+
+  let tabs = []; // [link, panel]
+
+  /** The links of the bar become tabs. Without this script they lead to parts of one long page, which paper shows, too. */
+  function setUpTabs() {
+    const list = document.querySelector(".tabs");
+    if (!list) return;
+    tabs = [...list.children].map((link) => [link, $(link.hash.slice(1)).closest(".panel")]);
+    list.setAttribute("role", "tablist");
+    list.setAttribute("aria-label", "Sections");
+    for (const [link, panel] of tabs) {
+      link.id = `tab-${panel.id}`;
+      link.setAttribute("role", "tab");
+      link.setAttribute("aria-controls", panel.id);
+      panel.setAttribute("role", "tabpanel");
+      panel.setAttribute("aria-labelledby", link.id);
+      panel.addEventListener("beforematch", () => showPanel(panel)); // the browser found text in it
+      link.addEventListener("click", () => showPanel(panel));
+    }
+    const keys = { ArrowRight: 1, ArrowLeft: -1, Home: -Infinity, End: Infinity };
+    list.addEventListener("keydown", (event) => {
+      const at = tabs.findIndex(([link]) => link === event.target);
+      if (!(event.key in keys) || at < 0) return;
+      const to = keys[event.key],
+        next = Number.isFinite(to) ? (at + to + tabs.length) % tabs.length : to < 0 ? 0 : tabs.length - 1;
+      showPanel(tabs[next][1]);
+      tabs[next][0].focus();
+      event.preventDefault();
+    });
+    addEventListener("hashchange", showHash);
+    showPanel(tabs[0][1]);
+    showHash();
+  }
+
+  /** Show one panel and hide the others, in a way that lets the browser's own search find text in them. */
+  function showPanel(panel) {
+    for (const [link, other] of tabs) {
+      const chosen = other === panel;
+      link.setAttribute("aria-selected", String(chosen));
+      link.tabIndex = chosen ? 0 : -1;
+      if (chosen) other.removeAttribute("hidden");
+      else other.setAttribute("hidden", "until-found");
+    }
+    if (viewer && panel.contains($("traces"))) viewer.reveal();
+  }
+
+  /** Show what the address names, such as `#counterexample-0`. */
+  function showHash() {
+    const node = location.hash ? $(location.hash.slice(1)) : tabs[0][1].firstElementChild,
+      panel = node && node.closest(".panel");
+    if (!panel) return;
+    showPanel(panel);
+    if (node === panel.firstElementChild) scrollTo(0, 0);
+    else node.scrollIntoView();
   }
 
   // -- a trace -------------------------------------------------------------------------------------------------------
@@ -349,6 +391,8 @@
   function valueNode(value) {
     if (typeof value === "string") return textNode(value);
     if (value === null || typeof value !== "object") return make("span", {}, String(value));
+    const keys = Object.keys(value).sort().join();
+    if (keys === "length,pii,sha256") return make("span", {}, `hash of ${plural(value.length, "character")}: ${value.sha256}`);
     const list = Array.isArray(value),
       entries = list ? value.map((item) => [null, item]) : Object.entries(value);
     if (!entries.length) return make("span", {}, list ? "[]" : "{}");
@@ -406,17 +450,22 @@
     const { at: asked, [WORDS.sealed]: sealed, ...compared } = line; // times differ after any earlier delay
     const add = (title, value, draw) =>
       found.push([title, value, draw || (() => make("div", { class: "value" }, valueNode(value)))]);
-    add("", compared, () => lineNode(line));
-    if (facts.arguments) add("Arguments asked", facts.arguments);
+    if (facts.arguments) add("Arguments asked", facts.arguments, () => askedNode(facts));
     if (facts.executed) add("Arguments executed", facts.executed[0]);
     if (facts.mediation) add("Governance", facts.mediation, () => mediationNode(facts.mediation));
     if (facts.faults) add("Faults", facts.faults, () => faultsNode(facts.faults));
     if (facts.raw) add("What the port said", facts.raw, () => observedNode(facts.raw));
     const observed = facts.observation || {};
     add(facts.raw ? "What the agent got" : "Reply", observed, () => observedNode(observed));
+    add("Site and effect", compared, () => lineNode(line));
     if (facts.state) add("State", facts.state);
     if (facts.links) add("Recorded links", facts.links, () => linksNode(facts.links));
     return found;
+  }
+
+  function askedNode(facts) {
+    const node = make("div", { class: "value" }, valueNode(facts.arguments));
+    return facts.hashed ? make("div", {}, node, make("p", { class: "hashed" }, facts.hashed)) : node;
   }
 
   function linksNode(links) {
@@ -508,6 +557,7 @@
       this.stale = true; // the timeline must be drawn anew, not only its mark
       this.jumped = "";
       $("viewer").hidden = false;
+      $("v-filters").open = !matchMedia("(max-width: 900px)").matches;
       this.fill(
         $("v-trace"),
         traces.map((item, place) => [place, item.name]),
@@ -552,16 +602,23 @@
         agent: longest(this.trace.agents, 16),
         kind: longest(this.trace.kinds, 15),
       };
-      this.list.parentElement.style.setProperty(
-        "--full",
-        `${((this.against ? this.pairs.length : this.trace.count) + 2) * ROW + 6}px`,
-      );
+      this.measure();
       this.clear(false);
       this.describe();
       this.filter();
       const first = this.trace.violations[this.trace.verdict];
       const wanted = step !== null ? step : first ? first.step : this.trace.count ? this.trace.step[0] : -1;
       this.show(this.trace.placeOf(wanted));
+    }
+
+    /** Take the height of the rows. On a small screen a row has two lines: a call, and what came of it. */
+    measure() {
+      this.stacked = matchMedia(`(max-width: ${this.against ? 900 : 600}px)`).matches;
+      this.high = this.stacked ? STACKED : ROW;
+      const count = this.against ? this.pairs.length : this.trace.count;
+      this.list.parentElement.style.setProperty("--full", `${count * this.high + 2 * ROW + 6}px`);
+      this.rows.style.setProperty("--row", `${this.high}px`);
+      this.rows.style.height = `${this.view.length * this.high}px`;
     }
 
     clear(apply = true) {
@@ -721,7 +778,7 @@
     settle(view, kept) {
       this.view = view;
       this.selected = view.length ? Math.min(this.find(kept), view.length - 1) : -1;
-      this.rows.style.height = `${view.length * ROW}px`;
+      this.rows.style.height = `${view.length * this.high}px`;
       this.tell();
       this.reveal();
       this.detail();
@@ -794,10 +851,10 @@
 
     /** Scroll so that the selected row is seen, with a little around it. */
     reveal() {
-      const top = this.selected * ROW,
+      const top = this.selected * this.high,
         height = this.list.clientHeight;
-      if (top < this.list.scrollTop + ROW) this.list.scrollTop = top - 3 * ROW;
-      else if (top > this.list.scrollTop + height - 2 * ROW) this.list.scrollTop = top - height + 4 * ROW;
+      if (top < this.list.scrollTop + this.high) this.list.scrollTop = top - 3 * this.high;
+      else if (top > this.list.scrollTop + height - 2 * this.high) this.list.scrollTop = top - height + 4 * this.high;
     }
 
     /** The next row, in a direction, about which something is so. */
@@ -841,25 +898,39 @@
     }
 
     drawRows() {
+      const before = this.high;
+      this.measure();
+      if (this.high !== before) this.reveal();
       const lanes = Math.ceil(this.lane * this.trace.agents.length) + 26;
       const wide = this.widths;
+      const narrow = matchMedia("(max-width: 900px)").matches;
       const columns = this.against
-        ? "1.2ch 5ch minmax(0, 1fr) 5ch minmax(0, 1fr) minmax(0, 34ch)"
-        : `${wide.step}ch ${wide.at}ch ${lanes}px ${wide.agent}ch ${wide.kind}ch minmax(12ch, 1fr) minmax(0, auto)`;
-      const narrow = matchMedia("(max-width: 900px)").matches && !this.against;
-      this.list.parentElement.style.setProperty(
-        "--columns",
-        narrow ? `5ch ${lanes}px minmax(5ch, 10ch) minmax(8ch, 1fr) minmax(0, auto)` : columns,
-      );
+        ? this.stacked
+          ? "1.2ch 5ch minmax(0, 1fr)"
+          : "1.2ch 5ch minmax(0, 1fr) 5ch minmax(0, 1fr) minmax(0, 22ch)"
+        : this.stacked
+          ? `4ch ${lanes}px minmax(0, 1fr)`
+          : narrow
+            ? `5ch ${lanes}px minmax(5ch, 10ch) minmax(8ch, 1fr) minmax(0, auto)`
+            : `${wide.step}ch ${wide.at}ch ${lanes}px ${wide.agent}ch ${wide.kind}ch minmax(12ch, 1fr) minmax(0, auto)`;
+      this.list.parentElement.style.setProperty("--columns", columns);
       const heads = this.against
-        ? ["", "step", "first", "step", "second", "differs in"]
-        : ["step", "ms", "", "agent", "kind", "call → reply", ""];
-      const classes = this.against ? ["", "step", "", "step", "", ""] : ["step", "at", "lanes", "agent", "kind", "", "marks"];
+        ? this.stacked
+          ? ["", "step", "call, and what differs"]
+          : ["", "step", "first", "step", "second", "differs in"]
+        : this.stacked
+          ? ["step", "", "call and reply"]
+          : ["step", "ms", "", "agent", "kind", "call → reply", ""];
+      const classes = this.against
+        ? ["", "step", "", "step", "", ""]
+        : this.stacked
+          ? ["step", "lanes", ""]
+          : ["step", "at", "lanes", "agent", "kind", "", "marks"];
       if (this.heads !== heads.join())
         $("v-head").replaceChildren(...heads.map((name, at) => make("span", { class: classes[at] }, name)));
       this.heads = heads.join();
-      const first = Math.max(0, Math.floor(this.list.scrollTop / ROW) - SPARE);
-      const last = Math.min(this.view.length, Math.ceil((this.list.scrollTop + this.list.clientHeight) / ROW) + SPARE);
+      const first = Math.max(0, Math.floor(this.list.scrollTop / this.high) - SPARE);
+      const last = Math.min(this.view.length, Math.ceil((this.list.scrollTop + this.list.clientHeight) / this.high) + SPARE);
       const nodes = [];
       for (let at = first; at < last; at++) nodes.push(this.against ? this.pairRow(at) : this.stepRow(at));
       if (!this.against && last > first) nodes.push(this.lanes(first, last));
@@ -885,7 +956,7 @@
         },
         cells,
       );
-      node.style.top = `${at * ROW}px`;
+      node.style.top = `${at * this.high}px`;
       return node;
     }
 
@@ -922,6 +993,14 @@
       const marked = marks.map(([kind, text]) => `, ${markWords(kind, text)}`).join("");
       const action = `${inWords(trace.kindOf(place))} ${trace.actionOf(place)}`;
       const label = `step ${trace.step[place]}, ${trace.agentOf(place)}, ${action}${marked}`;
+      if (this.stacked) {
+        return this.row(at, ["stacked", ...classes], label, [
+          make("span", { class: "step" }, String(trace.step[place])),
+          make("span", { class: "lanes" }),
+          make("span", { class: "call" }, `${trace.agentOf(place)}: ${trace.call(place)}`),
+          make("span", { class: "below" }, this.badges(marks), got ? `→ ${got}` : null),
+        ]);
+      }
       return this.row(at, ["stepwise", ...classes], label, [
         make("span", { class: "step" }, String(trace.step[place])),
         make("span", { class: "at" }, trace.at[place].toLocaleString("en")),
@@ -950,16 +1029,14 @@
       const pair = this.pairs[this.view[at]],
         state = this.state(pair);
       const sides = [this.trace, this.against].map((trace, side) => (pair[side] < 0 ? null : [trace, pair[side]]));
-      const said = sides.map((side) => {
-        if (side === null) return "";
-        const [, got] = side[0].facts(side[1]);
-        return `${side[0].agentOf(side[1])}: ${side[0].call(side[1])}${got ? ` → ${got}` : ""}`;
-      });
+      const calls = sides.map((side) => (side === null ? "" : `${side[0].agentOf(side[1])}: ${side[0].call(side[1])}`));
+      const replies = sides.map((side) => (side === null ? "" : side[0].facts(side[1])[1]));
+      const said = calls.map((call, side) => `${call}${replies[side] ? ` → ${replies[side]}` : ""}`);
       const differs =
         state === "changed"
           ? differences(sections(...sides[0]), sections(...sides[1]))
               .filter((item) => !item.equal)
-              .map((item) => item.title || "site or effect")
+              .map((item) => item.title)
           : [];
       const sign = { same: "", changed: "~", "left-only": "−", "right-only": "+" }[state];
       const words = {
@@ -972,6 +1049,16 @@
       const [main] = sides,
         marks = main === null ? [] : main[0].marksAt.get(main[1]) || [];
       const marked = marks.map(([kind, text]) => `, ${markWords(kind, text)}`).join("");
+      if (this.stacked) {
+        const [left, right] = calls[0] && calls[1] && calls[0] !== calls[1] ? said : replies;
+        const below = state === "changed" && left !== right ? `→ ${left || "nothing"} | ${right || "nothing"}` : `→ ${left || right}`;
+        return this.row(at, ["stacked", state, ...(main === null ? [] : this.stepClasses(...main))], `${words}: ${said[0] || said[1]}${marked}`, [
+          make("span", {}, sign),
+          make("span", { class: "step" }, [...new Set(numbers.filter(Boolean))].join("/")),
+          make("span", { class: "call" }, calls[0] || calls[1]),
+          make("span", { class: "below" }, this.badges(marks), left || right ? make("span", {}, below) : null),
+        ]);
+      }
       return this.row(at, [state, ...(main === null ? [] : this.stepClasses(...main))], `${words}: ${said[0] || said[1]}${marked}`, [
         make("span", {}, sign),
         make("span", { class: "step" }, numbers[0]),
@@ -982,7 +1069,9 @@
           "span",
           { class: "marks" },
           this.badges(marks),
-          make("span", {}, state === "changed" ? differs.join(", ").toLowerCase() : state === "same" ? "" : words),
+          marks.length || state === "same"
+            ? null
+            : make("span", {}, state === "changed" ? differs.join(", ").toLowerCase() : words),
         ),
       ]);
     }
@@ -990,18 +1079,18 @@
     /** Lanes of the agents, a dot for each step, and the provenance of the selected one. */
     lanes(first, last) {
       const trace = this.trace,
-        head = $("v-head").children[2],
+        head = $("v-head").querySelector(".lanes"),
         left = head ? head.offsetLeft + 3 : 0;
       const width = Math.ceil(this.lane * trace.agents.length) + 26,
-        svg = drawn("svg", { class: "lanes-svg", "aria-hidden": "true", width, height: (last - first) * ROW });
-      svg.style.top = `${first * ROW}px`;
+        svg = drawn("svg", { class: "lanes-svg", "aria-hidden": "true", width, height: (last - first) * this.high });
+      svg.style.top = `${first * this.high}px`;
       svg.style.left = `${left}px`;
       for (let agent = 0; agent < trace.agents.length; agent++) {
         svg.append(
-          drawn("line", { class: "lane", x1: this.laneX(agent), x2: this.laneX(agent), y1: 0, y2: (last - first) * ROW }),
+          drawn("line", { class: "lane", x1: this.laneX(agent), x2: this.laneX(agent), y1: 0, y2: (last - first) * this.high }),
         );
       }
-      const y = (place) => (this.find(place) - first + 0.5) * ROW,
+      const y = (place) => (this.find(place) - first + 0.5) * this.high,
         x = (place) => this.laneX(trace.agent[place]);
       const chosen = this.current();
       const ways = [
@@ -1024,7 +1113,7 @@
           drawn("circle", {
             class: `a${trace.agent[place] % 8}`,
             cx: x(place),
-            cy: (at - first + 0.5) * ROW,
+            cy: (at - first + 0.5) * this.high,
             r: at === this.selected ? 5 : 3.5,
           }),
         );
@@ -1181,7 +1270,7 @@
         step = trace.step[place],
         nodes = [make("h3", {}, `Step ${step}: ${inWords(trace.kindOf(place))} `, make("code", {}, trace.actionOf(place)))];
       for (const violation of trace.violations.filter((item) => item.step === step)) nodes.push(violationNode(violation));
-      for (const [title, , draw] of sections(trace, place)) nodes.push(...(title ? [make("h4", {}, title)] : []), draw());
+      for (const [title, , draw] of sections(trace, place)) nodes.push(make("h4", {}, title), draw());
       const ways = (links, end, title) => {
         if (!links || !links.length) return;
         nodes.push(
@@ -1223,7 +1312,7 @@
           ...broken,
           make("p", {}, `Only in the ${sides[0] === null ? "second" : "first"} trace, step ${trace.step[place]}.`),
         ];
-        for (const [name, , draw] of sections(trace, place)) nodes.push(...(name ? [make("h4", {}, name)] : []), draw());
+        for (const [name, , draw] of sections(trace, place)) nodes.push(make("h4", {}, name), draw());
         return nodes;
       }
       const nodes = [
@@ -1242,14 +1331,21 @@
         ),
       ];
       for (const item of differences(sections(...sides[0]), sections(...sides[1]))) {
-        if (item.title) nodes.push(make("h4", {}, item.title));
+        nodes.push(make("h4", {}, item.title));
         if (item.equal) nodes.push(make("div", { class: "equal" }, item.draw[0]()));
         else
           nodes.push(
             make(
               "div",
               { class: "sides differs" },
-              ...item.draw.map((draw) => make("div", {}, draw ? draw() : make("span", { class: "none" }, "none"))),
+              ...item.draw.map((draw, which) =>
+                make(
+                  "div",
+                  {},
+                  make("span", { class: "which" }, which ? "second" : "first"),
+                  draw ? draw() : make("span", { class: "none" }, "none"),
+                ),
+              ),
             ),
           );
       }
@@ -1286,7 +1382,7 @@
     key(event) {
       if (event.ctrlKey || event.metaKey || event.altKey) return;
       const target = event.target,
-        page = Math.max(1, Math.floor(this.list.clientHeight / ROW) - 2);
+        page = Math.max(1, Math.floor(this.list.clientHeight / this.high) - 2);
       if (event.key === "Escape") {
         this.list.focus();
         return event.preventDefault();
@@ -1333,7 +1429,8 @@
       const against = asked.has("with") ? Number(asked.get("with")) : this.partner(place);
       this.open(place, asked.has("step") ? Number(asked.get("step")) : null, this.traces[against] ? against : -1);
       if (scroll) {
-        $("traces").scrollIntoView();
+        showPanel($("traces").closest(".panel"));
+        if (tabs.length) scrollTo(0, 0);
         this.list.focus({ preventScroll: true });
       }
       return true;
@@ -1430,7 +1527,7 @@
 
   let viewer = null;
   setUpTables();
-  setUpNavigation();
+  setUpTabs();
   const traces = readData("trace-list") || [];
   if (traces.length) {
     viewer = new Viewer(traces);
