@@ -80,12 +80,11 @@ class Store:
 
     def __init__(self, path: str | Path | None = STORE, *, mode: AccessMode = "write") -> None:
         self.path = None if path is None else Path(path)
-        if mode == "read" and self.path is not None:
-            if not self.path.is_file():
-                raise SpecError(
-                    what=f"there is no store {self.path}", why="a store is made from recorded runs",
-                    fix="run pytest --mat-store, or mat import FILE", where=str(self.path),
-                )  # fmt: skip
+        if mode == "read" and self.path is not None and not self.path.is_file():
+            raise SpecError(
+                what=f"there is no store {self.path}", why="a store is made from recorded runs",
+                fix="run pytest --mat-store, or mat import FILE", where=str(self.path),
+            )  # fmt: skip
         self._connection = self._connect(mode)
         self._has_views = False
         try:
