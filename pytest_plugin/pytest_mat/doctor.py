@@ -12,8 +12,9 @@ from typing import Any, Final
 import pytest
 
 from mat.adapters.attachment import Attachment
-from mat.core.run import ATTACHED, PortErrors, Run
+from mat.core.run import ATTACHED, PortErrors, Run, remedy
 from mat.govern.variant import NONE
+from mat.harness.patching import overlooked
 from mat_search.declarations import undeclared
 from pytest_mat.execution import EXECUTION
 from pytest_mat.session import session_of
@@ -41,7 +42,7 @@ class Doctor:
     def pytest_runtest_makereport(self, item: pytest.Item, call: pytest.CallInfo[Any]) -> Generator[None, Any, Any]:
         report = yield
         if call.when == "call" or (call.when == "setup" and not report.passed):
-            self._found[item.nodeid] = {"item": item.nodeid, "outcome": report.outcome, **examined(item, when=call.when)}
+            self._found[item.nodeid] = {"item": item.nodeid, "outcome": report.outcome, **examined(item, call)}
         return report
 
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
@@ -50,22 +51,23 @@ class Doctor:
         self._path.write_text(json.dumps(list(self._found.values())), encoding="utf-8")
 
 
-def examined(item: pytest.Item, *, when: str) -> dict[str, Any]:
+def examined(item: pytest.Item, call: pytest.CallInfo[Any]) -> dict[str, Any]:
     """The findings on an item. `problems` are pairs of a problem and its fix."""
     known = item.stash.get(EXECUTION, None)
-    run = known.run if known is not None and when == "call" else None
+    run = known.run if known is not None and call.when == "call" else None
     contracts = [] if known is None else [contract.id for contract in known.contracts]
     crossings = Counter() if run is None else _calls_by_boundary(run)
     problems = []
-    if when == "setup":
-        problems.append(("its setup did not finish", "run it with plain pytest to see why"))
-    elif run is None:
+    if known is None and call.when == "call":
         problems.append(_NOT_ARMED)
+    elif run is None:
+        problems.append(_stopped(call))
     else:
         problems += [] if contracts else [_NO_CONTRACT]
-        problems += [] if crossings else [_NO_CROSSING]
+        unseen = list(overlooked({record.action.name for record in run.records}))
+        problems += [_overlooked(*each) for each in unseen] if unseen or crossings else [_NO_CROSSING]
         problems += [
-            (f"{finding.code}: {finding.message}", "see docs/time.md") for finding in run.findings if finding.code != ATTACHED
+            (f"{finding.code}: {finding.message}", remedy(finding.code)) for finding in run.findings if finding.code != ATTACHED
         ]
     return {
         "armed": run is not None,
@@ -79,6 +81,21 @@ def examined(item: pytest.Item, *, when: str) -> dict[str, Any]:
         "errors": [] if run is None else [_port_errors(item) for item in run.errors],
         "problems": [{"what": what, "fix": fix} for what, fix in problems],
     }
+
+
+def _overlooked(target: str, holders: list[str]) -> tuple[str, str]:
+    hold = f"{', '.join(holders[:3])} {'holds' if len(holders) == 1 else 'hold'}"
+    return (
+        f"{target} is patched, but nobody called it there: {hold} the function itself",
+        "decorate the function with @mat.tool, or patch where it is called",
+    )
+
+
+def _stopped(call: pytest.CallInfo[Any]) -> tuple[str, str]:
+    """Why there is no run: the error's first line, and the fix that it names."""
+    first, *more = str(call.excinfo.value if call.excinfo is not None else "").splitlines() or [""]
+    fix = next((line.strip() for line in more if line.startswith("  fix: ")), "run it with plain pytest to see more")
+    return f"its {'setup' if call.when == 'setup' else 'run'} was stopped: {first}", fix.removeprefix("fix: ")
 
 
 def _attached(found: Attachment) -> dict[str, Any]:

@@ -23,7 +23,7 @@ from mat.core.campaign import broken_run
 from mat.core.errors import MatError, ProcessCrashed, RunStopped, SpecError
 from mat.core.record import Record
 from mat.core.redact import cleaned
-from mat.core.run import ATTACHED, Run, same_violation
+from mat.core.run import ATTACHED, REFUSED, Run, remedy, same_violation
 from mat.core.spec import RunSpec
 from mat.core.verdict import Violation
 from mat.evidence.replay_file import Replay
@@ -314,6 +314,8 @@ def _stop_at_violation(execution: Execution, made: run) -> None:
 
 def _make_run(item: pytest.Item, execution: Execution, stack: ExitStack) -> run:
     settings = execution.settings
+    if settings.faults is not None and execution.plan.mode == "nominal":
+        session_of(item.config).catalog.select(settings.faults)  # refuses a name that no operator has
     value = _fixture_reader(item)
     execution.contracts, execution.shared = _contracts(item, settings, value)
     execution.task = workload_of(value("mat_workload", None), settings)
@@ -499,6 +501,10 @@ def _outcome(item: pytest.Item, execution: Execution, result: Run, error: BaseEx
         return
     unexpected = [each for each in result.failures if each.contract not in expect]
     if error is not None and not isinstance(error, RunStopped):
+        refused = [each for each in result.findings if each.code in REFUSED]
+        if refused:
+            lines = [f"{each.message} during the run\n  fix: {remedy(each.code)}" for each in refused]
+            item.add_report_section("call", "mat", cleaned("\n".join(lines)))
         if unexpected:
             item.add_report_section("call", "mat", _violation_text(item, result, unexpected))
         if not stored:

@@ -20,6 +20,8 @@ _environment: Final[dict[str, str]] = {}
 _ENVIRONMENT: Final[pytest.StashKey[Mapping[str, str]]] = pytest.StashKey()
 _NAMES: Final[dict[str, None]] = {}
 """The names of our options, in the order of `pytest --help`."""
+_SETTINGS: Final[dict[str, None]] = {}
+"""The settings of the configuration file that are no default of an option."""
 _INI_PARSERS: Final[dict[str, Callable[[str], Any]]] = {}
 """For each option that a configuration file may set: its ini name, and the function that parses its text."""
 _WITHOUT_MARKER: Final = ("mat_baseline", "mat_github", "mat_session_timeout", "mat_store", "mat_timeout", "mat_workers")
@@ -49,39 +51,39 @@ def add_options(parser: pytest.Parser) -> None:
             parser.addini(_dest(name), f"default of {name}: {settings['help']}", type=ini, default=None)
             _INI_PARSERS[_dest(name)] = settings["type"]
 
+    def setting(name: str, help: str, **options: Any) -> None:
+        _SETTINGS.setdefault(name, None)
+        parser.addini(name, help, **options)
+
     _add_mode_options(add)
     _add_run_options(add)
-    parser.addini(
-        "mat_faults", "operators to search with (marker: faults=; default: the default ones of mat_faults)", type="args"
-    )
-    parser.addini("mat_vacuous", "contracts that may be vacuous under stress, by id (marker: vacuous=)", type="args")
-    parser.addini("mat_reuse", "reuse the certificates of tests that have not changed", type="bool", default=True)
-    parser.addini("mat_require_proof", "default of --mat-require-proof", type="bool", default=False)
-    parser.addini(
+    setting("mat_faults", "operators to search with (marker: faults=; default: the default ones of mat_faults)", type="args")
+    setting("mat_vacuous", "contracts that may be vacuous under stress, by id (marker: vacuous=)", type="args")
+    setting("mat_reuse", "reuse the certificates of tests that have not changed", type="bool", default=True)
+    setting("mat_require_proof", "default of --mat-require-proof", type="bool", default=False)
+    setting(
         "mat_errors",
         "clients whose exceptions faults inject at tools that declare none, such as httpx (default: guessed)",
         type="args",
     )
-    parser.addini(
+    setting(
         "mat_attach", "frameworks to attach to in every test with a run, such as langgraph httpx; options: see the fixture",
         type="args",
     )  # fmt: skip
-    parser.addini(
+    setting(
         "mat_loopback", "allow connections to servers of this machine in a run (marker: loopback=)", type="bool", default=False
     )
-    parser.addini(
+    setting(
         "mat_prices",
         "what models cost, one per line: MODEL = INPUT/OUTPUT CURRENCY, per million tokens; for estimates of live calls",
         type="linelist",
     )
-    parser.addini(
+    setting(
         "verbosity_mat",
         "how much the summary says, if not as much as -v asks for: 0 what needs a person, 1 all items, 2 the tables",
         default="auto",
     )
-    parser.addini(
-        "mat_governance", "the governance variant of tests whose marker names none (marker: governance=)", default=None
-    )
+    setting("mat_governance", "the governance variant of tests whose marker names none (marker: governance=)", default=None)
     add("--mat-confirm", action="store_true", help=argparse.SUPPRESS)  # internal: a fresh process, which executes requests
     add("--mat-doctor", metavar="FILE", help=argparse.SUPPRESS)  # used by `mat doctor TEST`: write findings here
 
@@ -270,7 +272,7 @@ def check_names(arguments: Sequence[str]) -> None:
     unknown = [name for name in dict.fromkeys(asked) if name not in _NAMES]
     if unknown:
         raise pytest.UsageError(
-            "; ".join(f"unknown option {name}{_suggestion(name, tuple(_NAMES))}" for name in unknown)
+            "; ".join(f"unknown option {name}{_instead(name)}" for name in unknown)
             + "\n  fix: see pytest --help, section 'assurance testing of agents'"
         )
 
@@ -484,6 +486,12 @@ def is_armed(item: pytest.Item) -> bool:
 
 COLLECTED: Final[pytest.StashKey[list[str]]] = pytest.StashKey()
 """In the controller of pytest-xdist: the node ids that the first worker collected."""
+
+
+def _instead(option: str) -> str:
+    """What to write in the place of an unknown option: the setting of this name, or the nearest option."""
+    setting = option.removeprefix("--").replace("-", "_")
+    return f"; it is a setting: -o {setting}=..." if setting in _SETTINGS else _suggestion(option, tuple(_NAMES))
 
 
 def _suggestion(word: str, known: Sequence[str]) -> str:

@@ -391,3 +391,16 @@ class TestOverHTTP:
     def test_requests_to_a_model_are_recognised(self, url: str, model: str) -> None:
         asked = HTTPRequest(method="POST", url=url, content=b'{"model": "command-a"}', headers={})
         assert asked.model == model
+
+    @pytest.mark.parametrize(
+        ("url", "endpoint"),
+        [
+            ("http://127.0.0.1:41234/orders/17", "GET 127.0.0.1/orders/{id}"),
+            ("http://localhost:55555/orders", "GET localhost/orders"),
+            ("http://[::1]:55555/orders", "GET [::1]/orders"),
+            ("http://localhost:8000/orders", "GET localhost:8000/orders"),
+            ("http://shop.test:41234/orders", "GET shop.test:41234/orders"),
+        ],
+    )
+    def test_a_port_that_the_system_chose_is_no_part_of_the_name_of_an_endpoint(self, url: str, endpoint: str) -> None:
+        assert HTTPRequest(method="GET", url=url, content=b"", headers={}).endpoint == endpoint

@@ -79,6 +79,21 @@ def broken():
 
 def test_without_set_up(mat_run, broken):
     pay("A1")
+
+
+def test_without_data(mat_run):
+    try:
+        pay(object())
+    except Exception:
+        pass
+
+
+def test_on_the_network(mat_run):
+    import socket
+
+    pay("A1")
+    with pytest.raises(Exception):
+        socket.create_connection(("127.0.0.1", 9))
 """
 
 
@@ -122,13 +137,26 @@ def test_fixtures_that_outlive_an_evaluation_are_named_with_their_scope(seen: di
         ("test_plain", "it is a plain test"),
         ("test_crosses_nothing", "its body crosses no boundary"),
         ("test_unjudged", "no contract is armed"),
-        ("test_without_set_up", "its setup did not finish"),
     ],
 )
 def test_what_keeps_a_test_from_being_stressed_is_said_with_what_mends_it(seen: dict[str, Any], name: str, said: str) -> None:
     (problem,) = seen[name]["problems"]
     assert problem["what"].startswith(said)
     assert problem["fix"]
+
+
+@pytest.mark.parametrize(
+    ("name", "said", "fix"),
+    [
+        ("test_without_set_up", "its setup was stopped: no database", "run it with plain pytest"),
+        ("test_without_data", "its run was stopped: CodecError: call of pay, parameter 'order'", 'exclude=["order"]'),
+        ("test_on_the_network", "network-refused: a look-up of 127.0.0.1:9 was refused", "loopback=True"),
+    ],
+)
+def test_what_stopped_a_run_is_said_with_its_own_fix(seen: dict[str, Any], name: str, said: str, fix: str) -> None:
+    (problem,) = seen[name]["problems"]
+    assert problem["what"].startswith(said)
+    assert fix in problem["fix"]
 
 
 @pytest.mark.full
@@ -143,6 +171,21 @@ def test_one_fit_test_is_0_and_told_in_words(tmp_path: Path) -> None:
         "  category: tool_use",
         "  fixtures that persist across evaluations: database (module)",
     ]
+
+
+@pytest.mark.full
+def test_a_patched_function_that_a_table_of_tools_still_holds_is_named(tmp_path: Path) -> None:
+    tools = (
+        "def look(order):\n    return order\n\n\ndef pay(order):\n    return order\n\n\nTOOLS = {'look': look, 'pay': pay}\n"
+    )
+    tmp_path.joinpath("tools.py").write_text(tools)
+    tmp_path.joinpath("conftest.py").write_text("import mat\nmat.patch('tools.look')\nmat.patch('tools.pay')\n")
+    tmp_path.joinpath("test_shop.py").write_text(
+        "import tools\n\n\ndef test_it(mat_run):\n    tools.TOOLS['look']('A1')\n    tools.pay('A1')\n"
+    )
+    (found,) = json.loads(mat_command(tmp_path, "doctor", "--json", "test_shop.py").stdout)["tests"]
+    said = [problem["what"] for problem in found["problems"]]
+    assert said[1:] == ["tools.look is patched, but nobody called it there: tools.TOOLS holds the function itself"]
 
 
 DESK = """

@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -138,6 +139,51 @@ def test_the_folder_of_tests_is_the_configured_one(tmp_path: Path, name: str, te
     (tmp_path / "units").mkdir()
     (tmp_path / name).write_text(text)
     assert look_at(tmp_path).tests == Path(tests)
+
+
+def test_a_tool_of_a_framework_gets_its_effect_where_the_framework_is_attached(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "tools.py").write_text(
+        "from langgraph import tool\n@tool\ndef look_up(order): ...\n@tool('refund')\ndef refund_order(order): ...\n"
+        "def post(text): ...\n"
+    )
+    monkeypatch.setattr("mat.commands.project._is_installed", lambda package: package == "langgraph")
+    assert main(["init", str(tmp_path)]) == 0
+    written = (tmp_path / "tests" / "conftest.py").read_text()
+    scope: dict[str, Any] = {}
+    exec(written.replace("@pytest.fixture", ""), scope)
+    assert scope["mat_attach"]() == {"langgraph": {"effects": {"look_up": "read", "refund": "write"}}}
+    assert [line for line in written.splitlines() if "mat.patch(" in line] == ['# mat.patch("tools.post", effect="write")']
+
+
+def test_a_tool_is_named_with_what_cannot_be_recorded_and_where_a_retry_must_stand(tmp_path: Path) -> None:
+    (tmp_path / "tools.py").write_text(
+        "@retry(stop=3)\ndef pay(db: sqlite3.Connection, order: str): ...\n"
+        "async def find(order, *, session: 'Session' = None, client: httpx.AsyncClient | None = None): ...\n"
+    )
+    pay, find = look_at(tmp_path).tools
+    assert (pay.retried, pay.exclude, find.retried, find.exclude) == ("retry", ("db",), "", ("client",))
+    main(["init", str(tmp_path)])
+    written = (tmp_path / "tests" / "conftest.py").read_text()
+    assert '# tools.pay: write @mat.tool(effect="write", exclude=["db"]) below its @retry' in written
+    assert '# mat.patch("tools.find", effect="read", exclude=["client"])' in written
+
+
+@pytest.mark.parametrize("name", ["", "requirements.txt", "tests/__init__.py", "conftest.py", "pyproject.toml", "pytest.ini"])
+def test_tests_can_import_the_code_at_the_top_of_a_project(tmp_path: Path, name: str) -> None:
+    (tmp_path / "agent.py").write_text("ANSWER = 42\n")
+    (tmp_path / "tests").mkdir()
+    if name:
+        (tmp_path / name).write_text("[project]\nname = 'agent'\n" if name == "pyproject.toml" else "")
+    assert main(["init", str(tmp_path)]) == 0
+    expected = name in ("", "requirements.txt")
+    assert (tmp_path / "pytest.ini").is_file() == (expected or name == "pytest.ini")
+    if expected:
+        (tmp_path / "tests" / "test_agent.py").write_text("from agent import ANSWER\ndef test_it(): assert ANSWER == 42\n")
+        command = [str(Path(sys.executable).parent / "pytest"), "-q", "-p", "no:cacheprovider"]
+        done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path, timeout=120)
+        assert "2 passed" in done.stdout
 
 
 def test_a_folder_that_is_none_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

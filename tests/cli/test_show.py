@@ -108,3 +108,17 @@ def test_the_nominal_run_of_the_store_is_compared_with(project: Path, monkeypatc
     child.expect("nominal only")
     child.send("q")
     seen(child)
+
+
+def test_a_test_in_the_place_of_its_replay_is_told_where_the_replays_are(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["show", __file__]) == 2
+    err = capsys.readouterr().err
+    assert "is a Python file" in err
+    assert "mat_replays/*.mat.json" in err
+
+
+def test_steps_that_are_shown_already_are_not_shown_again(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["show", str(file)]) == 0
+    said = capsys.readouterr().out
+    assert said.count("VIOLATES") == 1
+    assert "All steps (4); the run ended: implicit; the table above has them" in said

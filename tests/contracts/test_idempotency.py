@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 import mat
 from mat.boundary.effect import Raise
 from mat.monitor.judge import judge
+from mat.monitor.triggers import Triggers
 from mat_contracts import no_duplicate_effect
 from mat_contracts.idempotency import BUFFERED, MAX_EFFECTS
 from mat_contracts.traces import broken, record, trace, violations
@@ -225,3 +226,37 @@ def test_as_a_policy_it_stops_the_second_effect_before_it_happens() -> None:
         mat.finish("done")
     assert paid == ["A", "B"]
     assert run.violations == ()
+
+
+BOOK = "POST flights.test/bookings"
+
+
+def booked(header_key: str, **body: str) -> mat.Record:
+    header = {"idempotency-key": header_key} if header_key else {}
+    return record("tool_call", BOOK, {"path": "/bookings", "body": body, **header}, effect="write")
+
+
+def test_the_header_of_an_http_request_is_an_idempotency_key_in_any_spelling() -> None:
+    once = no_duplicate_effect(BOOK, key="body.offer", idempotency="Idempotency-Key")
+    assert broken(once, trace(booked("k1", offer="LH1"), booked("k1", offer="LH1"), booked("k2", offer="LH2"))) == ()
+    assert broken(once, trace(booked("k1", offer="LH1"), booked("k2", offer="LH1"))) == (1,)
+    assert broken(once, trace(booked("k1", offer="LH1"), booked("", offer="LH1"))) == (1,)
+
+
+def test_a_member_of_an_argument_identifies_an_effect_or_a_retry() -> None:
+    by_offer = no_duplicate_effect(BOOK, key="body.offer")
+    assert broken(by_offer, trace(booked("", offer="LH1", note="a"), booked("", offer="LH1", note="b"))) == (1,)
+    for key in (None, "body", "body.offer"):
+        keyed = no_duplicate_effect(BOOK, key=key, idempotency="body.key")
+        assert broken(keyed, trace(booked("", offer="LH1", key="k1"), booked("", offer="LH1", key="k1"))) == ()
+        assert broken(keyed, trace(booked("", offer="LH1", key="k1"), booked("", offer="LH1", key="k2"))) == (1,)
+        assert broken(keyed, trace(booked("", offer="LH1", key="k1"), booked("", offer="LH2", key="k2"))) == ()
+
+
+def test_a_contract_on_a_misspelt_endpoint_is_vacuous_and_one_on_a_member_of_a_body_is_not() -> None:
+    right = no_duplicate_effect(BOOK, key="body.offer")
+    wrong = no_duplicate_effect(BOOK[:-1], key="body.offer", id="misspelt")
+    triggers = Triggers([right, wrong])
+    triggers.note(trace(booked("", offer="LH1")))
+    assert triggers.waiting == ("misspelt",)
+    assert f"did you mean {BOOK!r}?" in triggers.vacuous([])[0].reason

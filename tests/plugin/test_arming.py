@@ -307,7 +307,8 @@ def test_an_option_that_is_misspelt_is_refused_with_the_nearest_and_others_are_p
         assert said in result.stderr.str()
 
 
-def test_an_unknown_operator_fails_its_item_and_names_the_nearest(shop: Any) -> None:
+@pytest.mark.parametrize("mode", ["run", "stress"])
+def test_an_unknown_operator_fails_its_item_and_names_the_nearest(shop: Any, mode: str) -> None:
     shop.tests(
         """
         @pytest.mark.mat(faults=["service.unanswred"])
@@ -318,9 +319,10 @@ def test_an_unknown_operator_fails_its_item_and_names_the_nearest(shop: Any) -> 
             pass
         """
     )
-    session = shop.stress()
+    session = getattr(shop, mode)()
     assert session.outcomes["test_shop.py::test_other"] == "passed"
     assert session.outcomes["test_shop.py::test_refund"] == "failed"
+    assert "memory." not in session.text
     said = session.failures["test_shop.py::test_refund"]
     assert "unknown operator: 'service.unanswred'; did you mean 'service.unanswered'?" in said
     assert "fix: " in said

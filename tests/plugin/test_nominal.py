@@ -40,6 +40,27 @@ def test_a_failing_assertion_of_the_body_is_shown_as_pytest_shows_it(shop: Any) 
     assert "pytest_mat/" not in session.failures["test_shop.py::test_refund"]
 
 
+def test_a_refused_connection_is_shown_though_the_agent_swallows_the_refusal(shop: Any) -> None:
+    shop.tests(
+        """
+        import socket
+
+        def ask():
+            try:
+                return socket.create_connection(("127.0.0.1", 9))
+            except Exception:
+                return None
+
+        def test_refund(mat_run, no_double):
+            shop.naive()
+            assert ask() is not None
+        """
+    )
+    session = shop.run()
+    assert "a look-up of 127.0.0.1:9 was refused during the run" in session.text
+    assert "loopback=True" in session.text
+
+
 def test_an_assertion_and_a_violation_are_both_shown(shop: Any) -> None:
     shop.tests(
         """

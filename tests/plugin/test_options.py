@@ -14,6 +14,8 @@ from pytest_mat import options
 def test_an_option_that_there_is_none_of_is_refused_with_the_one_that_was_meant() -> None:
     with pytest.raises(pytest.UsageError, match=r"unknown option --mat-stres; did you mean '--mat-stress'\?"):
         options.check_names(["tests", "--mat-stres"])
+    with pytest.raises(pytest.UsageError, match=r"unknown option --mat-faults; it is a setting: -o mat_faults="):
+        options.check_names(["--mat-faults", "service.lost_ack"])
     with pytest.raises(pytest.UsageError, match=r"unknown option --mat-sede; did you mean '--mat-seeds'\?"):
         options.check_names(["--mat-sede=3"])
 

@@ -96,9 +96,20 @@ def test_a_replay_whose_sites_are_gone_is_stale_and_not_green(shop: Any) -> None
     assert session.outcomes == {ID: "passed", f"{ID}[replay-{short}]": "failed"}
     assert session.statuses[f"{ID}[replay-{short}]"] == "stale"
     assert (
-        "the run no longer reaches any site of its schedule (main/service:refund#1)"
+        f"schedule (main/service:refund#1); if it passes alone (pytest -k replay-{short}), a test before it left state behind"
         in session.failures[f"{ID}[replay-{short}]"]
     )
+
+
+def test_a_replay_that_is_stale_after_another_test_passes_alone_as_its_message_says(shop: Any) -> None:
+    short = found(shop)
+    path = shop.path / "shop.py"
+    text = path.read_text().replace(
+        "            refund(order)\n", "            order in done or (done.append(order), refund(order))\n"
+    )
+    path.write_text("done = []\n" + text)
+    assert shop.run().statuses[f"{ID}[replay-{short}]"] == "stale"
+    assert shop.run("-k", f"replay-{short}").statuses == {f"{ID}[replay-{short}]": "replayed"}
 
 
 def test_a_replay_whose_test_was_renamed_is_a_failing_item(shop: Any) -> None:

@@ -166,7 +166,8 @@ def test_an_uncontrolled_run_is_not_certified(lab):
     result = search(
         nominal, lambda spec: replace(made.evaluate(spec), findings=(marked,)), Campaign(operators=made.specs, budget=4)
     )
-    assert result.certificate.reason == "the run is not controlled (order-not-controlled): a plain thread took a step"
+    said = "the run is not controlled (order-not-controlled): a plain thread took a step; fix: make locks"
+    assert result.certificate.reason.startswith(said)
     assert not result.certificate.proven
 
 

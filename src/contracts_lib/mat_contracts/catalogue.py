@@ -140,9 +140,9 @@ def _selectors(
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """The names of ports among the arguments of a template, and the names of the arguments that it reads of their calls."""
     bound = signature.bind(*arguments, **given).arguments
-    named = (*_PORTS, "on") if family.startswith("observation") else _PORTS
-    groups = [_names_in(bound.get(name)) for name in named]
-    ports = tuple(dict.fromkeys(name for group in groups for name in group if "/" not in name))
+    routes = family.startswith("observation")  # these take routes, which have a slash, in the place of names
+    groups = [_names_in(bound.get(name)) for name in ((*_PORTS, "on") if routes else _PORTS)]
+    ports = tuple(dict.fromkeys(name for group in groups for name in group if not (routes and "/" in name)))
     return ports, _names_in(bound.get("key")) if ports else ()
 
 

@@ -10,7 +10,7 @@ from typing import Final, TypeVar
 from mat.core import limits
 from mat.core.difference import first_difference as first_different_fact
 from mat.core.difference import in_words
-from mat.core.run import Run, prefixes
+from mat.core.run import Run, prefixes, remedy
 from mat.core.site import ABOUT_CALLS, site_about
 from mat.core.spec import NO_SCHEDULE, Schedule
 from mat.core.verdict import Stage
@@ -284,7 +284,7 @@ def _by_history(edge: Edge, of: GridKey) -> bool:
 def _require_control(run: Run) -> None:
     if run.uncontrolled:
         finding = run.uncontrolled[0]
-        raise WithdrawnError(f"the run is not controlled ({finding.code}): {finding.message}")
+        raise WithdrawnError(f"the run is not controlled ({finding.code}): {finding.message}; fix: {remedy(finding.code)}")
 
 
 def _wrong_site(edge: Edge, run: Run) -> bool:

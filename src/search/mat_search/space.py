@@ -120,8 +120,11 @@ class Grid:
     @property
     def assumptions(self) -> tuple[str, ...]:
         """The guesses that points rest on, in words, and the declarations for which points were left out."""
-        guesses = [self._guessed[name] for name in sorted(self._guessed)]
-        errors = [f"{_port_name(item.port)} raises those of {' or '.join(item.clients)} ({item.guess})" for item in guesses]
+        ports: dict[str, list[str]] = {}
+        for name in sorted(self._guessed):
+            item = self._guessed[name]
+            ports.setdefault(f"those of {' or '.join(item.clients)} ({item.guess})", []).append(_port_name(item.port))
+        errors = [f"{', '.join(names)} {'raises' if len(names) == 1 else 'raise'} {guess}" for guess, names in ports.items()]
         return (*([f"errors guessed: {'; '.join(errors)}"] if errors else []), *self.covering.assumptions)
 
     def affordable(self, rest: int) -> dict[str, list[Option]]:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from pathlib import PurePosixPath
 
 from mat.core.campaign import Certificate, Counterexample, FindingStanding, signature_of
 from mat.core.known import Acceptance
 from mat.core.run import Run
 from mat.core.verdict import Violation
+from mat.evidence.replay_file import FOLDER
 from mat_study.settings import ItemSettings
 
 
@@ -71,7 +73,7 @@ def is_held(found: Sequence[StandingViolation]) -> bool:
 
 def fixed_text(accepted: Acceptance, *, file: str) -> str:
     """What to say of an accepted finding that did not show again."""
-    name = file or accepted.replay
+    name = file or PurePosixPath(accepted.test.partition("::")[0]).parent.joinpath(FOLDER, accepted.replay).as_posix()
     return f"fixed: {accepted.contract} is accepted until {accepted.until}, but kept; remove it: mat accept --remove {name}"
 
 

@@ -19,6 +19,7 @@ from mat.boundary.port import Port
 from mat.boundary.session import CallEnd
 from mat.boundary.usage import usage_of
 from mat.core.limits import STREAMED_BYTES
+from mat.kernel.network import is_loopback
 
 _MODEL_PATHS: Final = re.compile(
     r"/(chat/completions|responses|completions|messages|embeddings)$|:(stream)?[gG]enerateContent$|/api/(chat|generate)$"
@@ -38,6 +39,8 @@ _KEPT: Final = ("content-type", "etag", "idempotency-key", "location", "retry-af
 """The headers that are recorded: of a request, and of a reply. Date is recorded with a Retry-After that is a date."""
 _REFUSED: Final = 400
 """From this status on, a reply is a refusal."""
+_FREE_PORT: Final = 32_768
+"""From this port on, systems choose free ones."""
 STATUSES: Final = {"server_error": 503, "rate_limit": 429, "auth": 401, "not_found": 404, "invalid": 422}
 """The status of a reply for each kind of fault that HTTP has one for."""
 
@@ -99,9 +102,14 @@ class HTTPRequest:
 
     @property
     def endpoint(self) -> str:
-        """Method, host and path, with {id} in the place of segments that name one thing: "GET shop.test/orders/{id}"."""
+        """Method, host and path, with {id} in the place of segments that name one thing: "GET shop.test/orders/{id}".
+
+        The port of a server that a test starts on this machine is left out: it is another one each time.
+        """
         parts = urlsplit(self.url)
-        return f"{self.method} {parts.netloc}{_template(parts.path)}"
+        free = (parts.port or 0) >= _FREE_PORT and is_loopback(parts.hostname)
+        host = parts.netloc.rpartition(":")[0] if free else parts.netloc
+        return f"{self.method} {host}{_template(parts.path)}"
 
     @property
     def model(self) -> str:

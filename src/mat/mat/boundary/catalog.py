@@ -189,10 +189,12 @@ class Catalog:
             from difflib import get_close_matches
 
             close = get_close_matches(id, self._operators, n=1)
+            boundary = id.partition(".")[0]
+            near = [name for name in sorted(self._operators) if name.partition(".")[0] == boundary] or sorted(self._operators)
             raise SpecError(
                 what=f"unknown operator: {id!r}" + (f"; did you mean {close[0]!r}?" if close else ""),
                 why="a schedule names an operator that is not registered in this process",
-                fix=f"register it with the pytest_mat_operators hook, or use one of: {', '.join(sorted(self._operators))}",
+                fix=f"register it with the pytest_mat_operators hook, or use one of: {', '.join(near)}",
             )
         return self._operators[id]
 

@@ -14,6 +14,7 @@ from typing import Any, Final
 
 from mat.commands.shared import PASS, USAGE, VIOLATION, Add, print_json, width
 from mat.core.errors import MatError
+from mat.core.verbs import sounds_like_reading
 
 _TEXT: Final = "report versions, plugins, operators and problems of the installation; with TEST, problems of the tests"
 _EXAMPLES: Final = """mat doctor
@@ -128,7 +129,8 @@ def _attached_text(found: dict[str, Any]) -> list[str]:
         if source:
             lines.append(f"{text}, by {'your effects=' if source == 'you' else source}")
         else:
-            settled = ", ".join(f'"{name}": "read"' for name in names)
+            reading = [name for name in names if sounds_like_reading(name)] or ["NAME"]
+            settled = ", ".join(f'"{name}": "read"' for name in reading)
             lines.append(f"{text}, which counts as a write; where a tool only reads, settle it with effects={{{settled}}}")
     return lines
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from mat.commands.project import FoundTool, Project
+from mat.commands.project import CLIENTS, FoundTool, Project
 
 LISTED: Final = 20
 """The most tools that a conftest names."""
@@ -89,6 +90,9 @@ class FirstFile:
 
 
 def first_files(project: Project) -> tuple[FirstFile, ...]:
+    settings = FirstFile(
+        path=Path("pytest.ini"), what="tests import the code of this folder", text="[pytest]\npythonpath = .\n"
+    )
     return (
         FirstFile(path=project.tests / "conftest.py", what="what every test of the agent needs", text=conftest(project)),
         FirstFile(path=project.tests / "test_mat_agent.py", what="a first test with a contract", text=_TEST),
@@ -96,6 +100,7 @@ def first_files(project: Project) -> tuple[FirstFile, ...]:
             path=Path(".github", "workflows", "mat.yml"), what="CI: tests on each push, a search each night",
             text=_WORKFLOW.format(install=install(project), install_with_report=install(project, "report")),
         ),
+        *([settings] if project.at_top and not project.configuration else []),
     )  # fmt: skip
 
 
@@ -107,27 +112,39 @@ def install(project: Project, *extras: str) -> str:
 
 
 def conftest(project: Project) -> str:
-    """A conftest that attaches to what the project imports, and names its tools in comments."""
+    """A conftest that attaches to what the project imports, and names the tools that no framework calls in comments."""
     usable = [each.name for each in project.attached if each.installed]
     missing = [each for each in project.attached if not each.installed]
+    framework = next((each.name for each in project.attached if each.name not in CLIENTS), "")
+    attached = tuple(tool for tool in project.tools if tool.called and framework)
+    own = tuple(tool for tool in project.tools if tool not in attached)
     parts = ['"""What every test of the agent needs; made by `mat init`."""\n']
     if usable:
         parts.append("import pytest\n\n")
-        parts.append(
-            f'''@pytest.fixture
+        parts.append(f'''@pytest.fixture
 def mat_attach():
     """The frameworks whose calls are steps of the run."""
-    return {usable!r}
-'''.replace("'", '"')
-        )
+{_attached_text(usable, framework, attached)}
+''')
     for each in missing:
         needed = f'pip install "pytest-mat[{each.extra}]"' if each.extra else f"pip install {each.name}"
         parts.append(
             f'# The code imports {each.name}, which is not installed here: {needed}\n# and name "{each.name}" in mat_attach.\n'
         )
-    if project.tools:
-        parts.append(_tools_text(project.tools))
+    if own:
+        parts.append(_tools_text(own))
     return "\n".join(parts)
+
+
+def _attached_text(names: list[str], framework: str, tools: tuple[FoundTool, ...]) -> str:
+    """What `mat_attach` returns: names, and the effects of the framework's tools, which nothing else says."""
+    if not tools or framework not in names:
+        return f"    return {json.dumps(names)}"
+    others = [f'        "{name}": {{}},' for name in names if name != framework]
+    effects = [f'                "{tool.called}": "{tool.effect}",' for tool in tools[:LISTED]]
+    guessed = "            # guessed from the names: check them; a tool that is not named counts as a write"
+    first = ["    return {", f'        "{framework}": {{', guessed, '            "effects": {']
+    return "\n".join([*first, *effects, "            },", "        },", *others, "    }"])
 
 
 def _tools_text(tools: tuple[FoundTool, ...]) -> str:
@@ -135,8 +152,16 @@ def _tools_text(tools: tuple[FoundTool, ...]) -> str:
     lines = [
         "# These functions look like tools. If no framework calls them, make each a step of the run:",
         "# write `import mat` above, and uncomment. Check each effect: it is guessed from the name.",
-        *(f'# mat.patch("{tool.name}", effect="{tool.effect}")' for tool in tools[:LISTED]),
+        "# What keeps the functions themselves, such as TOOLS = {...}, calls them unseen: there, decorate them in the source.",
+        *(_patch_line(tool) for tool in tools[:LISTED]),
     ]
     if len(tools) > LISTED:
         lines.append(f"# and {len(tools) - LISTED} more: mat init --dry-run --json lists them")
     return "\n".join(lines) + "\n"
+
+
+def _patch_line(tool: FoundTool) -> str:
+    options = f'effect="{tool.effect}"' + (f", exclude={json.dumps(list(tool.exclude))}" if tool.exclude else "")
+    if tool.retried:
+        return f"# {tool.name}: write @mat.tool({options}) below its @{tool.retried}, so that each attempt is a step"
+    return f'# mat.patch("{tool.name}", {options})'

@@ -120,6 +120,8 @@ def _left(project: Project, made: tuple[FirstFile, ...], new: list[FirstFile]) -
     lines = []
     if conftest not in new and names:
         lines.append(f"to attach to {', '.join(names)}: set mat_attach = {' '.join(names)} in the configuration of pytest")
+    if project.at_top and project.configuration:
+        lines.append(f"to import the code of this folder in tests: set pythonpath to . in {project.configuration}")
     others = [name for name in project.ci if name != ".github/workflows"]
     if others:
         lines.append(f"for {', '.join(others)}: run the commands of .github/workflows/mat.yml there")

@@ -29,15 +29,29 @@ _SKIPPED: Final = frozenset({"node_modules", "site-packages", "build", "dist", "
 _CONFIGURATION: Final = ("pytest.ini", ".pytest.ini", "pyproject.toml", "tox.ini", "setup.cfg")
 _CI: Final = (".github/workflows", ".gitlab-ci.yml", ".circleci", "azure-pipelines.yml", "Jenkinsfile", ".buildkite")
 _TOOL_NAMES: Final = frozenset({"tool", "tool_plain", "function_tool", "beta_tool"})
+_RETRIES: Final = frozenset({"retry", "on_exception", "on_predicate", "retrying"})
+"""Decorators of tenacity, stamina and backoff."""
+_NO_DATA: Final = frozenset(
+    {"AsyncClient", "AsyncConnection", "AsyncEngine", "AsyncSession", "BaseStore", "Client", "ClientSession", "Connection",
+     "Context", "Cursor", "Engine", "Pool", "RunContext", "Session", "ToolContext"}
+)  # fmt: skip
+"""Last names of annotations of parameters that cannot be recorded."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FoundTool:
-    """A function that looks like a tool. `name`: its dotted path; `why`: its decorator, or the module that it is in."""
+    """A function that looks like a tool. `name`: its dotted path; `why`: its decorator, or the module that it is in.
+
+    `called`: its name for the framework whose decorator it has, "" without one. `exclude`: parameters that are no data, as
+    their annotations say. `retried`: its decorator that calls it again, "" for none.
+    """
 
     name: str
     why: str
     effect: str
+    called: str = ""
+    exclude: tuple[str, ...] = ()
+    retried: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,7 +66,9 @@ class FoundAdapter:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Project:
-    """What was found in a folder. `left_out`: Python files beyond the limit; `unreadable`: those that do not parse."""
+    """What was found in a folder. `at_top`: code at its top that nothing installs, so that tests find it only
+    with a `pythonpath`. `left_out`: Python files beyond the limit; `unreadable`: those that do not parse.
+    """
 
     folder: Path
     adapters: tuple[FoundAdapter, ...]
@@ -61,6 +77,7 @@ class Project:
     has_tests: bool
     configuration: str
     installs: str
+    at_top: bool
     ci: tuple[str, ...]
     files: int
     left_out: int = 0
@@ -96,7 +113,7 @@ def look_at(folder: Path) -> Project:
     tests, has_tests = _test_folder(folder, paths)
     return Project(
         folder=folder, adapters=tuple(_adapters(imported)), tools=tuple(tools), tests=tests, has_tests=has_tests,
-        configuration=_configuration(folder), installs=_installs(folder),
+        configuration=_configuration(folder), installs=_installs(folder), at_top=_is_at_top(folder, paths),
         ci=tuple(name for name in _CI if (folder / name).exists()), files=len(paths[:FILES]),
         left_out=max(0, len(paths) - FILES), unreadable=tuple(unreadable),
     )  # fmt: skip
@@ -160,19 +177,45 @@ def _functions(tree: ast.Module, path: Path) -> Iterator[FoundTool]:
         for node in body:
             if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) or node.name.startswith("_"):
                 continue
-            decorator = next(filter(None, map(_tool_decorator, node.decorator_list)), "")
-            if decorator or (by_place and not owner and not node.decorator_list):
-                yield FoundTool(
-                    name=f"{module}.{owner}{node.name}", why=f"@{decorator}" if decorator else f"in {path.as_posix()}",
-                    effect="read" if sounds_like_reading(node.name) else "write",
-                )  # fmt: skip
+            decorator = next((each for each in node.decorator_list if _last_name(each) in _TOOL_NAMES), None)
+            if decorator is None and (owner or not by_place):
+                continue
+            target = decorator.func if isinstance(decorator, ast.Call) else decorator
+            yield FoundTool(
+                name=f"{module}.{owner}{node.name}",
+                why=f"@{ast.unparse(target)}" if target is not None else f"in {path.as_posix()}",
+                effect="read" if sounds_like_reading(node.name) else "write",
+                called=_called(decorator, node.name), exclude=_no_data(node),
+                retried=next((name for name in map(_last_name, node.decorator_list) if name in _RETRIES), ""),
+            )  # fmt: skip
 
 
-def _tool_decorator(node: ast.expr) -> str:
-    """The name of a tool's decorator, such as mcp.tool; "" for another one."""
+def _last_name(node: ast.expr) -> str:
+    """The last name of a decorator or an annotation: `tool` of `@mcp.tool()`; "" for another expression."""
     target = node.func if isinstance(node, ast.Call) else node
-    name = target.attr if isinstance(target, ast.Attribute) else target.id if isinstance(target, ast.Name) else ""
-    return ast.unparse(target) if name in _TOOL_NAMES else ""
+    return target.attr if isinstance(target, ast.Attribute) else target.id if isinstance(target, ast.Name) else ""
+
+
+def _called(decorator: ast.expr | None, function: str) -> str:
+    """The name that a framework gives to a tool: the decorator's first text, or else the function's name."""
+    if decorator is None:
+        return ""
+    values: list[ast.expr] = []
+    if isinstance(decorator, ast.Call):
+        named = [each.value for each in decorator.keywords if each.arg in ("name", "name_override")]
+        values = [*decorator.args[:1], *named]
+    texts = (each.value for each in values if isinstance(each, ast.Constant) and isinstance(each.value, str))
+    return next(texts, function)
+
+
+def _no_data(function: ast.FunctionDef | ast.AsyncFunctionDef) -> tuple[str, ...]:
+    """The parameters with an annotation that is no data, such as sqlite3.Connection or `Session | None`."""
+    given = function.args
+    return tuple(
+        each.arg for each in (*given.posonlyargs, *given.args, *given.kwonlyargs)
+        if each.annotation is not None
+        and any(_last_name(part) in _NO_DATA for part in ast.walk(each.annotation) if isinstance(part, ast.expr))
+    )  # fmt: skip
 
 
 # -- layout -----------------------------------------------------------------------------------------------------------
@@ -219,6 +262,18 @@ def _test_folder(folder: Path, paths: list[Path]) -> tuple[Path, bool]:
 
 def _is_below(path: Path, folder: Path) -> bool:
     return path.resolve().is_relative_to(folder.resolve())
+
+
+def _is_at_top(folder: Path, paths: list[Path]) -> bool:
+    """Whether code lies at the top, and neither a build nor pytest makes it importable for tests in a folder of their own."""
+    name = _configuration(folder)
+    if _installs(folder) == "-e ." or "pythonpath" in ((_pytest_section(folder / name) or {}) if name else {}):
+        return False
+    tests, _ = _test_folder(folder, paths)
+    if any((folder / each).exists() for each in ("conftest.py", tests / "__init__.py")):  # then pytest adds the folder
+        return False
+    code = (path.relative_to(folder) for path in paths if not _is_test(path))
+    return any(not path.is_relative_to(tests) and path.parts[0] not in ("src", "docs") for path in code)
 
 
 def _installs(folder: Path) -> str:

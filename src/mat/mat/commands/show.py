@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from mat.commands.shared import PASS, check_files, print_json, replay_of, width
-from mat.core.errors import plural
+from mat.core.errors import MatError, plural
 
 if TYPE_CHECKING:
     from mat.core.run import Run
@@ -19,11 +19,18 @@ if TYPE_CHECKING:
 
 def show(options: argparse.Namespace) -> int:
     from mat.evidence import jsonl, replay_file
+    from mat.monitor.localize import region
     from mat.report.terminal import failure_section, steps_table
 
     check_files(options.file, fix="name a replay file in mat_replays/, or a recorded trace (.mat.jsonl)")
     if not options.file.name.endswith(replay_file.SUFFIX) and jsonl.recognises(options.file):
         return _show_traces(options)
+    if options.file.suffix == ".py":
+        folder = options.file.parent / replay_file.FOLDER
+        raise MatError(
+            f"{options.file} is a Python file", why="mat show prints replay files and recorded traces",
+            fix=f"name one of {folder}/*{replay_file.SUFFIX}", where=str(options.file),
+        )  # fmt: skip
     replay = replay_of(options.file)
     run = replay.counterexample.run
     if options.json:
@@ -34,6 +41,9 @@ def show(options: argparse.Namespace) -> int:
     file, columns = str(options.file), width()
     print(failure_section(replay.counterexample, replay.certificate, replay_path=file, item=replay.item, width=columns))
     title = f"All steps ({len(run.records)}); the run ended: {run.termination}"
+    if len(region(run.records, replay.counterexample.verdict)) == len(run.records):
+        print(f"{title}; the table above has them")
+        return PASS
     print(steps_table(run, run.records, title=title, width=columns))
     return PASS
 

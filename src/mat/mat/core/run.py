@@ -220,6 +220,21 @@ UNCAUGHT: Final = "uncaught-failure"
 ATTACHED: Final = "attached"
 """The code of a finding that names an attached framework, its release and its own policy for failures."""
 UNCONTROLLED = frozenset({"order-not-controlled", "real-clock", "real-sleep", "opaque-reply", "finished-run-used"})
+REFUSED: Final = frozenset({"network-refused", "process-refused"})
+"""The codes of findings on ways out of the run that it refused. An agent that catches every exception hides the refusal."""
+_REMEDIES: Final = {
+    "network-refused": "put a fake behind the client; or allow servers of this machine that the test starts, if this is one, "
+    "by loopback=True in the marker or mat_loopback = true in the ini file",
+    "process-refused": "declare the program: mat.adapters.program([...])",
+    "real-clock": 'put a fake behind the client in the place of a socket; do not use clock="real"',
+    "real-sleep": "wait with time.sleep or asyncio.sleep",
+    "order-not-controlled": "make locks and threads in the test, and wait with the standard library",
+}
+
+
+def remedy(code: str) -> str:
+    """What to do about a finding, by its code."""
+    return _REMEDIES.get(code, "see docs/time.md")
 
 
 def prefixes(run: Run) -> tuple[str, ...]:

@@ -7,6 +7,7 @@ import dataclasses
 import datetime
 import decimal
 import enum
+import json
 import math
 import pathlib
 import uuid
@@ -121,13 +122,25 @@ def snapshot(value: object, where: str = "value") -> Value:
 
 
 def snapshot_arguments(arguments: Mapping[str, object], where: str) -> FrozenDict:
-    """The recorded form of a call's arguments; a CodecError names the parameter."""
+    """The recorded form of a call's arguments; a CodecError names all parameters that have none."""
     for name, value in arguments.items():
         if type(value) not in IMMUTABLE or type(name) is not str:
             break
     else:
         return FrozenDict(arguments)
-    return FrozenDict({_key(name, where): snapshot(item, f"{where}, parameter {name!r}") for name, item in arguments.items()})
+    copied, refused = {}, {}
+    for name, item in arguments.items():
+        try:
+            copied[_key(name, where)] = snapshot(item, f"{where}, parameter {name!r}")
+        except CodecError as error:
+            refused[str(name)] = error
+    if refused:
+        first = next(iter(refused.values()))
+        raise CodecError(
+            what="; ".join(error.what for error in refused.values()), why=first.why, where=first.where,
+            fix=first.fix.replace("exclude=", f"exclude={json.dumps(list(refused))}"),
+        )  # fmt: skip
+    return FrozenDict(copied)
 
 
 def _copy(value: object, where: str, depth: int) -> Value:

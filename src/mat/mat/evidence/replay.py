@@ -9,7 +9,7 @@ from mat.core.difference import Difference, first_difference
 from mat.core.errors import ReplayDivergence
 from mat.core.run import Run
 from mat.core.verdict import Violation
-from mat.evidence.replay_file import Replay
+from mat.evidence.replay_file import Replay, short_id
 
 ReplayStatus: TypeAlias = Literal["passed", "violated", "expected", "unknown", "stale", "divergent"]
 
@@ -71,8 +71,9 @@ def regression_outcome(replay: Replay, run: Run) -> ReplayOutcome:
         sites = ", ".join(str(item.site) for item in run.unreached)
         return ReplayOutcome(
             status="stale", ok=False, violations=run.failures,
-            reason=f"the run no longer reaches any site of its schedule ({sites}); "
-            "delete the file, or search again with --mat-stress",
+            reason=f"the run no longer reaches any site of its schedule ({sites}); if it passes alone "
+            f"(pytest -k replay-{short_id(replay)}), a test before it left state behind: reset that in a fixture; otherwise "
+            "search again with --mat-stress, and delete the file",
         )  # fmt: skip
     return _judge_contracts(replay, run)
 

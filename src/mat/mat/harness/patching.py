@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import importlib
 import inspect
-from collections.abc import Iterable, Iterator, Mapping
+import sys
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, Final
 
@@ -21,6 +22,8 @@ _KINDS: dict[str, tuple[ActionKind, Boundary]] = {
 
 
 _INHERITED: Final = object()
+_PATCHED: Final[dict[str, tuple[str, Any]]] = {}
+"""The functions that were patched in this process, by their path: what contracts call each, and the function itself."""
 
 
 class Patch:
@@ -73,7 +76,30 @@ def patch(target: str, *, kind: str = "tool", name: str = "", **options: Any) ->
     if isinstance(original, type):  # a class is instrumented in place, method by method
         return Patch((original, name, before) for name, before in members.items() if vars(original)[name] is not before)
     setattr(owner, attribute, wrapped)
+    _PATCHED[target] = (name or attribute, original)
     return Patch([(owner, attribute, original if own else _INHERITED)])
+
+
+def overlooked(called: Collection[str]) -> Iterator[tuple[str, list[str]]]:
+    """The patched functions that nobody called, and the names that hold the function itself: what calls it there is not seen.
+
+    `called`: the names of the ports that were called.
+    """
+    for target, (port, original) in _PATCHED.items():
+        holders = [name for name in _holders(original) if name != target] if port not in called else []
+        if holders:
+            yield target, holders
+
+
+def _holders(function: Any) -> Iterator[str]:
+    """The globals of modules that are this function, or a collection with it."""
+    for module, namespace in sorted(
+        (name, vars(module)) for name, module in sys.modules.items() if hasattr(module, "__dict__")
+    ):
+        for name, value in list(namespace.items()):
+            members = value.values() if type(value) is dict else value if type(value) in (list, tuple) else ()
+            if value is function or any(member is function for member in list(members)):
+                yield f"{module}.{name}"
 
 
 def _resolve(target: str) -> tuple[Any, str]:

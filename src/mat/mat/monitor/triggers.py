@@ -7,10 +7,11 @@ once. So a step of a run costs nothing more, no state is hashed, and runs of wor
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
+from mat.core.endpoint import MISSING, values_at
 from mat.core.errors import MatError, did_you_mean
 from mat.core.record import ActionKind, Record
 from mat.core.verdict import Severity, Verdict
@@ -299,7 +300,7 @@ class Triggers:
         self._arguments.update(record.action.arguments)
         for name, trigger in list(self._selected.items()):
             if record.action.name in trigger.selects and (
-                not trigger.keys or any(key in record.action.arguments for key in trigger.keys)
+                not trigger.keys or any(_has(record.action.arguments, key) for key in trigger.keys)
             ):
                 self.reached(name)
         for name, kinds in list(self._kinds.items()):
@@ -351,6 +352,11 @@ class Triggers:
         return tuple(found)
 
 
+def _has(arguments: Mapping[str, Any], key: str) -> bool:
+    """Whether a call has an argument of this name, a member at this path, or this header, which is recorded in lower case."""
+    return key.lower() in arguments or any(found is not MISSING for found in values_at(arguments, key))
+
+
 def _unknown_ports(trigger: _Trigger, ports: set[tuple[str, str]]) -> list[tuple[ActionKind, str]]:
     """The names that a trigger selects calls by, and that no port has, with the kind of call that is most often meant."""
     known = {name for _, name in ports}
@@ -364,7 +370,7 @@ def _unknown_text(trigger: _Trigger, ports: set[tuple[str, str]], arguments: set
     if strange:
         return _names_text(strange[0], ports)
     fields = [*(item.left for part in trigger.conditions for item in compares_of(part)), *trigger.ids]
-    unknown = [*trigger.keys]
+    unknown = [key.partition(".")[0] for key in trigger.keys]
     unknown += [path[2] for item in fields for path in item.paths if path[:2] == _ARGUMENTS and len(path) > 2]
     missing = [name for name in unknown if name not in arguments]
     return f"; no call has an argument {missing[0]!r}{did_you_mean(missing[0], sorted(arguments))}" if missing else ""
