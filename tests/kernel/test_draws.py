@@ -7,11 +7,13 @@ import json
 import os
 import pickle
 import random
+import secrets
 import subprocess
 import sys
 import tempfile
 import types
 import uuid
+import zipfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -97,6 +99,34 @@ def in_a_process(project: list[str], tmp_path: Path, hash_seed: str, plan: list[
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)  # type: ignore[no-any-return]
+
+
+ARCHIVED = """
+import mat, os, random, secrets, uuid
+
+def draw():
+    return str(uuid.uuid4()), random.random(), secrets.token_hex(4)
+
+with mat.run(seed=7):
+    print(draw(), uuid.uuid4(), uuid.__file__.endswith(os.path.join("python399.zip", "uuid.py")))
+"""
+
+
+def test_draws_are_the_same_where_the_standard_library_is_in_an_archive(tmp_path: Path) -> None:
+    """As in the interpreters that Windows applications embed."""
+    archive = tmp_path / "python399.zip"
+    with zipfile.ZipFile(archive, "w") as held:
+        for module in (random, secrets, uuid):
+            held.write(inspect.getfile(module), f"{module.__name__}.py")
+    said = []
+    for path in ("", str(archive)):
+        done = subprocess.run(
+            [sys.executable, "-c", ARCHIVED], env={**os.environ, "PYTHONPATH": path}, capture_output=True, text=True,
+            timeout=60, check=True,
+        )  # fmt: skip
+        said.append(done.stdout.rpartition(" "))
+    assert [each[2] for each in said] == ["False\n", "True\n"]
+    assert said[0][0] == said[1][0]
 
 
 def all_apart(*draws: list[Any]) -> bool:

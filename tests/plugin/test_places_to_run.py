@@ -1,8 +1,7 @@
-"""Sessions in places that lack something: a folder that cannot be written to, no temporary folder, no fork; and --stepwise."""
+"""Sessions in places that lack something: a folder that cannot be written to, no temporary folder; and --stepwise."""
 
 from __future__ import annotations
 
-import os
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -121,42 +120,6 @@ def test_a_plain_session_needs_no_temporary_folder_and_a_search_is_refused_witho
     assert "need a folder for temporary files: Read-only file system" in said
     assert "set TMPDIR" in said
     assert "INTERNALERROR" not in said
-
-
-# -- without fork ---------------------------------------------------------------------------------------------------------
-
-NO_FORK = """
-import os, signal, socket, sys
-import asyncio, multiprocessing.connection, subprocess, _pytest.faulthandler
-
-for owner, names in (
-    (os, ("fork", "register_at_fork", "killpg", "sched_getaffinity", "getpriority", "sysconf")),
-    (signal, ("pthread_sigmask", "setitimer", "SIGALRM")), (socket, ("AF_UNIX",)),
-):
-    for name in names:
-        if hasattr(owner, name):
-            delattr(owner, name)
-sys.modules["resource"] = None
-"""
-
-
-@pytest.mark.full
-def test_without_fork_a_search_confirms_in_interpreters_of_its_own(shop: Any) -> None:
-    shop.write("no_fork.py", NO_FORK)
-    shop.tests(BROKEN)
-    result = shop.pytester.runpytest_subprocess(
-        "--mat-stress", "-p", "no_fork", "-p", "no:xdist", "-p", "no:cacheprovider", timeout=120
-    )
-    assert (result.ret, "1 broken" in result.stdout.str()) == (1, True), result.stdout.str()
-    assert shop.replays
-
-
-def test_what_needs_a_fork_is_refused_with_its_reason(shop: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    shop.tests(BROKEN)
-    monkeypatch.delattr(os, "fork")
-    result = shop.pytester.runpytest_inprocess("--mat-stress", "--mat-workers", "2")
-    assert result.ret == pytest.ExitCode.USAGE_ERROR
-    assert "workers are forked processes, which this platform does not support" in result.stderr.str()
 
 
 # -- stepwise -------------------------------------------------------------------------------------------------------------

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
+import tomllib
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -34,7 +36,8 @@ copy() {
 }
 """
 EXAMPLES = ("helpdesk", "treasury", "resources", "contractbench", "agentdojo", "session")
-PYTHONS = {"python3": "echo 3.11", "python3.11": "echo 3.11", "python3.12": "echo 3.12", "python3.13": "exit 127"}
+VERSIONS = ("3.11", "3.12", "3.13", "3.14")
+NEAREST = "tests/laws tests/core tests/kernel tests/isolation"
 
 
 class Scripts:
@@ -46,9 +49,14 @@ class Scripts:
         for example in EXAMPLES:
             (folder / "examples" / example / "mat_replays").mkdir(parents=True)
         (folder / "bin").mkdir()
-        for name, does in PYTHONS.items():
-            (folder / "bin" / name).write_text(f"#!/bin/sh\n{does}\n")
-            (folder / "bin" / name).chmod(0o755)
+        self.pythons("3.11", "3.12")
+
+    def pythons(self, own: str, *others: str) -> None:
+        """The Pythons that start: that of the script, and others."""
+        commands = {f"python{version}": f"echo {version}" if version in (own, *others) else "exit 127" for version in VERSIONS}
+        for name, does in {**commands, "python3": f"echo {own}"}.items():
+            (self.folder / "bin" / name).write_text(f"#!/bin/sh\n{does}\n")
+            (self.folder / "bin" / name).chmod(0o755)
 
     def run(self, *command: str, log: str = "log", **plan: str) -> tuple[int, str]:
         given = {"LOG": str(self.folder / log), "PYENV_ROOT": "/nowhere", "FAIL": "", "CHANGED": "", "TWO": "", **plan}
@@ -82,6 +90,37 @@ def test_a_stress_that_changes_a_committed_replay_makes_the_run_fail(scripts: Sc
     code, said = scripts.run(".ci/run", CHANGED=example)
     assert code == 1
     assert f"the stress of examples/{example} changed committed replay files" in said
+
+
+@pytest.mark.full
+@pytest.mark.parametrize(("own", "others", "tested"), [
+    ("3.11", ("3.12", "3.13"), ["3.13"]),
+    ("3.12", ("3.11", "3.13", "3.14"), ["3.11", "3.14"]),
+    ("3.13", ("3.11", "3.12"), ["3.11"]),
+    ("3.11", (), []),
+])  # fmt: skip
+def test_the_run_tests_with_the_oldest_and_the_newest_python_that_start(
+    scripts: Scripts, own: str, others: tuple[str, ...], tested: list[str]
+) -> None:
+    scripts.pythons(own, *others)
+    code, said = scripts.run(".ci/run")
+    assert (code, "no other Python starts here" in said) == (0, not tested)
+    log = (scripts.folder / "log").read_text().splitlines()
+    assert [line for line in log if NEAREST in line] == [
+        f"within python{each} python -m pytest -q {NEAREST}" for each in tested
+    ]
+    assert set(log) >= {f"installed python{each}" for each in tested}
+
+
+def test_the_package_names_the_pythons_that_are_tested() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    named = re.findall(r"Python :: (3\.\d+)", "\n".join(project["project"]["classifiers"]))
+    assert named == ["3.11", "3.12", "3.13"]
+    assert set(named) <= set(VERSIONS)
+    assert project["project"]["requires-python"] == f">={named[0]}"
+    assert project["tool"]["mypy"]["python_version"] == named[0]
+    (versions,) = re.findall(r"^versions=\((.*?)\)", (ROOT / ".ci/common").read_text(), re.MULTILINE)
+    assert versions.split() == list(VERSIONS)
 
 
 @pytest.mark.full

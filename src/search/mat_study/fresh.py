@@ -39,6 +39,8 @@ from mat_study.tasks import Judged
 HashSeed: TypeAlias = int
 ANSWER_S: Final = 600.0
 """Real seconds that one execution in a fresh process may take; then its process is killed."""
+FORKS: Final = all(hasattr(os, name) for name in ("fork", "waitid"))
+"""Whether executions can be forks of a process that has collected the module. macOS has `waitid` from Python 3.13 on."""
 _PATH_CHARS: Final = 100
 """The longest path that a Unix socket may have everywhere."""
 _OUTPUT_BYTES: Final = 2000
@@ -133,7 +135,7 @@ class FreshProcesses:
 
     def __init__(
         self, command: Sequence[str], folder: Path, environment: Mapping[str, str], *,
-        answer_s: float = ANSWER_S, forks: bool = hasattr(os, "fork"),
+        answer_s: float = ANSWER_S, forks: bool = FORKS,
     ) -> None:  # fmt: skip
         self._command, self._folder, self._environment = tuple(command), folder, dict(environment)
         self._answer_s, self._forks = answer_s, forks

@@ -68,6 +68,11 @@ class RunConnection:
     """
 
     def __init__(self, address: str, *, name: str) -> None:
+        if not hasattr(socket, "AF_UNIX"):
+            raise SpecError(
+                what=f"{ADDRESS} names a run, which cannot be reached", why="it is at a Unix socket, and there are none here",
+                fix="run this on Linux or macOS",
+            )  # fmt: skip
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
             self._socket.connect(address)
@@ -143,6 +148,11 @@ class StdioProxy:
     """
 
     def __init__(self, command: Sequence[str], responder: Responder, *, client_in: int = 0, client_out: int = 1) -> None:
+        if sys.platform == "win32":
+            raise SpecError(
+                what="a server that is a command needs Linux or macOS", why="Windows cannot wait for several pipes at once",
+                fix="start the server with streamable HTTP, and give its address with --url",
+            )  # fmt: skip
         self._command, self._responder = list(command), responder
         self._client, self._out = _Lines(client_in), client_out
         self._selector = getattr(selectors, "PollSelector", selectors.SelectSelector)()  # epoll takes no files

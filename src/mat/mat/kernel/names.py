@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 import sysconfig
 from collections.abc import Mapping
@@ -15,7 +16,9 @@ _SEEN: dict[str, int] = {}
 _NEWEST: list[object] = [None, 0]
 _PATHS: Final = sysconfig.get_paths()
 _LIBRARIES: Final = tuple(path + os.sep for key in ("purelib", "platlib") if (path := _PATHS.get(key)))
-_STANDARD: Final = tuple(path + os.sep for key in ("stdlib", "platstdlib") if (path := _PATHS.get(key)))
+_ZIPPED: Final = tuple(path + os.sep for path in sys.path if re.fullmatch(r"python\d+\.zip", os.path.basename(path)))
+"""Where an interpreter that is part of an application, as on Windows, has its standard library."""
+_STANDARD: Final = (*(path + os.sep for key in ("stdlib", "platstdlib") if (path := _PATHS.get(key))), *_ZIPPED)
 _INSTALLED: Final = tuple(f"{os.sep}{folder}{os.sep}" for folder in ("site-packages", "dist-packages"))
 HARNESS: Final = frozenset(
     ("mat", "mat_contracts", "mat_faults", "mat_search", "mat_study", "pytest_mat", "_pytest", "pytest", "pluggy", "xdist",

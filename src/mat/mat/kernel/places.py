@@ -222,11 +222,11 @@ def _own_pipes() -> tuple[int, ...]:
     reading: dict[int, int] = {}
     writing: set[int] = set()
     try:
-        names = os.listdir("/proc/self/fd")
-    except OSError:
-        return ()
-    import fcntl
+        import fcntl
 
+        names = os.listdir("/proc/self/fd")
+    except (ImportError, OSError):
+        return ()
     for number in sorted(map(int, names)):
         with suppress(OSError):
             status = os.fstat(number)

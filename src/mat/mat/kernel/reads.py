@@ -167,6 +167,7 @@ def _kind(path: str, module: str) -> str:
 
 _TOOLS: Final = frozenset((".mat", ".pytest_cache", ".hypothesis", ".mypy_cache"))
 _VOLATILE: Final = ("/proc/", "/sys/")
+_ACCESS: Final = os.O_RDONLY | os.O_WRONLY | os.O_RDWR
 _ASKS_FOR_KIND: Final = frozenset(
     ("exists", "lexists", "isfile", "isdir", "islink", "ismount", "is_file", "is_dir", "is_symlink", "samefile", "getsize",
      "realpath", "_joinrealpath", "resolve", "checkcache", "updatecache", "getsourcefile", "findsource", "which", "iterdir",
@@ -187,7 +188,7 @@ def _meant(event: str, arguments: tuple[Any, ...], near: list[str]) -> list[Read
     match event, *arguments:
         case "open", str(path), None, int() if not os.path.isabs(path) and not os.path.lexists(path):
             return _of_descriptor(near)
-        case "open", path, _, flags if not isinstance(flags, int) or flags & os.O_ACCMODE != os.O_WRONLY:
+        case "open", path, _, flags if not isinstance(flags, int) or flags & _ACCESS != os.O_WRONLY:
             return _of_path("file", path)
         case (("os.listdir" | "os.scandir"), int(), *_) | ("descriptor",):
             return _of_descriptor(near)
