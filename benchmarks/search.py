@@ -1,6 +1,9 @@
-"""Compares search strategies: twelve planted agents with a known cheapest counterexample, the helpdesk, AgentDojo's bank.
+"""Compares search strategies: agents with a known cheapest counterexample, the helpdesk, AgentDojo's bank.
 
-Run: python benchmarks/search.py [--seeds 20] [--budget 3000] [--only NAMES] [--agents A01,...] [--jobs N] [--keep FILE]
+Run: python benchmarks/search.py [--seeds 20] [--budget 3000] [--only NAMES] [--agents NAMES] [--jobs N] [--keep FILE]
+
+`--agents planted` (the default) are the twelve of `planted.py`, `foreign` the ten of `foreign.py`; any can be named: A01,B02.
+`--until-optimum` ends each search where it executes a counterexample of the least cost: cheaper to run, but without proof.
 
 For each agent and strategy: the share of seeds whose fault was found, found at its least cost, and certified (nothing cheaper
 exists, and the search says so); medians of the executions to the first hit, of all that the strategy spent (shrinking
@@ -32,6 +35,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Final, Protocol
 
+import foreign
 import planted
 
 import mat
@@ -49,6 +53,8 @@ KEYED: Final = ("portfolio", "exhaustive", "anytime")
 """Strategies that skip what equals something executed; only these are the better for a state digest."""
 DEFAULT: Final = ItemSettings().strategy
 """The strategy of `pytest --mat-stress`, if nobody chooses one."""
+SETS: Final = {"planted": tuple(planted.AGENTS), "foreign": tuple(foreign.AGENTS)}
+AGENTS: Final[dict[str, Callable[[int], Benchmarked]]] = {**planted.AGENTS, **foreign.AGENTS}
 HYPOTHESIS: Final = "hypothesis"
 
 
@@ -66,6 +72,13 @@ class System(Protocol):
     @property
     def operators(self) -> tuple[mat.spec.Operator, ...]: ...
     def run(self, spec: mat.spec.RunSpec, *, digest: bool, vary: bool = False, adversary: Any = None) -> mat.Run: ...
+
+
+class Benchmarked(System, Protocol):
+    """A system whose least cost is known."""
+
+    @property
+    def least(self) -> int: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -130,10 +143,33 @@ class Stopwatch:
         return run
 
 
-def campaign(system: System, row: Row, most: int, watch: Stopwatch | None = None) -> CampaignResult:
-    """Search until nothing can be cheaper than the counterexample found, in at most `most` executions."""
+class Optimum(Exception):  # noqa: N818  (it ends a search, it is no error)
+    """A counterexample of the least cost was executed."""
+
+
+@dataclass(slots=True)
+class Counter:
+    """Counts executions, and ends the search at a counterexample that costs at most `least`."""
+
+    least: int
+    count: int = 0
+    first: int = 0
+
+    def __call__(self, run: mat.Run) -> mat.Run:
+        self.count += 1
+        if run.failures:
+            self.first = self.first or self.count
+            if sum(item.cost for item in run.spec.schedule if item not in run.unreached) <= self.least:
+                raise Optimum
+        return run
+
+
+def campaign(
+    system: System, row: Row, most: int, watch: Stopwatch | None = None, look: Callable[[mat.Run], mat.Run] = lambda run: run
+) -> CampaignResult:
+    """Search until nothing can be cheaper than the counterexample found, in at most `most` executions; `look` sees each."""
     timed = (watch or Stopwatch()).timed
-    evaluate = timed(lambda spec: system.run(spec, digest=row.digest))
+    evaluate = timed(lambda spec: look(system.run(spec, digest=row.digest)))
     vary = timed(lambda spec: system.run(spec, digest=row.digest, vary=True))
     adapt = timed(lambda spec, choose: system.run(spec, digest=row.digest, adversary=choose))
     plan = Campaign(
@@ -144,10 +180,22 @@ def campaign(system: System, row: Row, most: int, watch: Stopwatch | None = None
     return search(nominal, evaluate, plan, vary=vary if row.strategy in KEYED else None, adapt=adapt)
 
 
+def until_optimum(system: Benchmarked, row: Row, most: int) -> Outcome:
+    """The outcome of a search that ends at the optimum: it says nothing of the proof."""
+    counter = Counter(system.least)
+    try:
+        return outcome_of(campaign(system, row, most, look=counter))
+    except Optimum:
+        return Outcome(first=counter.first, total=counter.count, with_checks=counter.count, cost=system.least)
+
+
 def solved(system: System, row: Row, most: int) -> Outcome:
     if row.strategy == HYPOTHESIS:
         return hypothesis_search(system, most)
-    result = campaign(system, row, most)
+    return outcome_of(campaign(system, row, most))
+
+
+def outcome_of(result: CampaignResult) -> Outcome:
     cost = min((item.cost for item in result.counterexamples), default=0)
     return Outcome(
         first=result.first or 0, total=result.searched + result.shrinking, with_checks=result.executions, cost=cost,
@@ -205,7 +253,7 @@ def hypothesis_search(system: System, most: int) -> Outcome:
     return Outcome(first=first, total=len(known), with_checks=len(known), cost=cost)
 
 
-# -- the planted agents -------------------------------------------------------------------------------------------------
+# -- agents whose least cost is known -----------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -214,15 +262,17 @@ class Task:
     seed: int
     row: Row
     most: int
+    proof: bool = True
 
 
 def measured(task: Task) -> Outcome:
-    return solved(planted.AGENTS[task.agent](task.seed), task.row, task.most)
+    search_of = solved if task.proof else until_optimum
+    return search_of(AGENTS[task.agent](task.seed), task.row, task.most)
 
 
 def contradiction(task: Task, outcome: Outcome) -> str:
     """How an outcome contradicts the plant; empty if it agrees."""
-    least = planted.AGENTS[task.agent](task.seed).least
+    least = AGENTS[task.agent](task.seed).least
     where = f"{task.agent} seed {task.seed}, {task.row.name}"
     if outcome.cost and outcome.cost < least:
         return f"{where}: a counterexample of cost {outcome.cost}, where the cheapest costs {least}"
@@ -235,7 +285,7 @@ def summary(tasks: Sequence[Task], outcomes: Sequence[Outcome]) -> dict[str, flo
     """Shares and medians of one agent under one strategy, over seeds."""
     verdicts = []
     for task, outcome in zip(tasks, outcomes, strict=True):
-        least, found = planted.AGENTS[task.agent](task.seed).least, outcome.cost > 0
+        least, found = AGENTS[task.agent](task.seed).least, outcome.cost > 0
         verdicts.append(
             {
                 "found": found, "optimal": outcome.cost == least, "certified": outcome.cost == least == outcome.proven + 1,
@@ -294,16 +344,18 @@ def code_digest() -> str:
     return found.hexdigest()[:16]
 
 
-def compare(
-    chosen: Sequence[Row], agents: Sequence[str], seeds: int, most: int, jobs: int, kept: Path | None
-) -> tuple[dict[str, Any], list[str]]:
-    """Print the tables of the planted agents, and return the contradictions with the plants."""
-    tasks = [Task(agent=name, seed=seed, row=row, most=most) for row in chosen for name in agents for seed in range(seeds)]
+def compare(chosen: Sequence[Row], agents: Sequence[str], given: argparse.Namespace) -> tuple[dict[str, Any], list[str]]:
+    """Print the tables of these agents, and return the contradictions with their least costs."""
+    seeds, most = given.seeds, given.budget
+    tasks = [
+        Task(agent=name, seed=seed, row=row, most=most, proof=not given.until_optimum)
+        for row in chosen for name in agents for seed in range(seeds)
+    ]  # fmt: skip
     problems: list[str] = []
     totals: dict[str, Any] = {}
     print(f"{'strategy':24} {'agent':6} {HEAD}")
-    with ProcessPoolExecutor(jobs) as pool:
-        done = zip(tasks, measure(tasks, pool, kept), strict=True)
+    with ProcessPoolExecutor(given.jobs) as pool:
+        done = zip(tasks, measure(tasks, pool, given.keep), strict=True)
         for row in chosen:
             lines = []
             for name in agents:
@@ -464,9 +516,10 @@ def options(known: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--seeds", type=int, default=20)
     parser.add_argument("--budget", type=int, default=3_000, help="executions that a strategy may spend on one agent")
     parser.add_argument("--only", default="", help=f"strategies, separated by semicolons: {'; '.join(known)}")
-    parser.add_argument("--agents", default=",".join(planted.AGENTS), help="planted agents, separated by commas")
+    parser.add_argument("--agents", default="planted", help="agents or sets of them (planted, foreign), separated by commas")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="processes; the figures do not depend on it")
     parser.add_argument("--keep", type=Path, metavar="FILE", help="write outcomes to FILE and reuse those that it contains")
+    parser.add_argument("--until-optimum", action="store_true", help="end each search at the optimum, without proof")
     parser.add_argument("--no-cases", action="store_true", help="leave out the helpdesk and the bank")
     return parser.parse_args()
 
@@ -475,12 +528,12 @@ def main() -> int:
     known = rows()
     given = options(list(known))
     names = [name.strip() for name in given.only.split(";") if name.strip()] or list(known)
-    agents = [name.strip() for name in given.agents.split(",")]
-    unknown = [name for name in (*names, *agents) if name not in known and name not in planted.AGENTS]
+    agents = [agent for name in map(str.strip, given.agents.split(",")) for agent in SETS.get(name, (name,))]
+    unknown = [*(name for name in names if name not in known), *(name for name in agents if name not in AGENTS)]
     if unknown:
-        sys.exit(f"unknown: {', '.join(unknown)}; strategies: {'; '.join(known)}; agents: {', '.join(planted.AGENTS)}")
+        sys.exit(f"unknown: {', '.join(unknown)}; strategies: {'; '.join(known)}; agents: {', '.join((*SETS, *AGENTS))}")
     chosen = [known[name] for name in names]
-    totals, problems = compare(chosen, agents, given.seeds, given.budget, given.jobs, given.keep)
+    totals, problems = compare(chosen, agents, given)
     if "exhaustive" in totals:
         between_ms, mean_ms = overhead()
         totals["exhaustive"] |= {"overhead_ms": round(between_ms, 3), "overhead_mean_ms": round(mean_ms, 3)}

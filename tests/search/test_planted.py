@@ -372,6 +372,7 @@ def test_a_state_that_leaves_something_out_is_noticed(name):
 def comparison():
     with pytest.MonkeyPatch.context() as patched:
         patched.setitem(sys.modules, "planted", planted)
+        patched.setitem(sys.modules, "foreign", _load("foreign"))
         return _load("search")
 
 
