@@ -104,6 +104,14 @@ class World:
         for word in ("Dear", "Ann,", "your", "parcel", "is", "lost."):
             yield self.say(word)
 
+    def watch(self, parcel: str) -> Any:
+        for place in ("left Berlin", "in Hanover", "in Cologne", "at the door", "back in Cologne"):
+            yield self.say({"parcel": parcel, "at": place})
+
+    def look_up(self, query: str) -> list[dict[str, Any]]:
+        of = {"key": "hits", "at": "snippet", "listed": True, "style": "json", "rest": {}, "spaced": False}
+        return self.say([{"type": "text", "text": f"{query} {rank}.", "structured": {"id": rank}, "of": of} for rank in (1, 2)])
+
     def hand(self, task: str) -> str:
         self.asked += 1
         return self.say(f"{task} Done.")
@@ -122,6 +130,8 @@ PORTS = {
     "page": dict(kind="tool_call", boundary="service", options={}),
     "list_tools": dict(kind="tool_call", boundary="service", options={}),
     "fetch": dict(kind="tool_call", boundary="service", options={}),
+    "watch": dict(kind="tool_call", boundary="service", options={}),
+    "look_up": dict(kind="retrieval", boundary="retrieval", options={}),
     "search": dict(kind="retrieval", boundary="retrieval", options={}),
     "plan": dict(kind="model_call", boundary="model", options={"tape": "inprocess"}),
     "chat": dict(kind="model_call", boundary="model", options={"tape": "inprocess"}),
@@ -130,6 +140,7 @@ PORTS = {
     "read": dict(kind="memory_read", boundary="memory", options={}),
     "write": dict(kind="memory_write", boundary="memory", options={"effect": "write"}),
 }
+STREAMS = ("talk", "watch")
 OTHERS = ("write", ("ann", ["short answers", "no offers", "likes tea"]))
 """What another agent writes between two calls of the first."""
 CALLS: tuple[tuple[str, tuple[Any, ...]], ...] = (
@@ -137,6 +148,7 @@ CALLS: tuple[tuple[str, tuple[Any, ...]], ...] = (
     ("write", ("ann", ["short answers", "agreed to offers", "likes tea"])), ("read", ("ann",)), ("track", ("P1",)),
     ("track", ("P1",)), ("track", ("P1",)), ("page", ()), ("ask", ("/orders",)), ("list_tools", ()),
     ("fetch", (URL, {"Referer": NEXT})),
+    ("look_up", ("kettle",)), ("watch", ("P1",)),
     ("search", ("kettle",)), ("pay", ("A1", 4900)), ("pay", ("A2", 100)), ("pay", ("A3", 100)), ("search", ("kettle",)),
     ("hand", (TASK,)), ("talk", ("thank Ann",)), ("plan", ("and now", TOOLS)),
     ("chat", ("what now",)), ("chat", ("and then",)),
@@ -157,7 +169,7 @@ def port(world: World, name: str, asynchronous: bool) -> Callable[..., Any]:
             await asyncio.sleep(0)
             yield chunk
 
-    target = plain if not asynchronous else chunks if name == "talk" else later
+    target = plain if not asynchronous else chunks if name in STREAMS else later
     return instrument(target, **{"name": "notes" if name in ("read", "write") else name, **PORTS[name]})
 
 
@@ -173,7 +185,7 @@ def agent(world: World) -> list[str]:
         with mat.agent("other" if call is OTHERS else "main"):
             try:
                 answer = ports[call[0]](*call[1])
-                seen.append(repr(list(answer) if call[0] == "talk" else answer))
+                seen.append(repr(list(answer) if call[0] in STREAMS else answer))
             except MET as error:
                 seen.append(repr(error))
 
@@ -199,7 +211,7 @@ async def async_agent(world: World) -> list[str]:
         with mat.agent("other" if call is OTHERS else "main"):
             try:
                 answer = ports[call[0]](*call[1])
-                seen.append(repr([chunk async for chunk in answer] if call[0] == "talk" else await answer))
+                seen.append(repr([chunk async for chunk in answer] if call[0] in STREAMS else await answer))
             except MET as error:
                 seen.append(repr(error))
 

@@ -288,3 +288,38 @@ def test_a_request_that_governance_rewrites_keeps_its_key(url: str, client: str)
         assert ask() == 200
     assert Endpoint.paths == [f"/v1beta/models/gemini-test:generateContent?key={PLAIN}&view=short"]
     assert PLAIN not in str(run.trace)
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("mode", ["async", "stream"])
+@pytest.mark.parametrize("framework", FRAMEWORKS)
+def test_what_is_not_recorded_is_told_with_its_price_and_recorded_on_request(framework: str, mode: str, tmp_path: Path) -> None:
+    if missing(FRAMEWORKS[framework]):
+        pytest.skip(f"{framework} is not installed")
+    mode = "stream" if framework == "smolagents" else mode
+    if mode not in MODES.get(framework, (mode,)):
+        pytest.skip(f"{framework} records {' and '.join(MODES[framework])} only")
+    path = folder(tmp_path, framework, mode)
+    with served() as url:
+        session(path, url, "--mat-live-calls", "20")
+        nominal = Endpoint.asked
+    kept = entries(path)
+    assert len(kept) == nominal
+    prices = "".join(f"    {name} = 2.50/10 USD\n" for name in sorted({each["port"].partition(":")[2] for each in kept}))
+    (path / "pytest.ini").write_text(f"[pytest]\npythonpath = . site-packages\nmat_prices =\n{prices}")
+    offline = session(path, "http://127.0.0.1:9", "--mat-stress", "--mat-live-calls", "0", key="")
+    text = " ".join(offline["output"].split())
+    reach = offline["recorded"]
+    assert reach["made"] == 0
+    assert reach["unreached"] > 0, text
+    assert f"{reach['reached']} of {reach['reached'] + reach['unreached']} schedules" in text, text
+    assert "live call" in text, text
+    assert "tokens" in text, text
+    assert "USD" in text, text
+    assert "the nearest differs in" in text, text
+    assert "recorded" in text.partition("the nearest differs in")[2], text
+    with served() as url:
+        further = session(path, url, "--mat-stress", "--mat-live-calls", "40")
+        assert Endpoint.asked == further["recorded"]["made"] > 0
+    assert further["recorded"]["unreached"] == 0
+    assert further["status"] == "counterexample", further["output"]

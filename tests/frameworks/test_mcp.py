@@ -171,3 +171,94 @@ def test_a_call_that_asks_the_user_in_between_is_one_step_with_one_effect() -> N
     with mat.run() as run, mat.attach("mcp"):
         assert asyncio.run(work()) == "refunded A17"
     assert [(record.action.name, record.effected) for record in run.trace if record.action.boundary] == [("refund", "yes")]
+
+
+# -- structured content -----------------------------------------------------------------------------------------------------
+
+
+def library() -> Any:
+    """Searches whose results have structured content, as servers give it."""
+    made = Server("library")
+
+    @made.tool()
+    def texts(query: str) -> list[str]:
+        return ["Paid within 14 days.", "Not for gifts."]
+
+    @made.tool()
+    def documents(query: str) -> dict[str, Any]:
+        return {"query": query, "hits": [{"id": 1, "snippet": "Paid within 14 days."}, {"id": 2, "snippet": "Not for gifts."}]}
+
+    @made.tool()
+    def text(query: str) -> str:
+        return "Paid within 14 days."
+
+    @made.tool()
+    def page(query: str) -> dict[str, Any]:
+        return {"title": "Refunds", "body": "Paid within 14 days."}
+
+    return made
+
+
+def searched(tool: str, operator: str = "", **parameters: Any) -> tuple[list[str], Any]:
+    """The text blocks and the structured content that the client gets, under a fault if one is named."""
+    import mat_faults
+
+    async def ask() -> Any:
+        async with connected(library()) as session:
+            await session.list_tools()
+            return await session.call_tool(tool, {"query": "refunds"})
+
+    schedule = [mat.spec.perturbation(operator, f"main/retrieval:{tool}#1", parameters)] if operator else []
+    with mat.run(schedule=schedule, operators=mat_faults.operators()) as run, mat.attach("mcp", retrievers=[tool]):
+        found = asyncio.run(ask()).model_dump(mode="json", by_alias=True, exclude_none=True)
+    [record] = [record for record in run.trace if record.action.boundary]
+    assert record.observation.value[0]["text"]
+    return [block["text"] for block in found["content"]], found.get("structuredContent")
+
+
+def texts_in(value: Any) -> list[str]:
+    if isinstance(value, str):
+        return [value]
+    inside = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    return [text for each in inside for text in texts_in(each)]
+
+
+PLANTED = "policy"
+SEARCHES = ("texts", "documents", "text", "page")
+
+
+@pytest.mark.parametrize("tool", SEARCHES)
+def test_a_planted_passage_is_in_the_text_and_in_the_structured_content(tool: str) -> None:
+    import json
+
+    calm = searched(tool)
+    assert "14 days" in str(calm[0])
+    assert "14 days" in str(calm[1])
+    text, structured = searched(tool, "retrieval.poison", payload="policy_update", magnitude=1)
+    planted = [each for each in texts_in(structured) if each not in texts_in(calm[1])]
+    assert planted
+    inside = text[0] if tool == "text" else json.loads(text[0]) if tool in ("documents", "page") else text
+    assert texts_in(inside) == texts_in(structured)  # they say the same
+    assert all(entry in str(structured) for entry in texts_in(calm[1]))  # and nothing is lost
+
+
+@pytest.mark.parametrize("tool", SEARCHES)
+def test_an_operator_can_plant_a_passage_in_one_of_the_two(tool: str) -> None:
+    calm = searched(tool)
+    text, structured = searched(tool, "retrieval.poison_view", view="structured", magnitude=1)
+    assert (text, structured == calm[1]) == (calm[0], False)
+    text, structured = searched(tool, "retrieval.poison_view", view="text", magnitude=1)
+    assert (text == calm[0], structured) == (False, calm[1])
+
+
+@pytest.mark.parametrize("operator", ["retrieval.drop", "retrieval.truncate", "retrieval.shuffle"])
+def test_other_faults_of_retrieval_change_both(operator: str) -> None:
+    import json
+
+    parameters = {"retrieval.drop": {"passage": 0}, "retrieval.truncate": {"passage": 0, "part": "tail"}}.get(operator, {})
+    text, structured = searched("documents", operator, **parameters, magnitude=1)
+    assert json.loads(text[0]) == structured
+    assert structured["query"] == "refunds"
+    assert structured != searched("documents")[1]
+    text, structured = searched("texts", operator, **parameters, magnitude=1)
+    assert structured == {"result": text}

@@ -1,19 +1,20 @@
-"""A process that ends between an effect and its checkpoint: LangGraph's check-pointers continue the work."""
+"""A process that ends between an effect and its checkpoint: the framework's own saved work goes on.
+
+LangGraph has check-pointers; Pydantic AI runs in a workflow of DBOS, which keeps its steps in SQLite and needs no server.
+"""
 
 from __future__ import annotations
 
 import importlib.util
 import json
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from tests.frameworks.test_frameworks import HERE, pytest_in
 
-pytestmark = [
-    pytest.mark.full,
-    pytest.mark.skipif(importlib.util.find_spec("langgraph") is None, reason="langgraph is not installed"),
-]
+pytestmark = pytest.mark.full
 TEST = """
 import asyncio, pytest, shop
 from langchain.agents import create_agent
@@ -91,18 +92,106 @@ def written(path: Path, mode: str, *, careful: bool) -> None:
     (path / "pytest.ini").write_text("[pytest]\npythonpath = .\nmat_attach = langgraph\n")
 
 
-@pytest.mark.parametrize("mode", CALLS)
-def test_an_effect_before_its_checkpoint_happens_twice_with_langgraph(mode: str, tmp_path: Path) -> None:
-    written(tmp_path, mode, careful=False)
-    searched = pytest_in(tmp_path, "--mat-stress", "--mat-report", "report.json")
-    item = json.loads((tmp_path / "report.json").read_text())["items"][0]
+def found_replayed_and_mended(path: Path, write: Callable[[bool], None]) -> None:
+    """The search finds the double effect, a new process replays it, and the careful agent is certified."""
+    write(False)
+    searched = pytest_in(path, "--mat-stress", "--mat-report", "report.json")
+    item = json.loads((path / "report.json").read_text())["items"][0]
     assert item["status"] == "counterexample", searched.stdout
     assert "then the process ends and is started again" in " ".join(searched.stdout.split())
-    [replay] = (tmp_path / "mat_replays").glob("*.mat.json")
-    strict = pytest_in(tmp_path, "--mat-replay", str(replay), hash_seed="7")
+    [replay] = (path / "mat_replays").glob("*.mat.json")
+    strict = pytest_in(path, "--mat-replay", str(replay), hash_seed="7")
     assert strict.returncode == 1, strict.stdout
     assert "ReplayDivergence" not in strict.stdout
-    written(tmp_path, mode, careful=True)
-    mended = pytest_in(tmp_path, "--mat-stress", "--mat-report", "report.json")
+    write(True)
+    mended = pytest_in(path, "--mat-stress", "--mat-report", "report.json")
     assert mended.returncode == 0, mended.stdout
-    assert json.loads((tmp_path / "report.json").read_text())["items"][0]["status"] == "certified"
+    assert json.loads((path / "report.json").read_text())["items"][0]["status"] == "certified"
+
+
+@pytest.mark.skipif(importlib.util.find_spec("langgraph") is None, reason="langgraph is not installed")
+@pytest.mark.parametrize("mode", CALLS)
+def test_an_effect_before_its_checkpoint_happens_twice_with_langgraph(mode: str, tmp_path: Path) -> None:
+    found_replayed_and_mended(tmp_path, lambda careful: written(tmp_path, mode, careful=careful))
+
+
+DURABLE = """
+import asyncio, logging, pytest
+from dbos import DBOS, SetWorkflowID
+from mat_contracts import no_duplicate_effect
+from pydantic_ai import Agent
+from pydantic_ai.durable_exec.dbos import DBOSDurability
+from pydantic_ai.messages import ModelResponse, TextPart, ToolCallPart, ToolReturnPart
+from pydantic_ai.models.function import FunctionModel
+
+CAREFUL = {careful}
+PAID = set()
+
+def pay(order: str) -> str:
+    return f"refunded {{order}}"
+
+def think(messages, info):
+    if any(isinstance(part, ToolReturnPart) for message in messages for part in message.parts):
+        return ModelResponse(parts=[TextPart("done")])
+    return ModelResponse(parts=[ToolCallPart("refund", {{"order": "A17"}}, "call-1")])
+
+agent = Agent(FunctionModel(think, model_name="scripted"), name="clerk", capabilities=[DBOSDurability()])
+
+@agent.tool_plain
+{step}
+async def refund(order: str) -> str:
+    "Refund an order."
+    if CAREFUL and order in PAID:
+        return "done before"
+    PAID.add(order)
+    return pay(order)
+
+@DBOS.workflow()
+async def handle(order: str) -> str:
+    return (await agent.run(f"Refund {{order}}")).output
+
+def start(folder):
+    DBOS(config={{"name": "desk", "system_database_url": f"sqlite:///{{folder}}/dbos.sqlite", "log_level": "ERROR"}})
+    DBOS.launch()
+
+@pytest.fixture
+def folder(tmp_path):
+    PAID.clear()
+    start(tmp_path)
+    yield tmp_path
+    DBOS.destroy()
+
+@pytest.fixture
+def mat_instrument():
+    return {{"test_case.pay": {{"effect": "write"}}}}
+
+@pytest.fixture
+def mat_resume(folder):
+    def resume():
+        DBOS.destroy()
+        start(folder)  # it goes on with the workflows that have not ended
+        return DBOS.retrieve_workflow("A17").get_result(polling_interval_sec=0.1)
+    return resume
+
+@pytest.fixture
+def rule():
+    return no_duplicate_effect("pay", key="order")
+
+@pytest.mark.mat(budget=4, faults=["process.crash"])
+def test_case(mat_run, rule, folder):
+    with SetWorkflowID("A17"):
+        assert asyncio.run(handle("A17")) == "done"
+"""
+
+
+def durable(path: Path, step: str, *, careful: bool) -> None:
+    (path / "test_case.py").write_text(DURABLE.format(careful=careful, step=step))
+    (path / "pytest.ini").write_text("[pytest]\npythonpath = .\nmat_attach = pydantic_ai\n")
+
+
+@pytest.mark.parametrize("step", ["", "@DBOS.step()"], ids=["tool", "step"])
+def test_an_effect_before_its_step_is_saved_happens_twice_with_a_durable_run_of_pydantic_ai(step: str, tmp_path: Path) -> None:
+    pytest.importorskip("dbos")
+    if not hasattr(pytest.importorskip("pydantic_ai.durable_exec.dbos"), "DBOSDurability"):
+        pytest.skip("this release of pydantic-ai has another way")
+    found_replayed_and_mended(tmp_path, lambda careful: durable(tmp_path, step, careful=careful))

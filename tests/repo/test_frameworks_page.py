@@ -11,18 +11,18 @@ from mat.adapters.attachment import Adapter
 PAGE = Path(__file__).parents[2] / "docs" / "frameworks.md"
 BEGIN, END = "<!-- adapters -->\n", "<!-- end of adapters -->"
 BOUNDARIES = {
-    "aiohttp": "endpoints, models behind endpoints",
+    "aiohttp": "endpoints, models behind endpoints (streamed too)",
     "google_adk": "tools, agents as tools and transfers, models (streamed too), memory service, sessions",
-    "httpx": "endpoints, models behind endpoints",
-    "langchain": "tools, chat models, retrievers",
-    "langgraph": "tools, chat models, retrievers, stores, check-pointers",
+    "httpx": "endpoints, models behind endpoints (streamed too)",
+    "langchain": "tools, chat models (streamed too), retrievers",
+    "langgraph": "tools, chat models (streamed too), retrievers, stores, check-pointers",
     "litellm": "models (streamed too)",
     "mcp": "tools, resources, prompts",
     "openai_agents": "tools, models (streamed too), hand-offs, sessions",
     "pydantic_ai": "tools, models",
-    "requests": "endpoints, models behind endpoints",
+    "requests": "endpoints, models behind endpoints (streamed too)",
     "smolagents": "tools, models (streamed too), managed agents",
-    "urllib3": "endpoints, models behind endpoints",
+    "urllib3": "endpoints, models behind endpoints (streamed too)",
 }
 
 

@@ -21,12 +21,13 @@ from mat_faults import (
     retrieval,
     samples,
     service,
+    streams,
     tamper,
 )
 
 __all__ = [
     "conformance", "delegation", "memory", "model", "operators", "order", "path", "payloads", "process", "prompt",
-    "retrieval", "samples", "service", "tamper",
+    "retrieval", "samples", "service", "streams", "tamper",
 ]  # fmt: skip
 
 
@@ -39,5 +40,5 @@ def operators() -> tuple[Operator, ...]:
 
     Source: A3.4, A4.1.
     """
-    families = (prompt, service, tamper, retrieval, memory, model, delegation, order, process)
+    families = (prompt, service, tamper, retrieval, memory, model, streams, delegation, order, process)
     return tuple(sorted((item for family in families for item in family.operators()), key=lambda item: item.id))

@@ -618,7 +618,7 @@ def _shortened(effect: Effect) -> str:
 def _effect_size(effect: Effect, call: Call, reply: Reply | None, bounds: Mapping[str, int]) -> dict[str, int]:
     """The size of an effect, by the names of bounds."""
     match effect:
-        case effects.Delay(ms=ms):
+        case effects.Delay(ms=ms) | effects.Stall(ms=ms):
             return {"latency_ms": ms}
         case effects.Raise(delay_ms=ms):
             return {"latency_ms": ms}
@@ -635,6 +635,8 @@ def _effect_size(effect: Effect, call: Call, reply: Reply | None, bounds: Mappin
                 return {"staleness": age}
             before = None if reply is None else reply.value
             return {"magnitude": distance(before, value), "tokens": token_distance(before, value)}
+        case effects.Repeat():
+            return {"count": 1}
         case effects.Pass() | effects.Drop() | effects.Truncate() | effects.Crash():
             return {}
 

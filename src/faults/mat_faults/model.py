@@ -18,7 +18,7 @@ from dataclasses import replace
 from typing import Any, Final, TypeAlias
 
 from mat.boundary.catalog import Operator, operator
-from mat.boundary.effect import PASS, Call, Effect, Raise, Replace, Reply, Rewrite, Truncate
+from mat.boundary.effect import PASS, Call, Effect, Raise, Replace, Reply, Rewrite
 from mat.core.record import Record
 from mat.core.value import FrozenDict, Value, snapshot_arguments
 from mat_faults import model_replies
@@ -43,6 +43,7 @@ from mat_faults.mutators import (
     with_leaf,
 )
 from mat_faults.site import arguments_of, is_hidden, on_reply, raw_observation
+from mat_faults.streams import cut_matters, cut_stream
 from mat_faults.toolbox import ARGUMENTS, HOWS, poisoned, tool_lists, tool_names, tool_price
 
 ReplyChange: TypeAlias = Callable[[Any, FrozenDict], tuple[Any] | None]
@@ -319,27 +320,6 @@ def _text_operator(id: str, change: ReplyChange, grid: Sequence[Mapping[str, obj
     )  # fmt: skip
 
 
-# -- streams ---------------------------------------------------------------------------------------------------------------
-
-
-def _cut_stream(call: Call, reply: Reply | None, stream: random.Random) -> Effect:
-    return Truncate(int(call.parameters["chunks"]), kind=str(call.parameters.get("kind", "")))
-
-
-def _cut_matters(record: Record, parameters: FrozenDict, before: Sequence[Record]) -> bool:
-    """A silent cut matters if more chunks or an error followed, a broken connection if the stream got that far."""
-    found = record.observation if record.raw is None else record.raw
-    total = found.chunks if found.chunks is not None else record.observation.chunks
-    if total is None:
-        return False
-    least = int(parameters["chunks"])
-    if found.cancelled:
-        return total > least
-    if found.error is not None:
-        return total >= least
-    return bool(parameters.get("kind")) or total > least
-
-
 def _is_call(value: Value, parameters: FrozenDict) -> bool:
     return damaged_call(value) is not None
 
@@ -385,7 +365,7 @@ def operators() -> tuple[Operator, ...]:
             plausible="the publisher of a tool writes its description and schema", bounds={"count": 1, "magnitude": 2},
         ),
         operator(
-            "model.cut", _cut_stream, relevant=_cut_matters, default=False,
+            "model.cut", cut_stream, relevant=cut_matters, default=False,
             grid=[
                 {"chunks": chunks, "magnitude": 1, **kind} for kind in ({}, {"kind": "connection"}) for chunks in (0, 1, 2, 4)
             ],

@@ -13,7 +13,7 @@ Source: A3.4.
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final, TypeAlias
 
 from mat.boundary.catalog import Decide, Operator, operator
@@ -193,6 +193,31 @@ def poison(
     )  # fmt: skip
 
 
+def _poison_one_view() -> Operator:
+    """Plant a passage in one view of a result that has two: the text, which guards read, or the data, which code reads."""
+    payload = collected(None, None, GOAL, DEFAULT_PASSAGES)
+    text = payload[cheapest(payload)[0]].parts[0]
+
+    def change(value: Any, parameters: FrozenDict) -> Any:
+        if not _has_two_views(value):
+            return value
+        planted = with_note(value, text)
+        if planted is None:
+            return value
+        return like_sequence(value, [*planted[:-1], {**planted[-1], "only": str(parameters["view"])}])
+
+    return operator(
+        "retrieval.poison_view", replacing(change), phase="after", relevant=where_changed(change), default=False,
+        grid=[{"view": view, "magnitude": 1} for view in ("structured", "text")], bounds={"magnitude": 1},
+        plausible="a server puts something else into its structured content than into the text of its reply",
+    )  # fmt: skip
+
+
+def _has_two_views(value: Any) -> bool:
+    """Whether these are passages of a result with text and structured content, as the adapter of MCP records them."""
+    return isinstance(value, list) and bool(value) and isinstance(value[-1], Mapping) and "structured" in value[-1]
+
+
 def _stale(call: Call, reply: Reply | None, stream: random.Random) -> Effect:
     """The previous reply to the same query; without one, nothing happens."""
     age, replies = int(call.parameters["age"]), earlier_replies(call)
@@ -244,4 +269,5 @@ def operators() -> tuple[Operator, ...]:
             bounds={"staleness": 1}, default=False, plausible="a search cache answers with earlier results",
         ),
         poison(),
+        _poison_one_view(),
     )  # fmt: skip

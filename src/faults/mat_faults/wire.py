@@ -40,6 +40,13 @@ def is_http(value: Any) -> bool:
     return isinstance(value, Mapping) and isinstance(value.get("status"), int) and isinstance(value.get("headers"), Mapping)
 
 
+def _head_of(value: Any) -> Any:
+    """The reply, or the head of one that came in chunks; None for anything else."""
+    if isinstance(value, list) and value:
+        value = value[0]
+    return value if is_http(value) else None
+
+
 def _with_status(status: int) -> dict[str, Any]:
     headers = {"content-type": "application/json"}
     if status in (429, 503):
@@ -54,7 +61,8 @@ def _refuse(call: Call, reply: Reply | None, stream: random.Random) -> Effect:
 
 
 def _fail_behind(call: Call, reply: Reply | None, stream: random.Random) -> Effect:
-    return Replace(_with_status(int(call.parameters["status"]))) if reply is not None and is_http(reply.value) else PASS
+    answered = reply is not None and _head_of(reply.value) is not None
+    return Replace(_with_status(int(call.parameters["status"]))) if answered else PASS
 
 
 def _cut(call: Call, reply: Reply | None, stream: random.Random) -> Effect:
@@ -63,8 +71,13 @@ def _cut(call: Call, reply: Reply | None, stream: random.Random) -> Effect:
     return Raise("connection", "the connection was closed before the whole body had arrived", midway=True)
 
 
-def _changed(value: Any, how: str) -> dict[str, Any] | None:
-    """The reply changed in one way; None if it has nothing to change."""
+def _changed(value: Any, how: str) -> Any:
+    """The reply changed in one way; None if it has nothing to change. Another reply comes in the place of a whole stream."""
+    if isinstance(value, list):
+        head = _changed(_head_of(value), how)
+        return head and [head, *value[1:]] if how == "etag" else head and [head]
+    if not is_http(value):
+        return None
     headers = dict(value["headers"])
     if how == "content_type":
         page = "<html><body>Welcome</body></html>"
@@ -79,12 +92,12 @@ def _changed(value: Any, how: str) -> dict[str, Any] | None:
 
 
 def _change(call: Call, reply: Reply | None, stream: random.Random) -> Effect:
-    found = None if reply is None or not is_http(reply.value) else _changed(reply.value, str(call.parameters["how"]))
+    found = None if reply is None else _changed(reply.value, str(call.parameters["how"]))
     return PASS if found is None else Replace(found)
 
 
 def _is_answered(value: Any, parameters: FrozenDict) -> bool:
-    return is_http(value)
+    return _head_of(value) is not None
 
 
 def _is_endpoint(record: Record, parameters: FrozenDict, before: Sequence[Record]) -> bool:
@@ -96,7 +109,7 @@ def _has_body(value: Any, parameters: FrozenDict) -> bool:
 
 
 def _can_change(value: Any, parameters: FrozenDict) -> bool:
-    return is_http(value) and _changed(value, str(parameters["how"])) is not None
+    return _changed(value, str(parameters["how"])) is not None
 
 
 def operators() -> tuple[Operator, ...]:

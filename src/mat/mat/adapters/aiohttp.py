@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import inspect
 import json
-from collections.abc import AsyncIterator, Callable, Mapping
-from typing import Any, Final
+from collections.abc import AsyncIterator, Callable, Generator, Mapping
+from typing import TYPE_CHECKING, Any, Final
 
 from mat.adapters.attachment import Adapter, Attachment
 from mat.adapters.http import (
@@ -22,10 +22,24 @@ from mat.adapters.http import (
     reply_of,
     status_errors,
 )
-from mat.boundary.calls import cross_async
+from mat.adapters.http_streams import (
+    AsyncStreamBody,
+    Chunk,
+    EventSplitter,
+    asks_stream,
+    framing_of,
+    head_chunk,
+    opened,
+    stream_port_of,
+    whole_chunk,
+)
+from mat.boundary.calls import cross_async, cross_stream_async
 from mat.boundary.port import Port
 from mat.boundary.requests import sending
 from mat.boundary.session import active, calls_are_plain
+
+if TYPE_CHECKING:
+    import asyncio
 
 
 def install(attachment: Attachment) -> None:
@@ -43,9 +57,26 @@ def install(attachment: Attachment) -> None:
             if calls_are_plain():
                 return await real(self, method, str_or_url, **given)
             asked = _asked(self, method, str_or_url, given)
-            port = port_of(attachment, asked, errors)
+            streams = active() is not None and asks_stream(asked)
+            port = (stream_port_of if streams else port_of)(attachment, asked, errors)
             if port is None:
                 return await real(self, method, str_or_url, **given)
+            if port.stream:
+
+                async def send(changed: dict[str, Any] | None) -> Any:
+                    url, options = _sent(self, str_or_url, given, changed)
+                    return await real(self, method, url, **options)
+
+                try:
+                    with sending(port, asked.sent):
+                        patience_s = _patience_s(self, given)
+                        chunks = cross_stream_async(
+                            port, asked.arguments, lambda changed: _chunks(send(changed)), patience_s=patience_s
+                        )
+                        response = _streamed(self, method, asked.url, await opened(chunks))
+                except HTTPStatus as status:
+                    response = _response(self, method, asked.url, status.reply)
+                return _checked(self, response, given)
             if active() is None:
 
                 async def sent(changed: dict[str, Any] | None) -> Any:
@@ -68,10 +99,7 @@ def install(attachment: Attachment) -> None:
                 reply = status.reply
             if got and got[0][1] is reply:
                 return got[0][0]
-            response = _response(self, method, asked.url, reply or {})
-            if given.get("raise_for_status", self._raise_for_status) is True:
-                response.raise_for_status()
-            return response
+            return _checked(self, _response(self, method, asked.url, reply or {}), given)
 
         return _request
 
@@ -106,6 +134,42 @@ def _sent(session: Any, url: Any, given: dict[str, Any], changed: Mapping[str, A
         options = {name: value for name, value in options.items() if name not in ("json", "data")}
         options["json" if isinstance(changed["body"], dict | list) else "data"] = changed["body"]
     return whole, options
+
+
+def _checked(session: Any, response: Any, given: Mapping[str, Any]) -> Any:
+    """The response, unless the caller wants a refusal raised."""
+    if given.get("raise_for_status", session._raise_for_status) is True:
+        response.raise_for_status()
+    return response
+
+
+async def _chunks(sent: Any) -> AsyncIterator[Chunk]:
+    """The chunks of a reply as they come."""
+    response = await sent
+    status, headers = response.status, list(response.headers.items())
+    try:
+        framing = framing_of(status, headers)
+        if framing is None:
+            yield whole_chunk(response, status, headers, await response.read())
+            return
+        splitter = EventSplitter(framing)
+        yield head_chunk(response, status, headers)
+        async for part in response.content.iter_any():
+            for chunk in splitter.add(part):
+                yield chunk
+        for chunk in splitter.rest():
+            yield chunk
+    finally:
+        response.close()
+
+
+def _patience_s(session: Any, given: Mapping[str, Any]) -> float | None:
+    """How long the client waits for the next bytes."""
+    found = given.get("timeout", session.timeout)
+    if isinstance(found, int | float):
+        return found
+    limits = [each for name in ("sock_read", "total") if isinstance(each := getattr(found, name, None), int | float)]
+    return min(limits, default=None)
 
 
 def _client_reply(port: Port, response: Any) -> Any:
@@ -181,16 +245,107 @@ async def _parts_of(read: Callable[[], Any]) -> AsyncIterator[bytes]:
 
 def _response(session: Any, method: str, url: str, reply: Mapping[str, Any]) -> Any:
     """A response of aiohttp that no server has sent: its status, headers and body are those of the reply."""
+    response = _made(session, method, url, reply)
+    content = response._body = bytes_of(reply.get("body"))
+    response.content = _reader()
+    response.content.feed_data(content)
+    response.content.feed_eof()
+    return response
+
+
+def _streamed(session: Any, method: str, url: str, body: AsyncStreamBody) -> Any:
+    """A response whose body comes chunk by chunk; its head is that which the server has sent."""
+    head = body.head
+    if body.response is not None:
+        head = {"status": body.response.status, "headers": body.response.headers}
+    response = _made(session, method, url, head)
+    response.content = reader = _reader(body)
+
+    async def wait_for_close() -> None:
+        await type(response).wait_for_close(response)
+        if reader.closing is not None:
+            await reader.closing
+
+    response.wait_for_close = wait_for_close
+    return response
+
+
+def _reader(body: AsyncStreamBody | None = None) -> Any:
+    """A reader of aiohttp, which is fed, or asks a body for more whenever it has nothing left."""
     import asyncio
 
-    from aiohttp import ClientResponse, RequestInfo, StreamReader
+    from aiohttp import StreamReader
     from aiohttp.base_protocol import BaseProtocol
+
+    class Reader(StreamReader):
+        closing: asyncio.Task[None] | None = None
+
+        async def ask(self, func_name: str) -> None:
+            """Get more bytes, or the end."""
+            part = None if body is None else await body.part()
+            if part is None:
+                self.feed_eof()
+            else:
+                self.feed_data(part)
+
+        _wait = ask
+
+        def set_exception(self, *given: Any) -> None:
+            """The client closes the response."""
+            if body is not None and self.closing is None:
+                self.closing = _finish(body.aclose())
+            super().set_exception(*given)
+
+    loop = asyncio.get_running_loop()
+    return Reader(BaseProtocol(loop), limit=2**16, loop=loop)
+
+
+def _finish(closing: Any) -> asyncio.Task[None] | None:
+    """End a call at once, as aiohttp closes its connections; in a task where it waits, as for the rest of a recorded stream."""
+    import asyncio
+
+    try:
+        waiting = closing.send(None)
+    except StopIteration:
+        return None
+    return asyncio.get_running_loop().create_task(_go_on(closing, waiting))
+
+
+async def _go_on(closing: Any, waiting: Any) -> None:
+    await _Rest(closing, waiting)
+
+
+class _Rest:
+    """What is left of a coroutine that waits for something."""
+
+    def __init__(self, closing: Any, waiting: Any) -> None:
+        self._closing, self._waiting = closing, waiting
+
+    def __await__(self) -> Generator[Any, Any, None]:
+        waiting = self._waiting
+        while True:
+            try:
+                found = yield waiting
+            except BaseException as error:
+                resume, given = self._closing.throw, error
+            else:
+                resume, given = self._closing.send, found
+            try:
+                waiting = resume(given)
+            except StopIteration:
+                return
+
+
+def _made(session: Any, method: str, url: str, head: Mapping[str, Any]) -> Any:
+    import asyncio
+
+    from aiohttp import ClientResponse, RequestInfo
     from aiohttp.helpers import TimerNoop
     from multidict import CIMultiDict, CIMultiDictProxy
     from yarl import URL
 
-    loop, address, content = asyncio.get_running_loop(), URL(url), bytes_of(reply.get("body"))
-    headers = CIMultiDictProxy(CIMultiDict(reply.get("headers") or {}))
+    loop, address = asyncio.get_running_loop(), URL(url)
+    headers = CIMultiDictProxy(CIMultiDict(head.get("headers") or {}))
     info = RequestInfo(address, method, CIMultiDictProxy(CIMultiDict()), address)
     writer: dict[str, Any] = {"writer": _Writer()}
     if "stream_writer" in inspect.signature(ClientResponse.__init__).parameters:  # since 3.14
@@ -198,11 +353,8 @@ def _response(session: Any, method: str, url: str, reply: Mapping[str, Any]) -> 
     response = ClientResponse(
         method, address, continue100=None, timer=TimerNoop(), request_info=info, traces=[], loop=loop, session=session, **writer
     )
-    response.status, response.reason, response._headers, response._body = reply.get("status", 200), "", headers, content
+    response.status, response.reason, response._headers = head.get("status", 200), "", headers
     response._raw_headers = tuple((name.encode(), value.encode()) for name, value in headers.items())
-    response.content = StreamReader(BaseProtocol(loop), limit=2**16, loop=loop)
-    response.content.feed_data(content)
-    response.content.feed_eof()
     return response
 
 

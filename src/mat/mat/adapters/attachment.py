@@ -99,6 +99,7 @@ class Attachment:
         source: str = "",
         callee: Any = None,
         errors: Errors | None = None,
+        stream: bool = False,
         encode: Callable[[Any], Any] | None = None,
         decode: Callable[[Any], Any] | None = None,
     ) -> Port:
@@ -106,10 +107,11 @@ class Attachment:
 
         `effect`: what the framework or the protocol declares, and `source`: where; the user's own word comes first. `callee`:
         the function that does the work, from whose module the client and its errors are guessed. `errors`: what the client of
-        this tool raises, if the adapter knows it.
+        this tool raises, if the adapter knows it. `stream`: its reply comes in chunks; a retriever's comes whole.
         """
         kind: ActionKind = "retrieval" if name in self.retrievers else "tool_call"
-        port = self._ports.get((kind, name))
+        key = (kind, name, "stream") if stream else (kind, name)
+        port = self._ports.get(key)
         if port is None:
             if kind == "retrieval":
                 return self.retriever(
@@ -118,10 +120,10 @@ class Attachment:
             said = self.effects.get(name)
             found = said or effect or "unknown"
             self.declared[name] = Declared(port=name, effect=found, source="you" if said else source if effect else "")
-            port = self._ports[kind, name] = make_port(
+            port = self._ports[key] = make_port(
                 name=name, kind=kind, boundary="service", effect=found, impact=self.impacts.get(name, "low"),
                 errors=self.errors or errors, perturb=self._perturb(name), encode=encode, decode=decode and _of_plain(decode),
-                tape=self.tape,
+                tape=self.tape, stream=stream,
                 guess=None if callee is None else Guess(callee, "service"),
             )  # fmt: skip
         return port

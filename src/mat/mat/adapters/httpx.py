@@ -1,14 +1,14 @@
 """httpx and httpx2: each request of a client is a call of an endpoint, or of a model. Seams: `Client.send`, `AsyncClient.send`.
 
 Retries of the client library above it are outside of the seam, so each attempt is a step. Time-outs and broken connections are
-httpx's own exceptions; a status is a reply.
+httpx's own exceptions; a status is a reply. A streamed reply is a step that ends when the client has read or closed it.
 """
 
 from __future__ import annotations
 
 import importlib
 import importlib.util
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from typing import Any, Final
 
 from mat.adapters.attachment import Adapter, Attachment
@@ -25,7 +25,19 @@ from mat.adapters.http import (
     settled,
     status_errors,
 )
-from mat.boundary.calls import cross, cross_async
+from mat.adapters.http_streams import (
+    AsyncStreamBody,
+    Chunk,
+    EventSplitter,
+    StreamBody,
+    asks_stream,
+    framing_of,
+    head_chunk,
+    opened,
+    stream_port_of,
+    whole_chunk,
+)
+from mat.boundary.calls import cross, cross_async, cross_stream, cross_stream_async
 from mat.boundary.port import Port
 from mat.boundary.requests import sending
 from mat.boundary.session import active, calls_are_plain
@@ -79,6 +91,40 @@ def _install(attachment: Attachment, httpx: Any) -> None:
             self._body.end("cut")
             await self._stream.aclose()
 
+    class Streamed(httpx.SyncByteStream, httpx.AsyncByteStream):
+        """The body of a streamed reply in a run."""
+
+        def __init__(self, body: Any) -> None:
+            self._body = body
+
+        def __iter__(self) -> Iterator[bytes]:
+            return iter(self._body)
+
+        def __aiter__(self) -> AsyncIterator[bytes]:
+            found: AsyncIterator[bytes] = self._body.__aiter__()
+            return found
+
+        def close(self) -> None:
+            self._body.close()
+
+        async def aclose(self) -> None:
+            await self._body.aclose()
+
+    def streamed(body: StreamBody | AsyncStreamBody, request: Any) -> Any:
+        """The client's own response with the body of this run, or one that no server has sent."""
+        response, stream = body.response, Streamed(body)
+        if response is None:
+            head = body.head
+            return httpx.Response(head["status"], headers=head.get("headers") or {}, stream=stream, request=request)
+        response.stream = stream
+        if "content-encoding" in response.headers:
+            del response.headers["content-encoding"]
+        return response
+
+    def decoded(response: Any) -> Any:
+        """The response with its body as it is to be read, on the same connection."""
+        return httpx.Response(response.status_code, headers=response.headers, stream=response.stream)
+
     def outside(port: Port, response: Any) -> Any:
         """The reply to a call outside of runs, which the client gets as it is."""
         if port.kind != "model_call":
@@ -111,6 +157,63 @@ def _install(attachment: Attachment, httpx: Any) -> None:
         content = bytes_of(changed["body"]) if "body" in changed else request.content
         return client.build_request(request.method, url, content=content, headers=headers, extensions=request.extensions)
 
+    def port_for(asked: HTTPRequest, options: Mapping[str, Any]) -> Port | None:
+        if options.get("stream") and active() is not None and asks_stream(asked):
+            return stream_port_of(attachment, asked, errors)
+        return port_of(attachment, asked, errors)
+
+    def stream(client: Any, request: Any, asked: HTTPRequest, port: Port, send: Callable[[Any], Any]) -> Any:
+        def chunks(changed: dict[str, Any] | None) -> Iterator[Chunk]:
+            response = send(changed_request(client, request, changed))
+            status, headers = response.status_code, response.headers.items()
+            body = decoded(response)
+            try:
+                framing = framing_of(status, headers)
+                if framing is None:
+                    yield whole_chunk(response, status, headers, body.read())
+                    return
+                splitter = EventSplitter(framing)
+                yield head_chunk(response, status, headers)
+                for part in body.iter_bytes():
+                    yield from splitter.add(part)
+                yield from splitter.rest()
+            finally:
+                body.close()
+
+        try:
+            with sending(port, asked.sent):
+                body = StreamBody(cross_stream(port, asked.arguments, chunks, patience_s=_patience_s(request)))
+        except HTTPStatus as status:
+            return decode(status.reply, request)
+        return streamed(body, request)
+
+    async def async_stream(client: Any, request: Any, asked: HTTPRequest, port: Port, send: Callable[[Any], Any]) -> Any:
+        async def chunks(changed: dict[str, Any] | None) -> AsyncIterator[Chunk]:
+            response = await send(changed_request(client, request, changed))
+            status, headers = response.status_code, response.headers.items()
+            body = decoded(response)
+            try:
+                framing = framing_of(status, headers)
+                if framing is None:
+                    yield whole_chunk(response, status, headers, await body.aread())
+                    return
+                splitter = EventSplitter(framing)
+                yield head_chunk(response, status, headers)
+                async for part in body.aiter_bytes():
+                    for chunk in splitter.add(part):
+                        yield chunk
+                for chunk in splitter.rest():
+                    yield chunk
+            finally:
+                await body.aclose()
+
+        try:
+            with sending(port, asked.sent):
+                body = await opened(cross_stream_async(port, asked.arguments, chunks, patience_s=_patience_s(request)))
+        except HTTPStatus as status:
+            return decode(status.reply, request)
+        return streamed(body, request)
+
     def sync_send(real: Any) -> Any:
         def send(self: Any, request: Any, **options: Any) -> Any:
             if calls_are_plain():
@@ -118,9 +221,11 @@ def _install(attachment: Attachment, httpx: Any) -> None:
             if is_read(request):
                 request.read()
             asked = asked_of(request)
-            port = port_of(attachment, asked, errors)
+            port = port_for(asked, options)
             if port is None:
                 return real(self, request, **options)
+            if port.stream:
+                return stream(self, request, asked, port, lambda changed: real(self, changed, **options))
             if active() is None:
                 return cross(port, asked.arguments, lambda changed: outside(port, real(self, request, **options)))
             got: list[tuple[Any, dict[str, Any]]] = []
@@ -147,9 +252,11 @@ def _install(attachment: Attachment, httpx: Any) -> None:
             if is_read(request):
                 await request.aread()
             asked = asked_of(request)
-            port = port_of(attachment, asked, errors)
+            port = port_for(asked, options)
             if port is None:
                 return await real(self, request, **options)
+            if port.stream:
+                return await async_stream(self, request, asked, port, lambda changed: real(self, changed, **options))
             if active() is None:
 
                 async def sent(changed: dict[str, Any] | None) -> Any:
@@ -175,6 +282,12 @@ def _install(attachment: Attachment, httpx: Any) -> None:
 
     attachment.replace(httpx.Client, "send", sync_send)
     attachment.replace(httpx.AsyncClient, "send", async_send)
+
+
+def _patience_s(request: Any) -> float | None:
+    """How long the client waits for the next bytes."""
+    found = (request.extensions.get("timeout") or {}).get("read")
+    return found if isinstance(found, int | float) else None
 
 
 def _is_data(reply: Any) -> bool:

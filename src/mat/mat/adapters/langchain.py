@@ -1,7 +1,7 @@
 """LangChain and LangGraph: tools, chat models, retrievers, stores and check-pointers.
 
 Seams: `_run` and `_arun` of each class of tools, inside of the tool's own handling of errors, so that this still applies;
-`_generate_with_cache` and `_agenerate_with_cache` of chat models, and their `stream` and `astream` outside of runs;
+`_generate_with_cache` and `_agenerate_with_cache` of chat models, and `stream` and `astream` of those that can stream;
 `invoke` and `ainvoke` of retrievers; `batch` and `abatch` of stores; `get_tuple`, `put`, `put_writes` of check-pointers, and
 their async forms. Who acts is the agent, else the node of the user's graph, that the metadata of the call names.
 """
@@ -103,9 +103,14 @@ def _models(attachment: Attachment) -> None:
         return attachment.model(name_of(model), of=type(model), encode=_message_data, decode=_result)
 
     def streamed(model: Any, given: Any, options: Mapping[str, Any]) -> tuple[Any, dict[str, Any]]:
-        return attachment.model(name_of(model), of=type(model), stream=True), _prompt(
-            model._convert_input(given).to_messages(), options
-        )
+        port = attachment.model(name_of(model), of=type(model), stream=True, encode=_chunk_data, decode=_chunk)
+        return port, {**_prompt(model._convert_input(given).to_messages(), options), "stream": True}
+
+    def is_plain(model: Any, options: Mapping[str, Any], *, async_api: bool) -> bool:
+        """Whether the call is no stream of its own: one that cannot stream asks the model as a whole."""
+        if calls_are_plain():
+            return True
+        return active() is not None and not model._should_stream(async_api=async_api, **{**options, "stream": True})
 
     def generate(real: Callable[..., Any]) -> Callable[..., Any]:
         def _generate_with_cache(self: Any, messages: Any, *args: Any, **kwargs: Any) -> Any:
@@ -129,7 +134,7 @@ def _models(attachment: Attachment) -> None:
 
     def stream(real: Callable[..., Any]) -> Callable[..., Any]:
         def _stream(self: Any, input: Any, *args: Any, **kwargs: Any) -> Iterator[Any]:
-            if calls_are_plain() or active() is not None:
+            if is_plain(self, kwargs, async_api=False):
                 found: Iterator[Any] = real(self, input, *args, **kwargs)
                 return found
             port, asked = streamed(self, input, kwargs)
@@ -139,7 +144,7 @@ def _models(attachment: Attachment) -> None:
 
     def astream(real: Callable[..., Any]) -> Callable[..., Any]:
         def _astream(self: Any, input: Any, *args: Any, **kwargs: Any) -> AsyncIterator[Any]:
-            if calls_are_plain() or active() is not None:
+            if is_plain(self, kwargs, async_api=True):
                 found: AsyncIterator[Any] = real(self, input, *args, **kwargs)
                 return found
             port, asked = streamed(self, input, kwargs)
@@ -188,6 +193,35 @@ def _message_data(result: Any) -> dict[str, Any]:
     if reason:
         found["finish_reason"] = reason
     return found
+
+
+_CHUNK_METADATA: Final = ("finish_reason", "stop_reason", "model_provider", "output_version")
+"""What a chunk's metadata says of it; its ids and times differ from run to run."""
+
+
+def _chunk_data(chunk: Any) -> dict[str, Any]:
+    """A chunk of a stream as plain data. LangChain adds the usage of the chunks up, as `usage_metadata` says."""
+    metadata = chunk.response_metadata or {}
+    found = {
+        "content": chunk.content, "tool_call_chunks": [dict(call) for call in getattr(chunk, "tool_call_chunks", None) or ()],
+        "usage_metadata": chunk.usage_metadata and dict(chunk.usage_metadata), "more": dict(chunk.additional_kwargs or {}),
+        "metadata": {name: metadata[name] for name in _CHUNK_METADATA if name in metadata},
+        "position": getattr(chunk, "chunk_position", None),
+    }  # fmt: skip
+    return {name: value for name, value in found.items() if name == "content" or value not in (None, [], {})}
+
+
+def _chunk(data: Any) -> Any:
+    """A chunk of a stream from plain data, or from a text that a fault put in its place."""
+    from langchain_core.messages import AIMessageChunk
+
+    given = data if isinstance(data, dict) else {"content": str(data or "")}
+    named = {"position": "chunk_position", "usage_metadata": "usage_metadata", "tool_call_chunks": "tool_call_chunks"}
+    return AIMessageChunk(
+        content=given.get("content") or "", additional_kwargs=given.get("more") or {},
+        response_metadata=given.get("metadata") or {},
+        **{field: given[name] for name, field in named.items() if given.get(name)},
+    )  # fmt: skip
 
 
 def _result(data: Any) -> Any:

@@ -10,6 +10,7 @@ import json
 from collections.abc import Mapping
 from typing import Any, Final, Literal, TypeAlias
 
+from mat.adapters.mcp_structured import of_structured, with_structured
 from mat.core.value import snapshot, thaw
 
 TIMED_OUT: Final = -32001
@@ -41,6 +42,9 @@ def passages(reply: Any, field: PassagesField) -> Any:
     if not isinstance(reply, Mapping) or reply.get("isError"):
         return steady(reply)
     parts = reply.get(field, ())
+    if field == "content":
+        found = with_structured(list(parts), reply.get("structuredContent"))
+        return list(parts) if found is None else found
     return [_text_on_top(each) for each in parts] if field == "messages" else list(parts)
 
 
@@ -49,6 +53,8 @@ def tool_result(data: Any) -> dict[str, Any]:
     data = plain(data)
     if isinstance(data, Mapping) and ("content" in data or "structuredContent" in data):
         return {"content": [], **data}
+    if isinstance(data, list) and (found := of_structured(data)) is not None:
+        return found
     parts = [] if data is None else data if isinstance(data, list) else [data]
     return {"content": [_part(each) for each in parts]}
 

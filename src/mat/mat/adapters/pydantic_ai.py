@@ -44,6 +44,8 @@ def _capability(attachment: Attachment) -> Any:
     }
 
     class Crossing(AbstractCapability[Any]):
+        _safe_at_runtime = True  # it brings no tools and no steps of its own, so that a durable run takes it, too
+
         async def wrap_tool_execute(self, ctx: Any, *, call: Any, tool_def: Any, args: Any, handler: Any) -> Any:
             port = attachment.tool(call.tool_name, callee=_function_of(ctx, call.tool_name))
             return await cross_async(

@@ -25,10 +25,22 @@ from mat.adapters.http import (
     settled,
     status_errors,
 )
-from mat.boundary.calls import cross
+from mat.adapters.http_streams import (
+    Chunk,
+    EventSplitter,
+    StreamBody,
+    asks_stream,
+    framing_of,
+    head_chunk,
+    stream_port_of,
+    whole_chunk,
+)
+from mat.boundary.calls import cross, cross_stream
 from mat.boundary.port import Port
 from mat.boundary.requests import sending
 from mat.boundary.session import active, calls_are_plain
+
+_CHUNK: Final = 65_536
 
 
 def install(attachment: Attachment) -> None:
@@ -52,9 +64,25 @@ def install(attachment: Attachment) -> None:
                 "cut": lambda text: exceptions.ProtocolError(text),
                 **status_errors(),
             }
-            port = port_of(attachment, asked, errors)
+            streams = not given.get("preload_content", True) and active() is not None and asks_stream(asked)
+            port = (stream_port_of if streams else port_of)(attachment, asked, errors)
             if port is None:
                 return real(self, conn, method, url, body=body, headers=headers, **given)
+            if port.stream:
+
+                def send(changed: dict[str, Any] | None) -> Any:
+                    address, content, named = _sent(url, body, headers, changed)
+                    return real(self, conn, method, address, body=content, headers=named, **given)
+
+                try:
+                    with sending(port, asked.sent):
+                        patience_s = _patience_s(given)
+                        chunks = cross_stream(
+                            port, asked.arguments, lambda changed: _chunks(send(changed)), patience_s=patience_s
+                        )
+                        return _streamed(StreamBody(chunks), method, given)
+                except HTTPStatus as status:
+                    return _response(status.reply, method, url, given)
             if active() is None:
 
                 def sent(changed: dict[str, Any] | None) -> Any:
@@ -111,6 +139,81 @@ def _read(response: Any, method: str, given: Mapping[str, Any]) -> tuple[Any, An
     return made, reply_of(response.status, response.headers.items(), content)
 
 
+def _chunks(response: Any) -> Iterator[Chunk]:
+    """The chunks of a reply as they come."""
+    status, headers = response.status, list(response.headers.items())
+    try:
+        framing = framing_of(status, headers)
+        if framing is None:
+            yield whole_chunk(response, status, headers, response.read(decode_content=True))
+            return
+        splitter = EventSplitter(framing)
+        yield head_chunk(response, status, headers)
+        for part in _parts(response):
+            yield from splitter.add(part)
+        yield from splitter.rest()
+    finally:
+        response.close()
+
+
+def _parts(response: Any) -> Iterator[bytes]:
+    if response.chunked or not hasattr(response, "read1"):  # since 2.1
+        yield from response.stream(decode_content=True)
+        return
+    while part := response.read1(decode_content=True):
+        yield part
+
+
+class _Content(io.BytesIO):
+    """A body in memory, which ends as that of a connection does: without this, a reader without a size reads on for ever."""
+
+    def isclosed(self) -> bool:
+        return self.closed or self.tell() >= self.getbuffer().nbytes
+
+
+class _Reader(io.RawIOBase):
+    """The body of a streamed reply as a file."""
+
+    def __init__(self, body: StreamBody) -> None:
+        self._body, self._left = body, b""
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        if not self._left:
+            self._left = self._body.part() or b""
+        size = min(len(buffer), len(self._left))
+        buffer[:size], self._left = self._left[:size], self._left[size:]
+        return size
+
+    def close(self) -> None:
+        if not self.closed:
+            self._body.close()
+        super().close()
+
+
+def _streamed(body: StreamBody, method: str, given: Mapping[str, Any]) -> Any:
+    """A response whose body comes chunk by chunk, as one that a server sends in chunks."""
+    sent, head, reader = body.response, body.head, _Reader(body)
+    headers = head.get("headers") or {} if sent is None else sent.headers.items()
+    kept = {name: value for name, value in dict(headers).items() if name.lower() not in ("content-encoding", "content-length")}
+    made = _made(head["status"], kept, reader, method, None if sent is None else sent.reason, given)
+
+    def read_chunked(amount: int | None = None, decode_content: bool | None = None) -> Iterator[bytes]:
+        while part := reader.read(amount or _CHUNK):
+            yield part
+
+    made.chunked, made.supports_chunked_reads, made.read_chunked = True, lambda: True, read_chunked
+    return made
+
+
+def _patience_s(given: Mapping[str, Any]) -> float | None:
+    """How long the client waits for the next bytes."""
+    found = getattr(given.get("timeout"), "read_timeout", None)
+    return found if isinstance(found, int | float) else None
+
+
 def _client_reply(port: Port, response: Any, given: Mapping[str, Any]) -> Any:
     """The reply to a call outside of runs, which the client gets as it is."""
     if port.kind != "model_call":
@@ -155,14 +258,14 @@ def _response(reply: Mapping[str, Any], method: str, url: str, given: Mapping[st
 
 
 def _made(
-    status: int, headers: Mapping[str, str], content: bytes, method: str, reason: str | None, given: Mapping[str, Any]
+    status: int, headers: Mapping[str, str], content: bytes | _Reader, method: str, reason: str | None, given: Mapping[str, Any]
 ) -> Any:
     from urllib3 import HTTPResponse
 
     return HTTPResponse(
-        body=io.BytesIO(content), headers=headers, status=status, reason=reason, request_method=method,
-        preload_content=given.get("preload_content", True), decode_content=given.get("decode_content", True),
-        enforce_content_length=False,
+        body=_Content(content) if isinstance(content, bytes) else content, headers=headers, status=status, reason=reason,
+        request_method=method, preload_content=given.get("preload_content", True),
+        decode_content=given.get("decode_content", True), enforce_content_length=False,
     )  # fmt: skip
 
 

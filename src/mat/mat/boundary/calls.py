@@ -7,11 +7,22 @@ resource contract is in force there.
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Iterator, Mapping
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, nullcontext, suppress
 from contextvars import ContextVar
 from typing import Any, Final
 
-from mat.boundary.crossing import Invoke, crossing, drive, drive_async, perform, perform_async
+from mat.boundary.crossing import (
+    Deliver,
+    Invoke,
+    Sleep,
+    StreamSilent,
+    crossing,
+    drive,
+    drive_async,
+    perform,
+    perform_async,
+)
+from mat.boundary.effect import Repeat, Stall, Truncate
 from mat.boundary.emit import acting
 from mat.boundary.emit import agent as agent_block
 from mat.boundary.metered import in_model_call, metered, metered_async, metered_stream, metered_stream_async
@@ -19,6 +30,7 @@ from mat.boundary.port import Port
 from mat.boundary.session import active, meter_of, refuse_after_end
 from mat.core.digest import canonical
 from mat.core.errors import CodecError
+from mat.core.limits import STREAMED_CHUNKS
 from mat.core.value import FrozenDict, Value, snapshot, thaw
 
 __tracebackhide__ = True
@@ -47,49 +59,60 @@ async def call_port_async(port: Port, arguments: Mapping[str, Any], call: Callab
     return await drive_async(crossing(session, port, arguments, suspends=True), call)  # type: ignore[arg-type]
 
 
-def stream_port(port: Port, arguments: Mapping[str, Any], call: Callable[[Changed], Iterator[Any]]) -> Generator[Any, Any, Any]:
-    """A call whose reply comes in chunks. `call(changed)` returns the iterator of the port's chunks."""
+def stream_port(
+    port: Port, arguments: Mapping[str, Any], call: Callable[[Changed], Iterator[Any]], *, patience_s: float | None = None
+) -> Generator[Any, Any, Any]:
+    """A call whose reply comes in chunks. `call(changed)` returns the iterator of the port's chunks.
+
+    `patience_s`: how long the client waits for a chunk; None for ever.
+    """
     session = active()
     if session is None:
         meter = meter_of(port)
         return (yield from (call(None) if meter is None else metered_stream(meter, port, arguments, lambda: call(None))))
-    steps, chunks_of = crossing(session, port, arguments), _Chunks(port)  # type: ignore[arg-type]
+    steps, stream = crossing(session, port, arguments), _Stream(port, patience_s)  # type: ignore[arg-type]
     try:
         command: Any = next(steps)
         while True:
-            answer: Any
+            answer: Any = None
             try:
                 if isinstance(command, Invoke):
-                    answer, command.passed = [], []
-                    chunks = call(command.changed)
+                    chunks = call(command.changed) if command.recorded is None else command.recorded
                     try:
-                        while command.limit is None or len(answer) < command.limit:
+                        while stream.goes_on(command):
                             refuse_after_end(session)
+                            if silence_s := stream.silence_s(command):
+                                perform(stream.waited(silence_s))
+                                stream.check_patience(silence_s)
+                            command.asks = True
                             chunk = next(chunks, _MISSING)
+                            command.asks = False
                             if chunk is _MISSING:
+                                command.whole = True
                                 break
-                            answer.append(encoded := chunks_of.encoded(chunk))
-                            if command.through:
-                                chunks_of.passed += 1
-                                command.passed.append(encoded)
-                                yield chunk
+                            for passed in stream.arrived(command, chunk):
+                                yield passed
                     finally:  # the port cleans up before its step is sealed
+                        if command.keeps and not command.asks:
+                            _keep_rest(stream, command, chunks)
                         close = getattr(chunks, "close", None)
                         if close is not None:
                             close()
+                elif isinstance(command, Deliver):
+                    for passed in stream.rest(command):
+                        yield passed
                 else:
                     answer = perform(command)
             except BaseException as error:
                 command = steps.throw(error)
             else:
                 command = steps.send(answer)
-    except StopIteration as done:
-        yield from chunks_of.rest(done.value)
-    return None
+    except StopIteration:
+        return None
 
 
 async def stream_port_async(
-    port: Port, arguments: Mapping[str, Any], call: Callable[[Changed], AsyncIterator[Any]]
+    port: Port, arguments: Mapping[str, Any], call: Callable[[Changed], AsyncIterator[Any]], *, patience_s: float | None = None
 ) -> AsyncIterator[Any]:
     session = active()
     if session is None:
@@ -98,66 +121,132 @@ async def stream_port_async(
         async for chunk in plain:
             yield chunk
         return
-    steps, chunks_of = crossing(session, port, arguments, suspends=True), _Chunks(port)  # type: ignore[arg-type]
+    steps, stream = crossing(session, port, arguments, suspends=True), _Stream(port, patience_s)  # type: ignore[arg-type]
     try:
         command: Any = next(steps)
         while True:
-            answer: Any
+            answer: Any = None
             try:
                 if isinstance(command, Invoke):
-                    answer, command.passed = [], []
-                    chunks = call(command.changed)
+                    chunks = call(command.changed) if command.recorded is None else _in_turn(command.recorded)
                     try:
-                        while command.limit is None or len(answer) < command.limit:
+                        while stream.goes_on(command):
                             refuse_after_end(session)
+                            if silence_s := stream.silence_s(command):
+                                await perform_async(stream.waited(silence_s), lambda changed: None)
+                                stream.check_patience(silence_s)
+                            command.asks = True
                             chunk = await anext(chunks, _MISSING)
+                            command.asks = False
                             if chunk is _MISSING:
+                                command.whole = True
                                 break
-                            answer.append(encoded := chunks_of.encoded(chunk))
-                            if command.through:
-                                chunks_of.passed += 1
-                                command.passed.append(encoded)
-                                yield chunk
+                            for passed in stream.arrived(command, chunk):
+                                yield passed
                     finally:  # the port cleans up before its step is sealed
+                        if command.keeps and not command.asks:
+                            await _keep_rest_async(stream, command, chunks)
                         close = getattr(chunks, "aclose", None)
                         if close is not None:
                             await close()
+                elif isinstance(command, Deliver):
+                    for passed in stream.rest(command):
+                        yield passed
                 else:
                     answer = await perform_async(command, lambda changed: None)
             except BaseException as error:
                 command = steps.throw(error)
             else:
                 command = steps.send(answer)
-    except StopIteration as done:
-        for chunk in chunks_of.rest(done.value):
-            yield chunk
+    except StopIteration:
+        return
 
 
-class _Chunks:
-    """The chunks of one stream. `passed`: how many the agent has got while they came."""
+async def _in_turn(chunks: Iterator[Any]) -> AsyncIterator[Any]:
+    for chunk in chunks:
+        yield chunk
 
-    __slots__ = ("_originals", "_port", "passed")
 
-    def __init__(self, port: Port) -> None:
-        self._port, self.passed = port, 0
+def _keep_rest(stream: _Stream, command: Invoke, chunks: Iterator[Any]) -> None:
+    """Read a stream to its end that the agent or a fault has left early, because a recording needs all of it."""
+    with suppress(Exception):  # then nothing is kept
+        while not command.whole and len(command.heard) < STREAMED_CHUNKS:
+            chunk = next(chunks, _MISSING)
+            command.whole = chunk is _MISSING
+            stream.keep(command, chunk)
+
+
+async def _keep_rest_async(stream: _Stream, command: Invoke, chunks: AsyncIterator[Any]) -> None:
+    with suppress(Exception):
+        while not command.whole and len(command.heard) < STREAMED_CHUNKS:
+            chunk = await anext(chunks, _MISSING)
+            command.whole = chunk is _MISSING
+            stream.keep(command, chunk)
+
+
+class _Stream:
+    """The chunks of one stream on their way from the port, or a recording, to the agent. `patience_s`: how long it waits."""
+
+    __slots__ = ("_originals", "_patience_s", "_paused", "_port", "passed")
+
+    def __init__(self, port: Port, patience_s: float | None) -> None:
+        self._port, self._patience_s = port, patience_s
         self._originals: dict[int, tuple[Any, Any]] = {}
+        self._paused = False
+        self.passed = 0
 
-    def encoded(self, chunk: Any) -> Any:
-        """The chunk as plain data. Its original is kept, for an agent that gets it unchanged."""
-        if self._port.encode is None:
-            return chunk
-        made = self._port.encode(chunk)
-        self._originals[id(made)] = (made, chunk)
-        return made
+    def goes_on(self, command: Invoke) -> bool:
+        """Whether the port is asked for another chunk."""
+        return not isinstance(command.midstream, Truncate) or len(command.heard) < command.midstream.chunks
 
-    def rest(self, chunks: Any) -> Iterator[Any]:
-        """The chunks that the agent has not got yet, as the client's objects."""
-        for chunk in list(chunks or ())[self.passed :]:
+    def silence_s(self, command: Invoke) -> float:
+        """How long nothing comes before the next chunk."""
+        fault = command.midstream
+        if not isinstance(fault, Stall) or self._paused or len(command.heard) != fault.chunks:
+            return 0.0
+        self._paused = True
+        return fault.ms / 1000
+
+    def waited(self, silence_s: float) -> Sleep:
+        """The time that the client waits for a stream that is silent."""
+        return Sleep(silence_s if self._patience_s is None else min(silence_s, self._patience_s))
+
+    def check_patience(self, silence_s: float) -> None:
+        """Give a stream up that is silent for longer than its client waits."""
+        if self._patience_s is not None and silence_s > self._patience_s:
+            raise StreamSilent
+
+    def keep(self, command: Invoke, chunk: Any) -> Any:
+        """Note a chunk that has come, as plain data; returns that."""
+        if chunk is _MISSING:
+            return None
+        plain = chunk if command.recorded is not None or self._port.encode is None else self._port.encode(chunk)
+        command.heard.append(plain)
+        return plain
+
+    def arrived(self, command: Invoke, chunk: Any) -> Iterator[Any]:
+        """The client's objects that a chunk which has come brings the agent."""
+        plain = self.keep(command, chunk)
+        if not command.through:
+            if plain is not chunk:  # the agent gets the original where nothing changes the chunk
+                self._originals[id(plain)] = (plain, chunk)
+            return
+        again = isinstance(command.midstream, Repeat) and command.midstream.chunk == len(command.heard)
+        for _ in range(1 + again):
+            self.passed += 1
+            command.passed.append(plain)
+            yield self._client_object(plain) if command.recorded is not None else chunk
+
+    def rest(self, command: Deliver) -> Iterator[Any]:
+        """The client's objects of the chunks that the agent has not got yet."""
+        command.passed = command.chunks[: self.passed]
+        for chunk in command.chunks[self.passed :]:
+            command.passed.append(chunk)
             known = self._originals.get(id(chunk))
-            if known is not None:
-                yield known[1]
-            else:
-                yield chunk if self._port.decode is None else self._port.decode(thaw(chunk))
+            yield known[1] if known is not None else self._client_object(chunk)
+
+    def _client_object(self, chunk: Any) -> Any:
+        return chunk if self._port.decode is None else self._port.decode(thaw(chunk))
 
 
 # -- for adapters -------------------------------------------------------------------------------------------------------
@@ -306,11 +395,17 @@ async def cross_async(
 
 
 def cross_stream(
-    port: Port, arguments: Mapping[str, Any], call: Callable[[dict[str, Any] | None], Iterator[Any]], *, agent: str = ""
+    port: Port,
+    arguments: Mapping[str, Any],
+    call: Callable[[dict[str, Any] | None], Iterator[Any]],
+    *,
+    agent: str = "",
+    patience_s: float | None = None,
 ) -> Iterator[Any]:
     """`cross` for a reply in chunks: `call(changed)` returns their iterator. `port`: one with `stream=True`.
 
-    `arguments` and `agent` are as in `cross`. Yields the chunks that the caller gets; a fault may change, drop or cut them.
+    `arguments` and `agent` are as in `cross`. `patience_s`: how long the client waits for the next chunk before it gives the
+    stream up; None for ever. Yields the chunks that the caller gets; a fault may change, drop or cut them.
 
     >>> from mat.adapters import Attachment, cross_stream
     >>> planner = Attachment().model("planner", stream=True)
@@ -326,7 +421,8 @@ def cross_stream(
         yield from call(None)
         return
     with _named_agent(agent):
-        steps = stream_port(port, recordable(arguments, f"call of {port.name}"), lambda changed: call(_thawed(changed)))
+        named = recordable(arguments, f"call of {port.name}")
+        steps = stream_port(port, named, lambda changed: call(_thawed(changed)), patience_s=patience_s)
     try:
         while True:
             with _named_agent(agent), _OpenCall(port, agent, arguments):
@@ -339,7 +435,12 @@ def cross_stream(
 
 
 async def cross_stream_async(
-    port: Port, arguments: Mapping[str, Any], call: Callable[[dict[str, Any] | None], AsyncIterator[Any]], *, agent: str = ""
+    port: Port,
+    arguments: Mapping[str, Any],
+    call: Callable[[dict[str, Any] | None], AsyncIterator[Any]],
+    *,
+    agent: str = "",
+    patience_s: float | None = None,
 ) -> AsyncIterator[Any]:
     """`cross_stream` for async code: `call(changed)` returns an async iterator. `port`, `arguments` and `agent` are as there.
 
@@ -361,7 +462,8 @@ async def cross_stream_async(
         async for chunk in call(None):
             yield chunk
         return
-    steps: Any = stream_port_async(port, recordable(arguments, f"call of {port.name}"), lambda changed: call(_thawed(changed)))
+    named = recordable(arguments, f"call of {port.name}")
+    steps: Any = stream_port_async(port, named, lambda changed: call(_thawed(changed)), patience_s=patience_s)
     try:
         while True:
             with _named_agent(agent), _OpenCall(port, agent, arguments):

@@ -7,12 +7,13 @@ small drivers run it, for synchronous and for async code; nothing else differs b
 from __future__ import annotations
 
 import inspect
-from collections.abc import Awaitable, Callable, Generator, Mapping
+from collections.abc import Awaitable, Callable, Generator, Iterator, Mapping
 from functools import partial
 from typing import Any, Final, TypeAlias
 
 from mat.boundary.effect import (
     PASS,
+    BrokenReply,
     Crash,
     Delay,
     Drop,
@@ -21,9 +22,11 @@ from mat.boundary.effect import (
     Hold,
     Pass,
     Raise,
+    Repeat,
     Replace,
     Reply,
     Rewrite,
+    Stall,
     Truncate,
 )
 from mat.boundary.port import Port
@@ -46,17 +49,49 @@ __tracebackhide__ = True
 """pytest shows no frames of this module."""
 
 
-class Invoke:
-    """Call the port. `changed` overrides parameters by name; `through` passes a stream's chunks on as they come.
+Midstream: TypeAlias = Truncate | Stall | Repeat
+"""What a fault does to a stream on its way."""
 
-    A stream puts the chunks that the agent has received into `passed`, for the record of a stream that ends early.
+
+class Invoke:
+    """Call the port. `changed` overrides parameters by name.
+
+    For streams: `through` passes the chunks on as they come, `midstream` is what a fault does to them on their way, `recorded`
+    the chunks of a recording, which come in the place of the port's, and `keeps` asks for the rest of a stream that is left
+    early, for the recording. The driver fills `heard`, the chunks that the port has sent, and `passed`, those that the agent
+    has got; `whole`: the port has sent all; `asks`: it is being asked for the next.
     """
 
-    __slots__ = ("changed", "limit", "passed", "through")
+    __slots__ = ("asks", "changed", "heard", "keeps", "midstream", "passed", "recorded", "through", "whole")
 
-    def __init__(self, changed: FrozenDict | None = None, *, through: bool = True, limit: int | None = None) -> None:
-        self.changed, self.through, self.limit = changed, through, limit
-        self.passed: list[Any] | None = None
+    def __init__(
+        self,
+        changed: FrozenDict | None = None,
+        *,
+        through: bool = True,
+        midstream: Midstream | None = None,
+        recorded: Iterator[Any] | None = None,
+        keeps: bool = False,
+    ) -> None:
+        self.changed, self.through, self.midstream = changed, through, midstream
+        self.recorded, self.keeps = recorded, keeps
+        self.heard: list[Any] = []
+        self.passed: list[Any] = []
+        self.whole = self.asks = False
+
+
+class Deliver:
+    """Pass on the chunks of a stream that the agent has not got yet. The driver fills `passed`, as for Invoke."""
+
+    __slots__ = ("chunks", "passed")
+
+    def __init__(self, chunks: list[Any]) -> None:
+        self.chunks = chunks
+        self.passed: list[Any] = []
+
+
+class StreamSilent(BaseException):
+    """A stream has been silent for longer than its client waits."""
 
 
 class Sleep:
@@ -92,7 +127,7 @@ class Stopped(Exception):  # noqa: N818
         super().__init__(error)
 
 
-Command: TypeAlias = Invoke | Sleep | Ask | Wait
+Command: TypeAlias = Invoke | Deliver | Sleep | Ask | Wait
 Crossing: TypeAlias = Generator[Command, Any, Any]
 _INVOKE: Final = Invoke()
 MISTAKES: Final = (SpecError, CodecError, LimitReached)
@@ -133,6 +168,8 @@ def crossing(session: Session, port: Port, arguments: dict[str, Any], *, suspend
         if session.crashed:
             step.error_kind = "crash"
             raise ProcessCrashed(f"{port.name}: the process ends here")
+        if port.stream:
+            yield from _deliver(step, value)
     except BaseException as error:
         if not step.invoked and isinstance(error, MISTAKES):
             session.mistake = session.mistake or error
@@ -140,6 +177,16 @@ def crossing(session: Session, port: Port, arguments: dict[str, Any], *, suspend
         raise
     session.seal(step, value)
     return value if port.decode is None or port.stream else _decoded(port, step, value)
+
+
+def _deliver(step: AskedStep, value: Any) -> Generator[Command, Any, None]:
+    """Pass the chunks of a stream on that the agent has not got while they came. The step is open until it has read them."""
+    command = Deliver(list(value or ()))
+    try:
+        yield command
+    except BaseException:
+        step.delivered = command.passed
+        raise
 
 
 def _decoded(port: Port, step: AskedStep, value: Any) -> Any:
@@ -185,8 +232,10 @@ def _ask_approver(session: Session, pending: Pending) -> Generator[Command, Any,
 
 
 def _as_reply(port: Port, value: Any) -> Any:
-    """A stand-in's reply in the form of the port's reply: a stream has chunks."""
-    return [value] if port.stream and not isinstance(value, list) else value
+    """The reply of a stand-in or of a fault in the form of the port's reply: a stream has chunks."""
+    if not port.stream or isinstance(value, list):
+        return value
+    return list(value) if isinstance(value, tuple) else [value]
 
 
 def _confirm_approval(session: Session, step: AskedStep) -> None:
@@ -207,6 +256,11 @@ def _serve(session: Session, step: Any, port: Port, given: Mapping[str, Any], co
         session.heard(step, None, reply)
         raise reply
     if reply is not None:
+        if port.stream:
+            chunks = _recorded_chunks(session, step, reply)
+            again = Invoke(through=command.through, midstream=command.midstream, recorded=chunks)
+            again.whole = isinstance(reply, Reply)
+            return (yield from _stream(session, step, again, reply.value if again.whole else None))
         session.heard(step, reply.value, None)
         return reply.value
     if session.crashed:  # while this call slept or waited
@@ -222,22 +276,46 @@ def _serve(session: Session, step: Any, port: Port, given: Mapping[str, Any], co
     if judged or step.replaced_arguments is not None or port.stream or approved:
         changed = _replacements(step, approved=approved)
         command = Invoke(
-            FrozenDict({**judged, **(changed or {})}) if judged else changed, through=command.through, limit=command.limit
-        )
+            FrozenDict({**judged, **(changed or {})}) if judged else changed, through=command.through,
+            midstream=command.midstream, keeps=session.tape is not None and session.tape.records(step),
+        )  # fmt: skip
     step.invoked += 1
+    if port.stream:
+        return (yield from _stream(session, step, command))
     try:
         value = yield command
     except BaseException as error:
-        if command.passed is not None:
-            step.delivered = command.passed
         session.heard(step, None, error.error if type(error) is Stopped else error)
         raise
-    if port.encode is not None and not port.stream:
+    if port.encode is not None:
         original, value = value, port.encode(value)
         if step.client_reply is None:
             step.client_reply = (value, original)
     session.heard(step, value, None)
     return value
+
+
+def _stream(session: Session, step: Any, command: Invoke, recorded: list[Any] | None = None) -> Crossing:
+    """The chunks of a stream that the agent gets. `recorded`: all that the port has sent, if it is known beforehand."""
+    try:
+        yield command
+    except BaseException as error:
+        step.delivered = command.passed
+        if command.whole:
+            session.heard(step, command.heard if recorded is None else recorded, None)
+        else:
+            session.heard(step, command.heard, error.error if type(error) is Stopped else error)
+        raise
+    session.heard(step, command.heard if recorded is None else recorded, None)
+    return command.passed if command.through else command.heard
+
+
+def _recorded_chunks(session: Session, step: Any, reply: Reply | BrokenReply) -> Iterator[Any]:
+    """The chunks of a recorded stream, and the error that it ended with."""
+    yield from reply.value
+    if isinstance(reply, BrokenReply):
+        assert session.tape is not None
+        raise session.tape.read_on(step) if reply.error is None else reply.error
 
 
 def _as_judged(layer: SessionMediation, step: Any, given: Mapping[str, Any]) -> dict[str, Any]:
@@ -311,7 +389,7 @@ def _perturb(session: Session, faults: SessionFaults, step: Any, port: Port, pha
             raise (yield from _port_error(faults, step, effect))
         case Replace(value=value):
             faults.acted(step, effect, differs=True)
-            return value
+            return _as_reply(port, value)
         case Drop():
             faults.acted(step, effect, differs=True)
             return [] if port.stream else None
@@ -319,9 +397,9 @@ def _perturb(session: Session, faults: SessionFaults, step: Any, port: Port, pha
             base = step.replaced_arguments if step.replaced_arguments is not None else step.passed_arguments
             faults.acted(step, effect, differs=any(name not in base or base[name] != changed[name] for name in changed))
             step.replaced_arguments = FrozenDict({**base, **changed})
-        case Truncate(chunks=limit):
+        case Truncate() | Stall() | Repeat():
             faults.acted(step, effect, differs=port.stream)
-            command = Invoke(limit=limit)
+            command = Invoke(midstream=effect)
         case Hold() | Crash():
             needed = "order" if isinstance(effect, Hold) else "process"
             raise _phase_error(
@@ -335,7 +413,12 @@ def _perturb(session: Session, faults: SessionFaults, step: Any, port: Port, pha
             yield Sleep(ms / 1000)
         case Duplicate() | Pass():
             pass
-    value = yield from _serve(session, step, port, given, command)
+    try:
+        value = yield from _serve(session, step, port, given, command)
+    except StreamSilent:
+        step.error_kind = "timeout"
+        said = f"{port.name}: the stream was silent for too long"
+        raise faults.failure(step, "timeout", said, retry_after_s=None, midway=False) from None
     if isinstance(effect, Truncate) and effect.kind and port.stream:
         step.error_kind, step.delivered = effect.kind, list(value)
         said = f"{port.name}: the stream broke after {len(value)} chunks"
@@ -364,7 +447,7 @@ def _perturb_reply(faults: SessionFaults, step: Any, port: Port, value: Any) -> 
             raise (yield from _port_error(faults, step, effect))
         case Replace(value=replaced):
             faults.acted(step, effect, differs=True)
-            return replaced
+            return _as_reply(port, replaced)
         case Delay(ms=ms):
             faults.acted(step, effect, differs=ms > 0)
             yield Sleep(ms / 1000)
@@ -377,7 +460,7 @@ def _perturb_reply(faults: SessionFaults, step: Any, port: Port, value: Any) -> 
                 return value
             faults.acted(step, effect, differs=len(value) > limit)
             return value[:limit]
-        case Duplicate() | Rewrite() | Hold() | Crash():
+        case Duplicate() | Rewrite() | Hold() | Crash() | Stall() | Repeat():
             raise _phase_error(
                 effect, f"a reply at {port.name}", "the port has already been invoked", 'give the operator phase="before"'
             )
@@ -419,6 +502,8 @@ def perform(command: Command) -> Any:
         import time
 
         time.sleep(command.seconds)
+        return None
+    if isinstance(command, Deliver):  # to a caller that gets all chunks at once
         return None
     if isinstance(command, Wait):
         world = worlds.current()
@@ -465,6 +550,8 @@ async def perform_async(command: Command, call: Callable[[FrozenDict | None], An
         return await call(command.changed)
     if isinstance(command, Sleep):
         return await sleep_async(command.seconds)
+    if isinstance(command, Deliver):
+        return None
     if isinstance(command, Wait):
         world = worlds.current()
         return 0 if world is None else await world.let_others_async(command.turns)

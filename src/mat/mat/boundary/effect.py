@@ -64,6 +64,21 @@ class Truncate:
 
 
 @dataclass(frozen=True, slots=True)
+class Stall:
+    """A stream is silent for `ms` after this many chunks, then goes on. A client that waits less long meets a time-out."""
+
+    chunks: int
+    ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class Repeat:
+    """One chunk of a stream, counted from 1, comes twice."""
+
+    chunk: int
+
+
+@dataclass(frozen=True, slots=True)
 class Duplicate:
     """The port is invoked `times` more times; the first reply is delivered."""
 
@@ -88,7 +103,7 @@ class Crash:
     """
 
 
-Effect: TypeAlias = Pass | Delay | Replace | Rewrite | Drop | Raise | Truncate | Duplicate | Hold | Crash
+Effect: TypeAlias = Pass | Delay | Replace | Rewrite | Drop | Raise | Truncate | Stall | Repeat | Duplicate | Hold | Crash
 PASS: Final = Pass()
 
 
@@ -139,3 +154,11 @@ class Reply:
     """The port's reply, as Python data; operators build a changed copy and never alter it in place."""
 
     value: Any
+
+
+@dataclass(frozen=True, slots=True)
+class BrokenReply:
+    """A recorded stream that did not reach its end. `error`: what the port raised there; None if the agent left it there."""
+
+    value: list[Any]
+    error: BaseException | None

@@ -167,7 +167,8 @@ class Port:
         return message or f"{self.name}: {MESSAGES.get(kind, kind)}"
 
     def _made(self, kind: str, text: str, retry_after_s: float | None, *, client: str, midway: bool) -> BaseException:
-        made = (midway and self.errors.get(CUT)) or self.errors.get(kind) if self.errors else None
+        broken = midway and kind == "connection"  # any other kind says itself what the client meets
+        made = (broken and self.errors.get(CUT)) or self.errors.get(kind) if self.errors else None
         if isinstance(made, BaseException):
             error = made
         elif made is not None:

@@ -7,7 +7,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any, Final, Literal, Protocol, TypeAlias
 
-from mat.boundary.effect import Effect, Reply
+from mat.boundary.effect import BrokenReply, Effect, Reply
 from mat.boundary.port import Port
 from mat.core.errors import Blocked, MatError
 from mat.core.record import Mediation
@@ -133,7 +133,12 @@ class SessionFaults(Protocol):
 class SessionTape(Protocol):
     """The recorded replies of the ports in a run."""
 
-    def serve(self, opened: Any, /) -> Reply | BaseException | None: ...
+    def serve(self, opened: Any, /) -> Reply | BrokenReply | BaseException | None: ...
+    def records(self, opened: Any, /) -> bool:
+        """Whether this is a live call whose reply is kept."""
+
+    def read_on(self, opened: Any, /) -> BaseException:
+        """The error of a run that reads a stream further than the recorded one did; the run is invalid."""
 
 
 class Session(Protocol):

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import replace
-from typing import Any
+from typing import Any, Final
 
 from mat.boundary.cassette import Cassette, LiveCallsSpent
-from mat.boundary.effect import Reply
+from mat.boundary.effect import BrokenReply, Reply
 from mat.boundary.port import Port
 from mat.core.campaign import CallKey, MissingReply
 from mat.core.digest import canonical
@@ -55,7 +55,7 @@ class Tape:
 
     def serve(
         self, port: Port, site: str, request: str, asked: Callable[[], FrozenDict] = FrozenDict
-    ) -> Reply | BaseException | None:
+    ) -> Reply | BrokenReply | BaseException | None:
         """The recorded reply or error; None for a miss that may be a live call. Other misses are refused.
 
         `request`: the digest of the arguments; `asked` returns them in a form that people read, which a cassette keeps.
@@ -123,6 +123,16 @@ class Tape:
         """Whether the call at this site is a live one whose reply the cassette will keep."""
         return site in self._awaited
 
+    def read_on(self, site: str) -> MatError:
+        """Refuse a run that reads a stream further than the recorded run, whose agent had left it."""
+        return self._refuse(
+            MatError(
+                what=f"the recorded stream of {site} ends where its agent left it, and this run reads on",
+                why="what the port would have sent next is not recorded",
+                fix="record the run again",
+            )
+        )
+
     def hear(self, port: Port, site: str, said: BaseException | Reply, recorded: TapeEntry) -> None:
         """Keep the reply of a live call. `recorded` is its recorded form; one that says less is not written to the file.
 
@@ -186,9 +196,17 @@ def _other_type(value: Any, served: Any) -> str:
     return next(filter(None, found), "")
 
 
-def _as_reply(port: Port, entry: TapeEntry) -> Reply | BaseException:
+_LEFT: Final = ("CancelledError", "GeneratorExit", "KeyboardInterrupt", "RunStopped", "StreamSilent")
+"""What ends a stream on the agent's side."""
+
+
+def _as_reply(port: Port, entry: TapeEntry) -> Reply | BrokenReply | BaseException:
     if entry.error is not None:
-        return _error(port, entry.error, entry.retry_after_ms)
+        error = _error(port, entry.error, entry.retry_after_ms)
+        if port.stream and isinstance(entry.value, list):
+            chunks = _as_declared(port, thaw(entry.value))
+            return BrokenReply(chunks, None if entry.error[0] in _LEFT else error)
+        return error
     return Reply(_as_declared(port, thaw(entry.value)))
 
 

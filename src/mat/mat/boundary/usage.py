@@ -81,7 +81,7 @@ _PARTS: Final = ("tokens", "billed_units")
 _OLLAMA: Final = {"input_tokens": "prompt_eval_count", "output_tokens": "eval_count"}
 _HOLDERS: Final = (
     "response", "message", "delta", "metadata", "ResponseMetadata", "x_groq", "data", "raw", "response_metadata", "llm_output",
-    "chunk",
+    "chunk", "line",
 )  # fmt: skip
 """What the events of streams (OpenAI, Anthropic, Bedrock, Cohere, Groq, Mistral) and wrappers (LangChain, LlamaIndex) hold."""
 _DEPTH: Final = 2

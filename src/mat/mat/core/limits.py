@@ -24,6 +24,8 @@ WRITTEN_NODES: Final = 20_000
 """Values in a policy or in a file of resource contracts; each can be a problem that is reported."""
 STREAMED_BYTES: Final = 50_000_000
 """Bytes of a model's streamed reply that are kept, outside of runs, to read its usage; that of a longer one is unknown."""
+STREAMED_CHUNKS: Final = 100_000
+"""Chunks of a model's stream that its recording keeps where the agent has left it."""
 FORMULA_DEPTH: Final = 3_000
 """Levels of a formula. An operator is one, `implies` two and `historically` three; parts joined by & or | are on one."""
 FILE_DEPTH: Final = 100

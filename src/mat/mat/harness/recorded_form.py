@@ -81,11 +81,9 @@ class RecordedForm:
         )  # fmt: skip
 
     def heard(self, opened: OpenStep, value: Any, error: BaseException | None) -> Observation:
-        """The recorded form of a port's reply."""
-        if error is not None:
-            return Observation(error=self.error(opened, error))
+        """The recorded form of a port's reply; of a stream that ended early, the chunks so far and the error."""
         sealed, opaque = self.reply(opened.port, value)
-        return Observation(value=sealed, opaque=opaque)
+        return Observation(value=sealed, opaque=opaque, error=None if error is None else self.error(opened, error))
 
     def cut_damaged(self, effect: Effect, source: Any) -> None:
         """A damaged secret is still a secret: declare texts that a fault derived from a text with a secret as secrets."""

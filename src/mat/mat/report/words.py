@@ -59,6 +59,7 @@ _PHRASES: Final = {
     "service.changed_after_approval": "an argument of {the_call} is changed after the call was allowed",
     "retrieval.shuffle": "the passages of {the_call} are shuffled",
     "retrieval.drop": "a passage of {the_call} is missing",
+    "retrieval.poison_view": "{the_call} finds a planted document in one view of its results",
     "retrieval.poison": "{the_call} finds a planted document",
     "retrieval.truncate": "the text of a passage of {the_call} is truncated",
     "retrieval.near_duplicates": "near-duplicates of one passage crowd out others in {the_call}",
@@ -80,6 +81,17 @@ _PHRASES: Final = {
     "model.token_overrun": "{the_call} does not stop and spends many more tokens",
     "model.tool_description": "{the_call} gets poisoned tool descriptions",
     "model.cut": "the stream of {the_call} ends early",
+    **{
+        f"{family}.stream_{name}": text
+        for family in ("model", "service")
+        for name, text in (
+            ("error", "the stream of {the_call} reports a failure"),
+            ("stall", "the stream of {the_call} is silent"),
+            ("repeat", "a chunk of the stream of {the_call} comes twice"),
+            ("cut", "the stream of {the_call} ends early"),
+        )
+        if (family, name) != ("model", "cut")
+    },
     "model.unknown_tool": "{the_call} calls a tool that does not exist",
     "model.invalid_arguments": "{the_call} calls a tool with arguments that its schema does not allow",
     "model.repeated_call": "{the_call} makes one tool call twice",
@@ -136,6 +148,9 @@ _WAYS: Final = {
     ("service.http_reply", "how", "etag"): "{the_call} is answered with an old ETag",
     ("service.http_reply", "how", "empty"): "{the_call} is answered with an empty body",
     ("model.cut", "kind", "connection"): "the connection breaks during the stream of {the_call}",
+    ("retrieval.poison_view", "view", "text"): "{the_call} finds a planted document in the text of its results alone",
+    ("retrieval.poison_view", "view", "structured"): "{the_call} finds a planted document in its structured content alone",
+    ("service.stream_cut", "kind", "connection"): "the connection breaks during the stream of {the_call}",
     ("model.invalid_arguments", "how", "missing"): "{the_call} calls a tool without one of its arguments",
     ("model.invalid_arguments", "how", "type"): "{the_call} calls a tool with an argument of the wrong type",
     ("model.invalid_arguments", "how", "null"): "{the_call} calls a tool with an argument that is null",
@@ -215,8 +230,11 @@ def _amount(item: Perturbation) -> str:
         return f" {found['status']}"
     if isinstance(found.get("goal"), str):
         return f" that says to {clean(found['goal'])}"
-    if item.operator == "model.cut" and type(found.get("chunks")) is int:
-        return f", after {plural(found['chunks'], 'chunk')}"
+    if type(found.get("chunks")) is int:
+        silence = f" for {seconds(found['ms'])}" if type(found.get("ms")) is int else ""
+        return f"{silence}, after {plural(found['chunks'], 'chunk')}"
+    if type(found.get("chunk")) is int:
+        return f", chunk {found['chunk']}"
     if item.operator == "order.hold" and type(found.get("turns")) is int:
         return f" for {plural(found['turns'], 'other call')}" if found["turns"] < _EVERYBODY else " until nothing else can run"
     return ""
