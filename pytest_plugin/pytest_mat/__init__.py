@@ -61,7 +61,7 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", MARKER)
     _refuse_foreign_mat()
     read_ini(config)
-    if any(config.getoption(name) for name in ("mat_report", "mat_replay", "mat_store", "mat_baseline")):
+    if any(config.getoption(name) for name in ("mat_report", "mat_replay", "mat_store", "mat_baseline", "mat_executor")):
         from pytest_mat.options import check_options
 
         check_options(config)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -11,21 +11,34 @@ import pytest
 from mat.core.errors import MatError
 from mat.core.run import Run
 from mat.core.spec import Schedule
-from mat_study.evaluation import Lost, Plan
+from mat_study.evaluation import Evaluated, Lost, Plan
 from mat_study.fresh import FreshAnswer, FreshBatch, FreshFrame, FreshProcesses, HashSeed
 from mat_study.pristine import SendFrame
 from mat_study.settings import ItemSettings
+from mat_study.sources import Sources
 from pytest_mat.evaluators import ItemEvaluator, reports_of
 from pytest_mat.fresh_item import fresh_item
+from pytest_mat.options import session_began_ns
 from pytest_mat.protocol import Reports
+from pytest_mat.reused import sources_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RequestedBatch:
-    """In a fresh process: the batch to execute, and where its answers go."""
+    """In a fresh process: the batch to execute, its plans and those that come later, and where its answers go."""
 
     batch: FreshBatch
+    plans: Iterable[Plan]
     send: SendFrame
+
+    def answer(self, given: Evaluated | Lost, sources: Sources) -> None:
+        """Send an answer; `sources` knows those that had been imported when the item was collected."""
+        answer = FreshAnswer.of(given)
+        if self.batch.more:
+            answer = replace(answer, sources=tuple(sources.since_first().items()))
+            self.send(FreshFrame(kind="answer", packed=answer.packed()))
+        else:
+            self.send(FreshFrame(kind="answer", answer=answer))
 
 
 BATCH: Final = pytest.StashKey[RequestedBatch]()
@@ -57,14 +70,17 @@ def requested_settings(item: pytest.Item, settings: ItemSettings) -> ItemSetting
 def answer(item: pytest.Item, evaluate: ItemEvaluator) -> Reports:
     """In a fresh process: execute the requested plans. Returns the reports of the last, which nobody reads."""
     requested, reports = item.config.stash[BATCH], Reports()
-    for plan in requested.batch.plans:
+    sources = Sources(session_began_ns())
+    if requested.batch.more:
+        sources.new()
+        requested.send(FreshFrame(kind="collected", sources=sources_of(item)))
+    for plan in requested.plans:
         try:
             given = evaluate.here(plan)
         except (KeyboardInterrupt, SystemExit, pytest.exit.Exception) as ended:
-            lost = Lost(plan=plan, why=f"{type(ended).__name__} ended it", outcome="error")
-            requested.send(FreshFrame(kind="answer", answer=FreshAnswer.of(lost)))
+            requested.answer(Lost(plan=plan, why=f"{type(ended).__name__} ended it", outcome="error"), sources)
         else:
-            requested.send(FreshFrame(kind="answer", answer=FreshAnswer.of(given)))
+            requested.answer(given, sources)
             reports = reports_of(given)
             if any(each.remedy == "fork" for each in given.outlived):
                 break  # the rest is executed in another process
@@ -74,6 +90,8 @@ def answer(item: pytest.Item, evaluate: ItemEvaluator) -> Reports:
 def refuse(item: pytest.Item, error: MatError) -> None:
     """In a fresh process: answer that no plan has a run, because the item's settings are invalid there."""
     requested = item.config.stash[BATCH]
-    for plan in requested.batch.plans:
-        lost = Lost(plan=plan, why=str(error), refused=True)
-        requested.send(FreshFrame(kind="answer", answer=FreshAnswer.of(lost)))
+    if requested.batch.more:
+        requested.send(FreshFrame(kind="failed", text=str(error)))
+        return
+    for plan in requested.plans:
+        requested.answer(Lost(plan=plan, why=str(error), refused=True), Sources(session_began_ns()))

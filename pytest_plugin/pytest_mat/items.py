@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from concurrent.futures import Executor
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from functools import partial
@@ -20,7 +21,7 @@ from mat.evidence import replay_file
 from mat.kernel.clock import real_monotonic
 from mat_study.evaluation import Lost, Plan
 from mat_study.item import Asked, ItemStudy, study
-from mat_study.means import Means, Subject
+from mat_study.means import Means, PlanOf, Receive, Subject
 from mat_study.replay import moved_text, plan_of
 from mat_study.searches import HASH_SEEDS
 from mat_study.settings import ItemSettings
@@ -110,6 +111,10 @@ class _Running:
             return
         if not (reused.is_searched(self._item) and reused.seem_to_hold(self._item.session)):
             self._session.fresh.begin(HASH_SEEDS)
+            if self._item.config.getoption("mat_executor") is not None:
+                from pytest_mat.cluster import cluster_of
+
+                cluster_of(self._item.config)
         time_of(self._item.session)
 
     def asked(self) -> Asked:
@@ -141,6 +146,7 @@ class _Running:
             began_ns=session_began_ns(),
             fresh=item.config.getoption("mat_fresh"),
             workers=item.config.getoption("mat_workers") or 1,
+            pool=self._pool if item.config.getoption("mat_executor") is not None else None,
             put_back=self.evaluate.put_back,
             prepare=self._prepare,
             searching=self._searching,
@@ -161,6 +167,13 @@ class _Running:
         if self._settings.faults is None and resumes(self._item):
             chosen = (*chosen, self._session.catalog["process.crash"])
         return tuple(operator.spec() for operator in chosen)
+
+    def _pool(self, plan: PlanOf, receive: Receive, *, forked: bool) -> Executor:
+        """The workers of the session's cluster, for one search of the item."""
+        from pytest_mat.cluster import cluster_of, remote_subject
+
+        subject = remote_subject(self._item, self._live, self.evaluate.read(), forked=forked)
+        return cluster_of(self._item.config).pool(subject, plan, receive)
 
     def _prepare(self) -> None:
         """In a worker: leave the terminal alone, and make no live calls, because only one process makes them."""

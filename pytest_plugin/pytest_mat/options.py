@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -24,7 +25,9 @@ _SETTINGS: Final[dict[str, None]] = {}
 """The settings of the configuration file that are no default of an option."""
 _INI_PARSERS: Final[dict[str, Callable[[str], Any]]] = {}
 """For each option that a configuration file may set: its ini name, and the function that parses its text."""
-_WITHOUT_MARKER: Final = ("mat_baseline", "mat_github", "mat_session_timeout", "mat_store", "mat_timeout", "mat_workers")
+_WITHOUT_MARKER: Final = (
+    "mat_baseline", "mat_executor", "mat_github", "mat_session_timeout", "mat_store", "mat_timeout", "mat_workers",
+)  # fmt: skip
 """Options without a marker argument: the configuration file sets the command-line option itself."""
 
 
@@ -195,6 +198,11 @@ def _add_run_options(add: Callable[..., None]) -> None:
         metavar="N",
         help="search each item with N processes, or 'auto' for one per CPU (default 1: this process)",
     )
+    add(
+        "--mat-executor", ini="string", type=_executor, metavar="WHERE",
+        help="search each item on a cluster of dask: dask:tcp://HOST:8786, or dask for one on this machine; --mat-workers is "
+        "then the number of executions at once (default: all threads of the cluster)",
+    )  # fmt: skip
     add(
         "--mat-require-proof", action="store_true",
         help="with --mat-stress, fail every searched test that is not certified, expected, accepted or known "
@@ -375,6 +383,14 @@ def _workers(text: str) -> int:
     return count
 
 
+def _executor(text: str) -> str:
+    """An option's type: `dask`, perhaps with the address of a scheduler."""
+    kind, _, address = text.partition(":")
+    if kind != "dask" or (":" in text and not re.fullmatch(r"[a-z]+://\S+", address)):
+        raise argparse.ArgumentTypeError(f"{text!r} is neither dask nor dask: with an address such as tcp://scheduler:8786")
+    return text
+
+
 def _variants(text: str) -> tuple[str, ...]:
     """An option's type: names of governance variants, separated by commas. Each test declares its own variants."""
     names = tuple(name.strip() for name in text.split(","))
@@ -425,6 +441,13 @@ def check_options(config: pytest.Config) -> None:
             check_path(Path(name))
         except MatError as error:
             raise pytest.UsageError(f"--mat-report {name}: {error}") from None
+    if config.getoption("mat_executor") is not None:
+        from mat.core.extras import require
+
+        try:
+            require("dask", f"--mat-executor {config.getoption('mat_executor')}", otherwise="use --mat-workers on this machine")
+        except MatError as error:
+            raise pytest.UsageError(str(error)) from None
     kept = config.getoption("mat_store")
     if kept is not None and ".mat" not in Path(kept).parts:  # without `.mat`, runs are stored in the temporary folder
         folder = Path(config.invocation_params.dir, kept)

@@ -6,7 +6,7 @@ In its children a session of pytest collects one module and executes plans inste
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 from importlib import import_module
 from pathlib import Path
@@ -14,6 +14,7 @@ from typing import Final
 
 import pytest
 
+from mat_study.evaluation import Plan
 from mat_study.fresh import FreshBatch
 from mat_study.pristine import ExecuteBatch, SendFrame, serve
 
@@ -50,7 +51,9 @@ def _collect(arguments: tuple[str, ...], run: Callable[[ExecuteBatch], None]) ->
     pytest.main(list(arguments), plugins=[ServedSession(run)])
 
 
-def _execute_batch(session: pytest.Session, batch: FreshBatch, files: Path, send: SendFrame) -> None:
+def _execute_batch(
+    session: pytest.Session, batch: FreshBatch, plans: Iterable[Plan], files: Path, send: SendFrame
+) -> None:  # fmt: skip
     from pytest_mat.confirm import BATCH, RequestedBatch
 
     item = next((each for each in session.items if each.nodeid == batch.item.node), None)
@@ -61,7 +64,7 @@ def _execute_batch(session: pytest.Session, batch: FreshBatch, files: Path, send
     if factory is not None:
         files.mkdir()
         factory._basetemp = files.resolve()
-    session.config.stash[BATCH] = RequestedBatch(batch=batch, send=send)
+    session.config.stash[BATCH] = RequestedBatch(batch=batch, plans=plans, send=send)
     session.config.hook.pytest_runtest_protocol(item=item, nextitem=None)
 
 

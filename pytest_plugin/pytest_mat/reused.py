@@ -9,19 +9,20 @@ from collections.abc import Callable, Iterator, Mapping
 from functools import lru_cache
 from hashlib import sha256
 from importlib.metadata import version
+from importlib.util import find_spec
 from pathlib import Path
 from types import ModuleType
 from typing import Any, Final
 
 import pytest
 
-import mat
 from mat.core.errors import MatError
 from mat.evidence import replay_file
 from mat.kernel import names
 from mat.kernel.reads import Read
 from mat_study.allotment import Waiting
-from mat_study.inputs import ItemFacts, plain_text
+from mat_study.closure import ImportGraph
+from mat_study.inputs import InputReader, ItemFacts, UnknownInput, plain_text
 from mat_study.live import path_of
 from mat_study.reuse import Reuse, SearchRecords
 from mat_study.searches import HASH_SEEDS
@@ -47,7 +48,7 @@ _WITHOUT_EFFECT: Final = frozenset(
 """Options that select tests, or say what is printed and where; those of other plugins, and of the user, may matter."""
 _INI_WITHOUT_EFFECT: Final = frozenset(
     ("addopts", "testpaths", "console_output_style", "cache_dir", "mat_timeout", "mat_session_timeout", "mat_reuse",
-     "mat_store", "mat_workers", "mat_require_proof")
+     "mat_executor", "mat_store", "mat_workers", "mat_require_proof")
 )  # fmt: skip
 _OURS: Final = "mat_"
 """How our own options begin: the settings of an item contain those that can matter."""
@@ -111,9 +112,21 @@ def facts_of(item: pytest.Item, settings: ItemSettings) -> ItemFacts:
     module: Any = item.getparent(pytest.Module)
     unknown = () if module is not None else (f"a {type(item).__name__} has no module",)
     roots = [*_modules(item), *([] if module is None else [module.obj])]
-    facts = {**_session_facts(item.config), **_versions(), "its parameters": _parameters(item), "its replays": _replays(item)}
+    facts = {**_session_facts(item.config), **versions_of(), "its parameters": _parameters(item), "its replays": _replays(item)}
     cassettes = () if settings.live_calls is None else (str(path_of(item.config.rootpath, item.nodeid)),)
     return ItemFacts(modules=tuple(roots), facts=facts, environment=dict(os.environ), files=cassettes, unknown=unknown)
+
+
+def sources_of(item: pytest.Item) -> tuple[tuple[str, str], ...]:
+    """The source files of an item with their digests, in whichever process collected it; MatError if one cannot be known."""
+    module: Any = item.getparent(pytest.Module)
+    known = ItemFacts(modules=(*_modules(item), *(() if module is None else (module.obj,))), facts={}, environment={})
+    try:
+        return InputReader(item.config.rootpath, ImportGraph(), known, began_ns=session_began_ns()).own_sources()
+    except UnknownInput as unknown:
+        raise MatError(
+            "no other machine can search this test", why=str(unknown), fix="run the command again", where=item.nodeid
+        ) from None
 
 
 def _modules(item: pytest.Item) -> Iterator[ModuleType]:
@@ -177,12 +190,14 @@ def _written_settings(config: pytest.Config) -> dict[str, Any]:
     return dict(held.get("_inicfg", held.get("inicfg")) or {})
 
 
-@lru_cache(maxsize=1)
-def _versions() -> dict[str, str]:
-    """The versions that count for all items; distributions are compared by the key of the search."""
+@lru_cache(maxsize=2)
+def versions_of(*, options: bool = True) -> dict[str, str]:
+    """The versions that count for all items; distributions are compared by the key of the search. `options`: also those of
+    the interpreter.
+    """
     return {
         "Python": sys.version,
-        "the interpreter's options": plain_text(tuple(sys.flags)),
+        **({"the interpreter's options": plain_text(tuple(sys.flags))} if options else {}),
         "the platform": f"{platform.system()} {platform.machine()} {' '.join(platform.libc_ver())}",
         "pytest-mat": f"{version('pytest-mat')} {_own_code()}",
         "hash seeds": plain_text(HASH_SEEDS),
@@ -191,8 +206,8 @@ def _versions() -> dict[str, str]:
 
 def _own_code() -> str:
     """The digest of pytest-mat's own code where it is not installed but used from its sources; otherwise its version counts."""
-    roots = [Path(mat.__file__).parent, Path(__file__).parent]
-    roots += [Path(module.__file__).parent for name in _SIBLINGS if (module := sys.modules.get(name)) and module.__file__]
+    found_at = [find_spec(name) for name in ("mat", "pytest_mat", *_SIBLINGS)]
+    roots = [Path(spec.origin).parent for spec in found_at if spec is not None and spec.origin]
     files = sorted(path for root in roots for path in root.rglob("*.py") if names.origin(str(path)) == "project")
     found = sha256()
     for path in files:

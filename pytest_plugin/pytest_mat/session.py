@@ -7,9 +7,12 @@ import sys
 from datetime import UTC, datetime
 from functools import cached_property
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import pytest
+
+if TYPE_CHECKING:
+    from mat_study.cluster import Cluster
 
 from mat.boundary.catalog import Catalog
 from mat.core.errors import MatError
@@ -27,7 +30,8 @@ class SessionState:
     """What several items share. `replays`: replay files by path, each read once, or the MatError why it cannot be read.
 
     `replayed`: items and seeds of the replays that run. `workloads`: workloads by node id of the test, as far as they are known
-    before the tests run (`--mat-evaluate`). `savings`: what declaring effects would save, by node id (`mat doctor`).
+    before the tests run (`--mat-evaluate`). `cluster`: that of `--mat-executor`, once it is needed. `savings`: what declaring
+    effects would save, by node id (`mat doctor`).
     """
 
     def __init__(self, config: pytest.Config) -> None:
@@ -35,6 +39,7 @@ class SessionState:
         self.replays: dict[Path, Replay | MatError] = {}
         self.workloads: dict[str, Workload] = {}
         self.replayed: frozenset[tuple[str, int]] | None = None
+        self.cluster: Cluster | None = None
         self.savings: dict[str, tuple[DeclarationSaving, ...]] = {}
 
     @cached_property
@@ -50,7 +55,7 @@ class SessionState:
     def store(self) -> KeptRuns | None:
         """The run log that keeps the runs of this session; None without `--mat-store`."""
         folder = self._config.getoption("mat_store")
-        return None if folder is None else KeptRuns(Path(self._config.invocation_params.dir, folder), self._name())
+        return None if folder is None else KeptRuns(Path(self._config.invocation_params.dir, folder), self.name)
 
     @cached_property
     def fresh(self) -> FreshProcesses:
@@ -62,10 +67,13 @@ class SessionState:
         )
 
     def close(self) -> None:
+        if self.cluster is not None:
+            self.cluster.close()
         if "fresh" in vars(self):
             self.fresh.close()
 
-    def _name(self) -> str:
+    @cached_property
+    def name(self) -> str:
         """A unique name of the session, the same in all its workers."""
         shared = getattr(self._config, "workerinput", {}).get("testrunuid")
         return str(shared) if shared else f"{datetime.now(UTC):%Y%m%d-%H%M%S}-{os.getpid()}"

@@ -49,7 +49,7 @@ def check_workloads(session: pytest.Session, items: Sequence[pytest.Item]) -> No
 
 def ignored_options(config: pytest.Config) -> list[str]:
     """Options of this session that an evaluation ignores for tests with a workload."""
-    return [f"--mat-{name}" for name in ("stress", "stop", "workers") if config.getoption(f"mat_{name}")]
+    return [f"--mat-{name}" for name in ("stress", "stop", "workers", "executor") if config.getoption(f"mat_{name}")]
 
 
 def _check(session: pytest.Session, item: pytest.Item) -> None:

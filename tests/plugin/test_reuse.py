@@ -379,8 +379,8 @@ def test_another_version_of_pytest_mat_is_searched_anew(shop: Any, monkeypatch: 
 
     careful(shop)
     certified(shop)
-    versions = {**module._versions(), "pytest-mat": "99"}
-    monkeypatch.setattr(module, "_versions", lambda: versions)
+    versions = {**module.versions_of(), "pytest-mat": "99"}
+    monkeypatch.setattr(module, "versions_of", lambda: versions)
     searched_anew(shop, because="pytest-mat")
 
 

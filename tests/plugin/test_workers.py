@@ -14,7 +14,8 @@ from typing import Any
 
 import pytest
 
-from mat_study.forks import Forked, WorkerDied, WorkerFailed
+from mat_study.forks import Forked
+from mat_study.receiving import WorkerDied, WorkerFailed
 
 TEAM = """
 import os

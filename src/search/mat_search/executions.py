@@ -39,8 +39,10 @@ _PER_WORKER: Final = 2
 """Schedules begun per worker: the current one and the next."""
 _FAILURES: Final = 3
 """The search goes on without workers after they failed on this many schedules that this process could execute."""
-_PATIENCE_S: Final = 60.0
-"""The least real seconds to wait for a worker. A cluster may lose a task silently."""
+_FIRST_S: Final = 60.0
+"""The least real seconds to wait as long as no worker has answered: a cluster may lose a task silently."""
+_PATIENCE_S: Final = 15.0
+"""The least real seconds to wait for a worker once others have answered; meanwhile this process could have executed it."""
 _PATIENCE: Final = 10
 """A worker may take this many times as long as the slowest one so far."""
 
@@ -85,7 +87,8 @@ class Executions:
         self._explored: OrderedDict[Schedule, Run] = OrderedDict()
         self._plain: OrderedDict[Schedule, Run] = OrderedDict() if vary is not None else self._explored
         self._records = 0
-        self._failures = 0
+        self._failures = self._late = 0
+        self._answered = False
         self._longest_s = 0.0
         self.lookahead = 0 if executor is None else _PER_WORKER * _worker_count(executor)
         self.same_as_plain = vary is None
@@ -191,21 +194,26 @@ class Executions:
 
     def _wait_for(self, begun: _WorkerRun) -> BaseException | None:
         """Wait for a worker, much longer than for any other so far; returns its failure, or None."""
-        began_s = real_monotonic()
-        failure = begun.wait(max(_PATIENCE_S, _PATIENCE * self._longest_s))
+        least_s = _PATIENCE_S if self._answered else _FIRST_S
+        failure = begun.wait(max(least_s, _PATIENCE * self._longest_s))
         if failure is None:
-            self._longest_s = max(self._longest_s, real_monotonic() - began_s)
+            self._longest_s = max(self._longest_s, real_monotonic() - begun.began_s)
+            self._answered, self._late = True, 0
         return failure
 
     def _note_failure(self, error: BaseException) -> None:
         """Note that a worker failed on a schedule that this process could execute."""
         if self._executor is None or isinstance(error, Declined):
             return
-        self._failures += 1
+        late = isinstance(error, TimeoutError)  # one slow worker among others that answer is no reason to give up all of them
+        self._late += late
+        self._failures += not late
         if isinstance(error, BrokenExecutor):
             self._give_up(f"a worker died: {_error_text(error)}")
         elif self._failures >= _FAILURES:
             self._give_up(f"{self._failures} runs failed in workers but not in the searching process: {_error_text(error)}")
+        elif self._late >= _FAILURES:
+            self._give_up(f"{self._late} runs in a row were not answered: {_error_text(error)}")
 
     def _give_up(self, why: str) -> None:
         """Continue without workers; runs they finished are still used."""
@@ -224,6 +232,7 @@ class _WorkerRun:
 
     def __init__(self, future: Future[Run], keep: Callable[[Run], None]) -> None:
         self.future = future
+        self.began_s = real_monotonic()
         self.run: Run | None = None
         self._keep: Callable[[Run], None] | None = keep
         self._lock = Lock()
@@ -246,11 +255,13 @@ class _WorkerRun:
         except CancelledError:
             return None
         except TimeoutError:
+            with self._lock:
+                self._keep = None  # this process executes the schedule: an answer that comes later counts for nothing
             self.future.cancel()
             return TimeoutError(f"a worker did not answer within {most_s:.0f} s")
         if failure is None:
             self.finished(self.future)
-        elif isinstance(failure, SameProcessError):
+        elif isinstance(failure, UnfitWorkersError):
             raise failure
         elif isinstance(failure, PicklingError) or (
             isinstance(failure, AttributeError | TypeError) and "pickle" in str(failure)
@@ -274,7 +285,11 @@ class Declined(Exception):  # noqa: N818  (it is an answer)
     """A worker leaves a schedule to the searching process; this is not an error."""
 
 
-class SameProcessError(SpecError):
+class UnfitWorkersError(SpecError):
+    """Workers that must not be used: what they execute could differ from what this process does. It ends the search."""
+
+
+class SameProcessError(UnfitWorkersError):
     """An executor whose tasks run in the searching process."""
 
 

@@ -4,9 +4,6 @@ A fork inherits the collected item and its module and session fixtures as they a
 imported, collected or set up again. Its changes to them stay in the fork: this process alone tears them down, once. A worker
 reads schedules from a pipe and writes runs into it, and nothing else: it has no terminal, no report and no files of this
 session, and it exits without the exit handlers of this process.
-
-This process starts no thread for its workers: a run waits for threads around it, and the search executes some of its runs
-in this process.
 """
 
 from __future__ import annotations
@@ -17,7 +14,7 @@ import signal
 import warnings
 from collections import deque
 from collections.abc import Callable, Sequence
-from concurrent.futures import BrokenExecutor, Executor, Future
+from concurrent.futures import Future
 from contextlib import suppress
 from io import BytesIO
 from multiprocessing import Pipe
@@ -25,8 +22,8 @@ from multiprocessing.connection import Connection, wait
 from typing import Any, Final, TypeVar, cast
 
 from mat.core.errors import MatError
-from mat.kernel.clock import real_monotonic
 from mat_search.executions import Declined
+from mat_study.receiving import Answer, ReceivingExecutor, WorkerDied, WorkerFailed
 
 T = TypeVar("T")
 _OUTPUT: Final = (1, 2)
@@ -34,15 +31,7 @@ _DECISIONS: Final = ("SearchStopped", "LiveCallsSpent", "Unanswered")
 """Raised by an evaluation that must not go on; the searching process has to make that decision itself."""
 
 
-class WorkerDied(BrokenExecutor):
-    """A worker ended without an answer: it was killed, or its agent ended the process."""
-
-
-class WorkerFailed(Exception):  # noqa: N818  (named after what happened)
-    """A task raised an exception in a worker, with its text; repeating the task here raises the exception itself."""
-
-
-class Forked(Executor):
+class Forked(ReceivingExecutor):
     """An Executor that runs tasks in forks of this process, started at the first task.
 
     `inherited`: objects that tasks may refer to without pickling, because every fork has them. `put_back` is called here before
@@ -66,16 +55,15 @@ class Forked(Executor):
         self._inherited = tuple(inherited)
         self._put_back, self._prepare, self._sidecar, self._unpack = put_back, prepare, sidecar, unpack
         self._workers: list[_Worker] = []
-        self._waiting: deque[tuple[_Answer, bytes]] = deque()
-        self._closed = False
+        self._waiting: deque[tuple[Answer, bytes]] = deque()
 
     def submit(self, function: Callable[..., T], /, *arguments: Any, **named: Any) -> Future[T]:
-        if self._closed:
+        if self.closed:
             raise RuntimeError("the workers have exited")
         task = _pickle((function, arguments, named), self._inherited)
         while len(self._workers) < self._max_workers:
             self._workers.append(self._fork())
-        answer: _Answer = _Answer(self)
+        answer: Answer = Answer(self)
         self._waiting.append((answer, task))
         self.take()
         return answer
@@ -87,15 +75,6 @@ class Forked(Executor):
         for pipe in wait(list(busy), timeout) if busy else ():
             self._receive(busy[cast(Connection, pipe)])
         self._hand_out()
-
-    def until(self, answer: Future[Any], timeout: float | None) -> None:
-        """Receive results until that of `answer` is among them."""
-        deadline = None if timeout is None else real_monotonic() + timeout
-        while not Future.done(answer):
-            left = None if deadline is None else deadline - real_monotonic()
-            if self._closed or (left is not None and left <= 0):
-                return
-            self.take(left)
 
     def _hand_out(self) -> None:
         for worker in self._workers:
@@ -130,7 +109,7 @@ class Forked(Executor):
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
         """End the workers and abandon their current tasks: whoever needs a result has waited for it."""
-        self._closed = True
+        self.closed = True
         while self._waiting:
             self._waiting.popleft()[0].cancel()
         for worker in self._workers:
@@ -175,36 +154,15 @@ class Forked(Executor):
             return pickle.dumps((False, f"{kind}: {error}", kind))
 
 
-class _Answer(Future[Any]):
-    """A future whose result is received when somebody asks for it."""
-
-    def __init__(self, pool: Forked) -> None:
-        super().__init__()
-        self._pool = pool
-
-    def done(self) -> bool:
-        if not super().done():
-            self._pool.take()
-        return super().done()
-
-    def result(self, timeout: float | None = None) -> Any:
-        self._pool.until(self, timeout)
-        return super().result(0)
-
-    def exception(self, timeout: float | None = None) -> BaseException | None:
-        self._pool.until(self, timeout)
-        return super().exception(0)
-
-
 class _Worker:
     """A forked process, this end of its pipe, and the future of its current task."""
 
     def __init__(self, process: int, pipe: Connection) -> None:
         self.process, self.pipe = process, pipe
-        self.answer: _Answer | None = None
+        self.answer: Answer | None = None
         self.alive = True
 
-    def give(self, answer: _Answer, task: bytes) -> None:
+    def give(self, answer: Answer, task: bytes) -> None:
         self.answer = answer
         with suppress(OSError):  # it is dead, which the end of its pipe will show
             self.pipe.send_bytes(task)

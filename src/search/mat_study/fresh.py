@@ -22,7 +22,8 @@ import socket
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+import zlib
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from multiprocessing.connection import Connection
@@ -82,15 +83,23 @@ class EndModules:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FreshBatch:
-    """Plans that one fresh process executes, in this order, as far as each leaves it as it was."""
+    """Plans that one fresh process executes, in this order, as far as each leaves it as it was.
+
+    `more`: it also executes plans that are sent later, until the connection closes. It says first which sources it has, and
+    packs its answers, which are for another machine.
+    """
 
     item: FreshItem
     plans: tuple[Plan, ...]
+    more: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FreshAnswer:
-    """An execution in a fresh process, without what cannot be sent between processes. `run` None: it was lost."""
+    """An execution in a fresh process, without what cannot be sent between processes. `run` None: it was lost.
+
+    `sources`: with `more`, what was imported there since the item was collected, with digests.
+    """
 
     run: Run | None = None
     judged: Judged = field(default_factory=Judged)
@@ -100,6 +109,7 @@ class FreshAnswer:
     unanswered: str = ""
     outlived: tuple[OutlivedState, ...] = ()
     read: tuple[Read, ...] = ()
+    sources: tuple[tuple[str, str], ...] = ()
 
     @classmethod
     def of(cls, given: Evaluated | Lost) -> FreshAnswer:
@@ -112,36 +122,70 @@ class FreshAnswer:
             outlived=given.outlived, read=given.read,
         )  # fmt: skip
 
+    def packed(self) -> bytes:
+        return zlib.compress(pickle.dumps(self, pickle.HIGHEST_PROTOCOL), 1)
+
+    @classmethod
+    def unpacked(cls, data: bytes) -> FreshAnswer:
+        answer: FreshAnswer = pickle.loads(zlib.decompress(data))
+        return answer
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FreshFrame:
-    """What a fresh process sends: that it has begun, an answer, that it has finished, why the item could not be executed at
-    all, or how it ended without finishing. `process`: its number.
+    """What a fresh process sends: that it has begun, the sources of the item there (with digests), an answer (or a packed one),
+    that it has finished, why the item could not be executed at all, or how it ended without finishing. `process`: its number.
     """
 
-    kind: Literal["begun", "answer", "finished", "failed", "ended"]
+    kind: Literal["begun", "collected", "answer", "finished", "failed", "ended"]
     answer: FreshAnswer | None = None
+    packed: bytes = b""
+    sources: tuple[tuple[str, str], ...] = ()
     text: str = ""
     process: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FreshPlace:
+    """Where the modules of a session are collected: its folder, its environment, and the user's entries of sys.path."""
+
+    folder: str
+    environment: Mapping[str, str]
+    roots: tuple[str, ...]
 
 
 class FreshProcesses:
     """The pristine processes of a session.
 
     `command` starts `mat_study.pristine.serve` with two more arguments, the number of an inherited socket and a folder. Modules
-    are collected in `folder` and with `environment`, that of the start of the session. `answer_s`: how long one execution may
-    take. `forks`: False executes each batch in an interpreter of its own.
+    are collected in `folder` and with `environment`, that of the start of the session. `roots`: the user's entries of sys.path,
+    by default those of this process. `answer_s`: how long one execution may take. `forks`: False executes each batch in an
+    interpreter of its own.
     """
 
     def __init__(
-        self, command: Sequence[str], folder: Path, environment: Mapping[str, str], *,
+        self, command: Sequence[str], folder: Path, environment: Mapping[str, str], *, roots: tuple[str, ...] | None = None,
         answer_s: float = ANSWER_S, forks: bool = FORKS,
     ) -> None:  # fmt: skip
         self._command, self._folder, self._environment = tuple(command), folder, dict(environment)
         self._answer_s, self._forks = answer_s, forks
         self._processes: dict[HashSeed, _Collected] = {}
-        self._roots: tuple[str, ...] | None = None
+        self._roots = roots
         SHARED.hold()
+
+    @property
+    def command(self) -> tuple[str, ...]:
+        return self._command
+
+    @property
+    def place(self) -> FreshPlace:
+        """Where modules are collected, so that another machine does it in the same way."""
+        return FreshPlace(folder=str(self._folder), environment=self._environment, roots=self._known_roots())
+
+    def _known_roots(self) -> tuple[str, ...]:
+        if self._roots is None:  # a later execution may have left entries of its own in sys.path
+            self._roots = tuple(user_roots())
+        return self._roots
 
     def begin(self, hash_seeds: Sequence[HashSeed]) -> None:
         """Start pristine processes that will be needed, and do not wait for them.
@@ -185,8 +229,11 @@ class FreshProcesses:
             output = process.output(batch.item) or output
         raise _no_answer(output, batch.item)
 
-    def _frames(self, batch: FreshBatch, process: _Collected) -> Iterator[FreshFrame]:
-        """The frames of one process; none if it did not begin. The last is `finished` or `ended`."""
+    def _frames(self, batch: FreshBatch, process: _Collected) -> Generator[FreshFrame, Plan | None, None]:
+        """The frames of one process; none if it did not begin. The last is `finished` or `ended`.
+
+        With `more`, a plan that is sent into the generator is executed next.
+        """
         if not self._forks:
             yield from self._interpreter(batch, process)
             return
@@ -205,9 +252,11 @@ class FreshProcesses:
                     running = frame.process or running
                     if frame.kind in ("finished", "failed", "ended"):
                         running = 0
-                    yield frame
+                    plan = yield frame
                     if not running:
                         return
+                    if plan is not None:
+                        connection.send_bytes(pickle.dumps(plan))
             except (EOFError, OSError):
                 if running:
                     yield FreshFrame(kind="ended", text="was killed")
@@ -217,9 +266,7 @@ class FreshProcesses:
     def _process(self, hash_seed: HashSeed) -> _Collected:
         known = self._processes.get(hash_seed)
         if known is None or not known.pristine.alive:
-            if self._roots is None:  # a later execution may have left entries of its own in sys.path
-                self._roots = tuple(user_roots())
-            roots = self._roots
+            roots = self._known_roots()
             environment = {**self._environment, "PYTHONHASHSEED": str(hash_seed), "PYTHONPATH": os.pathsep.join(roots)}
             pristine = SHARED.get(self._command, self._folder, environment, forks=self._forks)
             known = self._processes[hash_seed] = _Collected(pristine, str(self._folder), environment, roots)
@@ -240,12 +287,74 @@ class FreshProcesses:
         if frames and frames[-1].kind != "finished":
             yield FreshFrame(kind="ended", text=how)
 
+    def forget(self, item: FreshItem) -> None:
+        """End the processes that have collected the item's module."""
+        for process in self._processes.values():
+            process.forget(item)
+
     def close(self) -> None:
         """End the processes of this session's modules, and the pristine ones if nobody else shares them."""
         for process in self._processes.values():
             process.close()
         self._processes.clear()
         SHARED.release()
+
+
+class FreshStream:
+    """One fresh process that executes plan after plan, for another machine; a new one where an execution needs it.
+
+    `open` begins with a plan, whose answer `answer` returns first, packed.
+    """
+
+    def __init__(self, processes: FreshProcesses, item: FreshItem, *, hash_seed: HashSeed) -> None:
+        self._processes, self._item, self._hash_seed = processes, item, hash_seed
+        self._frames: Generator[FreshFrame, Plan | None, None] | None = None
+
+    def open(self, plan: Plan) -> tuple[tuple[str, str], ...]:
+        """Begin a process with this plan; returns the sources of the item there. MatError if it cannot be collected."""
+        output = "it ended without a message"
+        for _ in range(_ATTEMPTS):
+            process = self._processes._process(self._hash_seed)
+            self._frames = self._processes._frames(FreshBatch(item=self._item, plans=(plan,), more=True), process)
+            for frame in self._frames:
+                if frame.kind == "collected":
+                    return frame.sources
+                if frame.kind in ("failed", "ended"):
+                    output = frame.text
+                    break
+            self.close()
+            output = process.output(self._item) or output
+        raise _no_answer(output, self._item)
+
+    @property
+    def is_open(self) -> bool:
+        return self._frames is not None
+
+    def answer(self, plan: Plan | None = None) -> bytes:
+        """The packed answer to the first plan, else to this one. StreamEnded if the process died."""
+        assert self._frames is not None
+        try:
+            frame = next(self._frames) if plan is None else self._frames.send(plan)
+        except StopIteration:
+            frame = FreshFrame(kind="ended", text="was killed")
+        if frame.kind == "answer":
+            return frame.packed
+        self.close()
+        raise StreamEnded(f"its process {frame.text or 'has finished'}", finished=frame.kind == "finished")
+
+    def close(self) -> None:
+        """End the process."""
+        if self._frames is not None:
+            self._frames.close()
+            self._frames = None
+
+
+class StreamEnded(Exception):  # noqa: N818  (named after what happened)
+    """The process of a stream gives no answer: it died, or it `finished`, because its last execution left something behind."""
+
+    def __init__(self, text: str, *, finished: bool) -> None:
+        super().__init__(text)
+        self.finished = finished
 
 
 class FreshEvaluator:
@@ -311,6 +420,11 @@ class _Collected:
         return self.pristine.ask(
             ModuleRequest(arguments=arguments, folder=self._folder, environment=self._environment, roots=self._roots, left=left)
         )
+
+    def forget(self, item: FreshItem) -> None:
+        name = self._modules.pop(item.arguments, "")
+        if name and self.pristine.is_own:
+            self.pristine.ask(EndModules(names=(name,)))
 
     def close(self) -> None:
         if self._modules and self.pristine.is_own:

@@ -82,6 +82,10 @@ class InputReader:
             raise UnknownInput(f"it imports {', '.join(closure.blind)}, which reads files that Python does not see")
         return self._digests(closure.files), closure
 
+    def own_sources(self) -> tuple[tuple[str, str], ...]:
+        """The source files of the item with their digests, whatever else it imports; UnknownInput if one cannot be known."""
+        return self._digests(self._graph.of_modules(self._known.modules).files)
+
     def _digests(self, paths: Iterable[str]) -> tuple[tuple[str, str], ...]:
         return tuple(sorted((self.shown(path), self._source_digest(path)) for path in paths))
 
@@ -192,6 +196,19 @@ def _described(kind: str, name: str) -> str:
 def _differing(before: Iterable[tuple[str, str]], now: Iterable[tuple[str, str]]) -> list[str]:
     first, second = dict(before), dict(now)
     return sorted(name for name in {*first, *second} if first.get(name) != second.get(name))
+
+
+def project_files(read: Iterable[Read], root: Path, *, began_ns: int) -> list[str]:
+    """The files below a folder that were read, and that nobody has written since a moment."""
+    above = os.path.join(os.path.abspath(root), "")
+    files = {each.name for each in read if each.kind == "file" and each.name.startswith(above) and os.path.isfile(each.name)}
+    return sorted(
+        name
+        for name in files
+        if not _TOOLS.intersection(name.removeprefix(above).split(os.sep))
+        and not _changed_after(name, began_ns)
+        and os.path.getsize(name) <= limits.INPUT_BYTES
+    )
 
 
 # -- digests of files ---------------------------------------------------------------------------------------------------

@@ -68,6 +68,11 @@ class LiveCalls:
         return copy
 
     @property
+    def path(self) -> Path | None:
+        """The cassette's file; None without one."""
+        return None if self._cassette is None else self._cassette.path
+
+    @property
     def recorded(self) -> bool:
         """Whether runs of this item get recorded replies."""
         return self._cassette is not None

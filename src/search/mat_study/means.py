@@ -3,21 +3,37 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from concurrent.futures import Executor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 from mat.core.operator import OperatorSpec
+from mat.core.run import Run
+from mat.core.spec import RunSpec
 from mat.kernel.reads import Read
 from mat_search.declarations import DeclarationSaving
+from mat_search.executions import Evaluate
 from mat_search.journal import ConfirmInOrder
-from mat_study.evaluation import Evaluated, Evaluator
-from mat_study.fresh import HashSeed
+from mat_study.evaluation import Evaluated, Evaluator, Plan
+from mat_study.fresh import FreshAnswer, HashSeed
 from mat_study.live import LiveCalls
 from mat_study.notices import Notice
 from mat_study.reuse import Reuse
 from mat_study.settings import ItemSettings
 from mat_study.store import ItemRuns
+
+PlanOf: TypeAlias = Callable[[Evaluate, RunSpec], Plan]
+"""(the function of a search that a worker calls, and its argument) -> the plan that is the same on another machine."""
+Receive: TypeAlias = Callable[[FreshAnswer], Run]
+"""Takes in what another machine knows of an execution, and returns its run; Declined or WorkerFailed if it has none."""
+
+
+class Pool(Protocol):
+    """Makes an executor for one search. `forked`: each execution needs a process of its own."""
+
+    def __call__(self, plan: PlanOf, receive: Receive, *, forked: bool) -> Executor: ...
+
 
 WriteLine: TypeAlias = Callable[[str], None]
 """Shows a line of progress in place of the previous one."""
@@ -59,7 +75,8 @@ class Means:
       function that executes schedules in a fresh process. `operators` returns the chosen operators; MatError for an unknown
       name. `workers` is the number of processes that search at the same time.
     - Called by the study: `put_back`, before a worker is forked, restores what the last execution changed in this process.
-      `prepare`, in a worker, before it executes anything. `searching`, before the first execution that is not reported.
+      `pool` makes the executor of a search whose
+      workers are not forks. `prepare`, in a worker, before it executes anything. `searching`, before the first execution that is not reported.
       `interrupted`, if no report will mention that there is something to resume.
     - Places and times: `replays` is the folder for replay files; `typed` writes their paths as a user types them. `root` is
       the folder that contains `.mat`, `began_ns` the start of the session on the clock of file times. `allotted` returns the
@@ -81,6 +98,7 @@ class Means:
     began_ns: int
     fresh: bool = False
     workers: int = 1
+    pool: Pool | None = None
     typed: Callable[[Path], str] = str
     put_back: Callable[[], None] = lambda: None
     prepare: Callable[[], None] = lambda: None

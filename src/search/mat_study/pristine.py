@@ -16,18 +16,19 @@ import socket
 import sys
 import threading
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import replace
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import BinaryIO, Final, TypeAlias
 
+from mat_study.evaluation import Plan
 from mat_study.fresh import EndModules, FreshBatch, FreshFrame, ModuleRequest
 
 SendFrame: TypeAlias = Callable[[FreshFrame], None]
-ExecuteBatch: TypeAlias = Callable[[FreshBatch, Path, SendFrame], None]
-"""(plans, a path for a folder of temporary files, where answers go)."""
+ExecuteBatch: TypeAlias = Callable[[FreshBatch, Iterable[Plan], Path, SendFrame], None]
+"""(a batch, its plans and those that come later, a path for a folder of temporary files, where answers go)."""
 CollectModule: TypeAlias = Callable[[tuple[str, ...], Callable[[ExecuteBatch], None]], None]
 """Collects what arguments say and then calls the function it is given with what executes a batch; that call never returns."""
 
@@ -158,7 +159,7 @@ class _Module:
         while os.getppid() == self._parent:
             ready = wait([self._listener, *self._batches], _REAP_S if self._batches else _WATCH_S)
             for connection, process in list(self._batches.items()):
-                if connection in ready or _has_died(process):
+                if (connection in ready and _is_closed(connection)) or _has_died(process):
                     self._end(connection, process)
             if self._listener in ready:
                 self._begin(execute, Connection(self._listener.accept()[0].detach()))
@@ -217,7 +218,7 @@ def _execute(execute: ExecuteBatch, batch: FreshBatch, files: Path, connection: 
 
     try:
         send(FreshFrame(kind="begun", process=os.getpid()))
-        send(_outcome(execute, batch, files, send))
+        send(_outcome(execute, batch, _plans(batch, connection), files, send))
     except BaseException:  # nobody waits any more
         traceback.print_exc()
     finally:
@@ -225,9 +226,32 @@ def _execute(execute: ExecuteBatch, batch: FreshBatch, files: Path, connection: 
         os._exit(0)
 
 
-def _outcome(execute: ExecuteBatch, batch: FreshBatch, files: Path, send: SendFrame) -> FreshFrame:
+def _plans(batch: FreshBatch, connection: Connection) -> Iterator[Plan]:
+    """The plans of a batch, and those that are sent later."""
+    yield from batch.plans
+    while batch.more:
+        try:
+            data = connection.recv_bytes()
+        except (EOFError, OSError):
+            return
+        yield pickle.loads(data)
+
+
+def _is_closed(connection: Connection) -> bool:
+    """Whether a readable connection was closed at its other end; otherwise a fork will read from it."""
+    with socket.socket(fileno=os.dup(connection.fileno())) as peer, suppress(BlockingIOError):
+        try:
+            return not peer.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT)
+        except ConnectionError:
+            return True
+    return False
+
+
+def _outcome(
+    execute: ExecuteBatch, batch: FreshBatch, plans: Iterable[Plan], files: Path, send: SendFrame
+) -> FreshFrame:  # fmt: skip
     try:
-        execute(batch, files, send)
+        execute(batch, plans, files, send)
     except Exception:
         return FreshFrame(kind="failed", text=traceback.format_exc())
     return FreshFrame(kind="finished")
@@ -242,7 +266,7 @@ def _once(request: Path, answer: Path, collect: CollectModule) -> None:
     def run(execute: ExecuteBatch) -> None:
         with answer.open("wb") as stream:
             _write(stream, FreshFrame(kind="begun"))
-            _write(stream, _outcome(execute, batch, files, lambda frame: _write(stream, frame)))
+            _write(stream, _outcome(execute, batch, batch.plans, files, lambda frame: _write(stream, frame)))
         _flush()
         os._exit(0)
 

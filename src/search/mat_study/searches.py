@@ -26,10 +26,13 @@ from mat.kernel.isolation import OutlivedState
 from mat.kernel.reads import Read
 from mat_search import Campaign, CampaignResult, SearchStopped, search
 from mat_search.campaign import Layer, Unanswered
+from mat_search.executions import Declined, Evaluate
 from mat_search.journal import SearchJournal, open_journal
 from mat_study.evaluation import Evaluated, EvaluationLost, Evaluator, Lost, Plan
+from mat_study.fresh import FreshAnswer
 from mat_study.means import Means, Subject, WriteLine
 from mat_study.notices import Notice
+from mat_study.receiving import WorkerFailed
 from mat_study.settings import ItemSettings
 from mat_study.sources import Sources, installed_digest
 from mat_study.tasks import Judged
@@ -122,11 +125,7 @@ class SearchEvaluator:
 
     def execute(self, seed: int, schedule: Schedule, *, vary: bool = False, adversary: Choose | None = None) -> Run:
         """One execution without a deadline; EvaluationLost if it gives no run."""
-        given = self._evaluate(
-            Plan(
-                mode="search", seed=seed, schedule=schedule, variant=self._first.variant, vary=vary, adversary=adversary
-            )
-        )  # fmt: skip
+        given = self._evaluate(replace(self.plan(seed, schedule, vary=vary), adversary=adversary))
         self.learn_outlived(given.outlived)
         self.read.update(dict.fromkeys(given.read))
         if isinstance(given, Lost):
@@ -135,6 +134,23 @@ class SearchEvaluator:
             raise OutlivesRunError
         self.learn(given.run, given.judged)
         return given.run
+
+    def plan(self, seed: int, schedule: Schedule, *, vary: bool) -> Plan:
+        """What is executed for a schedule, wherever it is executed."""
+        return Plan(mode="search", seed=seed, schedule=schedule, variant=self._first.variant, vary=vary)
+
+    def received(self, answer: FreshAnswer) -> Run:
+        """The run of an execution on another machine, as if it had taken place here; Declined or WorkerFailed if this process
+        must execute it, because it decides what follows.
+        """
+        if answer.run is None:
+            raise Declined(answer.unanswered) if answer.unanswered else WorkerFailed(answer.why)
+        if not self._forked and needs_forks(answer.outlived):
+            raise Declined("it left something in its process")
+        self.learn_outlived(answer.outlived)
+        self.read.update(dict.fromkeys(answer.read))
+        self.learn(answer.run, answer.judged)
+        return answer.run
 
     def adapt(self, spec: RunSpec, choose: Choose) -> Run:
         return self(spec, adversary=choose)
@@ -214,7 +230,7 @@ class Searches:
         journal = self._journal(nominal, campaign, evaluate, forked=forked)
         vary = partial(evaluate, vary=True)
         shown = None if means.line is None else _Progress(means.line, self._subject.name)
-        with self._workers(evaluate, vary, journal) as executor:
+        with self._workers(evaluate, vary, journal, forked=forked) as executor:
             result = search(
                 nominal.run, evaluate, campaign,
                 confirm=journal.confirming(means.confirm(nominal.variant, HASH_SEEDS[0]), "fresh"),
@@ -252,8 +268,22 @@ class Searches:
         return journal
 
     @contextmanager
-    def _workers(self, evaluate: SearchEvaluator, vary: object, journal: SearchJournal) -> Iterator[Executor | None]:
-        """The workers that --mat-workers asks for, ended on exit; None if this process executes everything itself."""
+    def _workers(
+        self, evaluate: SearchEvaluator, vary: Evaluate, journal: SearchJournal, *, forked: bool
+    ) -> Iterator[Executor | None]:  # fmt: skip
+        """The workers that --mat-workers or --mat-executor ask for, ended on exit; None if this process executes everything."""
+        if self._means.pool is not None:
+
+            def receive(answer: FreshAnswer) -> Run:
+                journal.learn(dict(answer.sources))
+                return evaluate.received(answer)
+
+            def plan(called: Evaluate, spec: RunSpec) -> Plan:
+                return evaluate.plan(spec.seed, spec.schedule, vary=called is vary)
+
+            with self._means.pool(plan, receive, forked=forked) as executor:
+                yield executor
+            return
         if self._means.workers == 1:
             yield None
             return

@@ -10,6 +10,7 @@ import os
 import sys
 import sysconfig
 from collections.abc import Iterator
+from contextlib import suppress
 from functools import lru_cache
 from hashlib import sha256
 from pathlib import Path
@@ -31,7 +32,8 @@ class Sources:
     def __init__(self, began_ns: int) -> None:
         self._began_ns = began_ns
         self._modules = 0
-        self._known: set[str] = set()
+        self._known: dict[str, str] = {}
+        self._first: frozenset[str] | None = None
 
     def new(self) -> dict[str, str]:
         """The sources loaded since the last call; cheap if nothing was imported."""
@@ -40,7 +42,14 @@ class Sources:
         self._modules = len(sys.modules)
         found = {path: self.digest(path) for path in _loaded_sources() if path not in self._known}
         self._known.update(found)
+        if self._first is None:
+            self._first = frozenset(found)
         return found
+
+    def since_first(self) -> dict[str, str]:
+        """All sources loaded since the first call of `new`."""
+        self.new()
+        return {path: found for path, found in self._known.items() if path not in (self._first or ())}
 
     def digest(self, path: str) -> str:
         """The digest of a file as it is now; for a file that changed after the session began, a text that equals no digest."""
@@ -73,6 +82,25 @@ _STANDARD_LIBRARY: Final = tuple(filter(None, (sysconfig.get_path("stdlib"), sys
 @lru_cache(maxsize=10_000)
 def _file_digest(path: str, mtime_ns: int, size: int, edited: bool) -> str:
     return f"{_EDITED} at {mtime_ns}" if edited else sha256(Path(path).read_bytes()).hexdigest()[:32]
+
+
+def installed_versions() -> dict[str, str]:
+    """The version of each installed distribution, the project's own excepted."""
+    places = [path for path in sys.path if any(name in Path(path).parts for name in _INSTALLED)]
+    return dict(_versions_in(tuple((path, _changed_at(path)) for path in places)))
+
+
+@lru_cache(maxsize=4)
+def _versions_in(places: tuple[tuple[str, int], ...]) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for place, _ in places:
+        with suppress(OSError):
+            for name in sorted(os.listdir(place)):
+                stem, suffix = os.path.splitext(name)
+                if suffix in _METADATA:
+                    distribution, _, version = stem.partition("-")
+                    found.setdefault(distribution.lower(), version.partition("-")[0])
+    return found
 
 
 def installed_digest() -> str:

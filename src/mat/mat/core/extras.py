@@ -14,6 +14,7 @@ from mat.core.errors import MatError
 
 EXTRAS: Final[dict[str, tuple[str, ...]]] = {
     "completion": ("shtab",),
+    "dask": ("distributed",),
     "hypothesis": ("hypothesis",),
     "jwt": ("jwt",),
     "otel": ("opentelemetry.sdk",),
