@@ -27,6 +27,7 @@ LACKING = {
     socket: "AF_UNIX",
     time: "tzset",
 }
+os.process_cpu_count = os.cpu_count
 for owner, names in LACKING.items():
     for name in names.split():
         if hasattr(owner, name):
@@ -53,6 +54,7 @@ def without_proc(real):
         return real(path, *arguments, **options)
     return look
 
+os.process_cpu_count = os.cpu_count
 builtins.open, os.listdir, os.readlink = map(without_proc, (open, os.listdir, os.readlink))
 for name in ("waitid", "sched_getaffinity", "sched_setaffinity", "getrandom", "posix_fadvise"):
     if hasattr(os, name):

@@ -75,9 +75,9 @@ class Means:
       function that executes schedules in a fresh process. `operators` returns the chosen operators; MatError for an unknown
       name. `workers` is the number of processes that search at the same time.
     - Called by the study: `put_back`, before a worker is forked, restores what the last execution changed in this process.
-      `pool` makes the executor of a search whose
-      workers are not forks. `prepare`, in a worker, before it executes anything. `searching`, before the first execution that is not reported.
-      `interrupted`, if no report will mention that there is something to resume.
+      `pool` makes the executor of a search whose workers are not forks. `prepare`, in a worker, before it executes anything.
+      `searching`, before the first execution that is not reported. `interrupted`, if no report will mention that there is
+      something to resume.
     - Places and times: `replays` is the folder for replay files; `typed` writes their paths as a user types them. `root` is
       the folder that contains `.mat`, `began_ns` the start of the session on the clock of file times. `allotted` returns the
       seconds that the session has for the search of this item, None without a limit.
