@@ -262,7 +262,7 @@ def read(client: str, url: str, ask: Ask = Ask(), tape: Tape | None = None, **op
     schedule = []
     if operator:
         name = operator.pop("operator")
-        endpoint = f"{ask.method} {url.removeprefix('http://')}{ask.path}"
+        endpoint = f"{ask.method} 127.0.0.1{ask.path}"  # a free port of this machine is not part of the name
         boundary, port = ("service", endpoint) if ask.path == "/news" else ("model", "m-1")
         site = mat.spec.Site(agent="main", boundary=boundary, name=port, nth=1, last=1)  # type: ignore[arg-type]
         schedule = [mat.spec.perturbation(name, site, operator, cost=4)]
