@@ -414,6 +414,29 @@ def test_a_schedule_that_cannot_mean_anything_is_refused_with_a_fix(schedule, sa
     assert caught.value.fix
 
 
+@pytest.mark.parametrize(
+    ("operator", "site", "fix"),
+    [
+        ("service.timeout", "main/service:POST /charges#1", "write main/service:POST%20;%2f;charges#1"),
+        ("service.outage", "a b/service:GET host:80/x#2..4", "write a%20;b/service:GET%20;host%3a;80%2f;x#2..4"),
+        ("order.hold", "main/service:pay#1", "write main/order:service.pay#1"),
+        (
+            "order.hold",
+            "main/order:pay#1",
+            "write main/order:service.pay#1, or the call's boundary in the place of service",
+        ),
+        ("process.crash", "main/memory:notes#2", "write main/process:memory.notes#2"),
+        ("service.timeout", "main/model:planner#1", "write a site of the form agent/service:name#n"),
+    ],
+)
+def test_the_fix_of_a_wrong_site_is_one_that_parses(operator: str, site: str, fix: str) -> None:
+    with pytest.raises(SpecError) as caught, mat.run(schedule=[mat.spec.perturbation(operator, site)]):
+        pytest.fail("the run must not start")
+    assert caught.value.fix == fix
+    if " or " not in fix and " form " not in fix:
+        assert str(mat.spec.perturbation(operator, fix.removeprefix("write ")).site) == fix.removeprefix("write ")
+
+
 def test_a_schedule_over_its_budget_is_refused_with_a_fix():
     with pytest.raises(MatError) as caught:
         mat.spec.schedule([mat.spec.perturbation("service.timeout", "main/service:pay#1", {}, 4)]).within(3)

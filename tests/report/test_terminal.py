@@ -181,12 +181,12 @@ def test_an_unstable_counterexample_says_so(shop_tests: Any, found: Counterexamp
     ("operator", "site", "said"),
     [
         ("service.timeout", "mailer/service:refund#2", "the 2nd refund call by mailer times out and has no effect"),
-        ("service.outage", "mailer/service:track#1..3", "track is down: the 1st to 3rd track call by mailer fails"),
+        ("service.outage", "mailer/service:track#1..3", "track is down during the 1st to 3rd track call by mailer"),
         ("memory.insert", "a/memory:notes#11", "the 11th use of memory notes by a finds an entry that the team did not write"),
         ("retrieval.shuffle", "a/retrieval:kb#21", "the passages of the 21st search of kb by a are shuffled"),
         ("prompt.splice", "a/prompt:email#1", "text is spliced into the 1st message from email to a"),
         ("model.brand_new", "a/model:planner#3", "model.brand_new acts on the 3rd call of model planner by a"),
-        ("order.swap", "a/order:turn#1", "order.swap acts on the 1st turn of turn by a"),
+        ("order.swap", "a/order:service.refund#2", "order.swap acts on the 2nd refund call by a"),
         ("delegation.late", "a/delegation:b#1", "delegation.late acts on the 1st message or task from a to b"),
     ],
 )
@@ -248,6 +248,6 @@ def test_every_installed_operator_has_words_of_its_own() -> None:
     general = [
         operator.id
         for operator in installed_operators()
-        if operator.id in words.perturbation_in_words(perturbation(operator.id, f"a/{operator.boundary}:port#1"))
+        if operator.id in words.perturbation_in_words(perturbation(operator.id, f"a/{operator.boundary}:service.port#1"))
     ]
     assert general == []

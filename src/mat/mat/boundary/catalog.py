@@ -12,7 +12,7 @@ from mat.boundary.effect import Call, Effect, Reply
 from mat.core.errors import SpecError
 from mat.core.operator import ERRORS, CoveredBy, GridPoint, OperatorSpec, Relevant, always_relevant
 from mat.core.record import ActionKind, Record
-from mat.core.site import BOUNDARIES, Boundary
+from mat.core.site import ABOUT_CALLS, BOUNDARIES, Boundary, Site, site_about
 from mat.core.spec import Perturbation
 from mat.core.value import EMPTY, FrozenDict, snapshot_arguments
 
@@ -224,5 +224,12 @@ class Catalog:
             raise SpecError(
                 what=f"{perturbation.operator} cannot bind to {perturbation.site}",
                 why=f"it acts at the {found.boundary} boundary",
-                fix=f"name a site of the form agent/{found.boundary}:name#n",
+                fix=f"write {_site_for(found.boundary, perturbation.site)}",
             )
+
+
+def _site_for(boundary: str, site: Site) -> str:
+    """What to write in the place of a site at another boundary."""
+    if boundary in ABOUT_CALLS and site.boundary not in ABOUT_CALLS:
+        return site_about(boundary, str(site))
+    return f"a site of the form agent/{boundary}:name#n"

@@ -17,6 +17,8 @@ ABOUT_CALLS: Final = ("order", "process")
 """Boundaries whose sites name a call of another boundary: whose turn it is there, and whose process ends there."""
 _UNSAFE = re.compile(r"[^A-Za-z0-9_.\-]")
 _ESCAPED = re.compile(r"%([0-9a-f]+);")
+_PORT = re.compile(rf"(.*?)/({'|'.join(BOUNDARIES)}):(.+)", re.DOTALL)
+"""A site up to the number, in which names need not be escaped."""
 _SITE = re.compile(r"^([^/:#]*)/([a-z_]+):([^/:#]+)#([1-9][0-9]*)(?:\.\.([1-9][0-9]*))?$")
 
 
@@ -116,6 +118,11 @@ def parse_site(text: str) -> Site:
     """Parse a site; SpecError says which part is wrong."""
     match = _SITE.match(text)
     boundary = match[2] if match else ""
+    if match is None and (meant := _escaped(text)):
+        raise SpecError(
+            what=f"not a site: {text!r}", why="a name in it contains a character that separates the parts of a site",
+            fix=f"write {meant}",
+        )  # fmt: skip
     if match is None or boundary not in BOUNDARIES:
         raise SpecError(
             what=f"not a site: {text!r}",
@@ -127,6 +134,11 @@ def parse_site(text: str) -> Site:
     last = int(match[5] or nth)
     if last < nth:
         raise SpecError(what=f"site {text!r} ends before it begins", fix=f"write #{last}..{nth}")
+    if boundary in ABOUT_CALLS and match[3].partition(".")[0] not in BOUNDARIES:
+        raise SpecError(
+            what=f"not a site: {text!r}", why=f"the {boundary} boundary names a call with its own boundary",
+            fix=f"write {match[1]}/{boundary}:service.{match[3]}#{match[4]}, or the call's boundary in the place of service",
+        )  # fmt: skip
     return Site(
         agent=unescape(match[1]),
         boundary=cast(Boundary, boundary),
@@ -134,6 +146,16 @@ def parse_site(text: str) -> Site:
         nth=nth,
         last=last,
     )
+
+
+def _escaped(text: str) -> str:
+    """The site that a text means if its names were not escaped; "" if it means none."""
+    port, _, number = text.rpartition("#")
+    found = _PORT.fullmatch(port)
+    if found is None:
+        return ""
+    meant = f"{escape(found[1])}/{found[2]}:{escape(found[3])}#{number}"
+    return meant if _SITE.match(meant) else ""
 
 
 def _from_data(data: object) -> Site:

@@ -63,7 +63,8 @@ def finding_line(item: str, run: BrokenRun) -> FindingLine:
         item=item, test=run.test, standing=standing.kind, contract=verdict.contract, contracts=run.contracts,
         severity=verdict.severity, stage=verdict.stage, step=verdict.step, agent=verdict.agent, cost=run.schedule.cost,
         message=verdict.message,
-        repair=verdict.repair, causes=tuple(map(words.perturbation_in_words, run.schedule)), place=run.place,
+        repair=verdict.repair, causes=tuple(map(words.perturbation_in_words, words.in_order_of_calls(run.schedule))),
+        place=run.place,
         replay=run.replays[0] if run.replays else "", signatures=run.signatures, remark=standing.remark, until=standing.until,
         executions=run.stability.runs, reproduced=run.stability.reproduced,
     )  # fmt: skip

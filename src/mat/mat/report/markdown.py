@@ -132,7 +132,9 @@ def _counterexamples(document: Document) -> list[str]:
         verdicts = [each.counterexample.verdict for each in group.replays]
         broken = "; ".join(f"**{escape(each.contract)}**: {escape(each.message)}" for each in verdicts)
         lines.append(f"- In {escape(first.item)}{flaky}, {broken}")
-        lines += [f"  - {escape(words.perturbation_in_words(item))} (cost {item.cost})" for item in found.run.spec.schedule]
+        lines += [
+            f"  - {escape(words.perturbation_in_words(item))} (cost {item.cost})" for item in words.in_order_of_steps(found.run)
+        ]
         lines.append(f"  - {escape(words.certificate_in_words(first.certificate, found.cost))}")
         stabilities = dict.fromkeys(words.stability_in_words(each.counterexample.stability) for each in group.replays)
         lines += [f"  - {escape(text)}" for text in stabilities]

@@ -126,7 +126,9 @@ def _counterexamples(document: Document, width: int | None, *, replays: bool = F
     parts = []
     for group in found_runs(document):
         first, found = group.first, group.first.counterexample
-        causes = [words.perturbation_in_words(item) for item in found.run.spec.schedule] or ["no disturbance is needed"]
+        causes = [words.perturbation_in_words(item) for item in words.in_order_of_steps(found.run)] or [
+            "no disturbance is needed"
+        ]
         flaky = "FLAKY, " if any(each.counterexample.flaky for each in group.replays) else ""
         lines = [
             *(_broken_text(each.counterexample.verdict) for each in group.replays),
@@ -358,7 +360,7 @@ def violation_section(run: Run, violations: Sequence[Violation], *, width: int |
             *_repair_lines(verdict, fill),
         ]
     parts += [
-        fill(f"Perturbed: {words.perturbation_in_words(item)}", hanging="  ") for item in run.spec.schedule
+        fill(f"Perturbed: {words.perturbation_in_words(item)}", hanging="  ") for item in words.in_order_of_steps(run)
     ]  # fmt: skip
     return "\n".join(parts) + "\n"
 

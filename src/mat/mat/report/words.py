@@ -19,7 +19,7 @@ from mat.core.record import Observation, Record
 from mat.core.redact import is_hashed
 from mat.core.run import UNCAUGHT, Run
 from mat.core.site import ABOUT_CALLS, Site
-from mat.core.spec import Perturbation
+from mat.core.spec import Perturbation, Schedule
 from mat.core.value import FrozenDict
 from mat.evidence.replay_file import hit_step
 from mat.measure.estimate import Estimate, Spread
@@ -44,10 +44,10 @@ _PHRASES: Final = {
     "service.http_gateway": "{the_call} takes effect, and a proxy answers with a status",
     "service.http_cut": "the connection breaks while the reply of {the_call} is sent",
     "service.http_reply": "something else than the service answers {the_call}",
-    "service.outage": "{port} is down: {the_call} fails",
+    "service.outage": "{port} is down during {the_call}",
     "service.flapping": "{port} is flapping: every other call fails, at {the_call}",
     "service.delay": "the reply of {the_call} arrives late",
-    "service.slow": "{port} gets slower and slower: {the_call} takes longer each time",
+    "service.slow": "{port} gets slower and slower during {the_call}",
     "service.error": "{the_call} is answered with an error and has no effect",
     "service.partial": "a part of the reply of {the_call} is missing",
     "service.duplicate": "{the_call} is executed twice",
@@ -264,6 +264,11 @@ def in_order_of_steps(run: Run) -> list[Perturbation]:
         return len(run.records) if step is None else step, item.key
 
     return sorted(run.spec.schedule, key=position)
+
+
+def in_order_of_calls(schedule: Schedule) -> list[Perturbation]:
+    """The perturbations of a schedule whose run is not at hand, those of each port by the number of the call."""
+    return sorted(schedule, key=lambda item: (item.site, item.key))
 
 
 def under_schedule(schedule: str) -> str:
