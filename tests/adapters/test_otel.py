@@ -43,7 +43,7 @@ from mat.core.record import (
     Observation,
     Record,
 )
-from mat.core.run import Alike, Run, TapeEntry, Uncaught
+from mat.core.run import EquivalenceClass, Run, TapeEntry, Uncaught
 from mat.core.spec import RunSpec
 from mat.core.value import EMPTY, FrozenDict, FrozenList
 from mat.govern.rewrites import clamp
@@ -312,14 +312,14 @@ def test_the_runs_fill_every_field_that_is_compared(runs: dict[str, Run]) -> Non
 def test_what_is_listed_as_lost_is_lost(runs: dict[str, Run]) -> None:
     run = runs["helpdesk"]
     entry = TapeEntry(site="a/service:b#1", request="0", mode="external")
-    alike = Alike(site="a/service:b#1", operator="service.error", parameters=EMPTY)
+    found = EquivalenceClass(site="a/service:b#1", operator="service.error", parameters=EMPTY)
     seen = Seen(
         step=0, kind="tool_call", boundary="service", name="b", agent="a", role="", site="a/service:b#1", impact="low",
         effect="read", rest=3,
     )  # fmt: skip
     full = replace(
         run, tape=(entry,), states=("0",), restricted=FrozenDict({"service:b": FrozenList(["x"])}), contended=(1,),
-        alike=(alike,), margins=FrozenDict({"x": 1}), complete=True, clocked=False, concolic=True, seen=(seen,),
+        equivalence_classes=(found,), margins=FrozenDict({"x": 1}), complete=True, clocked=False, concolic=True, seen=(seen,),
         uncaught=Uncaught(port="service:b", type="TimeoutError"), places=("shop.py:1",),
     )  # fmt: skip
     (back,) = from_otlp_json(sent(full))

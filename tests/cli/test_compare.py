@@ -57,7 +57,7 @@ def test_a_small_difference_is_excluded_only_by_enough_tasks() -> None:
     other = [*many[:-1], outcome("tools-799", success=True, category="tools")]
     assert compare_systems(few, few).overall.verdict == "open"
     found = compare_systems(many, other)
-    assert found.overall.verdict == "alike"
+    assert found.overall.verdict == "equivalent"
     assert sentence(found) == "A difference larger than 5 points is excluded."
 
 

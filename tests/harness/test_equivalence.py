@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 import mat
 from mat.boundary.effect import PASS, Delay, Hold, Raise, Replace
 from mat.core.record import facts
-from mat.core.run import Alike, Run
+from mat.core.run import EquivalenceClass, Run
 from mat.core.spec import Perturbation
 from mat.temporal import always, predicate
 
@@ -69,8 +69,8 @@ def at(operator: mat.spec.Operator, parameters: dict[str, Any], site: str = SITE
 
 def alike_of(
     body: Callable[[], Any], operator: mat.spec.Operator, parameters: dict[str, Any], site: str = SITE, **options: Any
-) -> Alike:
-    (found,) = run_of(body, at(operator, parameters, site), [operator], **options).alike
+) -> EquivalenceClass:
+    (found,) = run_of(body, at(operator, parameters, site), [operator], **options).equivalence_classes
     return found
 
 
@@ -142,7 +142,7 @@ def test_points_that_draw_are_compared_on_the_same_draws_and_disturb_neither_str
     found, other = (run_of(body, at(operator, {"more": 0}), [operator]) for operator in (wide, alone))
     assert found.head == other.head
     assert [len(record.faults) for record in found.records] == [len(record.faults) for record in other.records]
-    assert found.alike[0].local is False
+    assert found.equivalence_classes[0].local is False
 
 
 def test_points_that_draw_alike_are_alike_and_not_local():
@@ -202,7 +202,7 @@ def test_a_range_is_alike_only_if_it_is_at_every_ask_and_only_with_ranges_of_its
         price("tea")
         price("rum")
 
-    def ranged(nominal: int) -> Alike:
+    def ranged(nominal: int) -> EquivalenceClass:
         site = f"main/service:price#1..{nominal}"
         return alike_of(body, flaps, {"calls": nominal, "n": 1}, site)
 
@@ -236,7 +236,7 @@ def test_an_operator_that_passes_a_changed_call_on_decides_as_it_would():
     outer = op("outer", lambda call, reply, stream: inner(replace(call, index=7)), [{"n": n} for n in (2, 3, 4)])
     run = run_of(lambda: price("tea"), at(outer, {"n": 2}), [outer])
     assert run.records[0].observation.value == [1, SITE, 7]
-    assert (points(run.alike[0].effect), run.alike[0].local) == ([{"n": 3}], False)
+    assert (points(run.equivalence_classes[0].effect), run.equivalence_classes[0].local) == ([{"n": 3}], False)
 
 
 def test_who_goes_first_and_what_is_replied_are_two_perturbations_of_one_call():
@@ -258,7 +258,7 @@ def test_who_goes_first_and_what_is_replied_are_two_perturbations_of_one_call():
     held = mat.spec.perturbation("order.turns", "main/order:service.price#1", {"n": 1}, 4)
     for contracts, alive in (((), [{"n": 2}]), ([labelled], [])):
         run = run_of(lambda: asyncio.run(main()), [held, at(same, {"n": 1})], [turns, same], contracts=contracts)
-        found = {item.operator: points(item.effect) for item in run.alike}
+        found = {item.operator: points(item.effect) for item in run.equivalence_classes}
         assert found == {"order.turns": alive, "service.same": [{"n": 2}, {"n": 3}]}
 
 
@@ -266,7 +266,7 @@ def test_without_states_nothing_is_noted():
     with mat.run(schedule=[at(ADDED, {"by": 1})], operators=[ADDED]) as run:
         bought()
     assert run.result is not None
-    assert run.result.alike == ()
+    assert run.result.equivalence_classes == ()
 
 
 # -- delays -----------------------------------------------------------------------------------------------------------
@@ -369,7 +369,7 @@ def test_a_number_that_is_shown_to_anybody_stands_alone_and_is_recorded_plainly(
 
     options = keeps()
     run = run_of(body, at(ADDED, {"by": 2}), [ADDED], **options)
-    assert run.alike[0].decisions == ()
+    assert run.equivalence_classes[0].decisions == ()
     assert run.head == run_of(body, at(ADDED, {"by": 2}), [ADDED], **{**options, "vary": False}).head
     assert "boundary.concolic" not in repr([type(item) for record in run.records for item in record.action.arguments.values()])
 
@@ -407,7 +407,7 @@ def test_where_somebody_reads_more_of_the_calls_than_the_monitors_nothing_is_exc
     runs = [run_of(body, at(ADDED, {"by": 2}), [ADDED], **keeps()) for body in (before, after)]
     runs.append(run_of(before, at(capped, {"to": 9}), [capped]))
     assert [(run.error, run.unreached) for run in runs] == [("", ())] * 3
-    assert [[item.decisions for item in run.alike] for run in runs] == [[], [()], []]
+    assert [[item.decisions for item in run.equivalence_classes] for run in runs] == [[], [()], []]
 
 
 def test_a_state_that_keeps_the_number_stands_alone():
@@ -545,7 +545,7 @@ def test_of_two_perturbations_each_has_its_own_points():
         report("dear" if first > 10 else "cheap")
 
     items = [at(ADDED, {"by": 1}), at(ADDED, {"by": 3}, "main/service:price#2")]
-    first, second = run_of(body, items, [ADDED], **keeps()).alike
+    first, second = run_of(body, items, [ADDED], **keeps()).equivalence_classes
     assert points(first.decisions) == [{"by": 2}, {"by": 3}, {"by": 5}]
     assert points(second.decisions) == [{"by": 5}]
 
@@ -567,7 +567,7 @@ def test_a_reply_made_of_such_numbers_is_perturbed_as_a_plain_one():
     items = [at(ADDED, {"by": 1}), at(exact, {"by": 3}, "main/service:double#1")]
     run = run_of(body, items, [ADDED, exact], **keeps())
     assert run.records[1].observation.value == {"amount": [3, True]}
-    assert run.alike[0].decisions == ()
+    assert run.equivalence_classes[0].decisions == ()
 
 
 def test_a_model_call_is_recorded_with_plain_usage():
@@ -581,14 +581,14 @@ def test_a_model_call_is_recorded_with_plain_usage():
     )  # fmt: skip
     run = run_of(lambda: writer("hi"), at(more, {"n": 1}, "main/model:writer#1"), [more], **keeps())
     assert type(run.records[0].observation.usage["input_tokens"]) is int
-    assert points(run.alike[0].decisions) == [{"n": 2}, {"n": 3}]
+    assert points(run.equivalence_classes[0].decisions) == [{"n": 2}, {"n": 3}]
 
     @mat.step_contract(on="model_call", id="few.tokens")
     def few(record: mat.Record) -> bool:
         return record.observation.usage["input_tokens"] < 3
 
     judged = run_of(lambda: writer("hi"), at(more, {"n": 1}, "main/model:writer#1"), [more], contracts=[few], **keeps())
-    assert points(judged.alike[0].decisions) == [{"n": 2}]
+    assert points(judged.equivalence_classes[0].decisions) == [{"n": 2}]
 
 
 def test_a_stream_is_not_varied():
@@ -600,7 +600,7 @@ def test_a_stream_is_not_varied():
     chunks = op("chunks", lambda call, reply, stream: Replace([call.parameters["by"], 7]), BY)
     run = run_of(lambda: report(len(list(stream()))), at(chunks, {"by": 2}, "main/service:stream#1"), [chunks], **keeps())
     assert run.records[0].observation.value == [2, 7]
-    assert run.alike[0].decisions == ()
+    assert run.equivalence_classes[0].decisions == ()
 
 
 # -- what is claimed is so --------------------------------------------------------------------------------------------
@@ -705,6 +705,6 @@ def test_every_point_that_is_claimed_makes_the_same_run_when_it_is_executed_plai
     varied, plain = run_of(machine.body, at(WARP, point, site), [WARP], **options), plainly(point)
     assert varied.head == plain.head
     assert (varied.states, varied.outcomes, varied.tape) == (plain.states, plain.outcomes, plain.tape)
-    for found in varied.alike:
+    for found in varied.equivalence_classes:
         for other in (*found.effect, *found.decisions):
             assert told(plainly(other)) == told(plain)

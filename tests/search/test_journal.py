@@ -25,7 +25,7 @@ from mat.core import checkpoint, limits, packed
 from mat.core.errors import CodecError
 from mat.core.packed import pack, unpack
 from mat.core.record import Link
-from mat.core.run import Alike, Finding, prefixes
+from mat.core.run import EquivalenceClass, Finding, prefixes
 from mat.core.spec import NO_SCHEDULE
 from mat.core.value import FrozenDict, FrozenList, snapshot
 from mat.core.verdict import ContractOutcome, Obligation, Violation
@@ -106,7 +106,9 @@ def test_every_field_of_a_run_comes_back_whatever_it_holds():
     )  # fmt: skip
     waiting = Obligation(text="must pay", since=2, met=True)
     outcome = ContractOutcome(contract="once", severity="hard", outcome="fail", violations=(violation,), open=(waiting,))
-    alike = Alike(site="s", operator="o", parameters=FrozenDict(ms=1), local=True, effect=(FrozenDict(ms=2), FrozenDict()))
+    found = EquivalenceClass(
+        site="s", operator="o", parameters=FrozenDict(ms=1), local=True, effect=(FrozenDict(ms=2), FrozenDict())
+    )
     record = dataclasses.replace(
         NOMINAL.records[0], role="payer", state=FrozenDict(left=2), links=(Link(src="a", rel="used", dst="b"),),
         executed=FrozenDict(), raw=dataclasses.replace(NOMINAL.records[0].observation, chunks=0, usage=FrozenDict(tokens=3)),
@@ -117,7 +119,7 @@ def test_every_field_of_a_run_comes_back_whatever_it_holds():
         outcomes=(outcome,),
         contended=(1, 2), margins=FrozenDict(once=-3), complete=True, clocked=False, unreached=tuple(under(9)),
         restricted=FrozenDict({"service:pay": FrozenList(["service.timeout"])}),
-        alike=(alike,),
+        equivalence_classes=(found,),
     )  # fmt: skip
     assert equal(reread(run), run)
     other = dataclasses.replace(run, spec=dataclasses.replace(SPEC, task="another", seed=3, schedule=under(1)))

@@ -82,10 +82,10 @@ def search(
     `nominal` is the run that was reported; the search begins by reproducing it. `confirm` executes schedules in a fresh
     process, `confirm_again` in another one, under another hash seed; without them, counterexamples are re-executed in this
     process only, and a proof is not compared with other processes. `vary` executes what the strategy asks for and reports
-    equivalence classes of perturbations in `Run.alike`; without it, `evaluate` executes. `adapt` executes an adversary's runs.
-    `executor` executes probable next schedules in advance; the result does not depend on it. `journal` keeps finished
-    executions. `note` is called with every execution, once, in order, whoever made it. `enough` may end exploring early, so
-    that time is left for the checks. `layers` is called now and then with an estimate of what is left at the next cost.
+    `Run.equivalence_classes`; without it, `evaluate` executes. `adapt` executes an adversary's runs. `executor` executes
+    probable next schedules in advance; the result does not depend on it. `journal` keeps finished executions. `note` is
+    called with every execution, once, in order, whoever made it. `enough` may end exploring early, so that time is left for
+    the checks. `layers` is called now and then with an estimate of what is left at the next cost.
     KeyboardInterrupt propagates as long as nothing was found; later it ends the current phase, and the findings are kept.
 
     >>> import mat_faults

@@ -12,7 +12,7 @@ ranges excluded. Everything before the site was judged in the parents' own runs.
 over the cost left, every contract that some schedule breaks is broken by an executed one that costs no more.
 
 If the user declares a state digest complete, that state replaces D: the key then ignores how the state was reached, and
-therefore holds only for injections that were seen to decide by the call alone (`Alike.local`); the others keep D.
+therefore holds only for injections that were seen to decide by the call alone (`EquivalenceClass.local`); the others keep D.
 
 Later operators must not distinguish the two edges either: an operator that reads earlier replies, the time, the occurrence
 number or its random stream may decide differently after each. So nothing is skipped by the state alone while such an operator
@@ -46,7 +46,7 @@ from typing import Final, TypeAlias
 
 from mat.core import limits
 from mat.core.adversary import Choose
-from mat.core.run import Alike, Run
+from mat.core.run import EquivalenceClass, Run
 from mat.core.spec import Schedule
 from mat_search.campaign import Layer
 from mat_search.space import ROOT, Edge, Grid, GridKey, Offers, undisturbed
@@ -71,7 +71,7 @@ class SeenEdges:
 
     def add(self, edge: Edge, run: Run, grid: Grid, *, last: bool = False) -> None:
         """Add an edge with its run. `last`: no other injection can follow it."""
-        self.history_readers.update(item.operator for item in run.alike if not item.local)
+        self.history_readers.update(item.operator for item in run.equivalence_classes if not item.local)
         if edge.key is None:
             return
         equivalent = _equivalence(edge, run)
@@ -143,15 +143,17 @@ def _is_undisturbed(edge: Edge, run: Run) -> bool:
 def _ranges_local(run: Run) -> bool:
     """Whether no operator of a range read more than its calls: no state digest covers what an active range has read."""
     ranges = {(item.operator, str(item.site)) for item in run.spec.schedule if item.site.last > item.site.nth}
-    return all(item.local for item in run.alike if (item.operator, item.site) in ranges)
+    return all(item.local for item in run.equivalence_classes if (item.operator, item.site) in ranges)
 
 
-def _equivalence(edge: Edge, run: Run) -> Alike | None:
+def _equivalence(edge: Edge, run: Run) -> EquivalenceClass | None:
     added = edge.added
     if added is None:
         return None
     place = str(added.site)
-    found = (item for item in run.alike if item.operator == added.operator and item.parameters == added.parameters)
+    found = (
+        item for item in run.equivalence_classes if item.operator == added.operator and item.parameters == added.parameters
+    )
     return next((item for item in found if item.site in (place, edge.site)), None)
 
 

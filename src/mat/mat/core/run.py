@@ -42,7 +42,7 @@ class Finding:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Alike:
+class EquivalenceClass:
     """Which other grid points of a perturbation that acted would have made the same run; noted for the search.
 
     `effect`: the operator would have decided the same effect at this very ask. `decisions`: every decision that was taken on
@@ -108,9 +108,10 @@ class Run:
       the world got, without fault labels and the schedule.
 
     The rest is kept for replay and search: `tape`, `states` (monitor digests at each ask), `restricted` (ports that allow only
-    some operators), `contended` (steps where another call could have gone first), `alike`, `seen` (what an adversary was
-    shown), `errors` (ports and the clients whose exceptions are injected there), `uncaught` (an injected failure that ended
-    the run), and what the user vouches for: `complete`, `clocked`, `concolic` (see `mat.spec.StateDigest`).
+    some operators), `contended` (steps where another call could have gone first), `equivalence_classes` (of perturbations),
+    `seen` (what an adversary was shown), `errors` (ports and the clients whose exceptions are injected there), `uncaught`
+    (an injected failure that ended the run), and what the user vouches for: `complete`, `clocked`, `concolic` (see
+    `mat.spec.StateDigest`).
 
     >>> with mat.run(seed=7) as run:
     ...     mat.finish("Parcel 17 arrives on Friday")
@@ -135,7 +136,7 @@ class Run:
     restricted: FrozenDict = EMPTY
     elapsed_ms: int = 0
     contended: tuple[int, ...] = ()
-    alike: tuple[Alike, ...] = ()
+    equivalence_classes: tuple[EquivalenceClass, ...] = ()
     margins: FrozenDict = EMPTY
     complete: bool = False
     clocked: bool = True

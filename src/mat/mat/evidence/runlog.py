@@ -294,6 +294,7 @@ def _read_start(first: bytes) -> tuple[_Layout, Mark, Parse]:
     else:
         data = old.data()
         found, mark, parse = data.get("layout") if isinstance(data, dict) else None, old.mark, _old_line
+    found = _in_todays_names(found)
     if not _fits(found):
         raise Unusable(
             "another version of pytest-mat wrote it, and its runs have other fields; read it with that version",
@@ -329,6 +330,8 @@ def _entry(line: LogLine, written: _Layout) -> RunEntry | None:
 
 _Layout: TypeAlias = dict[str, list[list[str]]]
 _fields_of: Final = lru_cache(maxsize=64)(fields_of)
+_RENAMED: Final = {"Alike": "EquivalenceClass", "alike": "equivalence_classes"}
+"""Classes and fields by the names that an earlier version gave them."""
 
 
 @lru_cache(maxsize=1)
@@ -386,6 +389,14 @@ def _fits(old: Any) -> bool:
         if removed or not added <= defaults | {*now[1]} or (kind is TapeEntry and now != was):
             return False
     return True
+
+
+def _in_todays_names(old: Any) -> Any:
+    if not isinstance(old, dict) or not all(map(_is_two_lists, old.values())):
+        return old
+    return {
+        _RENAMED.get(kind, kind): [[_RENAMED.get(name, name) for name in names] for names in both] for kind, both in old.items()
+    }
 
 
 def _is_two_lists(found: Any) -> bool:

@@ -1,9 +1,9 @@
-"""Equivalence classes of perturbations, found while a run is executed for the search (`Run.alike`).
+"""Equivalence classes of perturbations, found while a run is executed for the search (`Run.equivalence_classes`).
 
 When a perturbation acts, its operator is asked what it would have decided at the other points of its grid that cover the same
-number of calls. If the effect is the same, so is the run (`Alike.effect`). If only numbers in the reply differ, and the
-user vouches for it, the agent gets concolic numbers for all points at once (mat.boundary.concolic), and the points for which
-every decision has the same result make the same run, too (`Alike.decisions`; a point is named once).
+number of calls. If the effect is the same, so is the run (`EquivalenceClass.effect`). If only numbers in the reply differ, and
+the user vouches for it, the agent gets concolic numbers for all points at once (mat.boundary.concolic), and the points for
+which every decision has the same result make the same run, too (`EquivalenceClass.decisions`; a point is named once).
 
 The records of such runs differ only in the perturbed one: in the parameters of its fault label and, for decisions, in the
 value. Agents do not read records; contracts do. So each contract is shown the record as it would have been, from the state it
@@ -43,7 +43,7 @@ from mat.boundary.usage import usage_of
 from mat.core.digest import canonical, plain
 from mat.core.operator import ERRORS, with_errors
 from mat.core.record import Observation, Record
-from mat.core.run import Alike, Termination
+from mat.core.run import EquivalenceClass, Termination
 from mat.core.spec import Perturbation
 from mat.core.value import EMPTY, FrozenDict, snapshot
 from mat.core.verdict import Verdict
@@ -343,7 +343,7 @@ class Equivalences:
                     window.exchange.family.drop(index)
         self._windows.clear()
 
-    def finish(self, *, termination: Termination, elapsed_ms: int, horizon_ms: int) -> tuple[Alike, ...]:
+    def finish(self, *, termination: Termination, elapsed_ms: int, horizon_ms: int) -> tuple[EquivalenceClass, ...]:
         """The perturbations that acted, in order, with their equivalent grid points."""
         self._concolic_stack.close()
         for shown in chain.from_iterable(self._shown.values()):  # never judged
@@ -358,7 +358,7 @@ class Equivalences:
                 and not (late.get(index, 0) and (termination == "horizon" or elapsed_ms + 1 + late[index] > horizon_ms))
             ]
             found.append(
-                Alike(
+                EquivalenceClass(
                     site=str(exchange.item.site), operator=exchange.item.operator, parameters=exchange.item.parameters,
                     local=exchange.local,
                     effect=tuple(exchange.points[index] for index in alive if index not in exchange.varied),

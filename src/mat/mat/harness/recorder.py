@@ -486,7 +486,7 @@ class Recorder:
             margins=EMPTY if search is None else margins(self.trace.judge.contracts, records),
             complete=given is not None and given.complete, clocked=given is None or given.clock,
             concolic=given is not None and given.complete and given.concolic,
-            alike=() if search is None else search.classes(
+            equivalence_classes=() if search is None else search.classes(
                 termination=ended, elapsed_ms=elapsed_ms, horizon_ms=self.spec.horizon_ms
             ),
         )  # fmt: skip

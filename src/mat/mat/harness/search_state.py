@@ -7,7 +7,7 @@ from typing import Any
 
 from mat.core.digest import digest
 from mat.core.redact import Redactor
-from mat.core.run import Alike, Termination
+from mat.core.run import EquivalenceClass, Termination
 from mat.core.value import FrozenDict, snapshot
 from mat.harness.digest import StateDigest
 from mat.harness.equivalence import Equivalences
@@ -84,7 +84,7 @@ class SearchState:
         """A reply as it is recorded."""
         return value if self.equivalences is None else self.equivalences.plain(step, value)
 
-    def classes(self, *, termination: Termination, elapsed_ms: int, horizon_ms: int) -> tuple[Alike, ...]:
+    def classes(self, *, termination: Termination, elapsed_ms: int, horizon_ms: int) -> tuple[EquivalenceClass, ...]:
         """The perturbations that acted, in order, with their equivalent grid points. Call it at the end of the run."""
         found = self.equivalences
         return () if found is None else found.finish(termination=termination, elapsed_ms=elapsed_ms, horizon_ms=horizon_ms)

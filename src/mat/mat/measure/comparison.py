@@ -23,9 +23,9 @@ from mat.measure.paired import ExcludedPairs, Pair, PairedShares, Side, paired_b
 from mat.measure.regression import RunOutcome
 from mat.measure.sampling import TASKS, Sampling
 
-ComparisonVerdict: TypeAlias = Literal["better", "worse", "alike", "open", "nothing"]
-"""Of B: better or worse (the test rejects); alike (no difference larger than the margin is plausible); open; nothing to say,
-without a pair."""
+ComparisonVerdict: TypeAlias = Literal["better", "worse", "equivalent", "open", "nothing"]
+"""Of B: better or worse (the test rejects); equivalent (no difference larger than the margin is plausible); open; nothing
+to say, without a pair."""
 ComparedAspect: TypeAlias = Literal["success", "compliance"]
 CompareUnder: TypeAlias = Literal["nominal", "faults", "adversarial"]
 MARGIN: Final = 0.05
@@ -200,7 +200,7 @@ def _judged(
     if found.p_value is not None and found.p_value <= 1 - CONFIDENCE:
         return replace(found, verdict="better" if difference.value > 0 else "worse")
     if -margin <= difference.low and difference.high <= margin:
-        return replace(found, verdict="alike")
+        return replace(found, verdict="equivalent")
     seeds = len({(one.item, one.seed) for one, _ in pairs}) / found.tasks
     within = replace(sampling, unit="task", population="these tasks")
     alone = _compared(found.category, pairs, aspect, within, difference.confidence).paired.difference

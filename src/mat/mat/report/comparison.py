@@ -64,15 +64,15 @@ def sentence(found: SystemComparison) -> str:
     parts = [_decided(each, found) for each in every if each.verdict in ("better", "worse")]
     rest = [each for each in every if each.verdict not in ("better", "worse")]
     where = "" if len(every) == 1 else "elsewhere " if parts else "in every category " if len(rest) > 1 else ""
-    alike = [each for each in rest if each.verdict == "alike"]
+    equivalent = [each for each in rest if each.verdict == "equivalent"]
     undecided = [each for each in rest if each.verdict == "open"]
     margin = f"{_points(found.margin)} points"
-    if undecided and not alike:
+    if undecided and not equivalent:
         parts.append(f"{where}no difference is shown, and one larger than {margin} is not excluded")
-    elif alike and not undecided:
+    elif equivalent and not undecided:
         parts.append(f"{where}a difference larger than {margin} is excluded")
     elif rest:
-        parts.append(f"on {_listed(alike)} a difference larger than {margin} is excluded")
+        parts.append(f"on {_listed(equivalent)} a difference larger than {margin} is excluded")
         parts.append(f"on {_listed(undecided)} no difference is shown, and one larger than {margin} is not excluded")
     text = "; ".join(parts)
     if found.categories:
@@ -89,7 +89,7 @@ def _overall(found: SystemComparison) -> str:
     overall = found.overall
     if overall.verdict in ("better", "worse"):
         return f"B is {overall.verdict} by {_by(overall.paired.difference)}"
-    excluded = "excluded" if overall.verdict == "alike" else "not excluded"
+    excluded = "excluded" if overall.verdict == "equivalent" else "not excluded"
     return f"no difference is shown, and one larger than {_points(found.margin)} points is {excluded}"
 
 

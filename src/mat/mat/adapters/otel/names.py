@@ -92,7 +92,7 @@ LOST: Final[Mapping[str, str]] = {
     "states": "digests of monitor states, for the search",
     "restricted": "which operators the ports allow, for the search",
     "contended": "the points at which another task could have gone first, for the search",
-    "alike": "equivalence classes of perturbations, for the search",
+    "equivalence_classes": "equivalence classes of perturbations, for the search",
     "margins": "the margins by which contracts were kept, for the search",
     "complete": "what the user declares about the state digest, for the search",
     "clocked": "the same, about the time",
