@@ -357,12 +357,11 @@ def test_a_begun_run_that_was_cancelled_is_executed_here():
 def test_workers_that_never_answer_cost_no_result_and_are_reported(monkeypatch):
     expected, order = alone()
     noted = []
-    monkeypatch.setattr("mat_search.executions._PATIENCE_S", 0.001)
+    monkeypatch.setattr("mat_search.executions._FIRST_S", 0.001)
     result = search(evaluate(mat.spec.RunSpec()), evaluate, campaign(), executor=Waiting(), note=noted.append)
     (finding,) = result.findings
     assert finding.message == (
-        "the search continued without workers: 3 runs failed in workers but not in the searching process: "
-        "TimeoutError: a worker did not answer within 0 s"
+        "the search continued without workers: 3 runs in a row were not answered: TimeoutError: a worker did not answer within 0 s"
     )
     assert noted == order
     assert (result.counterexamples, result.certificate) == (expected.counterexamples, expected.certificate)
