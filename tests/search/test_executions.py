@@ -361,7 +361,8 @@ def test_workers_that_never_answer_cost_no_result_and_are_reported(monkeypatch):
     result = search(evaluate(mat.spec.RunSpec()), evaluate, campaign(), executor=Waiting(), note=noted.append)
     (finding,) = result.findings
     assert finding.message == (
-        "the search continued without workers: 3 runs in a row were not answered: TimeoutError: a worker did not answer within 0 s"
+        "the search continued without workers: 3 runs in a row were not answered: "
+        "TimeoutError: a worker did not answer within 0 s"
     )
     assert noted == order
     assert (result.counterexamples, result.certificate) == (expected.counterexamples, expected.certificate)
