@@ -368,6 +368,20 @@ def test_workers_that_never_answer_cost_no_result_and_are_reported(monkeypatch):
     assert (result.counterexamples, result.certificate) == (expected.counterexamples, expected.certificate)
 
 
+def test_nobody_is_waited_for_once_the_workers_were_given_up(monkeypatch):
+    monkeypatch.setattr("mat_search.executions._FIRST_S", 0.001)
+    executor = Waiting()
+    executions = Executions(mat.spec.RunSpec(), evaluate, executor=executor)
+    late, other = some_schedules()[:3], some_schedules()[3]
+    executions.begin([*late, other])
+    for schedule in late:
+        executions.explore(schedule)
+    assert [finding.code for finding in executions.findings] == ["workers-lost"]
+    monkeypatch.setattr("mat_search.executions._FIRST_S", 3600.0)
+    assert executions.explore(other).head == evaluate(mat.spec.RunSpec(schedule=other)).head
+    assert executor.asked[3][0].cancelled()
+
+
 def test_no_executor_means_that_nothing_is_begun():
     executions = Executions(mat.spec.RunSpec(), evaluate)
     assert executions.lookahead == 0

@@ -216,8 +216,12 @@ class Executions:
             self._give_up(f"{self._late} runs in a row were not answered: {_error_text(error)}")
 
     def _give_up(self, why: str) -> None:
-        """Continue without workers; runs they finished are still used."""
+        """Continue without workers; runs they finished are still used, and no other is waited for."""
         self._executor, self.lookahead = None, 0
+        for schedule, begun in list(self._worker_runs.items()):
+            if not begun.future.done():
+                begun.abandon()
+                del self._worker_runs[schedule]
         self.findings += (Finding(code="workers-lost", message=f"the search continued without workers: {why}"),)
 
     def close(self) -> None:
@@ -246,6 +250,12 @@ class _WorkerRun:
             self.run = future.result()
             keep(self.run)
 
+    def abandon(self) -> None:
+        """This process executes the schedule: an answer that comes later counts for nothing."""
+        with self._lock:
+            self._keep = None
+        self.future.cancel()
+
     def wait(self, most_s: float) -> BaseException | None:
         """Wait for the run, at most `most_s` real seconds; returns the failure, or None."""
         if self.future.cancelled():
@@ -255,9 +265,7 @@ class _WorkerRun:
         except CancelledError:
             return None
         except TimeoutError:
-            with self._lock:
-                self._keep = None  # this process executes the schedule: an answer that comes later counts for nothing
-            self.future.cancel()
+            self.abandon()
             return TimeoutError(f"a worker did not answer within {most_s:.0f} s")
         if failure is None:
             self.finished(self.future)
