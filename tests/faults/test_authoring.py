@@ -172,7 +172,7 @@ def test_a_perturbation_knows_its_place_in_its_range_and_what_was_said_before():
 
 @pytest.mark.sweep("operator", list(CATALOG), ids=lambda item: item.id)
 def test_a_report_says_in_words_what_every_grid_point_does(operator):
-    name = "service.pay" if operator.boundary == "order" else "pay"
+    name = "service.pay" if operator.boundary in ("order", "process") else "pay"
     for choice in operator.spec().choices:
         site = f"clerk/{operator.boundary}:{name}#1" + (f"..{choice.span}" if choice.span > 1 else "")
         said = words.perturbation_in_words(mat.spec.perturbation(operator.id, site, choice.parameters, choice.cost))
