@@ -10,6 +10,7 @@ import sys
 from collections.abc import Iterator
 from dataclasses import fields, is_dataclass, replace
 from html.parser import HTMLParser
+from types import SimpleNamespace
 from typing import Any, get_args, get_type_hints
 
 import pytest
@@ -34,6 +35,7 @@ from mat.report.build import build
 from mat.report.document import AgencyLine, Document, DriftLine, HeatCell, HeatMap, HeatRow, Tables, VariantPair
 from mat.report.findings import findings_of
 from mat.report.page import Traced, render, trace_page, undisturbed
+from mat.report.page.sections import _is_trace_of
 from mat.report.page.view import environment, grid, script_json
 from mat.report.table import Column, Reworded, Table, UnitEstimate
 from mat.report.words import quantity, rounded_percent
@@ -507,3 +509,14 @@ def test_an_end_that_the_data_do_not_bound_is_open_and_units_are_said() -> None:
     assert made.told[:4] == ["c0", "12.2 steps", "[3.5–…]", "n=4"]
     assert made.named("span")[0]["title"] == "90% interval, exponential, n = 4"
     assert laid((steps,), unit="score").told[:4] == ["c0", "12.2", "[3.5–…]", "n=4"]
+
+
+@pytest.mark.parametrize(("cause", "opens"), [("the 1st refund call by main times out", True), ("a passage is missing", False)])
+def test_a_finding_opens_the_run_under_its_own_schedule(cause: str, opens: bool) -> None:
+    verdict = SimpleNamespace(contract="refund.once", step=3)
+    traced = Traced(
+        name="", records=(), verdict=verdict, item="test_refund",  # type: ignore[arg-type]
+        schedule=(("the 1st refund call by main times out", 2, 4),),
+    )  # fmt: skip
+    found = SimpleNamespace(item="test_refund", test="", contract="refund.once", step=3, causes=(cause,))
+    assert _is_trace_of(found, traced) is opens  # type: ignore[arg-type]

@@ -52,7 +52,7 @@ class KnownFile:
             return None
         return cls(path=str(path), size=len(content), digest=sha256(content).hexdigest()[:32], grows=grows)
 
-    def iswith_worker(self) -> bool:
+    def is_same_here(self) -> bool:
         try:
             content = Path(self.path).read_bytes()
         except OSError:
@@ -120,7 +120,7 @@ class RemoteItems:
                 if stream.is_open:
                     return "answer", {}, stream.answer(plan)
                 differing = {} if os.path.isdir(asked.place.folder) else {asked.place.folder: "missing"}
-                differing |= {file.path: "another content" for file in asked.files if not file.iswith_worker()}
+                differing |= {file.path: "another content" for file in asked.files if not file.is_same_here()}
                 if not differing:
                     with self._opening:
                         sources = dict(stream.open(plan))

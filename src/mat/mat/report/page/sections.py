@@ -269,7 +269,8 @@ class PageParts:
 
 def _is_of(found: FindingLine, group: FoundRun) -> bool:
     """Whether a finding is this run of a counterexample."""
-    if (found.item, found.cost) != (group.first.item, group.first.counterexample.cost):
+    run = group.first.counterexample.run
+    if found.item != group.first.item or sorted(found.causes) != sorted(map(words.perturbation_in_words, run.spec.schedule)):
         return False
     verdicts = [each.counterexample.verdict for each in group.replays]
     known = not found.replay or not group.files or found.replay in group.files
@@ -281,7 +282,7 @@ def _is_trace_of(found: FindingLine, traced: Traced) -> bool:
     return (
         verdict is not None
         and (traced.item, verdict.contract, verdict.step) == (found.test or found.item, found.contract, found.step)
-        and len(traced.schedule) == len(found.causes)
+        and sorted(text for text, _, _ in traced.schedule) == sorted(found.causes)
     )
 
 
