@@ -17,11 +17,14 @@ BENCHMARKS = Path(__file__).resolve().parents[2] / "benchmarks"
 def search():
     with pytest.MonkeyPatch.context() as patched:
         patched.syspath_prepend(str(BENCHMARKS))
+        names = ("search", "foreign", "planted")
+        for name in names:
+            patched.delitem(sys.modules, name, raising=False)  # of other tests
         import search
 
         yield search
-        for name in ("search", "foreign", "planted"):
-            patched.delitem(sys.modules, name)
+        for name in names:
+            sys.modules.pop(name, None)
 
 
 @pytest.fixture

@@ -108,7 +108,8 @@ class HTTPRequest:
         """
         parts = urlsplit(self.url)
         free = (parts.port or 0) >= _FREE_PORT and is_loopback(parts.hostname)
-        host = parts.netloc.rpartition(":")[0] if free else parts.netloc
+        named = parts.netloc.rpartition("@")[2]  # without a user and a password
+        host = named.rpartition(":")[0] if free else named
         return f"{self.method} {host}{_template(parts.path)}"
 
     @property

@@ -21,6 +21,7 @@ def show(options: argparse.Namespace) -> int:
     from mat.evidence import jsonl, replay_file
     from mat.monitor.localize import region
     from mat.report.terminal import failure_section, steps_table
+    from mat.report.words import WIDTH, wrap
 
     check_files(options.file, fix="name a replay file in mat_replays/, or a recorded trace (.mat.jsonl)")
     if not options.file.name.endswith(replay_file.SUFFIX) and jsonl.recognises(options.file):
@@ -42,7 +43,7 @@ def show(options: argparse.Namespace) -> int:
     print(failure_section(replay.counterexample, replay.certificate, replay_path=file, item=replay.item, width=columns))
     title = f"All steps ({len(run.records)}); the run ended: {run.termination}"
     if len(region(run.records, replay.counterexample.verdict)) == len(run.records):
-        print(f"{title}; the table above has them")
+        print(wrap(f"{title}; the table above has them", width=columns or WIDTH))
         return PASS
     print(steps_table(run, run.records, title=title, width=columns))
     return PASS
