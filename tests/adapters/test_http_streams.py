@@ -19,6 +19,7 @@ import pytest
 
 import mat
 import mat_faults
+from mat.adapters import http_streams
 from mat.boundary.cassette import Cassette
 from mat.boundary.tape import Tape
 
@@ -292,10 +293,39 @@ def test_events_are_recorded_as_data(client: str, url: str) -> None:
     assert record.observation.value[2] == {
         "event": "content_block_delta",
         "data": {"type": "content_block_delta", "delta": {"type": "text_delta", "text": "Hi"}},
+        "text": CLAUDE[1].decode(),
     }
     assert record.observation.value[3] == {"text": ": a comment\n\n"}
     _, record = read(client, url, Ask(path="/news"))
-    assert record.observation.value[1:] == [{"id": f"{number}", "data": f"tick {number}"} for number in range(3)]
+    assert record.observation.value[1:] == [
+        {"id": f"{number}", "data": f"tick {number}", "text": NEWS[number].decode()} for number in range(3)
+    ]
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b'data: {"a":1}\n\n', b'data: {"a": 1}\n\n', b'data: {"a": 1', b'data: {"a": 1e999}\n\n', b"data: a\ndata: b\n\n",
+        b'event: x\r\ndata:{"a":1}\r\n\r\n', b'{"a": 1}\n', b'{"a":1}', b": comment\n\n", b"\xff\n\n", b'data: {"a":NaN}\n\n',
+    ],
+)  # fmt: skip
+def test_the_bytes_of_an_event_are_made_again_exactly_from_what_is_recorded(content: bytes) -> None:
+    assert http_streams.content_of(http_streams.Chunk(data=http_streams.event_data(content))) == content
+
+
+def test_an_event_that_a_fault_has_changed_is_made_of_its_data() -> None:
+    data = {**http_streams.event_data(b'data: {"a": 1}\n\n'), "data": {"a": 2}}
+    assert http_streams.content_of(http_streams.Chunk(data=data)) == b'data: {"a":2}\n\n'
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 1000])
+def test_chunks_are_the_same_whatever_parts_they_come_in(size: int) -> None:
+    body = b"".join((*CLAUDE, *NEWS, b"data: half"))
+    splitter, found = http_streams.EventSplitter("events"), []
+    for start in range(0, len(body), size):
+        found += splitter.add(body[start : start + size])
+    found += splitter.rest()
+    assert [chunk.content for chunk in found] == [*CLAUDE, *NEWS, b"data: half"]
 
 
 def test_a_refusal_of_a_stream_is_one_reply(client: str, url: str) -> None:

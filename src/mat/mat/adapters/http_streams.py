@@ -1,7 +1,8 @@
 """Streamed replies of HTTP, for every client: server-sent events and lines of JSON, each of which is a chunk of its own.
 
 The first chunk is the head of the reply, {status, headers}; a reply that turns out to be no stream is one chunk, which is also
-its body. An event is {event, data}, with JSON as data; what is neither, such as a comment, is its text.
+its body. An event is {event, data}, with JSON as data; what is neither, such as a comment, is its text. An event from which its own
+bytes cannot be made again (spaces in JSON, other line ends, the end of the body in its middle) has its text as well.
 """
 
 from __future__ import annotations
@@ -23,6 +24,8 @@ from mat.core.value import thaw
 Framing: TypeAlias = Literal["events", "lines"]
 """How the chunks of a body are told apart: server-sent events, or lines of JSON."""
 _BLANK_LINE: Final = re.compile(rb"\r\n\r\n|\n\n|\r\r")
+_BLANK_LINE_BYTES: Final = 4
+"""At most."""
 _LINE_END: Final = re.compile(rb"\n")
 _LINE_ENDS: Final = re.compile(r"\r\n|\n|\r")
 _FIELDS: Final = ("event", "id", "retry")
@@ -119,21 +122,23 @@ class EventSplitter:
     __slots__ = ("_end", "_left")
 
     def __init__(self, framing: Framing) -> None:
-        self._end, self._left = _BLANK_LINE if framing == "events" else _LINE_END, b""
+        self._end, self._left = _BLANK_LINE if framing == "events" else _LINE_END, bytearray()
 
     def add(self, part: bytes) -> Iterator[Chunk]:
         """The chunks that are complete now."""
+        searched = max(0, len(self._left) - _BLANK_LINE_BYTES + 1)  # an end may lie across two parts
         self._left += part
-        start = 0
-        for found in self._end.finditer(self._left):
-            yield _event(self._left[start : found.end()])
+        start, complete = 0, []
+        for found in self._end.finditer(self._left, searched):
+            complete.append(_event(bytes(self._left[start : found.end()])))
             start = found.end()
-        self._left = self._left[start:]
+        del self._left[:start]
+        yield from complete
 
     def rest(self) -> Iterator[Chunk]:
         """What is left at the end of the body."""
         if self._left:
-            yield _event(self._left)
+            yield _event(bytes(self._left))
 
 
 def _event(content: bytes) -> Chunk:
@@ -146,6 +151,11 @@ def event_data(content: bytes) -> Any:
         text = content.decode()
     except UnicodeDecodeError:
         return {"base64": base64.b64encode(content).decode()}
+    found = _parts(text)
+    return found if content_of(Chunk(data=found)) == content else {**found, "text": text}
+
+
+def _parts(text: str) -> dict[str, Any]:
     fields: dict[str, str] = {}
     for line in _LINE_ENDS.split(text):
         name, colon, value = line.partition(":")
@@ -193,7 +203,10 @@ def content_of(chunk: Chunk) -> bytes:
     if "base64" in data:
         return bytes_of(data)
     if "text" in data:
-        return str(data["text"]).encode()
+        text, rest = str(data["text"]), {name: part for name, part in data.items() if name != "text"}
+        if not rest or _parts(text) == rest:
+            return text.encode()
+        data = rest  # a fault has changed them
     if "line" in data:
         return bytes_of(data["line"]) + b"\n"
     lines = [f"{name}: {data[name]}" for name in _FIELDS if name in data]
