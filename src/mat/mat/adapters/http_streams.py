@@ -1,8 +1,8 @@
 """Streamed replies of HTTP, for every client: server-sent events and lines of JSON, each of which is a chunk of its own.
 
 The first chunk is the head of the reply, {status, headers}; a reply that turns out to be no stream is one chunk, which is also
-its body. An event is {event, data}, with JSON as data; what is neither, such as a comment, is its text. An event from which its own
-bytes cannot be made again (spaces in JSON, other line ends, the end of the body in its middle) has its text as well.
+its body. An event is {event, data}, with JSON as data; what is neither, such as a comment, is its text. An event whose own
+bytes cannot be made again from that (spaces in JSON, other line ends, the body ends in its middle) has its text as well.
 """
 
 from __future__ import annotations
