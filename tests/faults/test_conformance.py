@@ -28,9 +28,8 @@ from mat_faults.conformance import FindingKind, OperatorProblem, Sample, Turn, a
 from mat_faults.samples import SAMPLES
 
 OPERATORS = mat_faults.operators()
-ACCEPTED = {"service.changed_after_approval": ["misses"], "retrieval.poison_view": ["changes nothing"]}
-"""The one is relevant only where something was approved; without that, its change is another operator's. The other needs the
-structured content of a tool of MCP, which no sample has (tests/frameworks/test_mcp.py)."""
+ACCEPTED = {"service.changed_after_approval": ["misses"]}
+"""It is relevant only where something was approved; without that, its change is another operator's."""
 
 
 @pytest.mark.full

@@ -194,6 +194,13 @@ _RETRIEVAL: Final = (
         reply=[{"id": rank, "content": f"Lamp {rank} is dim. It is sold out.", "score": 1.0 / rank} for rank in (1, 2, 3)],
     ),
     Sample(name="texts", kind="retrieval", arguments={"query": "parcels"}, reply=["Parcels are tracked.", "Parcels get lost."]),
+    Sample(
+        name="passages with text and structured content", kind="retrieval", arguments={"query": "returns"},
+        reply=[
+            {"type": "text", "text": f"Returns take {days} days. They are free.", "structured": {"id": days, "score": 1 / days}}
+            for days in (3, 5)
+        ],
+    ),
     Sample(name="one passage", kind="retrieval", arguments={"query": "gifts"}, reply=_PASSAGES[-1:]),
     Sample(name="no passage", kind="retrieval", arguments={"query": "ships"}, reply=[]),
 )  # fmt: skip
