@@ -151,11 +151,11 @@ def event_data(content: bytes) -> Any:
         text = content.decode()
     except UnicodeDecodeError:
         return {"base64": base64.b64encode(content).decode()}
-    found = _parts(text)
+    found = _event_parts(text)
     return found if content_of(Chunk(data=found)) == content else {**found, "text": text}
 
 
-def _parts(text: str) -> dict[str, Any]:
+def _event_parts(text: str) -> dict[str, Any]:
     fields: dict[str, str] = {}
     for line in _LINE_ENDS.split(text):
         name, colon, value = line.partition(":")
@@ -204,7 +204,7 @@ def content_of(chunk: Chunk) -> bytes:
         return bytes_of(data)
     if "text" in data:
         text, rest = str(data["text"]), {name: part for name, part in data.items() if name != "text"}
-        if not rest or _parts(text) == rest:
+        if not rest or _event_parts(text) == rest:
             return text.encode()
         data = rest  # a fault has changed them
     if "line" in data:
