@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from threading import Thread
+from types import SimpleNamespace
 from typing import Any, ClassVar
 
 import pytest
@@ -435,3 +436,31 @@ def test_a_limit_of_the_rate_is_a_status_before_any_chunk(client: str, url: str)
     found, _ = read(client, url, operator="model.rate_limit")
     assert found.status == 429
     assert Handler.asked == []
+
+
+@pytest.mark.parametrize(
+    ("given", "waits"),
+    [
+        ({"total": 0}, None),
+        ({"sock_read": 0, "total": 7}, 7),
+        ({"sock_read": 3, "total": 7}, 3),
+        ({"total": 300, "sock_read": 30}, 30),
+    ],
+)
+def test_no_limit_of_aiohttp_is_0(given: dict[str, float], waits: float | None) -> None:
+    aiohttp = pytest.importorskip("aiohttp")
+    from mat.adapters.aiohttp import _patience_s
+
+    assert _patience_s(SimpleNamespace(timeout=None), {"timeout": aiohttp.ClientTimeout(**given)}) == waits
+
+
+def test_urllib3_streams_under_a_total_and_with_read1(url: str) -> None:
+    urllib3 = pytest.importorskip("urllib3")
+    with mat.run(clock="real"), mat.attach("urllib3"):
+        reply = urllib3.PoolManager(timeout=urllib3.Timeout(total=5)).request(
+            "GET", f"{url}/news", preload_content=False, headers={"accept": "text/event-stream"}
+        )
+        parts = []
+        while part := reply.read1():
+            parts.append(part)
+    assert b"".join(parts) == b"".join(NEWS)

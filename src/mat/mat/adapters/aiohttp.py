@@ -164,12 +164,10 @@ async def _chunks(sent: Any) -> AsyncIterator[Chunk]:
 
 
 def _patience_s(session: Any, given: Mapping[str, Any]) -> float | None:
-    """How long the client waits for the next bytes."""
+    """How long the client waits for the next bytes; None for ever, which is 0 to aiohttp."""
     found = given.get("timeout", session.timeout)
-    if isinstance(found, int | float):
-        return found
-    limits = [each for name in ("sock_read", "total") if isinstance(each := getattr(found, name, None), int | float)]
-    return min(limits, default=None)
+    limits = [found] if isinstance(found, int | float) else [getattr(found, name, None) for name in ("sock_read", "total")]
+    return min((limit for limit in limits if isinstance(limit, int | float) and limit > 0), default=None)
 
 
 def _client_reply(port: Port, response: Any) -> Any:

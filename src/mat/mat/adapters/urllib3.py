@@ -187,6 +187,10 @@ class _Reader(io.RawIOBase):
         buffer[:size], self._left = self._left[:size], self._left[size:]
         return size
 
+    def read1(self, size: int = -1) -> bytes:
+        """What has come, as `HTTPResponse` of the standard library has it."""
+        return self.read(size if size > 0 else _CHUNK) or b""
+
     def close(self) -> None:
         if not self.closed:
             self._body.close()
@@ -210,7 +214,14 @@ def _streamed(body: StreamBody, method: str, given: Mapping[str, Any]) -> Any:
 
 def _patience_s(given: Mapping[str, Any]) -> float | None:
     """How long the client waits for the next bytes."""
-    found = getattr(given.get("timeout"), "read_timeout", None)
+    from urllib3 import Timeout
+
+    timeout = given.get("timeout")
+    if not isinstance(timeout, Timeout):
+        return None
+    begun = timeout.clone()
+    begun.start_connect()  # what is left of a total is known only from then on
+    found = begun.read_timeout
     return found if isinstance(found, int | float) else None
 
 
