@@ -26,7 +26,7 @@ from mat.kernel.isolation import OutlivedState
 from mat.kernel.reads import Read
 from mat_search import Campaign, CampaignResult, SearchStopped, search
 from mat_search.campaign import Layer, Unanswered
-from mat_search.executions import Declined, Evaluate
+from mat_search.executions import Declined, Evaluate, UnfitWorkersError
 from mat_search.journal import SearchJournal, open_journal
 from mat_study.evaluation import Evaluated, EvaluationLost, Evaluator, Lost, Plan
 from mat_study.fresh import FreshAnswer
@@ -275,6 +275,12 @@ class Searches:
         if self._means.pool is not None:
 
             def receive(answer: FreshAnswer) -> Run:
+                if differing := self._sources.differing(answer.sources):  # what only this execution imports, say
+                    raise UnfitWorkersError(
+                        what=f"a worker has other sources: {', '.join(differing[:3])}",
+                        why="workers must execute exactly what this process would, or certificates would mean nothing",
+                        fix="give the workers the same code, in the same folder, and start them again",
+                    )
                 journal.learn(dict(answer.sources))
                 return evaluate.received(answer)
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import sys
 import sysconfig
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from functools import lru_cache
 from hashlib import sha256
@@ -50,6 +50,10 @@ class Sources:
         """All sources loaded since the first call of `new`."""
         self.new()
         return {path: found for path, found in self._known.items() if path not in (self._first or ())}
+
+    def differing(self, there: Iterable[tuple[str, str]]) -> list[str]:
+        """Those of the sources loaded in another process, by path and digest, that are not the same here."""
+        return [path for path, found in there if self.digest(path) != found]
 
     def digest(self, path: str) -> str:
         """The digest of a file as it is now; for a file that changed after the session began, a text that equals no digest."""
