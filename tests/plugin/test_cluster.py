@@ -7,7 +7,9 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -117,10 +119,13 @@ def scheduler(shop: Any) -> Iterator[tuple[str, int]]:
         "--no-dashboard",
     ]
     second = subprocess.Popen(worker, env=environment, start_new_session=True, **quiet)
-    while not place.exists():
+    address = ""
+    while not address:
         assert first.poll() is None
-        os.sched_yield()
-    yield json.loads(place.read_text())["address"], first.pid
+        time.sleep(0.05)
+        with suppress(OSError, ValueError):  # it is not there yet, or half-written
+            address = json.loads(place.read_text())["address"]
+    yield address, first.pid
     first.kill()
     first.wait()
     os.killpg(second.pid, signal.SIGTERM)
