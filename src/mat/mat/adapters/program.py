@@ -185,6 +185,7 @@ class _Serving:
                 )
             while self._process.poll() is None:
                 self._wait(command, timeout_s)
+            self._serve_what_was_sent()
             code = self._process.returncode
             self._end()
             return Completed(code=code, stdout=_text(out), stderr=_text(err))
@@ -195,6 +196,12 @@ class _Serving:
             raise subprocess.TimeoutExpired(os.path.basename(command[0]), timeout_s)
         for key, _ in self._selector.select(min(left_s, _LOOK_S)):
             key.data()
+
+    def _serve_what_was_sent(self) -> None:
+        """The program has ended: what it sent before is still a part of the run."""
+        while self.left_s() > 0 and (ready := self._selector.select(0)):
+            for key, _ in ready:
+                key.data()
 
     def _end(self) -> None:
         """End the program and what it has started: an execution leaves nothing behind."""
