@@ -1,9 +1,9 @@
-"""Shared by all test rooms: the two tiers, sweeps, pytest's own harness for plugins, and a check of what a test leaves behind.
+"""Shared by all test rooms: the tiers, sweeps, pytest's own harness for plugins, and a check of what a test leaves behind.
 
-Tiers: `pytest` runs the fast tier, `pytest --full` runs everything, `pytest --rest` what the fast tier leaves out. A test
-marked `full` is deselected from the fast tier, a sweep with `fast=N` runs N of its cases there, and Hypothesis draws few
-examples, the same ones each time. Tests that are selected by node id or with `-m full` run in whatever tier they are, with all
-their cases.
+Tiers: `pytest` runs the fast tier, `pytest --full` everything but what is marked `nightly`, `pytest --rest` what `--full` has
+and the fast tier has not, `pytest --nightly` everything. A test marked `full` is deselected from the fast tier, a sweep with
+`fast=N` runs N of its cases there, and Hypothesis draws few examples, the same ones each time. Tests that are selected by node
+id or with `-m full` or `-m nightly` run in whatever tier they are, with all their cases.
 """
 
 from __future__ import annotations
@@ -47,10 +47,13 @@ settings.register_profile("full", _timeless, derandomize=False, print_blob=True)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--full", action="store_true", help="Run all tests, with new random examples; not the fast tier alone.")
+    parser.addoption("--full", action="store_true", help="Run the fast tier and the full one, with new random examples.")
     parser.addoption(
-        "--rest", action="store_true", help="Run what the fast tier leaves out: tests marked full, sweeps, and properties."
+        "--rest",
+        action="store_true",
+        help="Run what --full has and the fast tier has not: tests marked full, sweeps, properties.",
     )
+    parser.addoption("--nightly", action="store_true", help="Run all tests, also those that .ci/run has no time for.")
     parser.addoption("--case", help="Run only those cases of sweeps whose name holds this text.")
     parser.addoption("--collect-messages", metavar="FILE", help="Write every text that the tests make the product show.")
 
@@ -60,7 +63,7 @@ def pytest_configure(config: pytest.Config) -> None:
     """Loads the Hypothesis profile of the tier: before its plugin reads the seed, and before a test module is imported."""
     if config.getoption("--collect-messages"):
         _collect_messages(config)
-    config.option.full = config.option.full or config.option.rest
+    config.option.full = config.option.full or config.option.rest or config.option.nightly
     if not _full(config):
         settings.load_profile("fast")
         if hasattr(providers, "_get_local_constants"):  # else examples depend on which modules happen to be imported
@@ -104,14 +107,13 @@ SELECTED = pytest.StashKey[int]()
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     config.stash[COLLECTED] = tuple(items)
-    if _full(config) and not config.option.rest:
-        return
     keep, drop = [], []
     for item in items:
+        left_out = item.get_closest_marker("nightly") is not None and not _nightly(config)
         if config.option.rest:
-            left_out = not _more_in_the_full_tier(item)
-        else:
-            left_out = item.get_closest_marker("full") is not None
+            left_out = left_out or not _more_in_the_full_tier(item)
+        elif not _full(config):
+            left_out = left_out or item.get_closest_marker("full") is not None
             _draw_few(item)
         (drop if left_out and not _asked_for(item) else keep).append(item)
     config.stash[SELECTED] = len(keep)
@@ -127,8 +129,17 @@ def collected(request: pytest.FixtureRequest) -> tuple[pytest.Item, ...]:
 
 
 def _full(config: pytest.Config) -> bool:
-    selected = re.sub(r"[()\s]+", " ", config.getoption("-m"))
-    return bool(config.getoption("--full") or re.search(r"(?<!\bnot )\bfull\b", selected))
+    return bool(config.getoption("--full") or _nightly(config) or _selected(config, "full"))
+
+
+def _nightly(config: pytest.Config) -> bool:
+    return bool(config.getoption("--nightly") or _selected(config, "nightly"))
+
+
+def _selected(config: pytest.Config, marker: str) -> bool:
+    """Whether `-m` asks for it."""
+    expression = re.sub(r"[()\s]+", " ", config.getoption("-m"))
+    return re.search(rf"(?<!\bnot )\b{marker}\b", expression) is not None
 
 
 def _more_in_the_full_tier(item: pytest.Item) -> bool:

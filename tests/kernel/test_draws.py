@@ -134,7 +134,7 @@ def all_apart(*draws: list[Any]) -> bool:
 
 
 @pytest.mark.covers("law", ["L1"])
-@pytest.mark.parametrize("processes", [2, pytest.param(19, marks=pytest.mark.full)])
+@pytest.mark.parametrize("processes", [2, pytest.param(4, marks=pytest.mark.full), pytest.param(19, marks=pytest.mark.nightly)])
 def test_a_task_draws_the_same_in_every_process_order_and_hash_seed_and_three_tasks_draw_apart(
     project: list[str], tmp_path: Path, processes: int
 ) -> None:

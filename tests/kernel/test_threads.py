@@ -613,11 +613,11 @@ SCRIPT = """
 """
 
 
-@pytest.mark.full
-def test_one_run_with_threads_pools_and_gather_has_one_head_in_twenty_processes() -> None:
+@pytest.mark.parametrize("batches", [pytest.param(1, marks=pytest.mark.full), pytest.param(5, marks=pytest.mark.nightly)])
+def test_one_run_with_threads_pools_and_gather_has_one_head_in_every_process(batches: int) -> None:
     script = textwrap.dedent(SCRIPT)
     said = []
-    for batch in range(5):
+    for batch in range(batches):
         running = [
             subprocess.Popen(
                 [sys.executable, "-c", script], stdout=subprocess.PIPE, text=True,
@@ -626,6 +626,6 @@ def test_one_run_with_threads_pools_and_gather_has_one_head_in_twenty_processes(
             for number in range(4)
         ]  # fmt: skip
         said += [process.communicate(timeout=120)[0] for process in running]
-    assert len(said) == 20
+    assert len(said) == 4 * batches
     assert len(set(said)) == 1
     assert said[0].endswith(" 20 []\n")

@@ -14,6 +14,7 @@ SETTINGS = """
 addopts = --strict-markers -p no:cacheprovider -p no:xdist
 markers =
     full: all
+    nightly: broad
     sweep(names, cases, ids=None, fast=None): cases
     covers(kind, names): covered
 """
@@ -115,6 +116,9 @@ def test_fast(): pass
 @pytest.mark.full
 def test_marked(): pass
 
+@pytest.mark.nightly
+def test_broad(): pass
+
 @pytest.mark.sweep("one", [1, 2], fast=1)
 def test_part_of_a_sweep(one): pass
 
@@ -128,8 +132,19 @@ def test_property(number): pass
 
 def test_the_rest_is_what_the_fast_tier_leaves_out(session: Session) -> None:
     result = session(LEFT_OUT, "--rest", "-v")
-    result.assert_outcomes(passed=3, deselected=2)
+    result.assert_outcomes(passed=3, deselected=3)
     result.stdout.fnmatch_lines(["*test_marked*", "*test_part_of_a_sweep*", "*test_property*", "full tier: *-seed=*"])
+
+
+@pytest.mark.parametrize(
+    ("options", "passed"), [((), 4), (("--full",), 5), (("--nightly",), 6), (("-m", "nightly"), 1), (("-k", "broad"), 0)]
+)
+def test_what_is_broad_waits_for_the_night(session: Session, options: tuple[str, ...], passed: int) -> None:
+    session(LEFT_OUT, *options).assert_outcomes(passed=passed, deselected=6 - passed)
+
+
+def test_who_names_a_broad_test_runs_it(session: Session) -> None:
+    session(LEFT_OUT, "test_it.py::test_broad").assert_outcomes(passed=1)
 
 
 @pytest.mark.full

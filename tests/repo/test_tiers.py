@@ -44,7 +44,7 @@ def everything(collected: tuple[pytest.Item, ...]) -> list[pytest.Item]:
 
 @pytest.fixture
 def fast(everything: list[pytest.Item]) -> list[pytest.Item]:
-    return [item for item in everything if item.get_closest_marker("full") is None]
+    return [item for item in everything if not any(item.get_closest_marker(tier) for tier in ("full", "nightly"))]
 
 
 def _covered(items: list[pytest.Item], kind: str) -> Iterator[str]:
@@ -89,7 +89,7 @@ def test_the_fast_tier_exercises_every_room(fast: list[pytest.Item]) -> None:
 def test_the_fast_tier_draws_the_same_few_examples_and_the_full_one_new_ones(
     request: pytest.FixtureRequest, collected: tuple[pytest.Item, ...]
 ) -> None:
-    full = request.config.getoption("--full")
+    full = request.config.getoption("--full")  # which --rest and --nightly turn on
     assert settings.default.derandomize is not full
     tests = collected if full else request.session.items
     own = {item.nodeid: getattr(getattr(item, "obj", None), "_hypothesis_internal_use_settings", None) for item in tests}

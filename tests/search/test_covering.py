@@ -316,7 +316,7 @@ def reader(table: Any, effects: tuple[DeclaredEffect, DeclaredEffect]) -> Callab
 
 
 @pytest.mark.full
-@settings(max_examples=25, deadline=None, phases=[Phase.explicit, Phase.generate], suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=10, deadline=None, phases=[Phase.explicit, Phase.generate], suppress_health_check=[HealthCheck.too_slow])
 @given(table=tables, look=st.sampled_from(["read", "none", "unknown", "write"]), draw=st.sampled_from(["unknown", "write"]))
 def test_l15_pruned_unpruned_and_brute_force_agree_for_declared_and_undeclared_effects(lab, table, look, draw):
     made = lab(reader(table, (look, draw)), [ends_well], (), [OPERATORS[id] for id in (TIMEOUT, ACK, STALE)])

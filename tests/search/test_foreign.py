@@ -51,7 +51,7 @@ class TestEveryAgent:
         run = make(name, seed).run(mat.spec.RunSpec())
         assert 10 <= sum(bool(record.action.boundary) for record in run.records) <= 60
 
-    @pytest.mark.full
+    @pytest.mark.nightly
     @pytest.mark.sweep("seed", range(2))
     def test_has_no_cheaper_counterexample(self, search, make, name, seed):
         count, problems = search.foreign.proved(make(name, seed), sample=20)
