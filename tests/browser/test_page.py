@@ -257,6 +257,8 @@ def test_a_counterexample_opens_its_trace_at_its_step(report: Any) -> None:
 
 @pytest.mark.full
 def test_a_counterexample_opens_next_to_its_undisturbed_run_with_what_it_breaks_marked(compared: Any) -> None:
+    compared.resize(1600, 900)
+    compared.wait("document.querySelectorAll('#v-rows .row.stacked').length === 0")
     assert compared.run("document.getElementById('v-against').selectedOptions[0].text") == "nominal"
     assert re.fullmatch(r"\d+ steps: \d+ equal, \d+ changed, \d+ only in the first, 0 only in the second", compared.run(STATUS))
     broken = compared.run("document.querySelector('#v-rows .row.hard .marks').textContent")
@@ -313,6 +315,7 @@ def test_an_address_that_means_nothing_does_no_harm(opened: Callable[..., Any], 
 
 @pytest.mark.full
 def test_two_traces_are_compared_step_by_step(report: Any) -> None:
+    report.resize(1600, 900)
     report.choose("#v-against", "nominal")
     report.choose("#v-trace", "nominal")
     report.choose("#v-against", "1. refund.once, cost 4: tests/test_desk.py::test_desk_answers[order 7]")

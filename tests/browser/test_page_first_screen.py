@@ -195,6 +195,9 @@ def test_two_traces_are_compared_readably_on_a_small_screen_and_a_call_is_shown_
     assert "first" in panel
     assert "second" in panel
     page.resize(1280, 800)
+    assert page.run("document.querySelectorAll('#v-rows .row.stacked').length") > 5
+    assert [call for call in page.run(CUT) if len(call) <= 90] == []
+    page.resize(1600, 900)
     page.wait("document.querySelectorAll('#v-rows .row.stacked').length === 0")
     page.run("document.querySelector('#v-rows .row .call').style.width = '80px'")
     assert page.run(CUT) != []

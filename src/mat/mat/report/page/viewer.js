@@ -611,9 +611,9 @@
       this.show(this.trace.placeOf(wanted));
     }
 
-    /** Take the height of the rows. On a small screen a row has two lines: a call, and what came of it. */
+    /** Take the height of the rows. Where two columns would cut the calls, a row has two lines: a call, and what came of it. */
     measure() {
-      this.stacked = matchMedia(`(max-width: ${this.against ? 900 : 600}px)`).matches;
+      this.stacked = matchMedia(`(max-width: ${this.against ? 1500 : 600}px)`).matches;
       this.high = this.stacked ? STACKED : ROW;
       const count = this.against ? this.pairs.length : this.trace.count;
       this.list.parentElement.style.setProperty("--full", `${count * this.high + 2 * ROW + 6}px`);
