@@ -25,6 +25,7 @@ within() {
 }
 environment() { hit environment "$@"; }
 installed() { hit installed "$@"; }
+npm() { hit npm "$@"; }
 browser() { hit browser; }
 refuses() { hit refuses "$@"; }
 build() { hit build; wheel=WHEEL; }
@@ -135,4 +136,4 @@ def test_the_nightly_compares_outcomes_names_what_did_not_run_and_knows_its_stag
     assert "python3.13: not run: no Python 3.13 starts here" in left_out
     code, said = scripts.run(".ci/nightly", "agian")
     assert code == 2
-    assert said.startswith("unknown stage: agian; choose from: again broad kills")
+    assert said.startswith("unknown stage: agian; choose from: again broad contractbench kills")
