@@ -15,6 +15,8 @@ import pytest
 
 import mat
 import mat_faults
+from mat.boundary.effect import Rewrite
+from mat.core.value import FrozenDict
 
 CATALOG = mat_faults.operators()
 
@@ -23,6 +25,7 @@ CATALOG = mat_faults.operators()
 class Shop:
     url: str
     refunds: list[Any] = field(default_factory=list)
+    asked: list[str] = field(default_factory=list)
 
 
 class Handler(BaseHTTPRequestHandler):
@@ -30,6 +33,7 @@ class Handler(BaseHTTPRequestHandler):
     shop: Shop
 
     def do_GET(self) -> None:
+        self.shop.asked.append(self.path)
         self._reply({"order": "A17", "paid": 30}, etag='"v2"')
 
     def do_POST(self) -> None:
@@ -221,3 +225,33 @@ def test_afterwards_the_client_is_as_before(client: str, shop: Shop) -> None:
     under(client, shop, "service.http_status", status=503)[0]()
     assert CLIENTS[client][1]("POST", f"{shop.url}/refunds", {"order": "B2"}).status == 200
     assert shop.refunds == [{"order": "B2"}]
+
+
+@pytest.mark.parametrize("name", ["key", "KEY", "api_key", "api-key", "apikey", "access_token"])
+def test_the_callers_key_in_a_url_reaches_the_server_and_no_trace(client: str, shop: Shop, name: str) -> None:
+    package, by = CLIENTS[client]
+    keys = ("Kx7-short", "Kx7-short", "Qz9plm4Wd81mNvB20aa")
+    with mat.run(clock="real") as run, mat.attach(package):
+        for value in keys:
+            by("GET", f"{shop.url}/orders/A17?{name}={value}&page=2", None)
+    assert [sent.partition("?")[2] for sent in shop.asked] == [f"{name}={value}&page=2" for value in keys]
+    first, again, other = (dict(record.action.arguments["query"]) for record in run.trace[:3])
+    assert first["page"] == "2"
+    assert first == again != other  # who asked is hidden; that it was another caller is not
+    for value in keys:
+        assert value not in repr(run.result)
+
+
+def test_the_callers_key_is_sent_where_a_fault_changes_the_query(client: str, shop: Shop) -> None:
+    package, by = CLIENTS[client]
+    site = mat.spec.Site(agent="main", boundary="service", name="GET 127.0.0.1/orders/{id}", nth=1, last=1)
+    turn = mat.spec.operator(
+        "service.turn", lambda call, reply, stream: Rewrite(FrozenDict({"query": {**call.given["query"], "page": "3"}}))
+    )
+    with (
+        mat.run(clock="real", operators=[turn], schedule=[mat.spec.perturbation("service.turn", site, {}, 4)]) as run,
+        mat.attach(package),
+    ):
+        by("GET", f"{shop.url}/orders/A17?key=Kx7-short&page=2", None)
+    assert [sent.partition("?")[2] for sent in shop.asked] == ["key=Kx7-short&page=3"]
+    assert "Kx7-short" not in repr(run.trace)

@@ -12,7 +12,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from threading import Thread
+from threading import Event, Thread
 from types import SimpleNamespace
 from typing import Any, ClassVar
 
@@ -21,6 +21,7 @@ import pytest
 import mat
 import mat_faults
 from mat.adapters import http_streams
+from mat.boundary import calls
 from mat.boundary.cassette import Cassette
 from mat.boundary.tape import Tape
 
@@ -42,12 +43,30 @@ OLLAMA: tuple[bytes, ...] = (
     b'{"message": {"content": "The"}, "done": false}\n',
     b'{"message": {"content": " end"}, "done": true, "prompt_eval_count": 9, "eval_count": 4}\n',
 )
+GEMINI: tuple[bytes, ...] = (
+    b'data: {"candidates": [{"content": {"parts": [{"text": "The"}]}}]}\n\n',
+    b'data: {"candidates": [{"content": {"parts": [{"text": " end"}]}}], "usageMetadata": {"promptTokenCount": 9}}\n\n',
+)
+RESPONSES: tuple[bytes, ...] = (
+    b'event: response.created\ndata: {"type": "response.created"}\n\n',
+    b'event: response.completed\ndata: {"type": "response.completed", "response": {}}\n\n',
+)
+SHORT: tuple[bytes, ...] = (CHAT[0], CHAT[-1])
 NEWS: tuple[bytes, ...] = tuple(b"id: %d\r\ndata: tick %d\r\n\r\n" % (number, number) for number in range(3))
+
+
+EVENTS = {
+    "/short/chat/completions": SHORT, "/openai/responses": RESPONSES, "/v1/models/m-1:streamGenerateContent": GEMINI,
+    "/v2/chat": NEWS,
+}  # fmt: skip
+"""Streams of other providers, by path."""
 
 
 class Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     asked: ClassVar[list[str]] = []
+    left: ClassVar[Event] = Event()
+    """Set when the client has left a stream that says nothing more."""
 
     def do_POST(self) -> None:
         self.rfile.read(int(self.headers["content-length"]))
@@ -58,6 +77,10 @@ class Handler(BaseHTTPRequestHandler):
             self._stream("text/event-stream; charset=utf-8", CLAUDE)
         elif self.path == "/api/chat":
             self._stream("application/x-ndjson", OLLAMA)
+        elif self.path == "/silent/chat/completions":
+            self._fall_silent()
+        elif self.path in EVENTS:
+            self._stream("text/event-stream", EVENTS[self.path])
         else:
             self._send(429, b'{"error": {"message": "slow down"}}')
 
@@ -77,6 +100,15 @@ class Handler(BaseHTTPRequestHandler):
                 time.sleep(0.01)  # the client has read the others
                 self.wfile.write(b"%x\r\n%s\r\n" % (len(part), part) if part else b"")
             self.wfile.write(b"0\r\n\r\n")
+
+    def _fall_silent(self) -> None:
+        self.send_response(200)
+        self.send_header("content-type", "text/event-stream")
+        self.send_header("transfer-encoding", "chunked")
+        self.end_headers()
+        self.wfile.write(b"%x\r\n%s\r\n" % (len(CHAT[0]), CHAT[0]))
+        Handler.left.wait(15)
+        self.close_connection = True
 
     def _send(self, status: int, content: bytes) -> None:
         self.send_response(status)
@@ -122,7 +154,7 @@ class Ask:
 
     path: str = "/v1/chat/completions"
     most: int = 1_000
-    timeout_s: float = 60.0
+    timeout_s: float | None = 60.0
 
     @property
     def method(self) -> str:
@@ -371,6 +403,23 @@ def test_a_stream_that_is_left_half_read_is_recorded_as_that_and_the_same_in_a_r
     assert whole.observation.usage["total_tokens"] == 13
 
 
+def test_the_rest_of_a_stream_that_falls_silent_is_awaited_for_a_limited_time(
+    client: str, url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(calls, "STREAM_REST_S", 0.2)
+    timeout_s = 0.5 if client == "httpx" else None  # a read of httpx ends by its own time-out only
+    Handler.left.clear()
+    began = time.perf_counter()
+    try:
+        tape = Tape(cassette=Cassette(tmp_path / "c.jsonl", item="t", live=1))
+        found, record = read(client, url, Ask(path="/silent/chat/completions", most=1, timeout_s=timeout_s), tape=tape)
+        assert time.perf_counter() - began < 10
+    finally:
+        Handler.left.set()
+    assert found.parts == [CHAT[0]]
+    assert (record.observation.cancelled, record.observation.chunks) == (True, 2)
+
+
 def test_a_client_that_closes_after_the_last_word_has_read_the_whole_stream(client: str, url: str) -> None:
     found, record = read(client, url, Ask(most=len(CHAT)))
     assert found.parts == list(CHAT)
@@ -389,6 +438,36 @@ def test_a_connection_that_breaks_after_some_chunks_is_the_clients_own_exception
     assert record.observation.chunks == 2
 
 
+@pytest.mark.parametrize("chunks", [3, 4])
+def test_a_failure_after_the_last_word_does_not_happen_to_a_client_that_closes_there(
+    client: str, url: str, chunks: int
+) -> None:
+    path, most = "/short/chat/completions", len(SHORT)
+    _, calm = read(client, url, Ask(path=path, most=most))
+    found, record = read(client, url, Ask(path=path, most=most), operator="model.stream_error", chunks=chunks)
+    assert found == Read(200, list(SHORT))
+    assert record.observation == calm.observation
+    assert [note.changed for note in record.faults] == [False]
+    found, record = read(client, url, Ask(path=path), operator="model.stream_error", chunks=chunks)  # reads on
+    assert found.parts[most].startswith(b'data: {"error"')
+    assert [note.changed for note in record.faults] == [True]
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("kind", ["", "connection"])
+def test_a_stream_that_is_cut_before_its_head_was_asked_for(client: str, url: str, kind: str) -> None:
+    Handler.asked.clear()
+    ending = {"kind": kind} if kind else {}
+    if kind:
+        with pytest.raises(Exception, match="the stream broke after 0 chunks"):
+            read(client, url, operator="model.cut", chunks=0, **ending)
+    else:
+        found, record = read(client, url, operator="model.cut", chunks=0)
+        assert found.parts == []
+        assert record.effected == "yes"
+    assert Handler.asked == ["/v1/chat/completions"]
+
+
 def test_a_chunk_that_comes_twice(client: str, url: str) -> None:
     found, record = read(client, url, operator="model.stream_repeat", chunk=3)
     assert found.parts == [CHAT[0], CHAT[1], CHAT[1], *CHAT[2:]]
@@ -402,14 +481,30 @@ def test_a_chunk_that_comes_twice(client: str, url: str) -> None:
         ("/v1/chat/completions", b'data: {"error":{"message":'),
         ("/v1/messages", b'event: error\ndata: {"type":"error","error":{"type":"overloaded_error"'),
         ("/api/chat", b'{"error":"m-1: the stream broke after 2 chunks"}\n'),
+        ("/openai/responses", b'event: error\ndata: {"type":"error","code":"server_error"'),
+        ("/v1/models/m-1:streamGenerateContent", b'data: {"error":{"code":503,"message":'),
     ],
 )
-def test_a_failure_in_the_middle_is_an_event_as_the_provider_sends_it(client: str, url: str, path: str, said: bytes) -> None:
-    found, record = read(client, url, Ask(path=path), operator="model.stream_error", chunks=2)
-    assert (found.status, found.error, found.parts[0]) == (200, "", STREAMS[path][0])
-    assert len(found.parts) == 2
-    assert found.parts[1].startswith(said)
-    assert (record.observation.error.kind, record.observation.chunks) == ("server_error", 2)
+@pytest.mark.parametrize("chunks", [1, 2])
+def test_a_failure_in_the_middle_is_an_event_as_the_provider_sends_it(
+    client: str, url: str, path: str, said: bytes, chunks: int
+) -> None:
+    found, record = read(client, url, Ask(path=path), operator="model.stream_error", chunks=chunks)
+    assert (found.status, found.error) == (200, "")
+    assert found.parts[:-1] == list((STREAMS | EVENTS)[path][: chunks - 1])  # the head is a chunk
+    assert found.parts[-1].startswith(said.replace(b"2 chunks", b"%d chunks" % chunks))
+    assert (record.observation.error.kind, record.observation.chunks) == ("server_error", chunks)
+
+
+@pytest.mark.parametrize("path", ["/news", "/v2/chat"])
+@pytest.mark.parametrize("chunks", [1, 2])
+def test_a_failure_in_a_stream_without_a_form_for_it_is_a_broken_connection(
+    client: str, url: str, path: str, chunks: int
+) -> None:
+    operator = "service.stream_error" if path == "/news" else "model.stream_error"
+    found, record = read(client, url, Ask(path=path), operator=operator, chunks=chunks)
+    assert (found.status, found.parts, found.error) == (200, list(NEWS[: chunks - 1]), ERRORS[client][0])
+    assert (record.observation.error.kind, record.observation.chunks) == ("server_error", chunks)
 
 
 def test_a_stream_that_stalls_takes_time_or_the_clients_patience(client: str, url: str, tmp_path: Path) -> None:

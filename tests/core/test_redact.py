@@ -194,6 +194,8 @@ IN_URLS = {
     "database": ("postgres://app:", "s3cretP4ss", "@db.internal:5432/shop"),
     "redis": ("redis://:", "s3cretP4ss", "@cache:6379/0"),
     "query": ("https://api.example/v1/orders?page=2&access_token=", "Ab3dEf6hIj9k", "&lang=en"),
+    "key": ("https://api.example/v1/orders?key=", "Ab3dEf6hIj9kLm-7_qR", "&lang=en"),
+    "dashed": ("https://api.example/v1/orders?api-key=", "Ab3dEf6hIj9k", "&lang=en"),
     "Azure": ("AccountName=shop;AccountKey=", "Ab3dEf6hIj9kLmN0pQrStUvWxYz0123456789/+Ab3d==", ";EndpointSuffix=core"),
 }  # fmt: skip
 
@@ -222,6 +224,7 @@ def test_a_secret_in_a_url_is_cut_out_of_it(name: str) -> None:
         '{"url":"http://example.com:8080","seen":"by","@type":"Page"}',
         "{'@context':'http://example.com:8080','@type':'Page'}",
         "see http://example.com:8080/a and ask ann@example.com",
+        "see http://example.com/a?key=users/1 and http://example.com/b?key=name&page=1234567890123456",
     ],
 )
 def test_an_address_without_a_password_is_kept(text: str) -> None:

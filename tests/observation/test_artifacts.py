@@ -7,6 +7,7 @@ import json
 import time
 from base64 import b64encode
 from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import suppress
 from random import Random
 from types import SimpleNamespace
 from typing import Any
@@ -17,7 +18,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import mat
-from mat.boundary.effect import Replace, Rewrite
+from mat.boundary.effect import Replace, Rewrite, Truncate
 from mat.boundary.integrity import Integrity, sha256
 from mat.boundary.port import Port
 from mat.core import limits
@@ -161,6 +162,45 @@ def test_async_tools_and_streams_issue_what_they_say_as_a_whole(told: Told) -> N
         [("used", "word#1", "", True), ("used", "code#1", "", True), ("used", "token#1", "", True)],
     ]
     assert issued(calls(run)[0])[0].issued_ms == 1000
+
+
+@pytest.mark.parametrize("how", ["whole", "cut", "broken", "left", "failed"])
+def test_a_stream_that_ends_early_has_issued_what_stood_in_its_chunks(told: Told, how: str) -> None:
+    @mat.tool(issues=mat.artifact.issue("token", at="*.t"))
+    def login() -> Iterator[dict[str, str]]:
+        yield {"t": TOKEN}
+        if how == "failed":
+            raise ConnectionError
+        yield {"t": TOKEN[::-1]}
+
+    @mat.tool
+    def send(text: str) -> None: ...
+
+    kind = "connection" if how == "broken" else ""
+    cut = mat.spec.operator("service.own", lambda call, reply, stream: Truncate(1, kind=kind))
+    schedule = [mat.spec.perturbation("service.own", "main/service:login#1", {}, 4)] if how in ("cut", "broken") else []
+    with mat.run(operators=[cut], schedule=schedule) as run:
+        chunks: Any = login()
+        assert next(chunks) == {"t": TOKEN}
+        with suppress(ConnectionError):
+            chunks.close() if how == "left" else list(chunks)
+        send(TOKEN)
+    assert told(calls(run)[0])[0] == ("issued", "token#1", "0.t")
+    assert issued(calls(run)[0])[0].delivered
+    assert told(calls(run)[1]) == [("used", "token#1", "", True)]
+
+
+@pytest.mark.parametrize("left", [False, True])
+def test_half_a_word_of_a_stream_of_text_is_issued_as_no_artifact(told: Told, left: bool) -> None:
+    @mat.tool(issues=mat.artifact.issue("word", pattern=r"word: (\S+)"))
+    def chat() -> Iterator[str]:
+        yield from ("word: Zy98", "Xw76", "Vu54")
+
+    with mat.run() as run:
+        chunks: Any = chat()
+        next(chunks)
+        chunks.close() if left else list(chunks)
+    assert told(calls(run)[0]) == ([] if left else [("issued", "word#1", "")])
 
 
 def test_observed_declares_an_artefact_now_and_returns_it_unchanged(told: Told) -> None:

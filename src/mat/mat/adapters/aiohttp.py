@@ -24,11 +24,13 @@ from mat.adapters.http import (
 )
 from mat.adapters.http_streams import (
     AsyncStreamBody,
+    BrokenStreams,
     Chunk,
     EventSplitter,
     asks_stream,
     framing_of,
     head_chunk,
+    is_last,
     opened,
     stream_port_of,
     whole_chunk,
@@ -71,9 +73,10 @@ def install(attachment: Attachment) -> None:
                     with sending(port, asked.sent):
                         patience_s = _patience_s(self, given)
                         chunks = cross_stream_async(
-                            port, asked.arguments, lambda changed: _chunks(send(changed)), patience_s=patience_s
+                            port, asked.arguments, lambda changed: _chunks(send, changed), patience_s=patience_s, ends=is_last
                         )
-                        response = _streamed(self, method, asked.url, await opened(chunks))
+                        body = await opened(chunks, BrokenStreams(asked, errors))
+                        response = _streamed(self, method, asked.url, body)
                 except HTTPStatus as status:
                     response = _response(self, method, asked.url, status.reply)
                 return _checked(self, response, given)
@@ -143,9 +146,9 @@ def _checked(session: Any, response: Any, given: Mapping[str, Any]) -> Any:
     return response
 
 
-async def _chunks(sent: Any) -> AsyncIterator[Chunk]:
+async def _chunks(send: Callable[[dict[str, Any] | None], Any], changed: dict[str, Any] | None) -> AsyncIterator[Chunk]:
     """The chunks of a reply as they come."""
-    response = await sent
+    response = await send(changed)
     status, headers = response.status, list(response.headers.items())
     try:
         framing = framing_of(status, headers)

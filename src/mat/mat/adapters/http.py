@@ -19,6 +19,7 @@ from mat.boundary.port import Port
 from mat.boundary.session import CallEnd
 from mat.boundary.usage import usage_of
 from mat.core.limits import STREAMED_BYTES
+from mat.core.value import HiddenText
 from mat.kernel.network import is_loopback
 
 _MODEL_PATHS: Final = re.compile(
@@ -34,7 +35,7 @@ _SAFE: Final = ("GET", "HEAD", "OPTIONS", "TRACE")
 """Methods that change nothing (RFC 9110, 9.2.1)."""
 _ASKED: Final = ("idempotency-key", "if-match", "if-none-match")
 _KEYS: Final = ("key", "api_key", "api-key", "apikey", "access_token")
-"""The parameters of a model's URL that hold the caller's key: Gemini and others. They are never recorded."""
+"""The parameters of a URL that hold the caller's key, of Gemini and others. They are never recorded in the clear."""
 _KEPT: Final = ("content-type", "etag", "idempotency-key", "location", "retry-after", "x-request-id")
 """The headers that are recorded: of a request, and of a reply. Date is recorded with a Retry-After that is a date."""
 _REFUSED: Final = 400
@@ -84,9 +85,16 @@ class HTTPRequest:
 
     @property
     def arguments(self) -> dict[str, Any]:
-        """The request as a step's arguments; what is empty is left out, and so is the key of who asks a model."""
+        """The request as a step's arguments; what is empty is left out, and so is the key of who asks a model.
+
+        Of any other endpoint the key is hidden: its reply may depend on who asks, and "key" may be an ordinary word there.
+        """
         parts = urlsplit(self.url)
-        query = {name: value for name, value in parse_qsl(parts.query) if not (self.model and name.lower() in _KEYS)}
+        query = {
+            name: HiddenText(value) if name.lower() in _KEYS else value
+            for name, value in parse_qsl(parts.query)
+            if not (name.lower() in _KEYS and self.model)
+        }
         found: dict[str, Any] = {"path": parts.path, "query": query, "body": self.body}
         found.update((name, self.headers[name]) for name in _ASKED if name in self.headers)
         return {name: value for name, value in found.items() if value not in (None, {}, "")}

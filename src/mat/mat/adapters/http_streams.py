@@ -10,7 +10,7 @@ from __future__ import annotations
 import base64
 import json
 import re
-from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final, Literal, TypeAlias
@@ -18,7 +18,7 @@ from urllib.parse import urlsplit
 
 from mat.adapters.attachment import Attachment
 from mat.adapters.http import HTTPRequest, HTTPStatus, bytes_of, port_of, reply_of
-from mat.boundary.port import Port
+from mat.boundary.port import CUT, Port
 from mat.core.value import thaw
 
 Framing: TypeAlias = Literal["events", "lines"]
@@ -53,11 +53,11 @@ class Chunk:
         found = self.data
         return isinstance(found, Mapping) and isinstance(found.get("status"), int) and "headers" in found
 
-    @property
-    def is_last(self) -> bool:
-        """Whether a model says nothing after this, so that a client which stops reading here has got everything."""
-        said = self.data.get("data") if isinstance(self.data, Mapping) else None
-        return said == "[DONE]" or (isinstance(said, Mapping) and said.get("type") in _LAST)
+
+def is_last(chunk: Chunk) -> bool:
+    """Whether a model says nothing after this chunk, so that a client which stops reading here has got everything."""
+    said = chunk.data.get("data") if isinstance(chunk.data, Mapping) else None
+    return said == "[DONE]" or (isinstance(said, Mapping) and said.get("type") in _LAST)
 
 
 def asks_stream(asked: HTTPRequest) -> bool:
@@ -217,22 +217,54 @@ def content_of(chunk: Chunk) -> bytes:
     return ("\n".join(lines) + "\n\n").encode()
 
 
-def error_content(status: HTTPStatus, seen: Any) -> bytes:
-    """A failure after the head, as the provider reports it in its stream. `seen`: the data of an earlier chunk."""
-    said = seen.get("data") if isinstance(seen, Mapping) else None
-    kind = str(said.get("type", "")) if isinstance(said, Mapping) else ""
-    if isinstance(seen, Mapping) and "line" in seen:
-        return bytes_of({"error": status.text}) + b"\n"
-    if kind.startswith("response."):
-        data: Any = {"event": "error", "data": {"type": "error", "code": "server_error", "message": status.text, "param": None}}
-    elif kind:
-        inner = {"type": "overloaded_error", "message": status.text}
-        data = {"event": "error", "data": {"type": "error", "error": inner}}
-    elif isinstance(said, Mapping) and "candidates" in said:
-        data = {"data": {"error": {"code": status.status, "message": status.text, "status": "UNAVAILABLE"}}}
-    else:
-        data = {"data": {"error": {"message": status.text, "type": "server_error", "code": status.status}}}
-    return content_of(Chunk(data=data))
+def error_content(status: HTTPStatus, path: str, framing: Framing | None) -> bytes | None:
+    """A failure after the head, as the provider reports it in its stream; None for one whose streams only break off."""
+    if framing == "lines":
+        return bytes_of({"error": status.text}) + b"\n" if _STREAMING_UNASKED.search(path) else None
+    found = next((form for ending, form in _ERROR_EVENTS.items() if path.endswith(ending)), None)
+    return None if framing is None or found is None else content_of(Chunk(data=found(status)))
+
+
+def _chat_error(status: HTTPStatus) -> dict[str, Any]:
+    return {"data": {"error": {"message": status.text, "type": "server_error", "code": status.status}}}
+
+
+def _response_error(status: HTTPStatus) -> dict[str, Any]:
+    return {"event": "error", "data": {"type": "error", "code": "server_error", "message": status.text, "param": None}}
+
+
+def _message_error(status: HTTPStatus) -> dict[str, Any]:
+    return {"event": "error", "data": {"type": "error", "error": {"type": "overloaded_error", "message": status.text}}}
+
+
+def _gemini_error(status: HTTPStatus) -> dict[str, Any]:
+    return {"data": {"error": {"code": status.status, "message": status.text, "status": "UNAVAILABLE"}}}
+
+
+_ERROR_EVENTS: Final[Mapping[str, Callable[[HTTPStatus], dict[str, Any]]]] = {
+    "/completions": _chat_error,
+    "/responses": _response_error,
+    "/messages": _message_error,
+    ":streamGenerateContent": _gemini_error,
+}
+"""How the path of a model's URL ends, and what an error is in its streams: OpenAI (twice), Anthropic and Gemini."""
+
+
+class BrokenStreams:
+    """How streams of one request end where a failure comes after the head. `errors`: those of the client."""
+
+    __slots__ = ("_cut", "_path")
+
+    def __init__(self, asked: HTTPRequest, errors: Mapping[str, Callable[[str], BaseException]]) -> None:
+        self._path, self._cut = urlsplit(asked.url).path if asked.model else "", errors[CUT]
+
+    def content(self, status: HTTPStatus, head: Mapping[str, Any]) -> bytes:
+        """What the client reads; raises its own exception where the connection is all that can say it."""
+        framing = framing_of(head["status"], (head.get("headers") or {}).items())
+        content = error_content(status, self._path, framing)
+        if content is None:
+            raise self._cut(status.text) from None
+        return content
 
 
 class StreamBody:
@@ -241,12 +273,11 @@ class StreamBody:
     `chunks`: of the reply, from `cross_stream`. The constructor reads the head, and raises what the call raises.
     """
 
-    __slots__ = ("_chunks", "_first", "_last", "_seen", "head", "response")
+    __slots__ = ("_broken", "_chunks", "_first", "head", "response")
 
-    def __init__(self, chunks: Iterator[Chunk]) -> None:
+    def __init__(self, chunks: Iterator[Chunk], broken: BrokenStreams) -> None:
         self._chunks: Any = chunks
-        self._seen: Any = None
-        self._last = False
+        self._broken = broken
         first = next(self._chunks, None)
         self.head, self._first, self.response = _opened(first)
 
@@ -261,31 +292,25 @@ class StreamBody:
             try:
                 chunk = chunk or next(self._chunks, None)
             except HTTPStatus as status:
-                return error_content(status, self._seen)
+                return self._broken.content(status, self.head)
             if chunk is None:
                 return None
-            self._seen, self._last = chunk.data, chunk.is_last
             if part := content_of(chunk):
                 return part
 
     def close(self) -> None:
-        """End the call. A client that has got the last word of a model has got everything."""
-        if self._last:
-            with suppress(Exception):
-                for _ in self._chunks:
-                    pass
+        """End the call."""
         self._chunks.close()
 
 
 class AsyncStreamBody:
     """`StreamBody` for an async client; made by `opened`."""
 
-    __slots__ = ("_chunks", "_first", "_last", "_seen", "head", "response")
+    __slots__ = ("_broken", "_chunks", "_first", "head", "response")
 
-    def __init__(self, chunks: AsyncIterator[Chunk], first: Chunk | None) -> None:
+    def __init__(self, chunks: AsyncIterator[Chunk], first: Chunk | None, broken: BrokenStreams) -> None:
         self._chunks: Any = chunks
-        self._seen: Any = None
-        self._last = False
+        self._broken = broken
         self.head, self._first, self.response = _opened(first)
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
@@ -299,25 +324,20 @@ class AsyncStreamBody:
             try:
                 chunk = chunk or await anext(self._chunks, None)
             except HTTPStatus as status:
-                return error_content(status, self._seen)
+                return self._broken.content(status, self.head)
             if chunk is None:
                 return None
-            self._seen, self._last = chunk.data, chunk.is_last
             if part := content_of(chunk):
                 return part
 
     async def aclose(self) -> None:
-        """End the call. A client that has got the last word of a model has got everything."""
-        if self._last:
-            with suppress(Exception):
-                async for _ in self._chunks:
-                    pass
+        """End the call."""
         await self._chunks.aclose()
 
 
-async def opened(chunks: AsyncIterator[Chunk]) -> AsyncStreamBody:
+async def opened(chunks: AsyncIterator[Chunk], broken: BrokenStreams) -> AsyncStreamBody:
     """The body of a streamed reply, whose head has come. Raises what the call raises."""
-    return AsyncStreamBody(chunks, await anext(chunks, None))
+    return AsyncStreamBody(chunks, await anext(chunks, None), broken)
 
 
 def _opened(first: Chunk | None) -> tuple[Mapping[str, Any], Chunk | None, Any]:
@@ -330,6 +350,7 @@ def _opened(first: Chunk | None) -> tuple[Mapping[str, Any], Chunk | None, Any]:
 
 __all__ = [
     "AsyncStreamBody",
+    "BrokenStreams",
     "Chunk",
     "EventSplitter",
     "StreamBody",
@@ -337,6 +358,7 @@ __all__ = [
     "error_content",
     "framing_of",
     "head_chunk",
+    "is_last",
     "opened",
     "stream_port_of",
     "whole_chunk",

@@ -27,12 +27,14 @@ from mat.adapters.http import (
 )
 from mat.adapters.http_streams import (
     AsyncStreamBody,
+    BrokenStreams,
     Chunk,
     EventSplitter,
     StreamBody,
     asks_stream,
     framing_of,
     head_chunk,
+    is_last,
     opened,
     stream_port_of,
     whole_chunk,
@@ -182,7 +184,8 @@ def _install(attachment: Attachment, httpx: Any) -> None:
 
         try:
             with sending(port, asked.sent):
-                body = StreamBody(cross_stream(port, asked.arguments, chunks, patience_s=_patience_s(request)))
+                passing = cross_stream(port, asked.arguments, chunks, patience_s=_patience_s(request), ends=is_last)
+                body = StreamBody(passing, BrokenStreams(asked, errors))
         except HTTPStatus as status:
             return decode(status.reply, request)
         return streamed(body, request)
@@ -209,7 +212,8 @@ def _install(attachment: Attachment, httpx: Any) -> None:
 
         try:
             with sending(port, asked.sent):
-                body = await opened(cross_stream_async(port, asked.arguments, chunks, patience_s=_patience_s(request)))
+                passing = cross_stream_async(port, asked.arguments, chunks, patience_s=_patience_s(request), ends=is_last)
+                body = await opened(passing, BrokenStreams(asked, errors))
         except HTTPStatus as status:
             return decode(status.reply, request)
         return streamed(body, request)

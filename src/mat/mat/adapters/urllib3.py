@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import io
 import weakref
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping
 from typing import Any, Final
 from urllib.parse import urlencode
 
@@ -26,12 +26,14 @@ from mat.adapters.http import (
     status_errors,
 )
 from mat.adapters.http_streams import (
+    BrokenStreams,
     Chunk,
     EventSplitter,
     StreamBody,
     asks_stream,
     framing_of,
     head_chunk,
+    is_last,
     stream_port_of,
     whole_chunk,
 )
@@ -78,9 +80,9 @@ def install(attachment: Attachment) -> None:
                     with sending(port, asked.sent):
                         patience_s = _patience_s(given)
                         chunks = cross_stream(
-                            port, asked.arguments, lambda changed: _chunks(send(changed)), patience_s=patience_s
+                            port, asked.arguments, lambda changed: _Chunks(send, changed), patience_s=patience_s, ends=is_last
                         )
-                        return _streamed(StreamBody(chunks), method, given)
+                        return _streamed(StreamBody(chunks, BrokenStreams(asked, errors)), method, given)
                 except HTTPStatus as status:
                     return _response(status.reply, method, url, given)
             if active() is None:
@@ -139,21 +141,47 @@ def _read(response: Any, method: str, given: Mapping[str, Any]) -> tuple[Any, An
     return made, reply_of(response.status, response.headers.items(), content)
 
 
-def _chunks(response: Any) -> Iterator[Chunk]:
+class _Chunks:
     """The chunks of a reply as they come."""
-    status, headers = response.status, list(response.headers.items())
-    try:
-        framing = framing_of(status, headers)
-        if framing is None:
-            yield whole_chunk(response, status, headers, response.read(decode_content=True))
-            return
-        splitter = EventSplitter(framing)
-        yield head_chunk(response, status, headers)
-        for part in _parts(response):
-            yield from splitter.add(part)
-        yield from splitter.rest()
-    finally:
-        response.close()
+
+    def __init__(self, send: Callable[[dict[str, Any] | None], Any], changed: dict[str, Any] | None) -> None:
+        self._response: Any = None
+        self._chunks = self._read(send, changed)
+
+    def __iter__(self) -> Iterator[Chunk]:
+        return self._chunks
+
+    def __next__(self) -> Chunk:
+        return next(self._chunks)
+
+    def close(self) -> None:
+        self._chunks.close()
+
+    def hurry(self, seconds: float) -> None:
+        """Let no further read of the connection take longer, as far as its socket is known."""
+        found: Any = self._response
+        for name in ("_fp", "fp", "raw", "_sock"):
+            found = getattr(found, name, None)
+        if found is not None:
+            found.settimeout(seconds)
+
+    def _read(
+        self, send: Callable[[dict[str, Any] | None], Any], changed: dict[str, Any] | None
+    ) -> Generator[Chunk, None, None]:
+        response = self._response = send(changed)
+        status, headers = response.status, list(response.headers.items())
+        try:
+            framing = framing_of(status, headers)
+            if framing is None:
+                yield whole_chunk(response, status, headers, response.read(decode_content=True))
+                return
+            splitter = EventSplitter(framing)
+            yield head_chunk(response, status, headers)
+            for part in _parts(response):
+                yield from splitter.add(part)
+            yield from splitter.rest()
+        finally:
+            response.close()
 
 
 def _parts(response: Any) -> Iterator[bytes]:

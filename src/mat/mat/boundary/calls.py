@@ -7,9 +7,9 @@ resource contract is in force there.
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Iterator, Mapping
-from contextlib import AbstractContextManager, nullcontext, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from contextvars import ContextVar
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 from mat.boundary.crossing import (
     Deliver,
@@ -21,6 +21,7 @@ from mat.boundary.crossing import (
     drive_async,
     perform,
     perform_async,
+    within_async,
 )
 from mat.boundary.effect import Repeat, Stall, Truncate
 from mat.boundary.emit import acting
@@ -29,14 +30,17 @@ from mat.boundary.metered import in_model_call, metered, metered_async, metered_
 from mat.boundary.port import Port
 from mat.boundary.session import active, meter_of, refuse_after_end
 from mat.core.digest import canonical
-from mat.core.errors import CodecError
-from mat.core.limits import STREAMED_CHUNKS
+from mat.core.errors import CodecError, MatError
+from mat.core.limits import STREAM_REST_S, STREAMED_CHUNKS
 from mat.core.value import FrozenDict, Value, snapshot, thaw
+from mat.kernel import clock as clocks
 
 __tracebackhide__ = True
 """pytest shows no frames of this module."""
 Changed = FrozenDict | None
 """The arguments that governance or a fault has changed, by name; None if none is."""
+Ends: TypeAlias = Callable[[Any], bool]
+"""Whether a chunk of a stream is the last word of its port."""
 _MISSING: Final = object()
 _open_calls: ContextVar[tuple[_OpenCall, ...]] = ContextVar("mat_open_calls", default=())
 """The calls by `cross` that this code was begun in; a task may outlive them."""
@@ -60,17 +64,22 @@ async def call_port_async(port: Port, arguments: Mapping[str, Any], call: Callab
 
 
 def stream_port(
-    port: Port, arguments: Mapping[str, Any], call: Callable[[Changed], Iterator[Any]], *, patience_s: float | None = None
+    port: Port,
+    arguments: Mapping[str, Any],
+    call: Callable[[Changed], Iterator[Any]],
+    *,
+    patience_s: float | None = None,
+    ends: Ends | None = None,
 ) -> Generator[Any, Any, Any]:
     """A call whose reply comes in chunks. `call(changed)` returns the iterator of the port's chunks.
 
-    `patience_s`: how long the client waits for a chunk; None for ever.
+    `patience_s`: how long the client waits for a chunk; None for ever. `ends`: see `cross_stream`.
     """
     session = active()
     if session is None:
         meter = meter_of(port)
         return (yield from (call(None) if meter is None else metered_stream(meter, port, arguments, lambda: call(None))))
-    steps, stream = crossing(session, port, arguments), _Stream(port, patience_s)  # type: ignore[arg-type]
+    steps, stream = crossing(session, port, arguments), _Stream(port, patience_s, ends)  # type: ignore[arg-type]
     try:
         command: Any = next(steps)
         while True:
@@ -86,21 +95,30 @@ def stream_port(
                                 stream.check_patience(silence_s)
                             command.asks = True
                             chunk = next(chunks, _MISSING)
-                            command.asks = False
                             if chunk is _MISSING:
-                                command.whole = True
+                                stream.ended(command)
                                 break
                             for passed in stream.arrived(command, chunk):
                                 yield passed
+                    except GeneratorExit:
+                        if not stream.leaves_the_end(command):
+                            raise
+                        _read_rest(stream, command, chunks)
+                        if not stream.is_read(command):
+                            raise
                     finally:  # the port cleans up before its step is sealed
-                        if command.keeps and not command.asks:
-                            _keep_rest(stream, command, chunks)
+                        if command.keeps:
+                            _read_rest(stream, command, chunks)
                         close = getattr(chunks, "close", None)
                         if close is not None:
                             close()
                 elif isinstance(command, Deliver):
-                    for passed in stream.rest(command):
-                        yield passed
+                    try:
+                        for passed in stream.rest(command):
+                            yield passed
+                    except GeneratorExit:
+                        if not stream.has_last:
+                            raise
                 else:
                     answer = perform(command)
             except BaseException as error:
@@ -112,7 +130,12 @@ def stream_port(
 
 
 async def stream_port_async(
-    port: Port, arguments: Mapping[str, Any], call: Callable[[Changed], AsyncIterator[Any]], *, patience_s: float | None = None
+    port: Port,
+    arguments: Mapping[str, Any],
+    call: Callable[[Changed], AsyncIterator[Any]],
+    *,
+    patience_s: float | None = None,
+    ends: Ends | None = None,
 ) -> AsyncIterator[Any]:
     session = active()
     if session is None:
@@ -121,7 +144,8 @@ async def stream_port_async(
         async for chunk in plain:
             yield chunk
         return
-    steps, stream = crossing(session, port, arguments, suspends=True), _Stream(port, patience_s)  # type: ignore[arg-type]
+    steps = crossing(session, port, arguments, suspends=True)  # type: ignore[arg-type]
+    stream = _Stream(port, patience_s, ends)
     try:
         command: Any = next(steps)
         while True:
@@ -137,21 +161,30 @@ async def stream_port_async(
                                 stream.check_patience(silence_s)
                             command.asks = True
                             chunk = await anext(chunks, _MISSING)
-                            command.asks = False
                             if chunk is _MISSING:
-                                command.whole = True
+                                stream.ended(command)
                                 break
                             for passed in stream.arrived(command, chunk):
                                 yield passed
+                    except GeneratorExit:
+                        if not stream.leaves_the_end(command):
+                            raise
+                        await _read_rest_async(stream, command, chunks)
+                        if not stream.is_read(command):
+                            raise
                     finally:  # the port cleans up before its step is sealed
-                        if command.keeps and not command.asks:
-                            await _keep_rest_async(stream, command, chunks)
+                        if command.keeps:
+                            await _read_rest_async(stream, command, chunks)
                         close = getattr(chunks, "aclose", None)
                         if close is not None:
                             await close()
                 elif isinstance(command, Deliver):
-                    for passed in stream.rest(command):
-                        yield passed
+                    try:
+                        for passed in stream.rest(command):
+                            yield passed
+                    except GeneratorExit:
+                        if not stream.has_last:
+                            raise
                 else:
                     answer = await perform_async(command, lambda changed: None)
             except BaseException as error:
@@ -167,45 +200,94 @@ async def _in_turn(chunks: Iterator[Any]) -> AsyncIterator[Any]:
         yield chunk
 
 
-def _keep_rest(stream: _Stream, command: Invoke, chunks: Iterator[Any]) -> None:
-    """Read a stream to its end that the agent or a fault has left early, because a recording needs all of it."""
-    with suppress(Exception):  # then nothing is kept
-        while not command.whole and len(command.heard) < STREAMED_CHUNKS:
-            chunk = next(chunks, _MISSING)
-            command.whole = chunk is _MISSING
-            stream.keep(command, chunk)
+def _read_rest(stream: _Stream, command: Invoke, chunks: Iterator[Any]) -> None:
+    """Read a stream to its end that the agent or a fault has left: nothing disturbs it any more.
+
+    It takes at most `STREAM_REST_S` and one wait for a chunk, which ends by then if the iterator has `hurry(seconds)`, else by
+    the client's own time-out. A stream that breaks or goes on for longer is not whole.
+    """
+    began = clocks.real_monotonic()
+    with _broken_rest():
+        if stream.has_rest(command) and (hurry := getattr(chunks, "hurry", None)) is not None:
+            hurry(STREAM_REST_S)
+        while stream.has_rest(command) and clocks.real_monotonic() - began < STREAM_REST_S:
+            command.asks = True
+            stream.keep(command, next(chunks, _MISSING))
 
 
-async def _keep_rest_async(stream: _Stream, command: Invoke, chunks: AsyncIterator[Any]) -> None:
-    with suppress(Exception):
-        while not command.whole and len(command.heard) < STREAMED_CHUNKS:
-            chunk = await anext(chunks, _MISSING)
-            command.whole = chunk is _MISSING
-            stream.keep(command, chunk)
+async def _read_rest_async(stream: _Stream, command: Invoke, chunks: AsyncIterator[Any]) -> None:
+    """`_read_rest`; no wait for a chunk takes longer than `STREAM_REST_S`."""
+    began = clocks.real_monotonic()
+    with _broken_rest():
+        while stream.has_rest(command) and (left_s := STREAM_REST_S - (clocks.real_monotonic() - began)) > 0:
+            command.asks = True
+            stream.keep(command, await within_async(left_s, anext(chunks, _MISSING)))
+
+
+@contextmanager
+def _broken_rest() -> Iterator[None]:
+    """What ends the reading of a rest. Nobody waits for it, so that an error of the port is none of the agent."""
+    try:
+        yield
+    except MatError:
+        raise
+    except Exception:
+        return
 
 
 class _Stream:
-    """The chunks of one stream on their way from the port, or a recording, to the agent. `patience_s`: how long it waits."""
+    """The chunks of one stream on their way from the port, or a recording, to the agent.
 
-    __slots__ = ("_originals", "_patience_s", "_paused", "_port", "passed")
+    `patience_s`: how long the agent waits for one. `ends`: whether a chunk is the last word. `passed`: how many the agent has
+    got; `has_last`: the latest of them is the last word.
+    """
 
-    def __init__(self, port: Port, patience_s: float | None) -> None:
-        self._port, self._patience_s = port, patience_s
+    __slots__ = ("_ends", "_left_at", "_originals", "_patience_s", "_port", "has_last", "passed")
+
+    def __init__(self, port: Port, patience_s: float | None, ends: Ends | None) -> None:
+        self._port, self._patience_s, self._ends = port, patience_s, ends
         self._originals: dict[int, tuple[Any, Any]] = {}
-        self._paused = False
-        self.passed = 0
+        self.passed = self._left_at = 0
+        self.has_last = False
 
     def goes_on(self, command: Invoke) -> bool:
-        """Whether the port is asked for another chunk."""
-        return not isinstance(command.midstream, Truncate) or len(command.heard) < command.midstream.chunks
+        """Whether the port is asked for another chunk. The first one is always asked for, because that makes the call."""
+        fault = command.midstream
+        if fault is None or not isinstance(fault.effect, Truncate) or len(command.heard) < max(fault.effect.chunks, 1):
+            return True
+        fault.happened = True
+        return False
 
     def silence_s(self, command: Invoke) -> float:
         """How long nothing comes before the next chunk."""
         fault = command.midstream
-        if not isinstance(fault, Stall) or self._paused or len(command.heard) != fault.chunks:
+        if fault is None or not isinstance(fault.effect, Stall) or fault.happened or len(command.heard) != fault.effect.chunks:
             return 0.0
-        self._paused = True
-        return fault.ms / 1000
+        fault.happened = fault.effect.ms > 0
+        return fault.effect.ms / 1000
+
+    def ended(self, command: Invoke) -> None:
+        """The port has no more chunks for an agent that reads on. A fault that fails does so here at the latest."""
+        command.ended = True
+        if command.midstream is not None and command.midstream.fails:
+            command.midstream.happened = True
+
+    def leaves_the_end(self, command: Invoke) -> bool:
+        """Whether an agent that leaves has got the last word, so that nothing but the end of the stream should follow."""
+        self._left_at = len(command.heard)
+        return self.has_last and not command.asks and (command.recorded is None or command.known is not None)
+
+    def has_rest(self, command: Invoke) -> bool:
+        """Whether more can be read of a stream that was left; not if it broke while it was read."""
+        return not (command.ended or command.asks) and len(command.heard) < STREAMED_CHUNKS
+
+    def is_read(self, command: Invoke) -> bool:
+        """Whether a stream that its agent has left after the last word came to its end; then the agent has got all of it."""
+        if command.ended and command.through:
+            rest = command.heard[self._left_at :]
+            command.passed += rest
+            self.passed += len(rest)
+        return command.ended
 
     def waited(self, silence_s: float) -> Sleep:
         """The time that the client waits for a stream that is silent."""
@@ -219,9 +301,11 @@ class _Stream:
     def keep(self, command: Invoke, chunk: Any) -> Any:
         """Note a chunk that has come, as plain data; returns that."""
         if chunk is _MISSING:
+            command.ended, command.asks = True, False
             return None
         plain = chunk if command.recorded is not None or self._port.encode is None else self._port.encode(chunk)
         command.heard.append(plain)
+        command.asks = False
         return plain
 
     def arrived(self, command: Invoke, chunk: Any) -> Iterator[Any]:
@@ -231,11 +315,19 @@ class _Stream:
             if plain is not chunk:  # the agent gets the original where nothing changes the chunk
                 self._originals[id(plain)] = (plain, chunk)
             return
-        again = isinstance(command.midstream, Repeat) and command.midstream.chunk == len(command.heard)
-        for _ in range(1 + again):
-            self.passed += 1
-            command.passed.append(plain)
-            yield self._client_object(plain) if command.recorded is not None else chunk
+        fault = command.midstream
+        if fault is not None and isinstance(fault.effect, Truncate) and fault.effect.chunks < len(command.heard):
+            return
+        yield self._passing(command, plain, chunk)
+        if fault is not None and isinstance(fault.effect, Repeat) and fault.effect.chunk == len(command.heard):
+            fault.happened = True
+            yield self._passing(command, plain, chunk)
+
+    def _passing(self, command: Invoke, plain: Any, chunk: Any) -> Any:
+        """The client's object of a chunk that the agent gets now."""
+        self.passed += 1
+        command.passed.append(plain)
+        return self._last(self._client_object(plain) if command.recorded is not None else chunk)
 
     def rest(self, command: Deliver) -> Iterator[Any]:
         """The client's objects of the chunks that the agent has not got yet."""
@@ -243,7 +335,11 @@ class _Stream:
         for chunk in command.chunks[self.passed :]:
             command.passed.append(chunk)
             known = self._originals.get(id(chunk))
-            yield known[1] if known is not None else self._client_object(chunk)
+            yield self._last(known[1] if known is not None else self._client_object(chunk))
+
+    def _last(self, chunk: Any) -> Any:
+        self.has_last = self._ends is not None and self._ends(chunk)
+        return chunk
 
     def _client_object(self, chunk: Any) -> Any:
         return chunk if self._port.decode is None else self._port.decode(thaw(chunk))
@@ -401,11 +497,13 @@ def cross_stream(
     *,
     agent: str = "",
     patience_s: float | None = None,
+    ends: Ends | None = None,
 ) -> Iterator[Any]:
     """`cross` for a reply in chunks: `call(changed)` returns their iterator. `port`: one with `stream=True`.
 
     `arguments` and `agent` are as in `cross`. `patience_s`: how long the client waits for the next chunk before it gives the
-    stream up; None for ever. Yields the chunks that the caller gets; a fault may change, drop or cut them.
+    stream up; None for ever. `ends(chunk)`: whether a chunk is the last word of the port, so that a caller which closes the
+    stream there has got all of it. Yields the chunks that the caller gets; a fault may change, drop or cut them.
 
     >>> from mat.adapters import Attachment, cross_stream
     >>> planner = Attachment().model("planner", stream=True)
@@ -422,7 +520,7 @@ def cross_stream(
         return
     with _named_agent(agent):
         named = recordable(arguments, f"call of {port.name}")
-        steps = stream_port(port, named, lambda changed: call(_thawed(changed)), patience_s=patience_s)
+        steps = stream_port(port, named, lambda changed: call(_thawed(changed)), patience_s=patience_s, ends=ends)
     try:
         while True:
             with _named_agent(agent), _OpenCall(port, agent, arguments):
@@ -441,8 +539,9 @@ async def cross_stream_async(
     *,
     agent: str = "",
     patience_s: float | None = None,
+    ends: Ends | None = None,
 ) -> AsyncIterator[Any]:
-    """`cross_stream` for async code: `call(changed)` returns an async iterator. `port`, `arguments` and `agent` are as there.
+    """`cross_stream` for async code: `call(changed)` returns an async iterator. The other parameters are as there.
 
     >>> import asyncio
     >>> from mat.adapters import Attachment, cross_stream_async
@@ -463,7 +562,7 @@ async def cross_stream_async(
             yield chunk
         return
     named = recordable(arguments, f"call of {port.name}")
-    steps: Any = stream_port_async(port, named, lambda changed: call(_thawed(changed)), patience_s=patience_s)
+    steps: Any = stream_port_async(port, named, lambda changed: call(_thawed(changed)), patience_s=patience_s, ends=ends)
     try:
         while True:
             with _named_agent(agent), _OpenCall(port, agent, arguments):

@@ -53,31 +53,51 @@ Midstream: TypeAlias = Truncate | Stall | Repeat
 """What a fault does to a stream on its way."""
 
 
+class Disturbance:
+    """A fault of a stream on its way. `happened`: the stream got so far and its agent read on; the driver notes it."""
+
+    __slots__ = ("effect", "happened")
+
+    def __init__(self, effect: Midstream) -> None:
+        self.effect, self.happened = effect, False
+
+    @property
+    def fails(self) -> bool:
+        """Whether the agent meets an error, after so many chunks or at the end of a shorter stream."""
+        return isinstance(self.effect, Truncate) and self.effect.kind != ""
+
+
 class Invoke:
     """Call the port. `changed` overrides parameters by name.
 
-    For streams: `through` passes the chunks on as they come, `midstream` is what a fault does to them on their way, `recorded`
-    the chunks of a recording, which come in the place of the port's, and `keeps` asks for the rest of a stream that is left
-    early, for the recording. The driver fills `heard`, the chunks that the port has sent, and `passed`, those that the agent
-    has got; `whole`: the port has sent all; `asks`: it is being asked for the next.
+    For streams: `through` passes the chunks on as they come, `midstream` is a fault that they meet on their way, `recorded`
+    the chunks of a recording, which come in the place of the port's, `known` all of them where it is whole, and `keeps` asks
+    for the rest of a stream that is left early, for the recording. The driver fills `heard`, the chunks that the port has sent,
+    and `passed`, those that the agent has got; `ended`: the end was reached; `asks`: the port is being asked for more.
     """
 
-    __slots__ = ("asks", "changed", "heard", "keeps", "midstream", "passed", "recorded", "through", "whole")
+    __slots__ = ("asks", "changed", "ended", "heard", "keeps", "known", "midstream", "passed", "recorded", "through")
 
     def __init__(
         self,
         changed: FrozenDict | None = None,
         *,
         through: bool = True,
-        midstream: Midstream | None = None,
+        midstream: Disturbance | None = None,
         recorded: Iterator[Any] | None = None,
+        known: list[Any] | None = None,
         keeps: bool = False,
     ) -> None:
         self.changed, self.through, self.midstream = changed, through, midstream
-        self.recorded, self.keeps = recorded, keeps
+        self.recorded, self.known, self.keeps = recorded, known, keeps
         self.heard: list[Any] = []
         self.passed: list[Any] = []
-        self.whole = self.asks = False
+        self.ended = self.asks = False
+
+    @property
+    def everything(self) -> list[Any] | None:
+        """All chunks of the stream; None if more may have come."""
+        return self.heard if self.ended else self.known
 
 
 class Deliver:
@@ -92,6 +112,10 @@ class Deliver:
 
 class StreamSilent(BaseException):
     """A stream has been silent for longer than its client waits."""
+
+
+class StreamCut(BaseException):
+    """A fault has cut a stream before its port had sent all. What would have come is not known."""
 
 
 class Sleep:
@@ -258,9 +282,9 @@ def _serve(session: Session, step: Any, port: Port, given: Mapping[str, Any], co
     if reply is not None:
         if port.stream:
             chunks = _recorded_chunks(session, step, reply)
-            again = Invoke(through=command.through, midstream=command.midstream, recorded=chunks)
-            again.whole = isinstance(reply, Reply)
-            return (yield from _stream(session, step, again, reply.value if again.whole else None))
+            known = reply.value if isinstance(reply, Reply) else None
+            again = Invoke(through=command.through, midstream=command.midstream, recorded=chunks, known=known)
+            return (yield from _stream(session, step, again))
         session.heard(step, reply.value, None)
         return reply.value
     if session.crashed:  # while this call slept or waited
@@ -295,19 +319,25 @@ def _serve(session: Session, step: Any, port: Port, given: Mapping[str, Any], co
     return value
 
 
-def _stream(session: Session, step: Any, command: Invoke, recorded: list[Any] | None = None) -> Crossing:
-    """The chunks of a stream that the agent gets. `recorded`: all that the port has sent, if it is known beforehand."""
+def _stream(session: Session, step: Any, command: Invoke) -> Crossing:
+    """The chunks of a stream that the agent gets."""
     try:
         yield command
     except BaseException as error:
         step.delivered = command.passed
-        if command.whole:
-            session.heard(step, command.heard if recorded is None else recorded, None)
-        else:
-            session.heard(step, command.heard, error.error if type(error) is Stopped else error)
+        _hear_stream(session, step, command, error.error if type(error) is Stopped else error)
         raise
-    session.heard(step, command.heard if recorded is None else recorded, None)
+    _hear_stream(session, step, command, StreamCut("the stream was cut"))
+    fault, everything = command.midstream, command.everything
+    if fault is not None and everything is not None and isinstance(fault.effect, Truncate) and not fault.fails:
+        fault.happened = len(command.passed) < len(everything)  # a silent end where the stream ends makes no difference
     return command.passed if command.through else command.heard
+
+
+def _hear_stream(session: Session, step: Any, command: Invoke, ending: BaseException) -> None:
+    """Take what a port has sent: all of it, else the chunks so far and what ended the stream there."""
+    everything = command.everything
+    session.heard(step, command.heard if everything is None else everything, ending if everything is None else None)
 
 
 def _recorded_chunks(session: Session, step: Any, reply: Reply | BrokenReply) -> Iterator[Any]:
@@ -382,7 +412,7 @@ def _replacements(step: Any, *, approved: bool) -> FrozenDict | None:
 def _perturb(session: Session, faults: SessionFaults, step: Any, port: Port, phase: str, given: Mapping[str, Any]) -> Crossing:
     """The fault layer: ask the operator in its phase, and carry out its effect."""
     effect: Effect = faults.decide(step, None) if phase == "before" else PASS
-    command = Invoke(through=phase == "before")
+    fault: Disturbance | None = None
     match effect:
         case Raise():
             faults.acted(step, effect, differs=True)
@@ -398,8 +428,7 @@ def _perturb(session: Session, faults: SessionFaults, step: Any, port: Port, pha
             faults.acted(step, effect, differs=any(name not in base or base[name] != changed[name] for name in changed))
             step.replaced_arguments = FrozenDict({**base, **changed})
         case Truncate() | Stall() | Repeat():
-            faults.acted(step, effect, differs=port.stream)
-            command = Invoke(midstream=effect)
+            fault = Disturbance(effect)
         case Hold() | Crash():
             needed = "order" if isinstance(effect, Hold) else "process"
             raise _phase_error(
@@ -414,12 +443,15 @@ def _perturb(session: Session, faults: SessionFaults, step: Any, port: Port, pha
         case Duplicate() | Pass():
             pass
     try:
-        value = yield from _serve(session, step, port, given, command)
+        value = yield from _serve(session, step, port, given, Invoke(through=phase == "before", midstream=fault))
     except StreamSilent:
         step.error_kind = "timeout"
         said = f"{port.name}: the stream was silent for too long"
         raise faults.failure(step, "timeout", said, retry_after_s=None, midway=False) from None
-    if isinstance(effect, Truncate) and effect.kind and port.stream:
+    finally:
+        if fault is not None:
+            faults.acted(step, effect, differs=fault.happened)
+    if isinstance(effect, Truncate) and fault is not None and fault.fails and fault.happened:
         step.error_kind, step.delivered = effect.kind, list(value)
         said = f"{port.name}: the stream broke after {len(value)} chunks"
         raise faults.failure(step, effect.kind, said, retry_after_s=None, midway=True)
@@ -571,3 +603,58 @@ async def sleep_async(seconds: float) -> None:
         await trio.sleep(seconds)
     else:
         await asyncio.sleep(seconds)
+
+
+async def within_async(seconds: float, waiting: Awaitable[Any]) -> Any:
+    """Await for so long at most; TimeoutError after that. What need not wait is done at once, in no task of its own."""
+    import asyncio
+
+    try:
+        loop = asyncio.get_running_loop()
+    except RuntimeError:
+        import trio
+
+        with trio.fail_after(seconds):
+            return await waiting
+    return await _Within(loop, seconds, waiting)
+
+
+class _Within:
+    """An await with a limit, whichever task goes on with it: aiohttp closes a response in no coroutine."""
+
+    def __init__(self, loop: Any, seconds: float, waiting: Awaitable[Any]) -> None:
+        self._loop, self._seconds, self._waiting = loop, seconds, waiting
+        self._future: Any = None
+        self._late = False
+
+    def _stop_waiting(self) -> None:
+        self._late = True
+        if self._future is not None:
+            self._future.cancel()
+
+    def __await__(self) -> Generator[Any, Any, Any]:
+        import asyncio
+
+        steps: Any = self._waiting.__await__()
+        resume, given, timer = steps.send, None, None
+        try:
+            while True:
+                self._future = resume(given)
+                if timer is None:
+                    timer = self._loop.call_later(self._seconds, self._stop_waiting)
+                if self._late:
+                    self._stop_waiting()
+                try:
+                    resume, given = steps.send, (yield self._future)
+                except BaseException as error:
+                    resume, given = steps.throw, error
+        except StopIteration as done:
+            return done.value
+        except asyncio.CancelledError:
+            task = asyncio.current_task()
+            if not self._late or (task is not None and task.cancelling()):
+                raise
+            raise TimeoutError from None
+        finally:
+            if timer is not None:
+                timer.cancel()

@@ -57,7 +57,10 @@ class Raise:
 
 @dataclass(frozen=True, slots=True)
 class Truncate:
-    """A stream ends after this many chunks: silently, or with an error of `kind`, as when a connection breaks."""
+    """A stream ends after this many chunks: silently, or with an error of `kind`, as when a connection breaks.
+
+    The error comes at the latest at the end of the stream. After 0 chunks, the call is made and its reply is lost.
+    """
 
     chunks: int
     kind: str = ""

@@ -196,8 +196,8 @@ def _other_type(value: Any, served: Any) -> str:
     return next(filter(None, found), "")
 
 
-_LEFT: Final = ("CancelledError", "GeneratorExit", "KeyboardInterrupt", "RunStopped", "StreamSilent")
-"""What ends a stream on the agent's side."""
+_LEFT: Final = ("CancelledError", "GeneratorExit", "KeyboardInterrupt", "RunStopped", "StreamCut", "StreamSilent")
+"""What ends a stream on the agent's side, or on the way to it."""
 
 
 def _as_reply(port: Port, entry: TapeEntry) -> Reply | BrokenReply | BaseException:

@@ -26,6 +26,8 @@ STREAMED_BYTES: Final = 50_000_000
 """Bytes of a model's streamed reply that are kept, outside of runs, to read its usage; that of a longer one is unknown."""
 STREAMED_CHUNKS: Final = 100_000
 """Chunks of a model's stream that its recording keeps where the agent has left it."""
+STREAM_REST_S: Final = 60.0
+"""Seconds in which the rest of a stream is read that the agent has left. One that goes on for longer is not recorded."""
 FORMULA_DEPTH: Final = 3_000
 """Levels of a formula. An operator is one, `implies` two and `historically` three; parts joined by & or | are on one."""
 FILE_DEPTH: Final = 100

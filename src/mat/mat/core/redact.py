@@ -20,7 +20,7 @@ from typing import Any, Final, Literal, TypeAlias, TypeVar, cast, get_origin, ge
 from mat.core import limits
 from mat.core.digest import canonical, digest
 from mat.core.site import clean_site
-from mat.core.value import FrozenDict, FrozenList, SecretText, Value
+from mat.core.value import FrozenDict, FrozenList, HiddenText, SecretText, Value
 
 RedactionPolicy: TypeAlias = Literal["keep", "hash", "redact"]
 POLICIES: Final = ("keep", "hash", "redact")
@@ -43,7 +43,8 @@ _TOKENS = re.compile(
     # user and password of a URL; in a quoted one they end with the quote
     r"|(?<=://)(?P<password>[^\s/:@?#\[\]\"'\\<>]{0,64}:(?:[^\s/@?#\"'\\<>]|'(?![,:\]})])){1,256})@(?=[\w\[])"
     r"|(?:(?<=AccountKey=)|(?<=SharedAccessKey=))(?P<account_key>[A-Za-z0-9+/]{40,}={0,2})"
-    r"|[?&](?i:access_token|api_?key|auth_token|client_secret|id_token|password|refresh_token|secret|token)="
+    r"|[?&](?:(?i:access_token|api[_-]?key|auth_token|client_secret|id_token|password|refresh_token|secret|token)="
+    r"|(?i:key)=(?=[-\w]{16}))"
     r"(?P<parameter>[^\s&#\"'<>]{8,})"
 )
 CUT_OUT: Final = re.compile(rf"\[redacted:(?:secret|{'|'.join(_TOKENS.groupindex)})#\d+\]")
@@ -538,6 +539,8 @@ class Redactor:
             declare(cast(str, value), everywhere=False)
             self.add_secret(cast(str, value))
             return self._mark("secret", str.__str__(value)) if value else ""
+        if kind is HiddenText:
+            return self._mark("secret", str.__str__(value))
         if kind is bytes:
             text = cast(bytes, value).decode("utf-8", "surrogateescape")
             cleaned = self.text(text)

@@ -101,6 +101,12 @@ class SecretText(str):
         return str.__str__(self)
 
 
+class HiddenText(SecretText):
+    """A secret that is cut out in its place alone, because it may be as short and as common as any word."""
+
+    __slots__ = ()
+
+
 EMPTY: FrozenDict = FrozenDict()
 SPARSE: Final = {"sparse": True}
 """Metadata of a field that is written to files only if it is not empty, so that files of earlier versions do not change."""
@@ -189,6 +195,8 @@ def _as_plain(value: object, where: str, depth: int) -> tuple[Value] | None:
     """The recorded form of an instance of a known class, in a one-tuple because None is a value."""
     if isinstance(value, enum.Enum):
         return (_copy(value.value, where, depth + 1),)
+    if type(value) in (SecretText, HiddenText):
+        return (cast(Value, value),)
     reveal = getattr(type(value), "get_secret_value", None)
     if reveal is not None:
         return (_secret_text(reveal(value), where, depth),)

@@ -43,8 +43,9 @@ class ArtifactTracking:
 
     def issued(self, opened: OpenStep, port: Port, reply: Any, *, at_ms: int) -> None:
         """Note the artifacts in a port's reply, before anything changes it on the way to the agent."""
-        whole = "".join(reply) if port.stream and all(isinstance(chunk, str) for chunk in reply) else reply
-        found = self._known.issued_by(port, whole, opened.current_arguments, step=opened.step, at_ms=at_ms)
+        found = self._known.issued_by(
+            port, _without_seams(port, reply), opened.current_arguments, step=opened.step, at_ms=at_ms
+        )
         if found:
             before = cast("tuple[Any, ...]", opened.artefacts.get("issued", ()))
             facts = self._redactor.value(FrozenList([*before, *as_facts(found)]))
@@ -54,8 +55,7 @@ class ArtifactTracking:
         """Note whether the artifacts issued at a step reached the agent as they were issued."""
         if "issued" not in opened.artefacts or not opened.action.boundary:
             return
-        whole = "".join(reply) if port.stream and isinstance(reply, list) else reply
-        found = self._known.delivered(tuple(Issued(**item) for item in opened.artefacts["issued"]), whole)
+        found = self._known.delivered(tuple(Issued(**item) for item in opened.artefacts["issued"]), _without_seams(port, reply))
         opened.artefacts = FrozenDict({**opened.artefacts, "issued": as_facts(found)})
 
     def reached(self, opened: OpenStep, port: Port, executed: FrozenDict) -> None:
@@ -65,3 +65,9 @@ class ArtifactTracking:
         )
         if used != opened.artefacts.get("used", FrozenList()):
             opened.artefacts = FrozenDict({**opened.artefacts, "reached": used})
+
+
+def _without_seams(port: Port, reply: Any) -> Any:
+    """The reply; a stream of texts as one text."""
+    texts = port.stream and isinstance(reply, list) and all(isinstance(chunk, str) for chunk in reply)
+    return "".join(reply) if texts else reply

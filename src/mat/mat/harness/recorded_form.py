@@ -102,4 +102,4 @@ def if_changed(raw: Observation | None, delivered: Observation) -> Observation |
     """The port's reply, only if something else was delivered: a perturbation without effect changes no facts."""
     if raw is None or canonical([raw.value, raw.opaque]) != canonical([delivered.value, delivered.opaque]):
         return raw
-    return None if (raw.error is None) == (delivered.error is None) else raw
+    return None if raw.error == delivered.error else raw

@@ -219,7 +219,7 @@ class Recorder:
 
     def heard(self, opened: OpenStep, value: Any, error: BaseException | None) -> None:
         """Take the reply of the port or of the tape, before faults act on it."""
-        if error is None and opened.port.issues:
+        if opened.port.issues and (error is None or _holds_whole_chunks(value)):
             with self._lock:
                 self._track().issued(opened, opened.port, value, at_ms=self._time.now_ms())
         if self.tape is not None:
@@ -495,3 +495,8 @@ class Recorder:
 
 def _as_digest(given: Callable[[], object] | StateDigest | None) -> StateDigest | None:
     return given if isinstance(given, StateDigest) or given is None else StateDigest(given)
+
+
+def _holds_whole_chunks(value: Any) -> bool:
+    """Whether the chunks of a stream that ended early are pieces of data. Texts may end in the middle of a word."""
+    return isinstance(value, list) and not any(isinstance(chunk, str) for chunk in value)
