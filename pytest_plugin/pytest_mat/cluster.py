@@ -6,7 +6,6 @@ import os
 import sys
 from collections.abc import Iterable
 from multiprocessing.connection import Connection
-from pathlib import Path
 
 import pytest
 
@@ -14,7 +13,7 @@ from mat.kernel.reads import Read
 from mat_study.cluster import Cluster, RemoteSubject
 from mat_study.forks import refuse_without_fork
 from mat_study.fresh import clean_environment
-from mat_study.inputs import project_files
+from mat_study.inputs import changed_after, project_files
 from mat_study.link import ClusterTasks, serve
 from mat_study.live import LiveCalls
 from mat_study.remote import KnownFile, RemoteItem, facts_digest
@@ -30,17 +29,17 @@ def cluster_of(config: pytest.Config) -> Cluster:
     """The cluster of the session, which --mat-executor names; its link is started now, and not waited for."""
     session = session_of(config)
     if session.cluster is None:
-        session.cluster = _begun(config, session.name)
+        session.cluster = _begun(config, session.process)
     return session.cluster
 
 
-def _begun(config: pytest.Config, session: str) -> Cluster:
+def _begun(config: pytest.Config, client: str) -> Cluster:
     refuse_without_fork()
     address = config.getoption("mat_executor").partition(":")[2]
     most: int | None = config.getoption("mat_workers")
     command = [sys.executable, "-P", "-m", "pytest_mat.cluster", address, str(most or os.cpu_count() or 1)]
     cluster = Cluster(
-        [*command, facts_digest(versions()), session], config.invocation_params.dir,
+        [*command, facts_digest(versions()), client], config.invocation_params.dir,
         clean_environment(environment_at_start(config)), address=address, most=most,
     )  # fmt: skip
     cluster.begin()
@@ -50,15 +49,19 @@ def _begun(config: pytest.Config, session: str) -> Cluster:
 def remote_subject(
     item: pytest.Item, live: LiveCalls, read: Iterable[Read], *, forked: bool
 ) -> RemoteSubject:  # fmt: skip
-    """The item for workers of a cluster. They must have its cassette, and the project's files that were `read` by now."""
-    session, sources = session_of(item.config), dict(sources_of(item))
-    processes = session.fresh
-    files = [None if live.path is None else KnownFile.of(live.path, grows=True)]
-    files += [KnownFile.of(Path(name)) for name in project_files(read, item.config.rootpath, began_ns=session_began_ns())]
+    """The item for workers of a cluster. They must have its cassette, the ini file, and the files that were `read` by now."""
+    session, sources, root = session_of(item.config), dict(sources_of(item)), str(item.config.rootpath)
+    processes, began_ns = session.fresh, session_began_ns()
+    files = [] if live.path is None or not live.path.exists() else [KnownFile.of(str(live.path), grows=True)]
+    if item.config.inipath is not None:
+        files.append(KnownFile.of(str(item.config.inipath)))
+    files += [
+        KnownFile.of(name, made=changed_after(name, began_ns)) for name in project_files(read, item.config.rootpath)
+    ]  # fmt: skip
     remote = RemoteItem(
-        session=session.name, command=processes.command[1:], place=processes.place, hash_seed=_hash_seed(),
-        item=fresh_item(item, recorded=live.recorded), sources=facts_digest(sources),
-        files=tuple(each for each in files if each is not None), forked=forked,
+        session=session.name, client=session.process, command=processes.command[1:], place=processes.place,
+        hash_seed=_hash_seed(), item=fresh_item(item, recorded=live.recorded), root=root, names=tuple(sources),
+        sources=facts_digest(sources), files=tuple(files), forked=forked,
     )  # fmt: skip
     return RemoteSubject(item=remote, versions=versions(), sources=sources)
 
@@ -70,10 +73,10 @@ def _hash_seed() -> int:
 
 
 def main() -> None:
-    address, workers, expected, session, connection = sys.argv[1:]
+    address, workers, expected, client, connection = sys.argv[1:]
     serve(
         Connection(int(connection)), ClusterTasks(execute=execute, release=release), address=address, workers=int(workers),
-        versions=expected, session=session,
+        versions=expected, client=client,
     )  # fmt: skip
 
 

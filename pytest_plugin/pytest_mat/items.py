@@ -21,7 +21,7 @@ from mat.evidence import replay_file
 from mat.kernel.clock import real_monotonic
 from mat_study.evaluation import Lost, Plan
 from mat_study.item import Asked, ItemStudy, study
-from mat_study.means import Means, PlanOf, Receive, Subject
+from mat_study.means import Means, PlanOf, Receive, Subject, Tell
 from mat_study.replay import moved_text, plan_of
 from mat_study.searches import HASH_SEEDS
 from mat_study.settings import ItemSettings
@@ -168,12 +168,12 @@ class _Running:
             chosen = (*chosen, self._session.catalog["process.crash"])
         return tuple(operator.spec() for operator in chosen)
 
-    def _pool(self, plan: PlanOf, receive: Receive, *, forked: bool) -> Executor:
+    def _pool(self, plan: PlanOf, receive: Receive, tell: Tell, *, forked: bool) -> Executor:
         """The workers of the session's cluster, for one search of the item."""
         from pytest_mat.cluster import cluster_of, remote_subject
 
         subject = remote_subject(self._item, self._live, self.evaluate.read(), forked=forked)
-        return cluster_of(self._item.config).pool(subject, plan, receive)
+        return cluster_of(self._item.config).pool(subject, plan, receive, tell)
 
     def _prepare(self) -> None:
         """In a worker: leave the terminal alone, and make no live calls, because only one process makes them."""

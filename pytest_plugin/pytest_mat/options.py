@@ -200,8 +200,8 @@ def _add_run_options(add: Callable[..., None]) -> None:
     )
     add(
         "--mat-executor", ini="string", type=_executor, metavar="WHERE",
-        help="search each item on a cluster of dask: dask:tcp://HOST:8786, or dask for one on this machine; --mat-workers is "
-        "then the number of executions at once (default: all threads of the cluster)",
+        help="search each item on a cluster of dask: dask:tcp://HOST:8786, with --mat-workers executions at once (default: all "
+        "threads of the cluster); or dask, for a cluster on this machine of --mat-workers processes (default: one per CPU)",
     )  # fmt: skip
     add(
         "--mat-require-proof", action="store_true",

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+import platform
 import sys
 from datetime import UTC, datetime
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
+from uuid import uuid4
 
 import pytest
 
@@ -76,7 +78,12 @@ class SessionState:
     def name(self) -> str:
         """A unique name of the session, the same in all its workers."""
         shared = getattr(self._config, "workerinput", {}).get("testrunuid")
-        return str(shared) if shared else f"{datetime.now(UTC):%Y%m%d-%H%M%S}-{os.getpid()}"
+        return str(shared) if shared else f"{datetime.now(UTC):%Y%m%d-%H%M%S}-{platform.node()}-{os.getpid()}"
+
+    @cached_property
+    def process(self) -> str:
+        """A name of this process, which no other one has on any machine."""
+        return f"{platform.node()}-{os.getpid()}-{uuid4().hex[:12]}"
 
     @cached_property
     def began_s(self) -> float:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import platform
 import signal
 import subprocess
 import sys
@@ -16,6 +17,7 @@ from typing import Any
 import pytest
 
 from mat.core.extras import EXTRAS
+from pytest_mat.session import SessionState
 
 TEAM = """
 import os
@@ -62,6 +64,27 @@ def test_careful(mat_run, no_double):
 """
 
 
+SICK = """
+import os
+import sys
+from pathlib import Path
+
+import psutil
+
+
+def is_sick():  # whether this process belongs to the worker that asks first, or to any if all are
+    above = [each.pid for each in psutil.Process().parents() if "multiprocessing" in " ".join(each.cmdline())]
+    claimed = Path(".mat", "claimed")
+    if above and not claimed.exists():
+        claimed.write_text(str(above[0]))
+    return bool(above) and (Path(".mat", "all").exists() or str(above[0]) == claimed.read_text())
+
+
+if "--mat-confirm" in sys.argv and is_sick():
+    raise OSError("No space left on device")
+"""
+
+
 @dataclass(frozen=True)
 class Found:
     """A session: its report without times and without the notice that workers were lost, and its replay files."""
@@ -70,6 +93,7 @@ class Found:
     replays: dict[str, str]
     processes: int
     lost: bool
+    text: str
 
 
 ALONE: list[Found] = []
@@ -88,7 +112,7 @@ def session(shop: Any, *arguments: str) -> Found:
     for item in report["items"]:
         item["findings"] = [each for each in item["findings"] if "workers-lost" not in each]
     replays = {path.name: path.read_text() for path in shop.replays}
-    return Found(report, replays, len(set(log.read_text().split())), lost)
+    return Found(report, replays, len(set(log.read_text().split())), lost, found.text)
 
 
 def alone(shop: Any) -> Found:
@@ -158,6 +182,56 @@ def test_two_xdist_workers_share_a_cluster_and_go_on_without_it_when_its_schedul
 
 
 @pytest.mark.full
+@pytest.mark.parametrize("all_of_them", [False, True])
+def test_a_worker_that_cannot_collect_a_test_is_given_up_by_name_and_the_search_goes_on(shop: Any, all_of_them: bool) -> None:
+    expected = alone(shop)
+    shop.conftest(SICK)
+    (shop.path / ".mat").mkdir(exist_ok=True)
+    if all_of_them:
+        (shop.path / ".mat" / "all").touch()
+    found = session(shop, "--mat-executor", "dask", "--mat-workers", "2")
+    assert (found.report, found.replays, found.lost) == (expected.report, expected.replays, all_of_them)
+    sick = (shop.path / ".mat" / "claimed").read_text()
+    assert f"process {sick}: OSError: No space left on device" in found.text
+    assert "a worker is given up" in found.text
+    assert found.processes > expected.processes or all_of_them
+
+
+@pytest.mark.full
+def test_a_file_of_the_project_that_is_another_one_on_a_worker_is_refused_by_its_name(shop: Any) -> None:
+    shop.conftest(
+        """
+        import os
+        from pathlib import Path
+
+        @pytest.fixture(scope="session")
+        def made():
+            Path("made.txt").write_text(str(os.getpid()))
+        """
+    )
+    shop.tests(
+        """
+        from pathlib import Path
+
+        @pytest.mark.mat(budget=8, faults=FAULTS)
+        def test_careful(mat_run, no_double, made):
+            assert Path("made.txt").read_text()
+            for order in ("o1", "o2", "o3"):
+                shop.careful(order)
+        """
+    )
+    found = shop.stress("--mat-no-reuse", "--mat-executor", "dask", "--mat-workers", "1", process=True)
+    assert found.code == 1
+    assert f"would not execute the same: {shop.path}/made.txt: another content" in found.text.replace("\n", "")
+
+
+def test_no_two_processes_of_pytest_have_one_name_on_a_cluster(pytestconfig: pytest.Config) -> None:
+    first, second = SessionState(pytestconfig), SessionState(pytestconfig)
+    assert first.process != second.process
+    assert all(platform.node() in each.process for each in (first, second))
+
+
+@pytest.mark.full
 def test_a_worker_that_has_other_sources_is_refused_by_their_name(shop: Any) -> None:
     shop.conftest(
         """
@@ -192,6 +266,12 @@ def test_what_names_no_cluster_is_refused_at_once(shop: Any, text: str) -> None:
     refused = shop.pytester.runpytest_inprocess("--mat-stress", "--mat-executor", text)
     assert refused.ret == pytest.ExitCode.USAGE_ERROR
     refused.stderr.fnmatch_lines([f"*{text!r} is neither dask nor dask: with an address*"])
+
+
+def test_the_help_says_what_workers_are_for_each_kind_of_cluster(shop: Any) -> None:
+    text = " ".join(shop.pytester.runpytest_inprocess("--help").stdout.str().split())
+    assert "with --mat-workers executions at once (default: all threads of the cluster)" in text
+    assert "a cluster on this machine of --mat-workers processes (default: one per CPU)" in text
 
 
 def test_the_link_is_the_only_part_that_imports_dask() -> None:

@@ -5,9 +5,10 @@
         workers       processes of dask, perhaps on other machines (`mat_study.remote`)
           fresh ones  have collected the item, and execute plans (`mat_study.fresh`, `mat_study.pristine`)
 
-A worker compares its versions, and the digest of the item's sources there, with those of this process before it answers
-anything: a difference ends the search, by name. A plan of a worker that is lost is executed by another one. If that fails too,
-or the scheduler is gone, it is executed in this process, as with any other executor.
+A worker compares its versions, sources and files with those of this process before it answers anything: a difference ends the
+search, by name. A worker that cannot execute the item for another reason is given up, by name. Its plans, and those of a worker
+that is lost, are executed by another one. If that fails too, or the scheduler is gone, they are executed in this process, as
+with any other executor.
 """
 
 from __future__ import annotations
@@ -24,13 +25,13 @@ from dataclasses import dataclass
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
-from typing import IO, Any, Final
+from typing import IO, Any, Final, assert_never
 
 from mat.core.errors import MatError
 from mat_search.executions import Declined, UnfitWorkersError
 from mat_study.fresh import FreshAnswer
 from mat_study.link import LinkFrame, LinkTask
-from mat_study.means import PlanOf, Receive
+from mat_study.means import PlanOf, Receive, Tell
 from mat_study.receiving import Answer, ReceivingExecutor, WorkerDied, WorkerFailed
 from mat_study.remote import RemoteItem
 
@@ -79,15 +80,15 @@ class Cluster:
         )  # fmt: skip
         theirs.close()
 
-    def pool(self, subject: RemoteSubject, plan: PlanOf, receive: Receive) -> ClusterPool:
-        """An executor for one search; MatError if the cluster cannot be reached."""
+    def pool(self, subject: RemoteSubject, plan: PlanOf, receive: Receive, tell: Tell) -> ClusterPool:
+        """An executor for one search, which tells what workers were given up; MatError if the cluster cannot be reached."""
         self.receive(0)
         while not (self._threads or self.failure or self.gone):
             if not self.receive(_READY_S):
                 self._fail(f"it is not ready after {_READY_S:.0f} s")
         if self.failure is not None:
             raise self.failure
-        return ClusterPool(self, subject, plan, receive)
+        return ClusterPool(self, subject, plan, receive, tell)
 
     @property
     def threads(self) -> int:
@@ -100,7 +101,7 @@ class Cluster:
         self._count += 1
         self._pools[self._count] = pool
         try:
-            self._connection.send(LinkTask(number=self._count, item=item, plan=plan))
+            self._write(LinkTask(number=self._count, item=item, plan=plan))
         except OSError:
             self._lose("its client has ended")
             raise RuntimeError(self.gone) from None
@@ -110,9 +111,26 @@ class Cluster:
         """Nobody needs these any more."""
         for number in numbers:
             self._pools.pop(number, None)
-            if self._connection is not None and not self.gone:
+            if not self.gone:
                 with suppress(OSError):
-                    self._connection.send(LinkTask(number=number))
+                    self._write(LinkTask(number=number))
+
+    def _write(self, task: LinkTask) -> None:
+        if self._connection is None:
+            return
+        try:
+            self._connection.send(task)
+        except OSError:
+            raise
+        except BaseException:  # half a task was written, and its other half would corrupt the next one
+            self._disconnect("interrupted")
+            raise
+
+    def _disconnect(self, why: str) -> None:
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+        self._lose(why)
 
     def receive(self, timeout: float | None) -> bool:
         """Receive what is there, waiting at most `timeout` real seconds; whether anything came."""
@@ -122,14 +140,10 @@ class Cluster:
             try:
                 frame: LinkFrame = self._connection.recv()
             except (EOFError, OSError):
-                self._connection.close()
-                self._connection = None
-                self._lose(f"its client has ended: {self._printed()}")
+                self._disconnect(f"its client has ended: {self._printed()}")
                 break
             except BaseException:  # half a frame was read, and its other half would corrupt the next one
-                self._connection.close()
-                self._connection = None
-                self._lose("interrupted")
+                self._disconnect("interrupted")
                 raise
             self._dispatch(frame)
         return came
@@ -146,14 +160,19 @@ class Cluster:
                 pool = self._pools.pop(frame.number, None)
                 if pool is not None:
                     pool.learn(frame)
+            case "given-up":
+                if frame.number in self._pools:
+                    self._pools[frame.number].tell(f"a worker is given up: {frame.text}")
+            case _:
+                assert_never(frame.kind)
 
     def _lose(self, why: str) -> None:
         self.gone = why
         if not self._threads:
             self._fail(why)
-        for number, pool in list(self._pools.items()):
+        pools, self._pools = self._pools, {}
+        for number, pool in pools.items():
             pool.learn(LinkFrame(kind="lost", number=number, text=why))
-        self._pools.clear()
 
     def _fail(self, why: str) -> None:
         where = self._address or "a cluster on this machine"
@@ -189,7 +208,8 @@ class Cluster:
 class ClusterPool(ReceivingExecutor):
     """An Executor whose tasks are executions of one item by the workers of a cluster."""
 
-    def __init__(self, cluster: Cluster, subject: RemoteSubject, plan: PlanOf, receive: Receive) -> None:
+    def __init__(self, cluster: Cluster, subject: RemoteSubject, plan: PlanOf, receive: Receive, tell: Tell) -> None:
+        self.tell = tell
         self._cluster, self._subject, self._plan, self._receive = cluster, subject, plan, receive
         self._item = zlib.compress(pickle.dumps(subject.item))
         self._answers: dict[int, Answer] = {}
@@ -215,32 +235,34 @@ class ClusterPool(ReceivingExecutor):
         if answer is None or not answer.set_running_or_notify_cancel():  # nobody waits for it any more
             return
         try:
-            answer.set_result(self._receive(FreshAnswer.unpacked(self._packed(frame))))
+            run = self._receive(_unpacked(self._packed(frame)))
         except UnfitWorkersError as unfit:
             self._unfit = unfit
             answer.set_exception(unfit)
         except (Declined, WorkerDied, WorkerFailed) as failed:
             answer.set_exception(failed)
-        except Exception as error:  # an answer of another make
-            answer.set_exception(WorkerFailed(f"{type(error).__name__}: {error}"))
+        else:
+            answer.set_result(run)
 
     def _packed(self, frame: LinkFrame) -> bytes:
         """The packed answer of a reply; what there is instead is raised."""
         if frame.kind == "unfit":
-            raise _unfit(f"a worker of the cluster cannot execute anything: {frame.text}", "", "")
+            raise _unfit(f"a worker of the cluster cannot execute anything: {frame.text}", "")
         if frame.reply is None:
             raise WorkerDied(frame.text) if self._cluster.gone else WorkerFailed(frame.text)
         kind, facts, packed = frame.reply
-        if kind == "answer":
-            return packed
-        worker = facts.pop("worker", "a worker")
-        if kind == "differs":
-            raise _unfit(
-                f"{worker} would not execute the same: {self._difference(facts)}", self._subject.item.item.node, worker
-            )
-        if kind == "refused":
-            raise _unfit(f"{worker} cannot collect {self._subject.item.item.node}: {facts.get('why', '')}", "", worker)
-        raise WorkerFailed(f"{worker}: {facts.get('why', '')}")
+        known = {name: value for name, value in facts.items() if name != "worker"}
+        worker = facts.get("worker", "a worker")
+        match kind:
+            case "answer":
+                return packed
+            case "differs":
+                what = f"{worker} would not execute the same: {self._difference(known)}"
+                raise _unfit(what, self._subject.item.item.node)
+            case "lost" | "failed":
+                raise WorkerFailed(f"{worker}: {known.get('why', '')}")
+            case _:
+                assert_never(kind)
 
     def _difference(self, facts: Mapping[str, str]) -> str:
         """The facts that differ: versions with both values, sources by name."""
@@ -263,7 +285,14 @@ class ClusterPool(ReceivingExecutor):
         self._answers.clear()
 
 
-def _unfit(what: str, where: str, worker: str) -> UnfitWorkersError:
+def _unpacked(packed: bytes) -> FreshAnswer:
+    try:
+        return FreshAnswer.unpacked(packed)
+    except Exception as error:  # whatever its data does when it is unpickled, an execution here shows it
+        raise WorkerFailed(f"its answer cannot be read: {type(error).__name__}: {error}") from None
+
+
+def _unfit(what: str, where: str) -> UnfitWorkersError:
     return UnfitWorkersError(
         what=what, why="workers must execute exactly what this process would, or certificates would mean nothing",
         fix="give the workers the same code, data and environment, in the same folder, and start them again", where=where,

@@ -23,11 +23,12 @@ import subprocess
 import sys
 import tempfile
 import zlib
-from collections.abc import Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from multiprocessing.connection import Connection
 from pathlib import Path
+from threading import Lock
 from typing import Final, Literal, TypeAlias
 
 from mat.core.errors import MatError
@@ -64,7 +65,8 @@ class FreshItem:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModuleRequest:
     """Asks a pristine process for the socket of a module. `arguments` collect it, in `folder`, with `environment`; `roots` are
-    the user's entries of sys.path. `left`: the socket of that module which takes no request any more.
+    the user's entries of sys.path. `left`: the socket of that module which takes no request any more. `session`: sessions with
+    different names do not share the process of a module.
     """
 
     arguments: tuple[str, ...]
@@ -72,6 +74,7 @@ class ModuleRequest:
     environment: Mapping[str, str]
     roots: tuple[str, ...]
     left: str = ""
+    session: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -160,13 +163,14 @@ class FreshProcesses:
     `command` starts `mat_study.pristine.serve` with two more arguments, the number of an inherited socket and a folder. Modules
     are collected in `folder` and with `environment`, that of the start of the session. `roots`: the user's entries of sys.path,
     by default those of this process. `answer_s`: how long one execution may take. `forks`: False executes each batch in an
-    interpreter of its own.
+    interpreter of its own. `session`: a name that separates the modules from those of sessions that go on at the same time.
     """
 
     def __init__(
         self, command: Sequence[str], folder: Path, environment: Mapping[str, str], *, roots: tuple[str, ...] | None = None,
-        answer_s: float = ANSWER_S, forks: bool = FORKS,
+        answer_s: float = ANSWER_S, forks: bool = FORKS, session: str = "",
     ) -> None:  # fmt: skip
+        self._session = session
         self._command, self._folder, self._environment = tuple(command), folder, dict(environment)
         self._answer_s, self._forks = answer_s, forks
         self._processes: dict[HashSeed, _Collected] = {}
@@ -229,10 +233,12 @@ class FreshProcesses:
             output = process.output(batch.item) or output
         raise _no_answer(output, batch.item)
 
-    def _frames(self, batch: FreshBatch, process: _Collected) -> Generator[FreshFrame, Plan | None, None]:
+    def _frames(
+        self, batch: FreshBatch, process: _Collected, *, connected: Callable[[Connection], None] | None = None
+    ) -> Generator[FreshFrame, Plan | None, None]:
         """The frames of one process; none if it did not begin. The last is `finished` or `ended`.
 
-        With `more`, a plan that is sent into the generator is executed next.
+        With `more`, a plan that is sent into the generator is executed next. `connected` is called with the connection.
         """
         if not self._forks:
             yield from self._interpreter(batch, process)
@@ -242,6 +248,8 @@ class FreshProcesses:
             return
         running = 0
         with connection:
+            if connected is not None:
+                connected(connection)
             try:
                 connection.send_bytes(pickle.dumps(batch))
                 while True:
@@ -269,7 +277,9 @@ class FreshProcesses:
             roots = self._known_roots()
             environment = {**self._environment, "PYTHONHASHSEED": str(hash_seed), "PYTHONPATH": os.pathsep.join(roots)}
             pristine = SHARED.get(self._command, self._folder, environment, forks=self._forks)
-            known = self._processes[hash_seed] = _Collected(pristine, str(self._folder), environment, roots)
+            known = self._processes[hash_seed] = _Collected(
+                pristine, str(self._folder), environment, roots, self._session
+            )  # fmt: skip
         return known
 
     def _interpreter(self, batch: FreshBatch, process: _Collected) -> Iterator[FreshFrame]:
@@ -303,19 +313,27 @@ class FreshProcesses:
 class FreshStream:
     """One fresh process that executes plan after plan, for another machine; a new one where an execution needs it.
 
-    `open` begins with a plan, whose answer `answer` returns first, packed.
+    `open` begins with a plan, whose answer `answer` returns first, packed. One thread uses a stream at a time; any thread may
+    `end` it.
     """
 
     def __init__(self, processes: FreshProcesses, item: FreshItem, *, hash_seed: HashSeed) -> None:
         self._processes, self._item, self._hash_seed = processes, item, hash_seed
         self._frames: Generator[FreshFrame, Plan | None, None] | None = None
+        self._socket: socket.socket | None = None
+        self._lock = Lock()
+        self.is_ended = False
 
     def open(self, plan: Plan) -> tuple[tuple[str, str], ...]:
-        """Begin a process with this plan; returns the sources of the item there. MatError if it cannot be collected."""
+        """Begin a process with this plan; returns the sources of the item there. MatError if it cannot be collected,
+        StreamEnded after `end`.
+        """
         output = "it ended without a message"
         for _ in range(_ATTEMPTS):
-            process = self._processes._process(self._hash_seed)
-            self._frames = self._processes._frames(FreshBatch(item=self._item, plans=(plan,), more=True), process)
+            if self.is_ended:
+                break
+            process, batch = self._processes._process(self._hash_seed), FreshBatch(item=self._item, plans=(plan,), more=True)
+            self._frames = self._processes._frames(batch, process, connected=self._connected)
             for frame in self._frames:
                 if frame.kind == "collected":
                     return frame.sources
@@ -324,7 +342,15 @@ class FreshStream:
                     break
             self.close()
             output = process.output(self._item) or output
+        if self.is_ended:
+            raise StreamEnded("its stream was ended", finished=False)
         raise _no_answer(output, self._item)
+
+    def _connected(self, connection: Connection) -> None:
+        with self._lock:
+            self._socket = socket.socket(fileno=os.dup(connection.fileno()))
+        if self.is_ended:
+            self.end()
 
     @property
     def is_open(self) -> bool:
@@ -342,11 +368,23 @@ class FreshStream:
         self.close()
         raise StreamEnded(f"its process {frame.text or 'has finished'}", finished=frame.kind == "finished")
 
+    def end(self) -> None:
+        """End the process for good, even if another thread waits for its answer: that thread gets StreamEnded."""
+        with self._lock:
+            self.is_ended = True
+            if self._socket is not None:
+                with suppress(OSError):
+                    self._socket.shutdown(socket.SHUT_RDWR)
+
     def close(self) -> None:
         """End the process."""
         if self._frames is not None:
             self._frames.close()
             self._frames = None
+        with self._lock:
+            if self._socket is not None:
+                self._socket.close()
+                self._socket = None
 
 
 class StreamEnded(Exception):  # noqa: N818  (named after what happened)
@@ -394,8 +432,10 @@ class FreshEvaluator:
 class _Collected:
     """What one session has collected in a pristine process: its modules, and the way to reach them."""
 
-    def __init__(self, pristine: _PristineProcess, folder: str, environment: Mapping[str, str], roots: tuple[str, ...]) -> None:
-        self.pristine = pristine
+    def __init__(
+        self, pristine: _PristineProcess, folder: str, environment: Mapping[str, str], roots: tuple[str, ...], session: str
+    ) -> None:
+        self.pristine, self._session = pristine, session
         self._folder, self._environment, self._roots = folder, environment, roots
         self._modules: dict[tuple[str, ...], str] = {}
 
@@ -418,7 +458,14 @@ class _Collected:
     def _ask(self, arguments: tuple[str, ...], left: str) -> str | None:
         """The socket of a module, another one than `left`, which takes no request any more."""
         return self.pristine.ask(
-            ModuleRequest(arguments=arguments, folder=self._folder, environment=self._environment, roots=self._roots, left=left)
+            ModuleRequest(
+                arguments=arguments,
+                folder=self._folder,
+                environment=self._environment,
+                roots=self._roots,
+                left=left,
+                session=self._session,
+            )
         )
 
     def forget(self, item: FreshItem) -> None:
@@ -522,13 +569,17 @@ class SharedProcesses:
     def __init__(self) -> None:
         self._processes: dict[tuple[object, ...], _PristineProcess] = {}
         self._holders = 0
+        self._lock = Lock()
 
     def hold(self) -> None:
-        self._holders += 1
+        with self._lock:
+            self._holders += 1
 
     def release(self) -> None:
-        self._holders -= 1
-        if self._holders <= 0:
+        with self._lock:
+            self._holders -= 1
+            unused = self._holders <= 0
+        if unused:
             for process in self._processes.values():
                 process.close()
             self._processes.clear()

@@ -14,7 +14,7 @@ import sys
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, fields, is_dataclass
 from fractions import Fraction
-from functools import lru_cache, partial
+from functools import partial
 from hashlib import sha256
 from pathlib import Path
 from types import ModuleType
@@ -26,6 +26,7 @@ from mat.kernel import names
 from mat.kernel.reads import Read, ReadLog
 from mat.monitor.contract import Contract
 from mat_study.closure import Closure, ImportGraph, is_own
+from mat_study.contents import absence_of, digest_of
 
 _DIGITS: Final = 32
 _DEPTH: Final = 8
@@ -83,17 +84,21 @@ class InputReader:
         return self._digests(closure.files), closure
 
     def own_sources(self) -> tuple[tuple[str, str], ...]:
-        """The source files of the item with their digests, whatever else it imports; UnknownInput if one cannot be known."""
-        return self._digests(self._graph.of_modules(self._known.modules).files)
+        """The source files of the item with their digests, however large and whatever else it imports; UnknownInput if one
+        cannot be known.
+        """
+        return self._digests(self._graph.of_modules(self._known.modules).files, digest=digest_of)
 
-    def _digests(self, paths: Iterable[str]) -> tuple[tuple[str, str], ...]:
-        return tuple(sorted((self.shown(path), self._source_digest(path)) for path in paths))
+    def _digests(
+        self, paths: Iterable[str], *, digest: Callable[[str], str | None] | None = None
+    ) -> tuple[tuple[str, str], ...]:
+        return tuple(sorted((self.shown(path), self._source_digest(path, digest or _content)) for path in paths))
 
-    def _source_digest(self, path: str) -> str:
-        found = _content(path)
+    def _source_digest(self, path: str, digest: Callable[[str], str | None]) -> str:
+        found = digest(path)
         if found is None:
             raise UnknownInput(f"{self.shown(path)} cannot be read")
-        if _changed_after(path, self._began_ns):
+        if changed_after(path, self._began_ns):
             raise UnknownInput(f"{self.shown(path)} changed while the session ran")
         if _is_older_code(path):
             raise UnknownInput(f"the bytecode of {self.shown(path)} may be that of an earlier version: remove __pycache__")
@@ -129,7 +134,7 @@ class InputReader:
 
     def _lasting_digest(self, read: Read) -> str:
         """A digest that still holds: what was read is not known to have changed since."""
-        if read.kind in ("file", "times") and _changed_after(read.name, self._began_ns) and read.name not in self._known.files:
+        if read.kind in ("file", "times") and changed_after(read.name, self._began_ns) and read.name not in self._known.files:
             raise UnknownInput(f"{self.shown(read.name)} changed while the session ran")
         return self.digest(read)
 
@@ -137,7 +142,7 @@ class InputReader:
         """What was read, as it is now."""
         match read.kind:
             case "file":
-                return _content(read.name) or _missing(read.name)
+                return _content(read.name) or absence_of(read.name)
             case "times":
                 return _times(read.name)
             case "folder":
@@ -198,42 +203,24 @@ def _differing(before: Iterable[tuple[str, str]], now: Iterable[tuple[str, str]]
     return sorted(name for name in {*first, *second} if first.get(name) != second.get(name))
 
 
-def project_files(read: Iterable[Read], root: Path, *, began_ns: int) -> list[str]:
-    """The files below a folder that were read, and that nobody has written since a moment."""
+def project_files(read: Iterable[Read], root: Path) -> list[str]:
+    """The paths below a folder that were read as files, whether or not there is one."""
     above = os.path.join(os.path.abspath(root), "")
-    files = {each.name for each in read if each.kind == "file" and each.name.startswith(above) and os.path.isfile(each.name)}
-    return sorted(
-        name
-        for name in files
-        if not _TOOLS.intersection(name.removeprefix(above).split(os.sep))
-        and not _changed_after(name, began_ns)
-        and os.path.getsize(name) <= limits.INPUT_BYTES
-    )
+    files = {each.name for each in read if each.kind == "file" and each.name.startswith(above)}
+    return sorted(name for name in files if not _TOOLS.intersection(name.removeprefix(above).split(os.sep)))
 
 
 # -- digests of files ---------------------------------------------------------------------------------------------------
 
 
 def _content(path: str) -> str | None:
-    """The digest of a file's content; None if it cannot be read."""
+    """The digest of a file's content; None if it cannot be read, UnknownInput if no certificate may rest on it."""
     try:
-        status = os.stat(path)
-        if not os.path.isfile(path):
-            return None
-        if status.st_size > limits.INPUT_BYTES:
+        if os.path.isfile(path) and os.path.getsize(path) > limits.INPUT_BYTES:
             raise UnknownInput(f"{path} has more than {limits.INPUT_BYTES:,} bytes")
-        return _content_digest(path, status.st_mtime_ns, status.st_ctime_ns, status.st_size)
     except OSError:
         return None
-
-
-@lru_cache(maxsize=10_000)
-def _content_digest(path: str, mtime_ns: int, ctime_ns: int, size: int) -> str:
-    return sha256(Path(path).read_bytes()).hexdigest()[:_DIGITS]
-
-
-def _missing(path: str) -> str:
-    return "a folder" if os.path.isdir(path) else "unreadable" if os.path.lexists(path) else "missing"
+    return digest_of(path)
 
 
 def _times(path: str) -> str:
@@ -253,7 +240,7 @@ def _folder_digest(path: str) -> str:
     return _text_digest(repr(found))
 
 
-def _changed_after(path: str, began_ns: int) -> bool:
+def changed_after(path: str, began_ns: int) -> bool:
     """Whether a file was written after a moment. The time of its last change of any kind counts, which nobody can set."""
     try:
         status = os.stat(path)

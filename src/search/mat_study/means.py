@@ -29,10 +29,14 @@ Receive: TypeAlias = Callable[[FreshAnswer], Run]
 """Takes in what another machine knows of an execution, and returns its run; Declined or WorkerFailed if it has none."""
 
 
+Tell: TypeAlias = Callable[[str], None]
+"""Is called with what the end of the session shall report of a search."""
+
+
 class Pool(Protocol):
     """Makes an executor for one search. `forked`: each execution needs a process of its own."""
 
-    def __call__(self, plan: PlanOf, receive: Receive, *, forked: bool) -> Executor: ...
+    def __call__(self, plan: PlanOf, receive: Receive, tell: Tell, *, forked: bool) -> Executor: ...
 
 
 WriteLine: TypeAlias = Callable[[str], None]

@@ -194,6 +194,7 @@ class Searches:
         self.complete: int | None = None
         self.read: dict[Read, None] = {}
         self.because = ""
+        self._told: list[str] = []
 
     @property
     def resumed(self) -> bool:
@@ -287,7 +288,7 @@ class Searches:
             def plan(called: Evaluate, spec: RunSpec) -> Plan:
                 return evaluate.plan(spec.seed, spec.schedule, vary=called is vary)
 
-            with self._means.pool(plan, receive, forked=forked) as executor:
+            with self._means.pool(plan, receive, self._told.append, forked=forked) as executor:
                 yield executor
             return
         if self._means.workers == 1:
@@ -314,6 +315,7 @@ class Searches:
             Notice(item=self._subject.id, path=str(each.path or ""), recalled=each.recalled, note=each.note)
             for each in self._journals
         ]
+        found += [Notice(item=self._subject.id, note=text) for text in dict.fromkeys(self._told)]
         if self.because or self.complete is not None:
             cut = None if self.complete is None else self.complete + (self.complete >= 0)
             found.append(Notice(item=self._subject.id, because=self.because, cut=cut))

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Final
 
 from mat.core.digest import digest
+from mat_study.contents import digest_of
 
 _INSTALLED: Final = ("site-packages", "dist-packages")
 _GONE: Final = "gone"
@@ -58,10 +59,10 @@ class Sources:
     def digest(self, path: str) -> str:
         """The digest of a file as it is now; for a file that changed after the session began, a text that equals no digest."""
         try:
-            status = os.stat(path)
-            return _file_digest(path, status.st_mtime_ns, status.st_size, status.st_mtime_ns > self._began_ns)
+            changed_ns = os.stat(path).st_mtime_ns
         except OSError:
             return _GONE
+        return f"{_EDITED} at {changed_ns}" if changed_ns > self._began_ns else digest_of(path) or _GONE
 
 
 def _loaded_sources() -> Iterator[str]:
@@ -81,11 +82,6 @@ def _is_installed(path: str) -> bool:
 
 
 _STANDARD_LIBRARY: Final = tuple(filter(None, (sysconfig.get_path("stdlib"), sysconfig.get_path("platstdlib"))))
-
-
-@lru_cache(maxsize=10_000)
-def _file_digest(path: str, mtime_ns: int, size: int, edited: bool) -> str:
-    return f"{_EDITED} at {mtime_ns}" if edited else sha256(Path(path).read_bytes()).hexdigest()[:32]
 
 
 def installed_versions() -> dict[str, str]:
