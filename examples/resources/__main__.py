@@ -11,7 +11,7 @@ from pathlib import Path
 from .promises import promises
 
 NAMES = ("code_review", "research", "strategy", "crisis", "clarification")
-README = Path(__file__).with_name("README.md")
+RESULTS = Path(__file__).with_name("results.md")
 
 
 def said(name: str) -> str:
@@ -22,13 +22,13 @@ def said(name: str) -> str:
 def main(given: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(prog="python -m examples.resources", description="Resource contracts, measured.")
     parser.add_argument("name", nargs="*", metavar="NAME", help=f"which experiments: {', '.join(NAMES)} (default: all)")
-    parser.add_argument("--readme", action="store_true", help="write the tables into README.md instead of printing them")
+    parser.add_argument("--write", action="store_true", help="write the tables into results.md instead of printing them")
     options = parser.parse_args(given)
     if unknown := [name for name in options.name if name not in NAMES]:
         parser.error(f"unknown experiment: {', '.join(unknown)}; choose from {', '.join(NAMES)}")
     for place, name in enumerate(options.name or NAMES):
         text = said(name)
-        if options.readme:
+        if options.write:
             _write(name, text)
         else:
             print("\n" * (place > 0) + text)
@@ -37,7 +37,7 @@ def main(given: Sequence[str] | None = None) -> None:
 def _write(name: str, text: str) -> None:
     head = f"$ python -m examples.resources {name}\n"
     block = re.compile(re.escape(head) + r".*?```", re.DOTALL)
-    README.write_text(block.sub(lambda found: f"{head}{text}\n```", README.read_text(encoding="utf-8")), encoding="utf-8")
+    RESULTS.write_text(block.sub(lambda found: f"{head}{text}\n```", RESULTS.read_text(encoding="utf-8")), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -249,8 +249,8 @@ def test_scripts_read_what_a_prompt_tells_of_the_budget():
     }  # fmt: skip
 
 
-class TestReadme:
-    README = (HERE / "README.md").read_text(encoding="utf-8")
+class TestResults:
+    RESULTS = (HERE / "results.md").read_text(encoding="utf-8")
 
     @pytest.mark.parametrize(
         ("module", "fixture"),
@@ -260,17 +260,17 @@ class TestReadme:
         ],
         ids=lambda item: getattr(item, "__name__", ""),
     )  # fmt: skip
-    def test_the_table_in_the_readme_is_what_is_measured(self, module, fixture, request):
+    def test_the_table_of_the_page_is_what_is_measured(self, module, fixture, request):
         name = module.__name__.rpartition(".")[2]
         said = module.text(request.getfixturevalue(fixture))
-        assert f"$ python -m examples.resources {name}\n{said}\n```" in self.README
+        assert f"$ python -m examples.resources {name}\n{said}\n```" in self.RESULTS
 
     def test_another_process_with_another_hash_seed_prints_the_same(self):
         done = subprocess.run(
             [sys.executable, "-m", "examples.resources", "crisis"], cwd=HERE.parents[1], capture_output=True, text=True,
             check=True, env={**os.environ, "PYTHONHASHSEED": "20261"}, timeout=120,
         )  # fmt: skip
-        assert f"\n{done.stdout}```" in self.README
+        assert f"\n{done.stdout}```" in self.RESULTS
 
     def test_an_unknown_name_is_refused_with_those_that_exist(self):
         done = subprocess.run(

@@ -1,7 +1,7 @@
 """Results of ai-agent sessions (AIAgentResult) as traces. Only observes: it perturbs, governs and replays nothing.
 
 A result holds `success`, `finalReport`, `conversation`, `accounting`, `error` and, if a command line was run, `exitCode`.
-It becomes records by the convention of README.md. What a result does not show is listed and never guessed:
+It becomes records by the convention of readings.md. What a result does not show is listed and never guessed:
 requests and settings, Retry-After, turn numbers, raw tool responses, configuration files, streams.
 """
 

@@ -318,13 +318,13 @@ def test_a_persona_fails_some_tasks_and_passes_others(episodes, name):
 
 
 @pytest.mark.full
-def test_the_readme_says_how_many_tasks_each_agent_passes_and_what_it_fails_with(episodes):
+def test_the_page_says_how_many_tasks_each_agent_passes_and_what_it_fails_with(episodes):
     told = {}
     for name, found in grouped(episodes, agent_of).items():
         passed = sum(all(item.result.success for item in items) for items in grouped(found, task_of).values())
         told[name] = f"| {name} | {passed} | {labels(found)[0].name if labels(found) else ''}".rstrip() + " |"
-    readme = Path(results.__file__).with_name("README.md").read_text(encoding="utf-8").splitlines()
-    assert [line for line in told.values() if line not in readme] == []
+    page = Path(results.__file__).with_name("results.md").read_text(encoding="utf-8").splitlines()
+    assert [line for line in told.values() if line not in page] == []
 
 
 @pytest.mark.full

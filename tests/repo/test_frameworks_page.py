@@ -1,4 +1,4 @@
-"""The table of frameworks in the guide is what the adapters say of themselves."""
+"""The table of frameworks in the reference is what the adapters say of themselves."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 from mat.adapters.attach import BUILT_IN
 from mat.adapters.attachment import Adapter
 
-PAGE = Path(__file__).parents[2] / "docs" / "frameworks.md"
+PAGE = Path(__file__).parents[2] / "docs" / "reference" / "frameworks.md"
 BEGIN, END = "<!-- adapters -->\n", "<!-- end of adapters -->"
 BOUNDARIES = {
     "aiohttp": "endpoints, models behind endpoints (streamed too)",
@@ -48,7 +48,7 @@ def test_the_table_of_frameworks_is_what_the_adapters_say() -> None:
 def test_every_adapter_states_its_policy_and_can_be_installed_by_its_extra() -> None:
     import tomllib
 
-    extras = tomllib.loads((PAGE.parents[1] / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    extras = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())["project"]["optional-dependencies"]
     for name in BUILT_IN:
         found = adapter(name)
         assert found.name == name

@@ -1,4 +1,4 @@
-"""The tables of docs/metrics.md are made from the definitions in the code; run this file to write them again."""
+"""The tables of docs/reference/metrics.md are made from the definitions in the code; run this file to write them again."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from mat.measure.metrics import METRICS, Metric
 from mat.measure.rows import ActionCount, Case, ClaimCount, FaultRow, RunRow
 from mat.report.definitions import _OTHERS
 
-PAGE = Path(__file__).parents[2] / "docs" / "metrics.md"
+PAGE = Path(__file__).parents[2] / "docs" / "reference" / "metrics.md"
 TABLES = ("metrics", "columns")
 
 

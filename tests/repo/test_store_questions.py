@@ -1,4 +1,4 @@
-"""The ten questions of the guide to the store, answered by their SQL, and the views that the guide and the help list."""
+"""The ten questions of the reference of the store, answered by their SQL, and the views that it and the help list."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from mat.evidence.runlog import RunEntry
 from mat.evidence.store import Store
 from mat.evidence.store.views import VIEWS
 
-GUIDE = (Path(__file__).parents[2] / "docs" / "store.md").read_text(encoding="utf-8")
-QUESTIONS = re.findall(r"^\| (.+\?) \| `(SELECT .+)` \|$", GUIDE, re.MULTILINE)
+PAGE = (Path(__file__).parents[2] / "docs" / "reference" / "store.md").read_text(encoding="utf-8")
+QUESTIONS = re.findall(r"^\| (.+\?) \| `(SELECT .+)` \|$", PAGE, re.MULTILINE)
 
 
 @mat.tool(effect="write", impact="high")
@@ -61,7 +61,7 @@ def test_what_the_answers_are(store: Store) -> None:
     assert [row[0] for row in answers["Did it get worse since the last session?"]] == ["s0", "s1"]
 
 
-def test_the_guide_and_the_help_list_every_view() -> None:
+def test_the_reference_and_the_help_list_every_view() -> None:
     (listed,) = re.findall(r"^views: (.+)$", _EXAMPLES, re.MULTILINE)
     assert listed.split(", ") == list(VIEWS)
-    assert all(re.search(rf"^\|.*\b{view}\b.*\|", GUIDE, re.MULTILINE) for view in VIEWS)
+    assert all(re.search(rf"^\|.*\b{view}\b.*\|", PAGE, re.MULTILINE) for view in VIEWS)

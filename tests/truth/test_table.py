@@ -1,4 +1,4 @@
-"""The table of docs/results.md, cell by cell: what vacuous, unknown and unjudged mean in each mode, and the exit codes.
+"""The table of docs/reference/results.md, by cell: what vacuous, unknown and unjudged mean in each mode, and the exit codes.
 
 Each row is a kind of result, each column a command. A cell is the status of the item, whether its test passes, the exit code
 and what is said. `flaky` under stress has tests of its own (tests/plugin/test_flaky.py).
@@ -162,8 +162,8 @@ def test_in_mat_check(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: p
 
 
 def test_the_page_has_each_cell() -> None:
-    """docs/results.md says what these tests show: a row for each kind, with the status of each mode."""
-    page = (ROOT / "docs" / "results.md").read_text()
+    """docs/reference/results.md says what these tests show: a row for each kind, with the status of each mode."""
+    page = (ROOT / "docs" / "reference" / "results.md").read_text()
     rows = {cells[0]: cells[1:] for cells in map(_cells, page.splitlines()) if len(cells) == 6}
     for row, name in NAMES.items():
         nominal, stress, proof, check, gate = rows[name][:5]

@@ -1,6 +1,6 @@
 """Formulas over a trace: atoms (`tool_call`, `verification`, ...), operators of past and future, quantified ids.
 
-Give one to `mat.contract`. Each name's docstring says what it means; `docs/contracts.md` is the guide.
+Give one to `mat.contract`. Each name's docstring says what it means; `docs/reference/formulas.md` says when each is judged.
 """
 
 from mat.monitor.temporal import (

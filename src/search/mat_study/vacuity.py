@@ -1,7 +1,7 @@
 """What was not looked at, or not judged: contracts that nothing triggered, and bodies that failed without being judged.
 
 Green means looked at, and held. These functions turn what an item's executions left open into its status, its notes and, under
-stress, its failure (docs/results.md).
+stress, its failure (docs/reference/results.md).
 """
 
 from __future__ import annotations

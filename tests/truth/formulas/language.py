@@ -1,4 +1,4 @@
-"""Formulas and traces as plain data of this test's own: what `docs/contracts.md` says can be written, and no more."""
+"""Formulas and traces as plain data of this test's own: what `docs/reference/formulas.md` says can be written, and no more."""
 
 from __future__ import annotations
 

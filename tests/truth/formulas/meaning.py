@@ -1,4 +1,4 @@
-"""What a formula means, written from `docs/contracts.md` and the docstrings of `mat.temporal`, by definition and not for speed.
+"""What a formula means, from `docs/reference/formulas.md` and the docstrings of `mat.temporal`, by definition, not for speed.
 
 Every value is looked up again in the whole trace. A formula of the future has three values on a prefix: True, False, or None,
 not yet known; and two at the end, where nothing more comes. Decisions 0006, 0021 and 0026 say what the guide leaves open.
