@@ -70,6 +70,7 @@ def test_after_its_date_it_fails_again_and_says_so(shop: Any) -> None:
     assert session.statuses[ID] == "counterexample"
 
 
+@pytest.mark.full
 def test_a_cheaper_one_and_one_of_another_signature_still_fail(shop: Any) -> None:
     name = found(shop)
     accept(shop, name)
@@ -88,6 +89,7 @@ def test_a_cheaper_one_and_one_of_another_signature_still_fail(shop: Any) -> Non
     assert "more severe (hard, effected) than the accepted one" in shop.stress().text
 
 
+@pytest.mark.full
 def test_another_contract_of_the_same_run_still_fails(shop: Any) -> None:
     name = found(shop)
     accept(shop, name)
@@ -138,6 +140,7 @@ def test_a_damaged_file_fails_the_tests_of_its_folder(shop: Any, text: str) -> N
     assert name
 
 
+@pytest.mark.full
 def test_with_a_baseline_only_what_is_new_fails(shop: Any) -> None:
     name = found(shop)
     replay = f"{ID}[replay-{name[-15:-9]}]"
@@ -158,6 +161,7 @@ def test_with_a_baseline_only_what_is_new_fails(shop: Any) -> None:
     assert shop.stress("--mat-baseline", "none.json").outcomes[ID] == "failed"
 
 
+@pytest.mark.full
 def test_a_baseline_does_not_prolong_an_acceptance(shop: Any) -> None:
     name = found(shop)
     shop.stress("--mat-report", "old.json")
@@ -176,6 +180,7 @@ def test_a_wrong_baseline_is_refused_before_anything_runs(shop: Any, text: str |
     assert why in session.errors
 
 
+@pytest.mark.full
 def test_a_run_that_breaks_a_contract_at_many_steps_is_one_counterexample_everywhere(shop: Any) -> None:
     shop.tests(
         """

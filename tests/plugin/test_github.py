@@ -44,6 +44,7 @@ def test_a_broken_contract_is_an_annotation_at_the_agents_line_and_in_the_jobs_s
     assert (place["artifactLocation"]["uri"], place["region"]["startLine"]) == (f"{folder}/shop.py", 22)
 
 
+@pytest.mark.full
 def test_it_can_be_forbidden_and_forced(actions: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     assert commands(actions.stress("--mat-github", "off").text) == []
     assert not (actions.path / "step.md").exists()

@@ -66,6 +66,7 @@ mat_timeout = 60
 """
 
 
+@pytest.mark.full
 def test_a_configuration_file_sets_what_no_marker_does(shop: Any) -> None:
     shop.write("pytest.ini", INI + SET)
     shop.tests(

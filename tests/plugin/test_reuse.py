@@ -265,6 +265,7 @@ CONTRACTS: dict[str, tuple[str, Change]] = {
 }
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("what", cases(CONTRACTS, "from a variable"))
 def test_another_argument_of_a_contract_is_searched_anew(shop: Any, monkeypatch: pytest.MonkeyPatch, what: str) -> None:
     argument, change = CONTRACTS[what]
@@ -310,6 +311,7 @@ def test_another_operator_and_other_code_of_an_operator_are_searched_anew(shop: 
     searched_anew(shop, because="faulty.py changed")
 
 
+@pytest.mark.full
 def test_another_policy_is_searched_anew(shop: Any) -> None:
     policy = {"mat": 1, "rules": [{"block": {"tools": "erase", "reason": "nothing is erased"}}]}
     shop.write("policy.json", json.dumps(policy))
@@ -328,6 +330,7 @@ def test_another_policy_is_searched_anew(shop: Any) -> None:
     searched_anew(shop, because="policy.json changed")
 
 
+@pytest.mark.full
 def test_other_recorded_replies_are_searched_anew(shop: Any) -> None:
     shop.write(
         "models.py",
@@ -374,6 +377,7 @@ def test_another_version_of_an_installed_distribution_is_searched_anew(shop: Any
     searched_anew(shop, because="distributions changed")
 
 
+@pytest.mark.full
 def test_another_version_of_pytest_mat_is_searched_anew(shop: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     from pytest_mat import reused as module
 
@@ -384,6 +388,7 @@ def test_another_version_of_pytest_mat_is_searched_anew(shop: Any, monkeypatch: 
     searched_anew(shop, because="pytest-mat")
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("how", cases(("workers", "forks"), "forks"))
 def test_what_other_processes_read_counts_too(shop: Any, how: str) -> None:
     shop.write("limit.json", "5")
@@ -410,6 +415,7 @@ def test_a_module_that_only_another_test_has_loaded_counts_where_it_is_imported_
     assert f"{ID}: searched anew: the module plans.gold changed" in session.text
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("after_a_fault", "because"),
     [
@@ -525,6 +531,7 @@ def test_a_certificate_holds_on_the_next_day_and_whatever_was_accepted(shop: Any
         (shop.path / "mat_replays/accepted.json").unlink(missing_ok=True)
 
 
+@pytest.mark.full
 def test_a_test_that_may_ask_servers_of_this_machine_is_searched_every_time(shop: Any) -> None:
     careful(shop)
     shop.write("test_shop.py", (shop.path / "test_shop.py").read_text().replace("budget=4", "budget=4, loopback=True"))
@@ -587,6 +594,7 @@ def test_of_fifty_tests_the_one_that_changed_is_searched_and_the_others_are_reus
     assert "test_7.py::test_agent: searched anew: agent_7.py changed" in session.text
 
 
+@pytest.mark.full
 def test_a_time_for_the_session_is_shared_out_and_what_it_was_not_enough_for_is_named(shop: Any) -> None:
     shop.tests(
         """
@@ -660,6 +668,7 @@ def test_a_time_for_the_session_that_is_no_time_is_refused(shop: Any, value: str
     assert "number of seconds" in result.stderr.str()
 
 
+@pytest.mark.full
 def test_workers_of_xdist_keep_and_reuse_certificates(shop: Any) -> None:
     pytest.importorskip("xdist")
     careful(shop)

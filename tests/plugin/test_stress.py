@@ -55,6 +55,7 @@ def test_a_counterexample_fails_the_test_and_leaves_a_file_that_a_second_search_
     assert lines[-1] == f"Replay: pytest --mat-replay mat_replays/{path.name}"
 
 
+@pytest.mark.full
 def test_the_search_writes_the_same_files_whatever_replays_there_are(shop: Any) -> None:
     shop.tests(
         """

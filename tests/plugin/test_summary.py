@@ -51,6 +51,7 @@ def test_one_broken_test_is_one_entry_and_its_failure_section_repeats_nothing(sh
     ]
 
 
+@pytest.mark.full
 def test_expected_counterexamples_and_replays_are_counted_and_v_lists_them(shop: Any) -> None:
     shop.tests(NAIVE.replace("budget=4", 'budget=4, expect=["no_double"]'))
     shop.stress()
@@ -120,6 +121,7 @@ def test_a_replay_that_breaks_another_contract_is_not_opened_by_its_recording(sh
     ]
 
 
+@pytest.mark.full
 def test_the_configuration_file_sets_how_much_the_summary_says(shop: Any) -> None:
     shop.tests(NAIVE)
     assert TABLE not in shop.stress().text
