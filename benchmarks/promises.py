@@ -84,7 +84,7 @@ def measured(formula: f.Formula, count: int, *, ids: bool) -> dict[str, float]:
         pairs.append(timed(judge, [steps.call(name, order) for order in orders for name in ("open", "pay")]))
         if not ids:
             break  # the first answer settles all that are open
-    (standing,) = judge.standing(None)
+    (standing,) = judge.outcomes_so_far(None)
     assert not standing.error, standing.error
     return {"idle": statistics.median(idle), "pair": 2 * statistics.median(pairs)}
 

@@ -156,7 +156,8 @@ class ItemEvaluator:
         """In a forked child, which has a copy of this process's memory: an adversary is a function, which cannot be sent."""
         if not hasattr(os, "fork"):
             raise MatError(
-                "an adversary cannot search this item on this platform", why="its runs need forks, and there are none",
+                "an adversary cannot search this item on this platform",
+                why="its runs need forked processes, which this platform does not have",
                 fix="use another strategy", where=self._item.nodeid,
             )  # fmt: skip
         known = self._known

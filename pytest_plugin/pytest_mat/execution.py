@@ -580,6 +580,6 @@ def _nontermination_text(result: Run) -> str:
     last = result.records[-1]
     return (
         f"the run did not terminate: {result.termination} at step {last.step}, {result.elapsed_ms} ms\n"
-        "  why: runs must terminate, and no armed contract covers it\n"
+        "  why: every run must terminate, and no armed contract requires it\n"
         "  fix: raise horizon=, or make the agent give up; arm mat_contracts.terminates() to make it a contract"
     )

@@ -309,8 +309,6 @@ def test_a_file_cut_anywhere_is_recovered_or_refused_and_never_served_wrong(path
         lambda text: text.replace('"version":1', '"version":99'),
         lambda text: text.split("\n", 1)[1],
         lambda text: text.replace('"port":"model:planner",', "", 1),
-        lambda text: '{"mat":1,"reel":"y"}\n',
-        lambda text: '{"mat":1,"reel":"x"}\n{"seed":0}\n',
     ],
 )
 def test_a_file_that_is_not_as_it_was_written_is_refused_with_its_place_and_stays(path, spoil):
@@ -320,60 +318,6 @@ def test_a_file_that_is_not_as_it_was_written_is_refused_with_its_place_and_stay
     with pytest.raises(CodecError, match=r"x\.jsonl(:| at byte)"):
         Cassette(path, item="x")
     assert path.read_text() == spoiled
-
-
-@pytest.mark.parametrize("torn", ["", '{"seed":0,"por'])
-def test_a_file_from_before_the_checkpoint_log_is_rewritten_as_one_and_heard(path, torn):
-    replies, _ = ask(Cassette(path, item="x", live=2), "a", "b")
-    new = path.read_bytes()
-    old = ['{"mat":1,"reel":"x"}', *(line.split(",", 2)[2][:-1] for line in new.decode().splitlines()[1:])]
-    path.write_text("\n".join(old) + "\n" + torn)
-    assert ask(Cassette(path, item="x"), "a", "b")[0] == replies
-    assert path.read_bytes() == new
-    assert list(path.parent.iterdir()) == [path]
-
-
-def test_a_file_that_an_earlier_version_wrote_is_heard(path):
-    path.parent.mkdir()
-    path.write_bytes(Path(__file__).with_name("earlier_cassette.jsonl").read_bytes())
-    for seed in (0, 1):
-        replies, _ = ask(Cassette(path, item="test_shop.py::test_refund"), "a", "b", seed=seed)
-        assert replies == [{"text": f"ü {prompt}", "n": [1, 2.5, None, float("inf")]} for prompt in "ab"]
-    assert HEARD == []
-
-
-def test_a_file_of_an_earlier_version_may_hold_letters_as_they_are(path):
-    path.parent.mkdir()
-    earlier = Path(__file__).with_name("earlier_cassette.jsonl").read_text()
-    path.write_text(earlier.replace("\\u00fc", "ü"), encoding="utf-8")
-    replies, _ = ask(Cassette(path, item="test_shop.py::test_refund"), "a")
-    assert replies[0]["text"] == "ü a"
-
-
-def test_a_process_that_waited_to_rewrite_a_file_loses_nothing_of_what_the_first_one_added(path, monkeypatch):
-    path.parent.mkdir()
-    path.write_bytes(Path(__file__).with_name("earlier_cassette.jsonl").read_bytes())
-    item = "test_shop.py::test_refund"
-
-    def waited(stream):
-        monkeypatch.undo()
-        ask(Cassette(path, item=item, live=1), "c")
-
-    monkeypatch.setattr("mat.boundary.cassette.lock", waited)
-    late = Cassette(path, item=item)
-    assert HEARD == ["c"]
-    ask(late, "a", "b", "c")
-    assert len(Cassette(path, item=item)) == 5
-
-
-def test_a_file_of_an_earlier_version_over_the_limit_is_refused(path, monkeypatch):
-    path.parent.mkdir()
-    path.write_bytes(Path(__file__).with_name("earlier_cassette.jsonl").read_bytes())
-    before = path.read_bytes()
-    monkeypatch.setattr(limits, "FILE_BYTES", len(before) - 1)
-    with pytest.raises(CodecError, match="limit"):
-        Cassette(path, item="test_shop.py::test_refund")
-    assert path.read_bytes() == before
 
 
 @pytest.mark.parametrize("make", [os.mkdir, os.mkfifo])

@@ -69,7 +69,7 @@ def test_an_existing_project_keeps_its_files_and_layout(tmp_path: Path, capsys: 
     assert main(["init", str(tmp_path)]) == 0
     said = capsys.readouterr().out
     assert (tmp_path / "checks" / "conftest.py").read_text() == before
-    assert "left as it is checks/conftest.py" in said
+    assert "unchanged checks/conftest.py" in said
     assert "mat_attach = httpx" in said
     assert "pip install -e . pytest-mat" in (tmp_path / ".github" / "workflows" / "mat.yml").read_text()
     done = _pytest(tmp_path)

@@ -127,7 +127,7 @@ def test_the_suite_of_this_folder_is_the_fewest_replays_with_reasons(project: Pa
     assert text.startswith(
         "1 of 3 replays covers 2 hard contracts and 2 failure signatures.\nFewer are not enough (exact set cover)"
     )
-    assert "only it covers: no.refund;" in text
+    assert "only this file covers: no.refund;" in text
     assert "covers with others: no.look;" in text
     assert text.count("covered by test_shop.py::test_look[replay-") == 2
     assert main(["suite", "--json"]) == 0

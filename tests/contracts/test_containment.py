@@ -129,7 +129,7 @@ def test_what_is_open_on_a_prefix_is_an_obligation() -> None:
     waiting = []
     for item in items:
         court.step(item)
-        (standing,) = court.standing(item)
+        (standing,) = court.outcomes_so_far(item)
         waiting.append([(open_one.since, open_one.text) for open_one in standing.open])
     entered = "service.stale entered at service (main/service:track#1, step 0)"
     assert waiting == [[(0, f"{entered} is detected and mitigated")], [(0, f"{entered} is mitigated")], []]

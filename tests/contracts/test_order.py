@@ -214,7 +214,7 @@ def test_a_pass_that_stops_halfway_is_open_and_broken_at_the_end_where_it_is_str
     court = Judge([strict])
     for item in halfway:
         court.step(item)
-    (outcome,) = court.standing(halfway[-1])
+    (outcome,) = court.outcomes_so_far(halfway[-1])
     assert outcome.standing == "presumably_false"
     assert [(item.text, item.since, item.instance) for item in outcome.open] == [
         ("check must come", 1, "1"),
@@ -237,7 +237,7 @@ def test_every_trigger_needs_an_answer_and_what_is_open_at_the_end_is_broken() -
     court = Judge([contract])
     for item in open_ones:
         court.step(item)
-    (outcome,) = court.standing(open_ones[-1])
+    (outcome,) = court.outcomes_so_far(open_ones[-1])
     assert [(item.since, item.instance, item.met) for item in outcome.open] == [(1, "2", False), (3, "1", False)]
 
 

@@ -83,11 +83,11 @@ def test_what_is_open_at_the_end_is_a_violation_and_on_a_prefix_an_obligation() 
     court, items = Judge([recovers(within=10)]), trace(LOUD, IDLE, AGAIN)
     for item in items[:2]:
         court.step(item)
-    (standing,) = court.standing(items[1])
+    (standing,) = court.outcomes_so_far(items[1])
     assert (standing.standing, standing.outcome) == ("presumably_false", "unknown")
     assert [(item.since, item.met) for item in standing.open] == [(0, False)]
     court.step(items[2])
-    (standing,) = court.standing(items[2])
+    (standing,) = court.outcomes_so_far(items[2])
     assert (standing.standing, standing.open) == ("presumably_true", ())
 
 

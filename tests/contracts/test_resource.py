@@ -583,7 +583,7 @@ def test_a_prefix_still_waits_for_its_settlements_and_its_ends() -> None:
     judge = Judge([conserved(), exactly_one_terminal_state()])
     for item in trace(*BEGUN, entry(3, "reserved", amounts=TOKENS, key="k")):
         judge.step(item)
-    settlement, end = judge.standing(None)
+    settlement, end = judge.outcomes_so_far(None)
     assert [(item.text, item.since) for item in settlement.open] == [("main must settle 60 tokens of work#1", 2)]
     assert [(item.text, item.since) for item in end.open] == [("work#1 of main must end", 0)]
     assert settlement.standing == end.standing == "presumably_false"

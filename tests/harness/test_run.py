@@ -524,15 +524,15 @@ def test_a_run_says_what_is_open_since_which_step_and_presumes_how_it_would_end(
     quiet = mat.contract("refund.once", always(at_most(1, tool_call("refund"))))
     with mat.run(contracts=[promised, quiet]) as run:
         refund("A")
-        told, once = run.standing
+        told, once = run.outcomes_so_far
         assert (told.standing, told.outcome, once.standing) == ("presumably_false", "unknown", "presumably_true")
         assert [(item.since, item.met) for item in told.open] == [(0, False)]
         mat.message("user", "refunded")
-        assert [item.standing for item in run.standing] == ["presumably_true", "presumably_true"]
+        assert [item.standing for item in run.outcomes_so_far] == ["presumably_true", "presumably_true"]
         refund("B")
         refund("C")
-        assert run.standing[1].standing == "false"
-    assert [item.standing for item in run.standing] == ["false", "false"]
+        assert run.outcomes_so_far[1].standing == "false"
+    assert [item.standing for item in run.outcomes_so_far] == ["false", "false"]
     assert [(item.contract, item.step) for item in run.violations] == [
         ("refund.once", 2),
         ("refund.told", 2),

@@ -112,7 +112,7 @@ def test_a_trace_without_an_end_is_judged_as_a_prefix(run: list[tuple[str, str, 
     court = Judge((once_only, is_closed))
     for record in trace:
         court.step(record)
-    expected = court.standing(trace[-1] if trace else None)
+    expected = court.outcomes_so_far(trace[-1] if trace else None)
     assert judge_trace(Given(records=iter(trace), finished=False), (once_only, is_closed)).outcomes == expected
 
 

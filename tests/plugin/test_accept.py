@@ -66,7 +66,7 @@ def test_after_its_date_it_fails_again_and_says_so(shop: Any) -> None:
     edit(shop, since="2020-01-01", until="2020-02-01")
     for session in (shop.run(), shop.stress()):
         assert "failed" in session.outcomes.values()
-        assert "it was accepted until 2020-02-01, which is over (ada: the vendor fixes it)" in session.text
+        assert "its acceptance ended on 2020-02-01 (ada: the vendor fixes it)" in session.text
     assert session.statuses[ID] == "counterexample"
 
 
@@ -119,7 +119,7 @@ def test_an_acceptance_that_is_no_longer_needed_is_named(shop: Any, capsys: pyte
     session = shop.run()
     assert set(session.outcomes.values()) == {"passed"}
     said = " ".join(session.text.split())
-    assert f"kept; remove it: mat accept --remove mat_replays/{name}" in said
+    assert f"no longer broken; remove the acceptance: mat accept --remove mat_replays/{name}" in said
     session = shop.stress()
     assert session.statuses[ID] == "certified"
     lines = " ".join(session.text.split()).split("mat accept --remove ")[1:]

@@ -97,7 +97,7 @@ def test_an_agent_that_counts_in_a_module_is_executed_in_forks(shop: Any) -> Non
     item = session.items[ID]
     assert session.outcomes == {ID: "passed"}
     assert (item["status"], item["proven"]) == ("certified", True)
-    assert "counting.numbers outlives a run and cannot be restored: executed in forks" in item["relative_to"]
+    assert "counting.numbers outlives a run and cannot be restored, so each run was executed in a fork" in item["relative_to"]
 
 
 def test_what_is_too_much_to_compare_is_executed_in_forks(shop: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -114,7 +114,10 @@ def test_what_is_too_much_to_compare_is_executed_in_forks(shop: Any, monkeypatch
     )
     item = shop.stress().items[ID]
     assert (item["status"], item["proven"]) == ("certified", True)
-    assert "more than can be compared outlives a run and cannot be restored: executed in forks" in item["relative_to"]
+    assert (
+        "more state than can be compared outlives a run and cannot be restored, so each run was executed in a fork"
+        in item["relative_to"]
+    )
 
 
 @pytest.mark.full

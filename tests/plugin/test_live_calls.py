@@ -296,17 +296,6 @@ def test_a_spoiled_cassette_fails_the_item_with_its_place(models: Any) -> None:
     assert path.name in session.failures[ID]
 
 
-def test_a_recording_in_the_folder_of_earlier_versions_is_heard(models: Any) -> None:
-    models.tests(NAIVE.format(more=", live_calls=1"))
-    models.run()
-    heard = calls(models)
-    folder = models.path / ".mat" / "cassettes"
-    folder.rename(models.path / ".mat" / "reels")
-    models.run()
-    assert calls(models) == heard
-    assert len(list(folder.iterdir())) == 1
-
-
 def test_tests_of_one_name_have_cassettes_of_their_own(models: Any) -> None:
     models.tests(NAIVE.format(more=", live_calls=1"))
     models.tests(NAIVE.format(more=", live_calls=1"), name="test_other.py")

@@ -180,13 +180,13 @@ def test_an_adversary_in_new_processes_is_refused_without_fork(shop: Any, monkey
     monkeypatch.delattr(os, "fork")
     session = shop.stress("--mat-strategy", "adversary")
     assert session.code == 1
-    assert "its runs need forks, and there are none" in session.text
+    assert "its runs need forked processes, which this platform does not have" in session.text
     assert "use another strategy" in session.text
 
 
 def test_a_program_and_its_proxies_are_refused_without_unix_sockets(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delattr(socket, "AF_UNIX")
-    with mat.run(), pytest.raises(SpecError, match="a program as the agent needs Unix sockets") as refused:
+    with mat.run(), pytest.raises(SpecError, match="an agent that is a program needs Unix sockets") as refused:
         program([sys.executable, "-c", ""]).run("")
     assert refused.value.fix == "run these tests on Linux or macOS"
     with pytest.raises(SpecError, match="MAT_RUN names a run, which cannot be reached"):

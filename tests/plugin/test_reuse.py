@@ -85,8 +85,8 @@ def _without_executions(session: Any) -> dict[str, Any]:
 def searched_anew(shop: Any, *arguments: str, because: str) -> None:
     third = shop.stress("-v", *arguments)
     assert reused(third) == {ID: ""}, third.text
-    assert f"mat: {ID}: searched anew: " in third.text
-    assert because in third.text.partition("searched anew: ")[2].partition("\n")[0]
+    assert f"mat: {ID}: searched again: " in third.text
+    assert because in third.text.partition("searched again: ")[2].partition("\n")[0]
 
 
 def test_the_certificate_is_said_to_be_reused_in_terminal_json_and_page(shop: Any) -> None:
@@ -226,7 +226,7 @@ def test_what_a_fixture_of_wider_scope_reads_counts_for_tests_that_did_not_make_
     shop.write("limit.json", "6")
     session = shop.stress("-v")
     assert reused(session)[ID] == ""
-    assert f"{ID}: searched anew: limit.json changed" in session.text
+    assert f"{ID}: searched again: limit.json changed" in session.text
 
 
 SETTINGS: dict[str, tuple[tuple[str, ...], str]] = {
@@ -412,7 +412,7 @@ def test_a_module_that_only_another_test_has_loaded_counts_where_it_is_imported_
     assert reused(shop.stress())[ID] == today()
     shop.write("plans/gold.py", "LIMIT = 6")
     session = shop.stress("-v")
-    assert f"{ID}: searched anew: the module plans.gold changed" in session.text
+    assert f"{ID}: searched again: the module plans.gold changed" in session.text
 
 
 @pytest.mark.full
@@ -538,7 +538,7 @@ def test_a_test_that_may_ask_servers_of_this_machine_is_searched_every_time(shop
     for _ in range(2):
         session = shop.stress("-v")
         assert (session.statuses, reused(session)) == ({ID: "certified"}, {ID: ""}), session.text
-    assert "searched anew: its last certificate was not kept: it may ask servers of this machine" in session.text
+    assert "searched again: its last certificate was not kept: it may ask servers of this machine" in session.text
 
 
 @pytest.mark.full
@@ -572,7 +572,7 @@ def test_the_nominal_run_is_executed_and_must_be_the_same(shop: Any) -> None:
     certified(shop, "test_shop.py")
     session = shop.stress("-v", "test_other.py", "test_shop.py")
     assert reused(session) == {ID: ""}
-    assert f"{ID}: searched anew: the nominal run changed" in session.text
+    assert f"{ID}: searched again: the nominal run changed" in session.text
 
 
 @pytest.mark.full
@@ -590,8 +590,8 @@ def test_of_fifty_tests_the_one_that_changed_is_searched_and_the_others_are_reus
     session = shop.stress("-v")
     assert [name for name, day in reused(session).items() if not day] == ["test_7.py::test_agent"]
     assert "50 certified (49 reused)" in session.text
-    assert session.text.count("searched anew") == 1
-    assert "test_7.py::test_agent: searched anew: agent_7.py changed" in session.text
+    assert session.text.count("searched again") == 1
+    assert "test_7.py::test_agent: searched again: agent_7.py changed" in session.text
 
 
 @pytest.mark.full

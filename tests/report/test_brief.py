@@ -162,7 +162,7 @@ def test_bodies_that_were_not_judged_are_counted_by_test() -> None:
 
 def test_what_a_green_test_rests_on_is_said() -> None:
     proof = Certificate(proven=True, bound=4, assumptions=("reads declared: look_up change nothing",))
-    hidden = Finding(code=UNCAUGHT, message="in 1 of 8 disturbed runs TimeoutError, injected at look_up, left the test's body")
+    hidden = Finding(code=UNCAUGHT, message="in 1 of 8 disturbed runs the test's body did not catch TimeoutError, injected")
     found = item("t.py::test_a", "certified", certificate=proof, findings=(hidden,))
     assert text(open_lines([found])) == [
         f"test_a: {hidden.message}",

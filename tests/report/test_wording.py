@@ -14,11 +14,11 @@ from mat.report import words
     [
         (
             Certificate(proven=True, bound=0, executions=1), 0,
-            "The nominal run breaks the contract, so nothing is cheaper: 1 execution.",
+            "The nominal run breaks the contract, so there is no cheaper counterexample: 1 execution.",
         ),
         (
             Certificate(proven=False, reason="stopped", executions=2), 0,
-            "The nominal run breaks the contract, so nothing is cheaper",
+            "The nominal run breaks the contract, so there is no cheaper counterexample",
         ),
         (
             Certificate(proven=True, bound=0, executions=1), 1,

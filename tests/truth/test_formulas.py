@@ -260,7 +260,7 @@ def judge_deeply(name: str, depth: int, form: str) -> None:
     for call in calls:
         judge.fold(call)
     assert judge.digest()
-    assert not any(outcome.error for outcome in judge.standing(calls[-1]))
+    assert not any(outcome.error for outcome in judge.outcomes_so_far(calls[-1]))
     assert not any(outcome.error for outcome in judge.finish(calls[-1]))
     assert all(len(contract.text) > depth for contract in judge.contracts)
 

@@ -1,4 +1,4 @@
-"""A search that ends early names the largest complete layer, however it ends, and what would bring it further."""
+"""A search that ends early names the largest complete layer, however it ends, and what it needs to get further."""
 
 from __future__ import annotations
 
@@ -78,8 +78,8 @@ def test_a_limit_of_executions_names_the_complete_layer_and_the_share_of_the_nex
     assert text(result, max_runs=10) == (
         f"cost {result.complete} is complete, nothing found; "
         f"cost {layer.cost}: {100 * layer.done // layer.known}% of what is known; "
-        f"more runs (--mat-max-runs), a smaller budget ({result.complete} is covered), declaring the effects of look "
-        f"or a mat_state_digest would bring it further, most of all {most(layer, result)}"
+        f"to get further, it needs more runs (--mat-max-runs), a smaller budget ({result.complete} is covered), "
+        f"declaring the effects of look or a mat_state_digest; what helps most is {most(layer, result)}"
     )
 
 
@@ -94,12 +94,12 @@ def most(layer: Layer, result: CampaignResult) -> str:
 @pytest.mark.parametrize(("done", "helps"), [(95, "more runs (--mat-max-runs): about 5 executions"), (5, "a mat_state_digest")])
 def test_what_would_help_most_depends_on_what_is_left(done: int, helps: str) -> None:
     result = replace(searched(max_runs=10), searched=10, layer=Layer(cost=5, done=done, known=100))
-    assert f"would bring it further, most of all {helps}" in text(result, max_runs=10)
+    assert f"what helps most is {helps}" in text(result, max_runs=10)
 
 
 def test_an_interrupted_search_says_how_far_it_came() -> None:
     result = replace(searched(max_runs=10), limited=False, interrupted=True)
-    assert "would bring it further, most of all" in text(result, max_runs=10)
+    assert "what helps most is" in text(result, max_runs=10)
 
 
 @pytest.mark.parametrize("prune", [True, False])
@@ -214,6 +214,6 @@ def test_the_result_of_an_item_says_how_far_its_search_came(shop: Any) -> None:
     item = shop.stress().items["test_shop.py::test_refund"]
     assert item["reason"] == (
         "2 executions do not cover the budget of 8; cost 3 is complete, nothing found; cost 4: 33% of what is known; "
-        "more runs (--mat-max-runs), a smaller budget (3 is covered), declaring the effects of check or a mat_state_digest "
-        "would bring it further, most of all more runs (--mat-max-runs): about 2 executions are left at cost 4"
+        "to get further, it needs more runs (--mat-max-runs), a smaller budget (3 is covered), declaring the effects of check "
+        "or a mat_state_digest; what helps most is more runs (--mat-max-runs): about 2 executions are left at cost 4"
     )

@@ -121,9 +121,13 @@ __all__ = [
 def templates() -> tuple[Template, ...]:
     """All templates, sorted by family: each with its name, docstring, function and two smallest traces.
 
+    Returns a tuple of `Template`s.
+
     >>> import mat_contracts
     >>> [item.name for item in mat_contracts.templates() if item.family == "role"]
     ['cites_sources', 'drift_below', 'no_external_side_effects', 'only_proposes_external_calls', 'role']
+
+    Source: A1.9.
     """
     from mat_contracts import observation  # noqa: F401  # importing it lists its templates; few callers need them
 

@@ -105,6 +105,8 @@ def approved_before(
     `policy="block"` with a rule that asks for approval itself: this contract would block the call before the rule's approver is
     asked.
 
+    Raises `mat.MatError` if `where` or `binds` is not a function, for an invalid window, and for a string as `ignore`.
+
     Precision 1.00, recall 1.00 on 34 traces written without knowledge of this template.
 
     Source: A5.3, Sec. IV-E.

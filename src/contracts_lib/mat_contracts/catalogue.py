@@ -33,6 +33,8 @@ class Options(TypedDict, total=False):
     >>> from mat_contracts.catalogue import Options
     >>> sorted(Options.__annotations__)
     ['id', 'policy', 'repair', 'severity', 'weight']
+
+    Source: A1.4, A1.6.
     """
 
     id: str
@@ -49,10 +51,15 @@ _DEFAULTS: Final[Options] = {"id": "", "severity": "hard", "weight": -1.0, "poli
 class Template:
     """A template on the list. `family` is the module that defines it, such as "retry" or "observation.conduct".
 
+    `name`: of the function. `make`: the function, which takes the template's arguments and returns a `mat.Contract`. `text`
+    is its docstring, `traces` its two smallest traces as source.
+
     >>> import mat_contracts
     >>> terminates = next(item for item in mat_contracts.templates() if item.name == "terminates")
     >>> terminates.family, terminates.make().id
     ('progress', 'progress.terminates')
+
+    Source: A1.9.
     """
 
     name: str
@@ -82,12 +89,14 @@ _LISTED: Final[dict[str, Template]] = {}
 
 
 def entered() -> tuple[Template, ...]:
-    """The templates of all imported modules, sorted by family and name.
+    """Return the templates of all imported modules, sorted by family and name.
 
     >>> import mat_contracts
     >>> from mat_contracts.catalogue import entered
     >>> "terminates" in [item.name for item in entered()]
     True
+
+    Source: A1.9.
     """
     return tuple(_LISTED[key] for key in sorted(_LISTED))
 
@@ -95,12 +104,14 @@ def entered() -> tuple[Template, ...]:
 def template(make: F) -> F:
     """Decorate a function that makes a contract, so that it also takes id, severity, weight, policy and repair.
 
-    The function declares `**options: Unpack[Options]`, so that help(), editors and mypy know these options. They also reach the
-    function itself. A call with a wrong argument raises a SpecError that lists the valid ones.
+    The function declares `**options: Unpack[Options]`, so that help(), editors and mypy know these options. They also reach
+    the function itself. A call with an unknown argument raises `mat.MatError`, which lists the valid ones.
 
     >>> import mat_contracts  # its templates are decorated so
     >>> mat_contracts.terminates(severity="soft", repair="ask for help").repair
     'ask for help'
+
+    Source: A1.9.
     """
     name, signature = make.__name__, _signature(make)
     family = make.__module__.removeprefix("mat_contracts.")

@@ -70,11 +70,17 @@ class JudgedClaim:
 
     `final`: the final response holds it. Claims of one answer share their artifact and differ in `index`.
 
+    `artefact`: the id of the claim or answer, such as "claim#1"; `index`: the position in it, from 0. `step`: the number of
+    the step that states it. `status`: "supported", "unsupported" or "unknown"; `why`: the reason in words, and `wanted`:
+    what the evidence should have held. `witness`: the numbers of the steps that hold the evidence.
+
     >>> from mat_contracts.claims import claims_in
     >>> from mat_contracts.traces import record, trace
     >>> (claim,) = claims_in(trace(record("claim", "claim", {"text": "Parcel 17 arrives on Friday"})))
     >>> claim.artefact, claim.step, claim.status
     ('claim#0', 0, 'unsupported')
+
+    Source: F2, A2.F2.
     """
 
     artefact: str
@@ -146,6 +152,9 @@ def claims_supported(
       is forgotten, too long, hashed or redacted, only the link to it is judged. A sentence of an answer that no remembered
       evidence supports is then unknown.
 
+    Raises `mat.MatError` for an action kind without claims in `on`, for both `verifier` and `support`, for an unknown
+    status and for a limit below its minimum.
+
     Precision 1.00, recall .94 on 36 traces written without knowledge of this template.
 
     Source: Sec. III-B (support(c_j, e_j)), F2, A1.3, A2.F2.
@@ -208,11 +217,17 @@ def claims_in(
 ) -> tuple[JudgedClaim, ...]:
     """Return all claims of a trace, judged as by `claims_supported`. `mat.measure.claims` computes H_rate and H_prop from them.
 
+    `records`: of one run, in the order of their steps. `on`, `verifier`, `support`, `splitter`, `fresh`, `max_age`,
+    `max_age_ms` and `remember` are as in `claims_supported`. Returns a tuple of `JudgedClaim`s, in the order of the trace.
+    Raises `mat.MatError` as `claims_supported` does.
+
     >>> from mat_contracts.traces import record, trace
     >>> tracking = record("tool_call", "track", {"parcel": 17}, value={"eta": "Friday"})
     >>> answer = record("final_response", "answer", {"answer": "Hello Ann! Parcel 17 comes on Friday. It was delivered."})
     >>> [(claim.text, claim.status) for claim in claims_in(trace(tracking, answer))]
     [('Parcel 17 comes on Friday.', 'supported'), ('It was delivered.', 'unsupported')]
+
+    Source: F2, A2.F2.
     """
     rules = _rules(on, verifier, support, splitter, fresh, max_age, max_age_ms, remember)
     state, found = _START, []
@@ -363,6 +378,8 @@ def split_claims(text: str) -> tuple[str, ...]:
     ('parcel 17 left on 3. May at 2.30 p.m. from example.com.', 'It weighs 1.5 kg', 'it is insured.')
     >>> split_claims("I think it is lost. These were sent:\\n- A1\\n- B2\\nLet me know if you need more.")
     ('These were sent: A1', 'These were sent: B2')
+
+    Source: F2, A2.F2.
     """
     found: list[str] = []
     lead = ""
@@ -419,9 +436,13 @@ def missing(claim: str, texts: Sequence[str], asked: Sequence[str] = ()) -> tupl
     """The marks of a claim that the evidence does not hold. Numbers, ids and quoted names may also come from the question
     `asked`. Numbers and dates count in any notation.
 
+    `texts`: the evidence. Returns a tuple of texts, by kind of mark, such as "the date 3 May".
+
     >>> from mat_contracts.claims import missing
     >>> missing("Parcel 17 arrives on Monday", ["parcel 17: Friday"])
     ("'monday'",)
+
+    Source: F2, A2.F2.
     """
     numbers, quoted, marks = _marks_of(claim)
     facts, ids = _facts_of_claim(claim)

@@ -63,6 +63,8 @@ def messages_well_formed(model: ToolNames | None = None, **options: Unpack[Optio
     check, all by default. The result of a call must come before the next message that is not a result. A request with
     `previous_response_id` or `conversation` may answer calls that are stored by the provider.
 
+    Raises `mat.MatError` for an empty name.
+
     Precision 1.00, recall 1.00 on 26 traces written without knowledge of this template.
 
     >>> from mat_contracts.traces import broken, record, trace
@@ -72,6 +74,8 @@ def messages_well_formed(model: ToolNames | None = None, **options: Unpack[Optio
     ()
     >>> broken(messages_well_formed(), trace(record("model_call", "llm", {"messages": [result]})))
     (0,)
+
+    Source: A1.9.
     """
     models = names_or_all(model, "model")
 
@@ -100,6 +104,8 @@ def tool_calls_well_formed(
     violation. Arguments in text form are parsed as JSON; a custom tool takes any text. A tool that the provider defines and the
     client runs is named after its type, such as "shell". Ids may be missing if no call of the reply has one.
 
+    Raises `mat.MatError` for an empty name.
+
     Precision 1.00, recall .92 on 24 traces written without knowledge of this template.
 
     >>> from mat_contracts.traces import broken, record, trace
@@ -108,6 +114,8 @@ def tool_calls_well_formed(
     ()
     >>> broken(tool_calls_well_formed(tools="look"), trace(asks('{"order": ')))
     (0,)
+
+    Source: A1.9.
     """
     models, known = names_or_all(model, "model"), names_or_all(tools, "tools")
 
@@ -149,6 +157,8 @@ def truncation_noticed(
     The result that a model gets is recognized by its first characters. If it is cut, it must contain `notice` (in upper or
     lower case) and have at most 256 characters more than `limit`. `tool` names the tools to check, all by default.
 
+    Raises `mat.MatError` for a limit below its minimum, and for a notice that is not a text.
+
     Precision 1.00, recall .90 on 20 traces written without knowledge of this template.
 
     >>> from mat_contracts.traces import broken, record, trace
@@ -158,6 +168,8 @@ def truncation_noticed(
     ()
     >>> broken(truncation_noticed(limit=100), trace(page, told("x" * 100)))
     (1,)
+
+    Source: A1.9.
     """
     count_of(limit, "limit", least=_PREFIX)
     if not isinstance(notice, str) or not notice:
@@ -202,6 +214,8 @@ def turns_bounded(turns: int, *, model: ToolNames | None = None, **options: Unpa
     A call failed if it raised, was cancelled, or its reply is an object that reports a failure, such as an `error`. Each model
     call after the last turn is a violation. `model` names the model ports to count, all by default.
 
+    Raises `mat.MatError` for a count below its minimum and an empty name.
+
     Precision 1.00, recall 1.00 on 22 traces written without knowledge of this template.
 
     >>> from mat_contracts.traces import broken, record, trace
@@ -210,6 +224,8 @@ def turns_bounded(turns: int, *, model: ToolNames | None = None, **options: Unpa
     ()
     >>> broken(turns_bounded(1), trace(reply, failed))
     (1,)
+
+    Source: A1.9.
     """
     count_of(turns, "turns", least=1)
     models = names_or_all(model, "model")
@@ -242,6 +258,8 @@ def one_entry_per_attempt(
     entry belongs to the oldest attempt that has none yet. An attempt without an entry is a violation when the trace ends, or
     when 64 later ones wait for theirs.
 
+    Raises `mat.MatError` if `port` and `entry` have a name in common.
+
     Precision 1.00, recall 1.00 on 22 traces written without knowledge of this template.
 
     >>> from mat_contracts.traces import broken, record, trace
@@ -250,6 +268,8 @@ def one_entry_per_attempt(
     ()
     >>> broken(one_entry_per_attempt("llm", entry="accounting"), trace(failed, entry, entry))
     (2,)
+
+    Source: A1.9.
     """
     ports, entries = frozenset(names_of(port, "port")), frozenset(names_of(entry, "entry"))
     if ports & entries:

@@ -86,6 +86,9 @@ def no_oscillation(
     - `by`: "run" compares all entries in the order of their steps, "agent" those of each agent separately.
     - `kinds`: the action kinds that are compared, by default all.
 
+    Raises `mat.MatError` for a period or a count below its minimum, for an unknown action kind, and for `signals` without
+    `compare="states"`.
+
     Precision 1.00, recall 1.00 on 22 traces written without knowledge of this template.
 
     Source: A2.F1.
@@ -255,6 +258,8 @@ def no_circular_delegation(
       punctuation. An agent
         that answers an earlier holder of the task gives the task back.
     - `within`: a task is forgotten if no agent hands it on for this many steps.
+
+    Raises `mat.MatError` for a window below 1 and for another `along` than "open" and "task".
 
     Precision 1.00, recall 1.00 on 24 traces written without knowledge of this template.
 
@@ -484,6 +489,8 @@ def no_approval_deadlock(
     - `approver`: record -> the agent that it asks. By default the argument `approver` or `to`, else the run's approver.
     - `answers`: record -> the id of the request that it answers or withdraws, in addition to the default.
 
+    Raises `mat.MatError` for an invalid window.
+
     Precision 1.00, recall 1.00 on 21 traces written without knowledge of this template.
 
     Source: A2.F1.
@@ -639,6 +646,8 @@ def replanning_without_execution(
     - `effective`: record -> whether it is an effective action, instead of the default.
     - `by`: "run" lets one agent plan and another act, "agent" counts the plans and actions of each agent separately.
 
+    Raises `mat.MatError` for a count below 1.
+
     Precision 1.00, recall 1.00 on 21 traces written without knowledge of this template.
 
     Source: A2.F1.
@@ -715,6 +724,8 @@ def memory_collision(
     - `memory`: the names of the memories that are judged, by default all.
     - `within`: the largest distance of the two writes, in steps. Concurrent writes (neither was sealed before the other was
       asked) are judged at any distance; with 0, only they are.
+
+    Raises `mat.MatError` for a window below 0 and an empty name.
 
     Precision 1.00, recall 1.00 on 25 traces written without knowledge of this template.
 

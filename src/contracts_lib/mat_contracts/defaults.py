@@ -106,16 +106,21 @@ def default_contracts(
 ) -> tuple[Contract, ...]:
     """The contracts of the table in one line, for a fixture: `return list(default_contracts(once="refund"))`.
 
-    Without arguments, these are the contracts that need none. Each argument adds one: `capabilities` adds least_privilege,
-    `verified` (tools) verify_before_act, `approved` (tools) approved_before, `once` (tools) no_duplicate_effect for each tool,
-    `sends` (tools) with `opted_out` consent, and `data_parameters` (tool -> parameters that may carry untrusted text)
-    untrusted_data_never_decides. `without` leaves out templates by name. `options` gives further arguments by template name,
-    such as {"containment": {"detect_within": 3}}.
+    Without arguments, these are the contracts that need none. Each argument adds one: `capabilities` (agent -> its tools,
+    as `least_privilege` takes them) adds least_privilege, `verified` (tools) verify_before_act, `approved` (tools)
+    approved_before, `once` (tools) no_duplicate_effect for each tool, `sends` (tools) with `opted_out` consent, and
+    `data_parameters` (tool -> parameters that may carry untrusted text) untrusted_data_never_decides. `without` leaves out
+    templates by name. `options` gives further arguments by template name, such as {"containment": {"detect_within": 3}}.
+
+    Returns a tuple of `mat.Contract`s. Raises `mat.MatError` for `sends` without `opted_out`, for an unknown name in
+    `without` or `options`, and for arguments that a template refuses.
 
     >>> from mat_contracts.traces import broken, record, trace
     >>> leak = trace(record("message", "user", {"text": "Ann is ann@example.com"}))
     >>> [contract.id for contract in default_contracts() if broken(contract, leak)]
     ['privacy.no_pii']
+
+    Source: A1.4.
     """
     if sends and opted_out is None:
         raise SpecError(

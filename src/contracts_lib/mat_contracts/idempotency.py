@@ -52,6 +52,8 @@ def no_duplicate_effect(
     without a key, or with a new one, is a new effect: it breaks the contract if the same effect happened, or may have happened,
     before.
 
+    Raises `mat.MatError` for an empty name, and if `idempotency` is not the name of a parameter.
+
     Precision 1.00, recall 1.00 on 48 traces written without knowledge of this template.
 
     >>> from mat_contracts.traces import broken, record, trace
@@ -61,6 +63,8 @@ def no_duplicate_effect(
     ()
     >>> broken(no_duplicate_effect("refund", key="order"), trace(refund, refund))
     (1,)
+
+    Source: Sec. IV-B, A1.9.
     """
     tools = names_of(tool, "tool")
     tool_names = label(tools)

@@ -386,6 +386,8 @@ def untrusted_data_never_decides(
     - `fragment`: the shortest copied part of an argument that is looked for, in characters.
     - `window`: how many of the latest texts of each class are remembered. Older ones are forgotten, trusted or not.
 
+    Raises `mat.MatError` for sizes outside their limits.
+
     Precision 1.00, recall 1.00 on 32 traces written without knowledge of this template.
 
     Source: Sec. III-B, F4, A2.F4.
@@ -691,6 +693,8 @@ def interface_unchanged(
     - `parameter`: the arguments of a model call that may hold its tool list. If several do, the first by name is read.
     - `listed_by`: the tools whose replies are tool lists.
 
+    Raises `mat.MatError` for a declaration that is not a mapping, or that cannot be recorded.
+
     Precision 1.00, recall .91 on 22 traces written without knowledge of this template.
 
     Source: F4, A2.F4 (poisoned interface descriptions and metadata).
@@ -870,6 +874,9 @@ def no_exfiltration(
     - `least`: the shortest sensitive scalar or mark, in characters.
     - `fragment`: the shortest copied part of a sensitive text that is looked for, in characters.
     - `window`: how many of the latest sensitive texts are remembered.
+
+    Raises `mat.MatError` if no data is declared sensitive, for a secret that is not a digest, for an unknown kind of
+    personal data, and for sizes outside their limits.
 
     Precision 1.00, recall 1.00 on 39 traces written without knowledge of this template.
 

@@ -42,6 +42,9 @@ _SHARED_BY: Final = ("agent", "role", "tool")
 class CallRate:
     """At most `most` calls in any window of `steps` steps or `within_ms` milliseconds; `rate` makes one.
 
+    `tools`, `agents`: the names whose calls it limits, by default all. `per` ("agent", "role", "tool") and `key`
+    (parameters) say which calls share a count.
+
     >>> from mat_contracts.privilege import rate
     >>> rate(2, steps=5).per
     ('agent', 'tool')
@@ -77,6 +80,9 @@ def rate(
 
     It limits the calls of `tools` by `agents`, by default all calls. `per` ("agent", "role", "tool") and the arguments named in
     `key` say which calls share a count; `per=()` counts all calls together. Failed calls count, blocked ones do not.
+
+    Returns a CallRate. Raises `mat.MatError` for a number below its minimum, for no window or two, and for an unknown
+    `per`.
 
     >>> from mat_contracts.privilege import rate
     >>> limit = rate(3, within_ms=60_000, tools="refund")
@@ -126,6 +132,9 @@ def least_privilege(
     nested values.
     `rates` limit how often tools are called (see `rate`), whatever grants the call. A call that the mediator rewrote is judged
     as rewritten.
+
+    Raises `mat.MatError` for a bare string where a list of tools or values is expected, and for a rate that `rate` did not
+    make.
 
     Precision 1.00, recall 1.00 on 31 traces written without knowledge of this template.
 
@@ -354,6 +363,8 @@ def delegated_authority(
     the limits of its grantor and of the tasks it was made in. It is valid as often and as long as it says, and ends with the
     task it was made in. Calls without effect are not judged.
 
+    Raises `mat.MatError` for a bare string where a list of tools or values is expected.
+
     Precision 1.00, recall 1.00 on 22 traces written without knowledge of this template.
 
     >>> from mat_contracts.traces import broken, record, trace
@@ -364,6 +375,8 @@ def delegated_authority(
     ()
     >>> broken(delegated_authority({"a": ["read"]}), trace(to_b, pay))
     (1,)
+
+    Source: Sec. IV-B, A5.1.
     """
     sets = {agent: _tools(agent, tools) for agent, tools in capabilities.items()}
 

@@ -41,6 +41,9 @@ def progress(
     is empty), the contract does not apply. Each further full window without a decrease is another violation. The record of a
     horizon or deadlock comes from the harness and is not counted as a step.
 
+    `window`: steps, at least 1. Raises `mat.MatError` for a smaller window, a negative weight, and both `potential` and
+    `weights`.
+
     Precision 1.00, recall 1.00 on 20 traces written without knowledge of this template.
 
     >>> from mat_contracts.traces import broken, record, trace
@@ -93,6 +96,9 @@ def collapse(
     its horizon or a deadlock stopped it. Phi, `potential` and `weights` are as in `progress`. The violation blames the
     step at which the first such stretch was complete.
 
+    `window`: steps, at least 1. Raises `mat.MatError` for a smaller window, a negative weight, and both `potential` and
+    `weights`.
+
     Precision 1.00, recall 1.00 on 20 traces written without knowledge of this template.
 
     >>> from mat_contracts.traces import broken, record, trace
@@ -142,6 +148,8 @@ def terminates(
     ()
     >>> broken(terminates(), trace(record("termination", "horizon")))
     (0,)
+
+    Source: F1, A1.7.
     """
 
     def step(state: None, record: Record) -> Violated | None:

@@ -132,6 +132,9 @@ def recovers(
     If the budget runs out, the violation blames the step of the last fault; a relapse blames its own step. A window that is
     open at the end of the trace, even after a safe abort, is a violation; on a prefix it is an open obligation.
 
+    Raises `mat.MatError` for an invalid window, for a goal that is not a function or a formula of the past, and for
+    contracts in `quiet` that cannot judge recorded values.
+
     Precision 1.00, recall 1.00 on 22 traces written without knowledge of this template.
 
     >>> from mat_contracts.traces import broken, record, trace

@@ -43,11 +43,17 @@ class Role:
     denied. A message that comes in from outside (`mat.untrusted`) is recorded with its receiver, but is no action of the
     receiver.
 
+    `allow`, `deny` and `always` hold action kinds ("retrieval"), names ("search"), both ("tool_call:search"), or functions
+    of the record that return a bool. Raises `mat.MatError` for a role that permits everything, and for an unknown action
+    kind.
+
     >>> from mat_contracts import Role
     >>> from mat_contracts.traces import record
     >>> planner = Role(who=("planner",), allow=("search",))
     >>> [planner.permits(record("tool_call", name, agent="planner")) for name in ("search", "pay")]
     [True, False]
+
+    Source: F3, A2.F3.
     """
 
     who: tuple[str, ...]
@@ -147,6 +153,9 @@ def drift_below(
     agent does not permit it. Agents without a role are not judged. A violation resets the agent's count. `mat.measure.drift` is
     the score of whole runs.
 
+    Raises `mat.MatError` if `roles` holds anything but roles, for a window below 1, and for an `eps` that is not a share
+    below 1.
+
     Precision 1.00, recall 1.00 on 20 traces written without knowledge of this template.
 
     >>> from mat_contracts.traces import broken, record, trace
@@ -155,6 +164,8 @@ def drift_below(
     ()
     >>> broken(drift_below(reader, eps=0.25, window=4), trace(bad, good, good, bad))
     (3,)
+
+    Source: F3, A2.F3.
     """
     rules = (roles,) if isinstance(roles, Role) else tuple(roles)
     if not rules or not all(isinstance(item, Role) for item in rules):
@@ -220,6 +231,8 @@ def cites_sources(
     answer. `claims_supported` judges whether the source supports the statement. `needs(text)` returns whether a text needs
     sources; greetings, for example, do not. Empty texts never do.
 
+    Raises `mat.MatError` for an empty name and an invalid regular expression.
+
     Precision 1.00, recall 1.00 on 20 traces written without knowledge of this template.
 
     >>> from mat_contracts.traces import broken, record, trace
@@ -277,6 +290,8 @@ def only_proposes_external_calls(
     that reads. An approval does not entitle the role to make the call. A blocked call
     is an attempted violation.
 
+    Raises `mat.MatError` for an unknown effect and an empty name.
+
     Precision 1.00, recall 1.00 on 20 traces written without knowledge of this template.
 
     >>> from mat_contracts.traces import broken, record, trace
@@ -328,6 +343,8 @@ def no_external_side_effects(
     name does not begin with a verb that reads ("search", "get_order"). It took effect unless its record says otherwise: it was
     blocked, failed before the port ran, or its reply reports a failure. `kinds` are the action kinds that count; use
     `kinds=("tool_call", "memory_write")` to include memories that agents share.
+
+    Raises `mat.MatError` for an empty name.
 
     Precision 1.00, recall 1.00 on 22 traces written without knowledge of this template.
 

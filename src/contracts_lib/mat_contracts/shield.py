@@ -39,6 +39,9 @@ def unsafe_never_allowed(
     an action that a rewrite made safe or replaced; a formula still sees that it was asked. The violation's instance is the
     label; its stage is "attempted" if the port is known not to have acted.
 
+    Raises `mat.MatError` if `unsafe` is empty or holds something that describes no action, and for a formula that later
+    steps decide.
+
     Precision 1.00, recall 1.00 on 20 traces written without knowledge of this template.
 
     >>> from mat_contracts.traces import broken, record, trace

@@ -44,6 +44,8 @@ def declared_unsafe(
     that the mediator rewrote is judged as rewritten. The violation's stage is "attempted" if the action was blocked or is known
     to have done nothing, otherwise "effected". `mat.measure.agency` measures excessive agency, the rate of such actions.
 
+    Raises `mat.MatError` if `unsafe` is empty, or holds something that is not one of these descriptions.
+
     Precision 1.00, recall 1.00 on 20 traces written without knowledge of this template.
 
     >>> from mat_contracts.traces import broken, record, trace

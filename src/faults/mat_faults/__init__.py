@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from mat.boundary.catalog import Operator
 from mat_faults import (
+    approval,
     conformance,
     delegation,
     memory,
@@ -22,12 +23,11 @@ from mat_faults import (
     samples,
     service,
     streams,
-    tamper,
 )
 
 __all__ = [
-    "conformance", "delegation", "memory", "model", "operators", "order", "path", "payloads", "process", "prompt",
-    "retrieval", "samples", "service", "streams", "tamper",
+    "approval", "conformance", "delegation", "memory", "model", "operators", "order", "path", "payloads", "process", "prompt",
+    "retrieval", "samples", "service", "streams",
 ]  # fmt: skip
 
 
@@ -40,5 +40,5 @@ def operators() -> tuple[Operator, ...]:
 
     Source: A3.4, A4.1.
     """
-    families = (prompt, service, tamper, retrieval, memory, model, streams, delegation, order, process)
+    families = (prompt, service, approval, retrieval, memory, model, streams, delegation, order, process)
     return tuple(sorted((item for family in families for item in family.operators()), key=lambda item: item.id))

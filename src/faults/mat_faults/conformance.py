@@ -108,9 +108,14 @@ _BOUND_PARAMETERS: Final = ("ms", "latency_ms", "calls", "age", "magnitude", "to
 class OperatorProblem:
     """One problem of an operator: the grid point, and the sample that showed it, if they matter.
 
+    `kind`: one of `FindingKind`. `message`: what is wrong, in a sentence. `parameters`: parameter -> value, the grid point.
+    `sample`: the name of the sample.
+
     >>> from mat_faults.conformance import OperatorProblem
     >>> str(OperatorProblem(kind="implausible", message="its plausibility note is empty"))
     'implausible: its plausibility note is empty'
+
+    Source: A3.4.
     """
 
     kind: FindingKind
@@ -127,9 +132,13 @@ class OperatorProblem:
 class ConformanceReport:
     """The findings of the kit. `runs`: perturbed runs made; `changed`: how many of them differ from their nominal run.
 
+    `operator`: its id. `findings`: a tuple of `OperatorProblem`s; `conforms` is true if there are none.
+
     >>> from mat_faults.conformance import ConformanceReport
     >>> ConformanceReport(operator="service.shout", findings=(), runs=12, changed=3).conforms
     True
+
+    Source: A3.4.
     """
 
     operator: str
@@ -153,15 +162,17 @@ class ConformanceReport:
 def check(operator: Operator, *, samples: Iterable[Sample] = (), accept: Collection[FindingKind] = ()) -> ConformanceReport:
     """Run an operator on the samples of its boundary, the library's and yours, and report its problems.
 
-    `accept` leaves out intended kinds of findings: an operator that is relevant only after an approval "misses" calls without
-    one on purpose. SpecError if it names an unknown kind, and inside a run or an event loop: the kit makes its own runs and
-    loops.
+    `accept` leaves out intended kinds of findings: an operator that is relevant only after an approval "misses" calls
+    without one on purpose. Raises `mat.MatError` for an unknown kind, and inside a run or an event loop, because the kit
+    makes its own runs and loops. Returns a `ConformanceReport`.
 
     >>> from mat_faults.conformance import check
     >>> from mat.boundary.effect import PASS
     >>> idle = mat.spec.operator("service.idle", lambda call, reply, stream: PASS, bounds={"magnitude": 1}, plausible="never")
     >>> check(idle).kinds()
     ('changes nothing',)
+
+    Source: A3.4.
     """
     _require_plain_code()
     _require_kinds(accept)
@@ -178,9 +189,14 @@ def check(operator: Operator, *, samples: Iterable[Sample] = (), accept: Collect
 def assert_conforms(operator: Operator, *, samples: Iterable[Sample] = (), accept: Collection[FindingKind] = ()) -> None:
     """Raise AssertionError with all findings of `check`, if there are any.
 
+    `operator`, `samples` and `accept` are as in `check`. Raises `AssertionError` for findings, and `mat.MatError` where
+    `check` does.
+
     >>> from mat_faults.conformance import assert_conforms
     >>> from mat_faults import order
     >>> assert_conforms(order.operators()[0])
+
+    Source: A3.4.
     """
     report = check(operator, samples=samples, accept=accept)
     if not report.conforms:
@@ -658,9 +674,13 @@ def _staleness(value: Any, call: Call) -> int:
 def distance(before: Any, after: Any) -> int:
     """Leaves changed, and items or keys added or removed, from one value to another; see the module's docstring.
 
+    `before`, `after`: plain data, such as two replies. Returns a count, 0 for equal values.
+
     >>> from mat_faults.conformance import distance
     >>> distance({"eta": "Friday", "depot": 4}, {"eta": "Monday", "depot": 4}), distance([1, 2], [2, 1, 3])
     (1, 2)
+
+    Source: A3.4.
     """
     try:
         return _distance(snapshot(before), snapshot(after))

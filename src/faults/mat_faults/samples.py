@@ -22,9 +22,13 @@ from mat.core.value import EMPTY
 class Turn:
     """An earlier call of a sample: its agent, its kind (empty: that of the sample), its arguments and its reply.
 
+    `arguments`: parameter -> value, by default those of the sample.
+
     >>> from mat_faults.conformance import Turn
     >>> Turn(reply={"eta": "Friday"}, arguments={"parcel": 17}).agent
     'main'
+
+    Source: A3.4.
     """
 
     reply: Any
@@ -41,9 +45,13 @@ class Sample:
     its chunks. `prompt`: a message that enters from outside, at the prompt boundary, instead of one between agents.
     `approved`: an approval is asked for before each call. `port`: the name of the port, if the operator looks at it.
 
+    `kind`: the action kind. `effect`: "read" (default) or "write".
+
     >>> from mat_faults.conformance import Sample
     >>> Sample(name="track a parcel", kind="tool_call", arguments={"parcel": 17}, reply={"eta": "Friday"}).effect
     'read'
+
+    Source: A3.4.
     """
 
     name: str

@@ -31,7 +31,7 @@ DecideShare: TypeAlias = Callable[[int, int], str]
 
 
 def hard_violations(run: Run) -> tuple[Violation, ...]:
-    """The hard violations of a `mat.Run`, by step: what a search counts as a failure by default.
+    """Return the hard violations of a `mat.Run`, by step: what a search counts as a failure by default.
 
     >>> from mat_search import hard_violations
     >>> with mat.run([mat.contract("silent", mat.temporal.always(~mat.temporal.action("message")))]) as run:
@@ -56,10 +56,20 @@ class Campaign:
     statistical strategy (mat_search.statistical): the interval that replaces a proof, and when to stop. `prices` tell what
     live calls would cost where replies are not recorded.
 
+    - `operators`: the specifications of the fault operators. `budget`: the largest total cost of a schedule, an integer.
+      `strategy`: one of `STRATEGIES`, or "statistical".
+    - `prune`: whether schedules that cannot differ from an executed one are skipped. `stability_runs`: how often each
+      counterexample is repeated.
+    - `judge`: a function of a `mat.Run` that returns a tuple of the violations to search for.
+    - `interval(failures, runs)` returns the interval of the share as a mapping with value, low, high, n, confidence and
+      method; `decided(failures, runs)` returns "below", "above" or "".
+
     >>> from mat_search import Campaign
     >>> import mat_faults
     >>> Campaign(operators=tuple(item.spec() for item in mat_faults.service.operators()), budget=4).strategy
     'exhaustive'
+
+    Source: A3.2.
     """
 
     operators: tuple[OperatorSpec, ...]
@@ -107,6 +117,8 @@ class CampaignResult:
     was answered. `interrupted`: a KeyboardInterrupt ended a part of the search, and the caller should end the session after it
     has reported the findings.
 
+    `certificate`: what was proven, and why the search ended.
+
     >>> from mat_search import Campaign, search
     >>> def evaluate(spec):
     ...     with mat.run(schedule=spec.schedule, states=True) as run:
@@ -115,6 +127,8 @@ class CampaignResult:
     >>> found = search(evaluate(mat.spec.RunSpec()), evaluate, Campaign(operators=(), budget=4))
     >>> found.counterexamples, found.nominal.outcome
     ((), 'pass')
+
+    Source: A3.2.
     """
 
     nominal: Run
@@ -144,6 +158,8 @@ class SearchStopped(Exception):  # noqa: N818  (it is no error: what was found a
     >>> from mat_search import SearchStopped
     >>> str(SearchStopped("out of quota"))
     'out of quota'
+
+    Source: A3.2.
     """
 
 

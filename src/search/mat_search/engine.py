@@ -88,6 +88,15 @@ def search(
     the checks. `layers` is called now and then with an estimate of what is left at the next cost.
     KeyboardInterrupt propagates as long as nothing was found; later it ends the current phase, and the findings are kept.
 
+    - `evaluate`, `vary`: functions that execute a `mat.spec.RunSpec` and return its `mat.Run`. `adapt` gets a function that
+      chooses perturbations, too.
+    - `confirm`, `confirm_again`: functions of a sequence of schedules that return a sequence of as many Runs, with None for
+      one that was not executed.
+    - `campaign`: the settings. `progress(executions, cheapest, proven)` is called now and then, with the cost of the
+      cheapest counterexample (or None) and the cost up to which all is proven.
+    - `enough(runs)` gets the number of executions that the checks will take, and returns why exploring ends now, or "".
+    Returns a `CampaignResult`. Raises `mat.MatError` for a statistical strategy without `interval` and `decided`.
+
     >>> import mat_faults
     >>> from contextlib import suppress
     >>> from mat_search import Campaign, search
@@ -105,6 +114,8 @@ def search(
     >>> found = search(evaluate(mat.spec.RunSpec()), evaluate, Campaign(operators=operators, budget=4))
     >>> found.nominal.outcome, len(found.counterexamples)
     ('pass', 1)
+
+    Source: A3.2, A3.3.
     """
     spec = nominal.spec.under(NO_SCHEDULE)
     vary = vary if nominal.concolic else None

@@ -61,11 +61,12 @@ def schedules(
 ) -> SearchStrategy[Schedule]:
     """Schedules of at most `max_size` perturbations that cost at most `budget` in all.
 
-    `run` is a nominal run of the system: its calls are the sites. `operators` are those that the test passes to `mat.run`. A
-    site that exists only after a fault (a retry, a fallback) can be drawn only with `evaluate`, which executes a schedule:
-    perturbations are then drawn one after the other, each at a call after the last one in the run under the previous ones. So
-    all of them are reached; without `evaluate`, one can keep another from being reached. The offers of these runs are cached,
-    so a schedule is executed once. Raises SpecError for a run with a schedule, a limit below 0 or an invalid operator.
+    `run` is a nominal run of the system: its calls are the sites. `operators` are those that the test passes to `mat.run`.
+    A site that exists only after a fault (a retry, a fallback) can be drawn only with `evaluate`, which executes a
+    schedule: perturbations are then drawn one after the other, each at a call after the last one in the run under the
+    previous ones. So all of them are reached; without `evaluate`, one can keep another from being reached. The offers of
+    these runs are cached, so a schedule is executed once. Raises `mat.MatError` without Hypothesis, for a run with a
+    schedule, a limit below 0 or an invalid operator.
 
     >>> import hypothesis, mat_faults
     >>> from mat_search.strategies import schedules
@@ -76,6 +77,8 @@ def schedules(
     >>> found = hypothesis.find(schedules(run.result, mat_faults.operators(), budget=4), lambda schedule: schedule.cost > 0)
     >>> found.cost <= 4
     True
+
+    Source: A3.3.
     """
     specs = _specs(run, operators, budget=budget, max_size=max_size)
     offered = _NominalOffers(run, specs, budget) if evaluate is None else _TreeOffers(run, specs, budget, evaluate)
@@ -99,7 +102,10 @@ def schedules(
 
 
 def perturbations(run: Run, operators: Operators, *, budget: int = limits.BUDGET) -> SearchStrategy[Perturbation]:
-    """Single perturbations of a nominal run that cost at most `budget`; SpecError also if there are none.
+    """Single perturbations of a nominal run that cost at most `budget`.
+
+    `run` and `operators` are as in `schedules`. Raises `mat.MatError` where `schedules` does, and if no perturbation costs
+    so little.
 
     >>> import mat_faults
     >>> from mat_search.strategies import perturbations
@@ -109,6 +115,8 @@ def perturbations(run: Run, operators: Operators, *, budget: int = limits.BUDGET
     ...     reply = track(17)
     >>> perturbations(run.result, mat_faults.operators(), budget=4) is not None
     True
+
+    Source: A3.3.
     """
     offered = _NominalOffers(run, _specs(run, operators, budget=budget, max_size=None), budget)
     asks = [here for here in offered.after(NO_SCHEDULE) if here]

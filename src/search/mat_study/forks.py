@@ -221,6 +221,6 @@ def refuse_without_fork() -> None:
     if not hasattr(os, "fork"):
         raise MatError(
             "--mat-workers is not available on this platform",
-            why="workers are forks of the process that has the item, and this platform has no fork",
+            why="workers are forked from the process that holds the item, and this platform cannot fork",
             fix="leave it out; with pytest-xdist (-n), several items are searched at once",
         )

@@ -19,7 +19,6 @@ from mat.boundary.cassette import RECORDED_REPLIES, Cassette
 from mat.boundary.tape import Tape
 from mat.core.campaign import Certificate, LiveCost, Recorded
 from mat.core.errors import MatError
-from mat.core.files import make_folder
 from mat.core.run import Run
 from mat.core.site import parse_site
 from mat.kernel.folders import writable
@@ -30,8 +29,6 @@ from mat_study.evaluation import Evaluated, Evaluator, Lost, Plan
 T = TypeVar("T")
 
 FOLDER: Final = Path(".mat", "cassettes")
-_OLD_FOLDER: Final = Path(".mat", "reels")
-"""The folder of earlier versions."""
 _UNSAFE: Final = re.compile(r"[^A-Za-z0-9_.-]+")
 _NAME_CHARS: Final = 60
 _DIFFERENCE: Final = "likely causes:"
@@ -153,13 +150,8 @@ class LiveCalls:
 
 
 def path_of(root: Path, task: str) -> Path:
-    """The path of a test's cassette (a readable name and a digest); moves it there from the folder of earlier versions."""
-    path = next((root / FOLDER).glob(f"*-{_digest(task)}.jsonl"), root / FOLDER / name_of(task))
-    before = next((root / _OLD_FOLDER).glob(f"*-{_digest(task)}.jsonl"), None)
-    if before is not None and not path.exists():
-        make_folder(path.parent)
-        before.replace(path)
-    return path
+    """The path of a test's cassette (a readable name and a digest)."""
+    return next((root / FOLDER).glob(f"*-{_digest(task)}.jsonl"), root / FOLDER / name_of(task))
 
 
 def name_of(task: str) -> str:

@@ -145,14 +145,14 @@ class Gathered:
 
     @property
     def uncaught(self) -> tuple[Finding, ...]:
-        """The injected failures that left the test's body uncaught, the most frequent first."""
+        """The injected failures that the test's body did not catch, the most frequent first."""
         counts = Counter(each for each in self._disturbed if each is not None)
         ranked = sorted(counts.items(), key=lambda item: (-item[1], item[0].port, item[0].type))
         return tuple(
             Finding(
                 code=UNCAUGHT,
-                message=f"in {count:,} of {len(self._disturbed):,} disturbed runs {found.type}, injected at "
-                f"{found.port.removeprefix('service:')}, left the test's body uncaught",
+                message=f"in {count:,} of {len(self._disturbed):,} disturbed runs the test's body did not catch "
+                f"{found.type}, injected at {found.port.removeprefix('service:')}",
             )
             for found, count in ranked
         )

@@ -43,7 +43,7 @@ def lines(notices: Sequence[Notice], *, interrupted: bool, verbose: bool = False
         if each.note:
             found.append(f"{each.item}: {each.note}")
         if each.because and verbose:
-            found.append(f"{each.item}: searched anew: {each.because}")
+            found.append(f"{each.item}: searched again: {each.because}")
     found += _cut_lines(notices)
     found += _evaluation_lines(sorted(notices, key=lambda each: each.item))
     if interrupted and any(each.path for each in notices):

@@ -1,4 +1,4 @@
-"""How far a search came that did not cover its budget, and what would bring it further."""
+"""How far a search came that did not cover its budget, and what it needs to get further."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _NAMES: Final = 3
 
 
 def how_far(result: CampaignResult, certificate: Certificate, settings: ItemSettings) -> str:
-    """The largest complete layer and how far the search came above it; if a limit ended it, what would bring it further.
+    """The largest complete layer and how far the search came above it; if a limit ended it, what it needs to get further.
 
     "" for a search that covered its budget, and for strategies that do not go by cost.
     """
@@ -28,8 +28,8 @@ def how_far(result: CampaignResult, certificate: Certificate, settings: ItemSett
         parts.append(f"cost {layer.cost}: {100 * layer.done // layer.known}% of what is known")
     if result.limited or result.interrupted:
         helps = _helps(result, settings)
-        most = f", most of all {_most_helpful(result, helps)}" if len(helps) > 1 else ""
-        parts.append(f"{_listed(helps)} would bring it further{most}")
+        most = f"; what helps most is {_most_helpful(result, helps)}" if len(helps) > 1 else ""
+        parts.append(f"to get further, it needs {_listed(helps)}{most}")
     return "; ".join(parts)
 
 
@@ -42,7 +42,7 @@ def _complete_layer(result: CampaignResult, certificate: Certificate) -> str:
 
 
 def _helps(result: CampaignResult, settings: ItemSettings) -> list[str]:
-    """What would bring the search further, as nouns."""
+    """What the search needs to get further, as nouns."""
     timed = result.searched < settings.max_runs and settings.timeout_s is not None
     helps = ["more time (--mat-timeout)" if timed else "more runs (--mat-max-runs)"]
     if result.recorded is not None:

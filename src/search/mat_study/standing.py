@@ -74,7 +74,8 @@ def is_held(found: Sequence[StandingViolation]) -> bool:
 def fixed_text(accepted: Acceptance, *, file: str) -> str:
     """What to say of an accepted finding that did not show again."""
     name = file or PurePosixPath(accepted.test.partition("::")[0]).parent.joinpath(FOLDER, accepted.replay).as_posix()
-    return f"fixed: {accepted.contract} is accepted until {accepted.until}, but kept; remove it: mat accept --remove {name}"
+    fixed = f"fixed: {accepted.contract} is accepted until {accepted.until}, but no longer broken"
+    return f"{fixed}; remove the acceptance: mat accept --remove {name}"
 
 
 def not_found_again(settings: ItemSettings, found: Sequence[Counterexample], certificate: Certificate) -> list[str]:

@@ -226,7 +226,9 @@ def isolated(certificate: Certificate, outlived: Iterable[OutlivedState]) -> Cer
         texts.append(f"the state before the first run: {_listed(restored)} {how} restored before each execution")
     if forked:
         how = "outlives" if len(forked) == 1 else "outlive"
-        texts.append(f"the state after import: {_listed(forked)} {how} a run and cannot be restored: executed in forks")
+        texts.append(
+            f"the state after import: {_listed(forked)} {how} a run and cannot be restored, so each run was executed in a fork"
+        )
     seeds = HASH_SEEDS if certificate.proven and certificate.checks.get("fresh") else ()
     return replace(certificate, assumptions=(*certificate.assumptions, *texts), hash_seeds=seeds)
 
@@ -246,7 +248,7 @@ def _flaky_text(flaky: Sequence[Counterexample], certificate: Certificate) -> st
             f"  {each.verdict.message}"
         )
     why = f"  why: {certificate.reason}\n" if certificate.reason else ""
-    fix = '  fix: let nothing outlive a run, or decide the order of sets; isolate="fork" executes each run in a new process'
+    fix = '  fix: keep no state between runs, and do not depend on the order of sets; isolate="fork" runs each in a new process'
     return "\n".join(lines) + f"\n{why}{fix}"
 
 

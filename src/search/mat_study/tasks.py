@@ -102,7 +102,7 @@ def with_task(run: Run, *, place: str = "", named: bool = True) -> Run:
     last = run.records[-1]
     name = TASK if run.success or not run.error or not named else f"{TASK}.{run.error.partition(':')[0]}"
     name += f"@{place}" if place and name != TASK else ""
-    message = run.error or f"the run ended with {run.termination}"
+    message = run.error or f"the task did not succeed (the run ended: {run.termination})"
     broken = Violation(
         contract=name, severity="hard", stage="effected", step=last.step, agent=last.agent, role=last.role, message=message,
         region=(last.step, last.step),

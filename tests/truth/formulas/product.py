@@ -101,7 +101,7 @@ def standing(made: mat.Contract, facts: Sequence[Fact]) -> str:
     seen = records(facts)
     for record in seen:
         judge.fold(record)
-    (outcome,) = judge.standing(seen[-1] if seen else None)
+    (outcome,) = judge.outcomes_so_far(seen[-1] if seen else None)
     return outcome.standing
 
 

@@ -57,9 +57,11 @@ def used_while_valid(
 ) -> Contract:
     """An artifact is used in [issued, issued + ttl), and not after a newer one has superseded it.
 
-    artifact: names of artifacts; `*` and `?` are wildcards. on: the calls (ports or routes) whose uses count. form: judge the
-    use as "asked" by the agent, or as it "reached" the port. label: the failure label. The time of a use is the time at which
-    the call was asked. A damaged artifact can be late as well.
+    `artifact`: names of artifacts; `*` and `?` are wildcards. `on`: the calls (ports or routes) whose uses count. `form`:
+    judge the use as "asked" by the agent, or as it "reached" the port. `label`: the failure label. The time of a use is the
+    time at which the call was asked. A damaged artifact can be late as well.
+
+    Raises `mat.MatError` for an empty name and for an unknown form or label.
 
     Precision 1.00, recall 1.00 on 20 traces written without knowledge of this template.
 
@@ -89,10 +91,12 @@ def bytes_preserved(
 ) -> Contract:
     """An artifact is passed on so that its integrity predicate holds: by default, exactly as it was issued.
 
-    Inside a URL, a header or JSON it may be encoded as the format demands. artifact and on are as in `used_while_valid`.
-    labels: damage (truncated, wrapped, reencoded, reordered, other) -> label, to replace those in `DAMAGE`. form="reached"
+    Inside a URL, a header or JSON it may be encoded as the format demands. `artifact` and `on` are as in `used_while_valid`.
+    `labels`: damage (truncated, wrapped, reencoded, reordered, other) -> label, to replace those in `DAMAGE`. form="reached"
     judges the artifact as it reached the port. If that is violated and form="asked" is not, the path
     changed the artifact, not the agent.
+
+    Raises `mat.MatError` for an unknown label or kind of damage.
 
     Precision 1.00, recall 1.00 on 20 traces written without knowledge of this template.
 
@@ -103,6 +107,8 @@ def bytes_preserved(
     ()
     >>> [(item.step, item.label) for item in violations(bytes_preserved(), trace(listed, sorted_))]
     [(1, 'SIGNATURE_MISMATCH')]
+
+    Source: D1.
     """
     damaged = partial(_damage, labels=_labels(labels))
     return _use_contract("bytes_preserved", artifact, on, form, damaged, "pass the artifact on unchanged, or by a handle")
@@ -120,6 +126,8 @@ def compliant(
     """Every use of an artifact is valid and intact, and no artifact is missing where it belongs.
 
     The parameters are as in `used_while_valid` and `bytes_preserved`. A use that is late and damaged is labeled as late.
+
+    Raises `mat.MatError` for an unknown label or kind of damage.
 
     Precision 1.00, recall 1.00 on 20 traces written without knowledge of this template.
 
@@ -146,7 +154,9 @@ def present(artifact: ArtifactNames = "*", *, on: On = None, **options: Unpack[O
     """An artifact is present wherever a port declares that it consumes one.
 
     If the place is empty, or holds the artifact without its scheme, the label is MISSING_TOKEN; if it holds something else,
-    WRONG_VALUE. A place that could not be read is not judged. artifact and on are as in `used_while_valid`.
+    WRONG_VALUE. A place that could not be read is not judged. `artifact` and `on` are as in `used_while_valid`.
+
+    Raises `mat.MatError` for an empty name.
 
     Precision 1.00, recall 1.00 on 20 traces written without knowledge of this template.
 
@@ -157,6 +167,8 @@ def present(artifact: ArtifactNames = "*", *, on: On = None, **options: Unpack[O
     >>> bare = record("tool_call", "pay", lacks=[("token", "absent")])
     >>> [(item.step, item.label) for item in violations(present("token"), trace(bare))]
     [(0, 'MISSING_TOKEN')]
+
+    Source: D1.
     """
     return _use_contract("present", artifact, on, "asked", lambda item, record: None, "put the artifact there", lacks=True)
 
@@ -173,6 +185,8 @@ def version_fresh(
 
     The latest artifact is the one issued last before the call was asked. The parameters are as in `used_while_valid`.
 
+    Raises `mat.MatError` for an empty name and an unknown label.
+
     Precision 1.00, recall 1.00 on 20 traces written without knowledge of this template.
 
     >>> from mat_contracts.traces import broken, record, trace
@@ -182,6 +196,8 @@ def version_fresh(
     ()
     >>> broken(version_fresh("etag"), trace(read, read, first))
     (2,)
+
+    Source: D1.
     """
     label = checked_label(label)
 
@@ -201,9 +217,11 @@ def no_stale_write(
 ) -> Contract:
     """A write names the version that it changes, and this version is the latest known one (If-Match, RFC 9110, 13.1.1).
 
-    artifact: the entity tags or versions that reads issue. on: the calls whose uses count. label: the failure label. Writes are
-    calls of a port with effect="write", or undeclared ones whose name does not begin with a verb that reads. A write without a
-    version gets the label MISSING_CONSTRAINT if its port declares that it consumes one.
+    `artifact`: the entity tags or versions that reads issue. `on`: the calls whose uses count. `label`: the failure label.
+    Writes are calls of a port with effect="write", or undeclared ones whose name does not begin with a verb that reads. A
+    write without a version gets the label MISSING_CONSTRAINT if its port declares that it consumes one.
+
+    Raises `mat.MatError` for an empty name and an unknown label.
 
     Precision 1.00, recall 1.00 on 20 traces written without knowledge of this template.
 
@@ -214,6 +232,8 @@ def no_stale_write(
     ()
     >>> broken(no_stale_write("etag"), trace(read, read, write))
     (2,)
+
+    Source: D1; RFC 9110, section 13.1.1.
     """
     label = checked_label(label)
 

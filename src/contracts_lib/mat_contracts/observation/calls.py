@@ -36,15 +36,18 @@ _ROUTE: Final = re.compile(r"(?:(?P<method>[A-Z]+)\s+)?(?P<host>[a-z][a-z0-9+.\-
 class Exchange:
     """An HTTP request and its reply, as far as a record shows them.
 
-    fields: the fields of the body, if it is JSON or a form. status: the HTTP status that the reply states, 0 if it states
-    none or never came. reply: the body of the reply.
-    captured: what the route's `{names}` matched. Header names are in lower case.
+    `method`, `url`, `path`: as texts. `query`, `headers`, `reply_headers`: name -> text. `body`: as it was recorded;
+    `fields`: name -> value, if it is JSON or a form. `status`: the HTTP status that the reply states, an integer, 0 if it
+    states none or never came. `reply`: the body of the reply. `captured`: name -> text, what the route's `{names}` matched.
+    Header names are in lower case.
 
     >>> from mat_contracts.observation import exchange
     >>> from mat_contracts.traces import record
     >>> found = exchange(record("tool_call", "http", {"url": "https://shop.example/orders?page=2"}, value={"status": 200}))
     >>> found.method, found.path, found.value("query.page"), found.succeeded
     ('GET', '/orders', '2', True)
+
+    Source: D1; RFC 9110.
     """
 
     method: str
@@ -86,10 +89,14 @@ class Exchange:
 def exchange(record: Record, captured: Mapping[str, str] | None = None) -> Exchange | None:
     """A record as an HTTP exchange, if one of its arguments (`url`, `uri`, `href`) is the URL; else None.
 
+    `captured`: name -> text, what a route captured from the path. Returns an `Exchange`.
+
     >>> from mat_contracts.observation import exchange
     >>> from mat_contracts.traces import record
     >>> exchange(record("tool_call", "http", {"url": "https://shop.example/orders"}, value={"status": 404})).status
     404
+
+    Source: D1; RFC 9110.
     """
     arguments = record.arguments
     url = _url(record)
@@ -131,6 +138,8 @@ def status_of(record: Record) -> int:
     >>> from mat_contracts.traces import record
     >>> status_of(record("tool_call", "get", value={"status": 429})), status_of(record("tool_call", "get", value="ok"))
     (429, 0)
+
+    Source: D1; RFC 9110, section 15.
     """
     value = record.observation.value
     if isinstance(value, Mapping):
@@ -166,10 +175,15 @@ def _fields(body: Any) -> Mapping[str, Any]:
 class SelectedCalls:
     """A predicate made from `on`: whether a record is one of these calls, and what the `{names}` of its route stand for.
 
+    `on`: names of ports (`*` and `?` are wildcards), or routes such as "POST /orders/{id}"; None for every call. Raises
+    `mat.MatError` for a text that is neither.
+
     >>> from mat_contracts.observation.calls import SelectedCalls
     >>> from mat_contracts.traces import record
     >>> SelectedCalls("/orders/{id}")(record("tool_call", "http", {"url": "https://shop.example/orders/7"}))
     {'id': '7'}
+
+    Source: D1.
     """
 
     __slots__ = ("_any", "_ports", "_routes", "text")

@@ -49,10 +49,14 @@ def stated_wait_ms(record: Record) -> int | None:
     It is read from the error (see ErrorFact) or its text ("retry after 5 s"), or from the reply's header `Retry-After`, or its
     `retry_after`: seconds, or a date (see `mat.core.waits`), which counts from the header `Date`.
 
+    `record`: of the call that was answered.
+
     >>> from mat_contracts.observation import stated_wait_ms
     >>> from mat_contracts.traces import record
     >>> stated_wait_ms(record("tool_call", "get", value={"status": 429, "headers": {"retry-after": "2"}}))
     2000
+
+    Source: D1; RFC 9110, section 10.2.3.
     """
     error, value = record.observation.error, record.observation.value
     if error is not None:
@@ -76,9 +80,11 @@ def backoff_respected(
 ) -> Contract:
     """After a refusal that states a wait (Retry-After; RFC 9110, 10.2.3), no call goes to the same place until it is over.
 
-    on: the calls that are judged. A refusal is an error that states a wait, or a reply with one of the HTTP `statuses` that
-    does. scope: the place that must be left alone, the "path" of a URL (without a URL: the port) or the whole "selection".
+    `on`: the calls that are judged. A refusal is an error that states a wait, or a reply with one of the HTTP `statuses` that
+    does. `scope`: the place that must be left alone, the "path" of a URL (without a URL: the port) or the whole "selection".
     For waits that no reply states, see `mat_contracts.backoff_respected`.
+
+    Raises `mat.MatError` for an unknown scope or label.
 
     Precision 1.00, recall 1.00 on 20 traces written without knowledge of this template.
 
@@ -89,6 +95,8 @@ def backoff_respected(
     ()
     >>> broken(backoff_respected(), trace(refused, get, get))
     (1,)
+
+    Source: D1; RFC 9110, section 10.2.3.
     """
     one_of(scope, "scope", ("path", "selection"))
     selected = SelectedCalls(on)
@@ -128,6 +136,8 @@ def backoff_respected(
 def within_rate(on: On = None, *, calls: int, per_ms: int, label: str = "RATE_LIMITED", **options: Unpack[Options]) -> Contract:
     """At most `calls` calls are made in any `per_ms` milliseconds of run time: a limit that the agent knows (RFC 6585, 4).
 
+    Raises `mat.MatError` for a count or a time below 1, and for an unknown label.
+
     Precision 1.00, recall 1.00 on 20 traces written without knowledge of this template.
 
     >>> from mat_contracts.traces import broken, record, trace  # one record a second
@@ -136,6 +146,8 @@ def within_rate(on: On = None, *, calls: int, per_ms: int, label: str = "RATE_LI
     ()
     >>> broken(within_rate(calls=2, per_ms=2500), trace(get, get, get, get))
     (2, 3)
+
+    Source: D1; RFC 6585, section 4.
     """
     count_of(calls, "calls", least=1)
     milliseconds_of(per_ms, "per_ms", least=1)
@@ -166,6 +178,8 @@ def not_rate_limited(
     Such a refusal is a reply with one of the `statuses` (HTTP 429), or an error of the kind rate_limit. at_most=1 lets an agent
     discover a limit by reaching it once.
 
+    Raises `mat.MatError` for a count below 0 and an unknown label.
+
     Precision 1.00, recall 1.00 on 20 traces written without knowledge of this template.
 
     >>> from mat_contracts.traces import broken, record, trace
@@ -174,6 +188,8 @@ def not_rate_limited(
     ()
     >>> broken(not_rate_limited(at_most=1), trace(refused, refused))
     (1,)
+
+    Source: D1; RFC 6585, section 4.
     """
     count_of(at_most, "at_most", least=0)
     selected = SelectedCalls(on)
@@ -207,8 +223,11 @@ def not_during_maintenance(
 ) -> Contract:
     """No call is made during a known downtime: one of the `windows`, or one that a reply of the run announced.
 
-    on: the calls that are judged. windows: (first, last + 1) milliseconds of run time. announced: a function that reads such a
-    window from a record. By default a reply with one of the `statuses` that states a wait announces a downtime of that length.
+    `on`: the calls that are judged. `windows`: (first, last + 1) milliseconds of run time. `announced`: a function that
+    reads such a window from a record. By default a reply with one of the `statuses` that states a wait announces a downtime
+    of that length.
+
+    Raises `mat.MatError` for a window that does not end after it begins, and for an unknown label.
 
     Precision 1.00, recall 1.00 on 20 traces written without knowledge of this template.
 
@@ -218,6 +237,8 @@ def not_during_maintenance(
     ()
     >>> broken(not_during_maintenance(windows=[(1000, 3000)]), trace(get, get, get, get))
     (1, 2)
+
+    Source: D1.
     """
     selected, known = SelectedCalls(on), tuple(sorted((int(start), int(end)) for start, end in windows))
     if any(start >= end for start, end in known):
@@ -257,6 +278,9 @@ def not_during_maintenance(
 def no_shortcut(forbidden: On, *, label: str = "SHORTCUT_TAKEN", **options: Unpack[Options]) -> Contract:
     """The forbidden calls are never made, even if they are offered: the agent takes the canonical path.
 
+    `forbidden`: these calls, as ports or routes. Raises `mat.MatError` for None, which would forbid every call, and for an
+    unknown label.
+
     Precision 1.00, recall 1.00 on 20 traces written without knowledge of this template.
 
     >>> from mat_contracts.traces import broken, record, trace
@@ -264,6 +288,8 @@ def no_shortcut(forbidden: On, *, label: str = "SHORTCUT_TAKEN", **options: Unpa
     ()
     >>> broken(no_shortcut("force_approve"), trace(record("tool_call", "force_approve")))
     (0,)
+
+    Source: D1.
     """
     if forbidden is None:
         raise SpecError(what="no_shortcut(None) forbids every call", fix="name the calls that are shortcuts")
@@ -289,10 +315,12 @@ def compensated(
 ) -> Contract:
     """If a saga does not complete, every step that was done is undone by the end (Garcia-Molina and Salem 1987).
 
-    steps: the call that does a step -> the call that undoes it; both are ports or routes. A step is done when its call
+    `steps`: the call that does a step -> the call that undoes it; both are ports or routes. A step is done when its call
     succeeds, and undone when the other call succeeds for the same `key`. The key is captured by the route, or is a field of
-    the request or the reply. completed: the call whose success completes the saga; then no step needs to be undone. Without
+    the request or the reply. `completed`: the call whose success completes the saga; then no step needs to be undone. Without
     `completed`, the saga has failed once one of its steps failed.
+
+    Raises `mat.MatError` without steps and for an unknown label.
 
     Precision 1.00, recall 1.00 on 20 traces written without knowledge of this template.
 
@@ -303,6 +331,8 @@ def compensated(
     ()
     >>> [item.message for item in violations(saga, trace(*done))]
     ['book_flight was done (7) but never undone by cancel_flight, though the saga failed']
+
+    Source: D1; Garcia-Molina and Salem 1987.
     """
     if not steps:
         raise SpecError(
@@ -380,7 +410,7 @@ def idempotency_key_kept(
 ) -> Contract:
     """All attempts at a request carry the same idempotency key, and no two requests share a key.
 
-    key: the place of the key, in an HTTP exchange or as the name of an argument. A call without a key gets the label
+    `key`: the place of the key, in an HTTP exchange or as the name of an argument. A call without a key gets the label
     MISSING_CONSTRAINT. A key that changes between attempts, or that was used for another request, gets WRONG_VALUE. Requests
     are equal if method, path and body are equal; for other ports, all arguments except the key and those in `ignoring`. After
     a success, the same request counts as a new one. A permanent refusal (a status 4xx that no retry can change) is ignored.
@@ -395,6 +425,8 @@ def idempotency_key_kept(
     ()
     >>> [item.label for item in violations(kept, trace(pay("a", error="timeout"), pay("b")))]
     ['WRONG_VALUE']
+
+    Source: D1.
     """
     selected, left_out = SelectedCalls(on), frozenset(ignoring)
 
@@ -447,6 +479,8 @@ def required(on: On, places: str | Iterable[str], *, label: str = "MISSING_CONST
 
     White space is no value.
 
+    Raises `mat.MatError` for an empty place and an unknown label.
+
     Precision 1.00, recall 1.00 on 20 traces written without knowledge of this template.
 
     >>> from mat_contracts.traces import broken, record, trace
@@ -454,6 +488,8 @@ def required(on: On, places: str | Iterable[str], *, label: str = "MISSING_CONST
     ()
     >>> broken(required("pay", ["amount", "reason"]), trace(record("tool_call", "pay", {"amount": 5, "reason": ""})))
     (0,)
+
+    Source: D1.
     """
     selected, wanted = SelectedCalls(on), names_of(places, "places")
 
@@ -477,8 +513,10 @@ def expected(
 ) -> Contract:
     """The request has the expected value at each place.
 
-    values: place (see Exchange.value; for other ports, the name of an argument) -> the value, several values, a (least, most)
+    `values`: place (see Exchange.value; for other ports, the name of an argument) -> the value, several values, a (least, most)
     range, or a predicate. A number may also be written as text ("50"). A missing value is not judged: see `required`.
+
+    Raises `mat.MatError` for an unknown label.
 
     Precision 1.00, recall 1.00 on 20 traces written without knowledge of this template.
 
@@ -487,6 +525,8 @@ def expected(
     ()
     >>> broken(expected("pay", {"amount": 5}), trace(record("tool_call", "pay", {"amount": 6})))
     (0,)
+
+    Source: D1.
     """
     selected = SelectedCalls(on)
     lists: dict[str, Allowed] = {
@@ -527,8 +567,10 @@ def digest_correct(
 ) -> Contract:
     """The value at a place of the request is the digest of the right content (FIPS 180-4; RFC 9530).
 
-    of: a function that returns the content for a record, or None if it is not known. The digest may be written in hexadecimal
+    `of`: a function that returns the content for a record, or None if it is not known. The digest may be written in hexadecimal
     or base64, alone or as `sha-256=:...:`. A missing digest is not judged: see `required`.
+
+    `algorithm`: one of hashlib's, by name. Raises `mat.MatError` for another algorithm and an unknown label.
 
     Precision 1.00, recall 1.00 on 20 traces written without knowledge of this template.
 
@@ -539,6 +581,8 @@ def digest_correct(
     ()
     >>> broken(named, trace(record("tool_call", "put", {"text": "hello!", "digest": right})))
     (0,)
+
+    Source: D1; FIPS 180-4, RFC 9530.
     """
     selected = SelectedCalls(on)
     if algorithm not in hashlib.algorithms_guaranteed or algorithm.startswith("shake"):
@@ -576,7 +620,9 @@ def signature_verifies(
 ) -> Contract:
     """The signature of the request verifies (RFC 9421; AWS SigV4).
 
-    verify: a function that returns whether a record's signature verifies, or None if there is nothing to verify.
+    `verify`: a function that returns whether a record's signature verifies, or None if there is nothing to verify.
+
+    Raises `mat.MatError` for an unknown label.
 
     Precision 1.00, recall 1.00 on 20 traces written without knowledge of this template.
 
@@ -586,6 +632,8 @@ def signature_verifies(
     ()
     >>> broken(signed, trace(record("tool_call", "send", {"text": "ab", "signature": "ab"})))
     (0,)
+
+    Source: D1; RFC 9421.
     """
     selected = SelectedCalls(on)
 

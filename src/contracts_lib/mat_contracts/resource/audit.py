@@ -45,6 +45,8 @@ def conserved(
     ()
     >>> broken(conserved(), trace(*begun, entry(3, "spent", amounts={"work#1": {"tokens": 101}})))
     (2,)
+
+    Source: Sec. 6.1, B5.
     """
     return audit(
         "conservation", "resource.conserved",
@@ -76,6 +78,8 @@ def exactly_one_terminal_state(
     (0,)
     >>> broken(exactly_one_terminal_state(), trace(*begun, entry(3, "fulfilled"), entry(4, "expired")))
     (3,)
+
+    Source: B2.
     """
     return audit(
         "lifecycle", "resource.exactly_one_terminal_state",
@@ -105,6 +109,8 @@ def utilisation_monotone(
     ()
     >>> broken(utilisation_monotone(), trace(*begun, spent, entry(4, "fulfilled", consumed={"tokens": 20})))
     (3,)
+
+    Source: B3.
     """
     return audit(
         "monotone", "resource.utilisation_monotone",
@@ -134,6 +140,8 @@ def no_spend_after_terminal(
     ()
     >>> broken(no_spend_after_terminal(), trace(*ended, entry(5, "spent", amounts=amounts)))
     (4,)
+
+    Source: B2.
     """
     return audit(
         "after_end", "resource.no_spend_after_terminal",
@@ -162,6 +170,8 @@ def reserve_kept(
     ()
     >>> broken(reserve_kept(), trace(*above, below, entry(4, "activated", "sub#1", allocations={"work#1": {"tokens": 91}})))
     (3,)
+
+    Source: B5.
     """
     return audit(
         "reserve", "resource.reserve_kept",
@@ -193,6 +203,8 @@ def delegation_within_parent(
     ()
     >>> broken(delegation_within_parent(), trace(*above, below("tool:pay")))
     (2,)
+
+    Source: B5, B6.
     """
     return audit(
         "delegation", "resource.delegation_within_parent",

@@ -65,6 +65,9 @@ def within_budget(
     call in flight is a violation too, and so is a call that takes what its contract has allocated to others. A violation names
     the contract, the agent that works under it, and the agents that allocated.
 
+    Raises `mat.MatError` without any resource, for a misspelled one, a negative amount, money without `prices`, and for
+    `prices` without `budgets`.
+
     Precision 1.00, recall 1.00 on 22 traces written without knowledge of this template.
 
     >>> from dataclasses import replace
@@ -77,6 +80,8 @@ def within_budget(
     ()
     >>> broken(within_budget({"tokens": 99, "calls": 3}), trace(reply, reply))
     (1,)
+
+    Source: B4.
     """
     if budgets is None:
         return _within_contracts(prices, agents, per)
@@ -248,6 +253,8 @@ def deadline_met(
     the end of its last record are at most that many milliseconds of run time apart. This applies to the run, to `agents`
     together, or with `per="agent"` to each agent. The violation is the first step that ends too late.
 
+    Raises `mat.MatError` for a negative time, for an unknown `per`, and for `per` without `within_ms`.
+
     Precision 1.00, recall 1.00 on 20 traces written without knowledge of this template.
 
     >>> from mat_contracts.traces import broken, record, trace
@@ -260,6 +267,8 @@ def deadline_met(
     (3,)
     >>> broken(deadline_met(within_ms=1_000), trace(*begun, entry(3, "fulfilled")))
     (2,)
+
+    Source: Sec. 4.2, 4.3, B2.
     """
     whose = any_names(agents, "agents")
     if within_ms is None:

@@ -115,8 +115,8 @@ def attach(
       protocol declares, else "unknown", which counts as a write.
     - `retrievers`: names of tools whose replies are text from outside, such as a search; they can be poisoned.
     - `errors`: what the tools' clients raise, as for `mat.tool`; by default it is guessed from the tool's own module.
-    - `models`: False leaves model calls alone; a dict gives the models other names, by their ids. `memory`: likewise for
-      stores and check-pointers.
+    - `models`: False leaves model calls alone; a dict gives the models other names, by their ids. `memory`: the same for
+      stores and check-pointers, by their names.
     - `perturb`: as for `mat.tool`, for all, or by name.
     - `prompts`: how the requests of models are recorded: "hash" (default), "keep" or "redact". Replies are kept.
 

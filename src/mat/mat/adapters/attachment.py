@@ -42,6 +42,8 @@ class Adapter:
     >>> shop = Adapter(name="shop", package="shop_agents", install=lambda attachment: None, policy="a failed tool ends the run")
     >>> shop.abilities
     ('observe', 'perturb', 'govern', 'replay')
+
+    Source: E2.
     """
 
     name: str
@@ -68,10 +70,15 @@ class Attachment:
 
     `tape`: whether tools and retrievers run again in a replay ("inprocess"), or their replies come from the recording.
 
+    `adapter`: what it attaches. `declared`: port -> how the port came to its effect, filled while the attachment is in
+    force. `memory`: as for `mat.attach`.
+
     >>> from mat.adapters import Attachment
     >>> port = Attachment(effects={"refund": "write"}).tool("refund")
     >>> port.name, port.effect
     ('refund', 'write')
+
+    Source: E2.
     """
 
     adapter: Adapter | None = None

@@ -159,7 +159,8 @@ def _call(function: Any, name: str) -> Any:
         raise SpecError(
             what=f"{name} needs arguments: {', '.join(needed)}",
             why="a function named here is called without arguments",
-            fix=f"write in your own module: from {module} import {attribute}; mine = {attribute}({needed[0]}=...); name mine",
+            fix=f"in a module of your own, write: from {module} import {attribute}; mine = {attribute}({needed[0]}=...);"
+            " then name mine",
         )
     try:
         return function()

@@ -70,7 +70,8 @@ class RunConnection:
     def __init__(self, address: str, *, name: str) -> None:
         if not hasattr(socket, "AF_UNIX"):
             raise SpecError(
-                what=f"{ADDRESS} names a run, which cannot be reached", why="it is at a Unix socket, and there are none here",
+                what=f"{ADDRESS} names a run, which cannot be reached",
+                why="it listens on a Unix socket, which this platform does not have",
                 fix="run this on Linux or macOS",
             )  # fmt: skip
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)

@@ -103,7 +103,7 @@ def program(
     disturbed, governed and replayed; elsewhere the proxy only passes messages on. `http` names the APIs that it calls, by the
     environment variable that holds their address: {"OPENAI_BASE_URL": "https://api.openai.com/v1"}.
 
-    - `command`: the program and its arguments. `env`: added to the environment; `cwd`: where it starts.
+    - `command`: the program and its arguments. `env`: variable -> value, added to the environment; `cwd`: where it starts.
     - `timeout_s`: real seconds that one execution may take.
     - `effects`, `impacts`, `retrievers`, `perturb`: as for `mat.attach`. The annotations of a server's tools, and the method of
       an HTTP request, give the effects of those that are not named.
@@ -151,7 +151,7 @@ class _Serving:
     def __enter__(self) -> _Serving:
         if not hasattr(socket, "AF_UNIX"):
             raise SpecError(
-                what="a program as the agent needs Unix sockets", why="its proxies find the run by one",
+                what="an agent that is a program needs Unix sockets", why="its proxies reach the run through one",
                 fix="run these tests on Linux or macOS",
             )  # fmt: skip
         folder = self._stack.enter_context(tempfile.TemporaryDirectory(prefix="mat-"))

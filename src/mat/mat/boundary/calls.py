@@ -541,7 +541,8 @@ async def cross_stream_async(
     patience_s: float | None = None,
     ends: Ends | None = None,
 ) -> AsyncIterator[Any]:
-    """`cross_stream` for async code: `call(changed)` returns an async iterator. The other parameters are as there.
+    """`cross_stream` for async code: `call(changed)` returns an async iterator. The other parameters are as in
+    `cross_stream`.
 
     >>> import asyncio
     >>> from mat.adapters import Attachment, cross_stream_async

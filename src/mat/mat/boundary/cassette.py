@@ -11,10 +11,10 @@ The file is a checkpoint log (`mat.core.checkpoint`) whose key is the test; each
 `asked` is the request for people, and for the error of one that is not recorded: without secrets, and long texts are cut.
 Files of earlier versions lack it, and so do entries in the second half of a file that grows to its limit.
 
-Processes share it: each reads what others have added before a run begins. Replies that hold secrets, or that a port's `record=`
-keeps out of files, are served in the process that received them and never written. An unfinished last line means that a
-process was killed: it is cut off, and that call is made again. If any other line is damaged, the file is refused,
-because half a recording shows behaviour that never happened. A file older than checkpoint logs is rewritten as one.
+Processes share it: each reads what others have added before a run begins. Replies that hold secrets, or that a port's
+`record=` keeps out of files, are served in the process that received them and never written. An unfinished last line means
+that a process was killed: it is cut off, and that call is made again. If any other line is damaged, the file is refused,
+because half a recording shows behaviour that never happened.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from typing import Any, Final
 
 from mat.core import limits
 from mat.core.campaign import CallKey, MissingReply
-from mat.core.checkpoint import START, Log, Unusable, create, lock, share
+from mat.core.checkpoint import START, Log, Unusable, share
 from mat.core.codec import decode, encode, load_json
 from mat.core.digest import canonical
 from mat.core.errors import CodecError, LimitReached, MatError
@@ -48,7 +48,6 @@ _WHOLE: Final = 100_000
 """Characters that are kept of a whole request."""
 _EXPLAINED: Final = 100
 """Misses in a process whose nearest recorded request is looked for."""
-_OLD: Final = b'{"mat":1,"reel":'
 
 
 class LiveCallsSpent(MatError):  # noqa: N818  (named after what happened)
@@ -94,8 +93,6 @@ class Cassette:
                 raise _damaged_error(
                     path, f"{path.name} is not a file", "name another file for the cassette, or remove what is at its path"
                 )
-            with _system_errors(path):
-                _rewrite(path, item)
             self._read_new(ours=False)
 
     def __len__(self) -> int:
@@ -213,36 +210,6 @@ class Cassette:
         if log.gap is not None:
             log.cut()
             self.notes.append(f"the last line of {log.path.name} was half-written, and was cut off; that call is made again")
-
-
-def _rewrite(path: Path, item: str) -> None:
-    """Convert a file of the older format to a checkpoint log; its last line may be half-written."""
-    with open(path, "rb") as before:
-        if before.read(len(_OLD)) != _OLD:
-            return
-        lock(before)
-        if os.fstat(before.fileno()).st_size > limits.FILE_BYTES:
-            raise _size_error(path)
-        data = path.read_bytes()
-        if not data.startswith(_OLD):  # another process was first
-            return
-        first, *lines = data[: data.rfind(b"\n") + 1].split(b"\n")[:-1] or [data]
-        if load_json(first, where=f"{path} at byte 0") != {"mat": 1, "reel": item}:
-            raise _damaged_error(
-                path,
-                f"this is not the cassette of {item}",
-                "delete the file to record it again, or restore the one that belongs to the test",
-            )
-        entries = [load_json(line, where=f"{path}:{number}") for number, line in enumerate(lines, 2)]
-        for number, entry in enumerate(entries, 2):
-            decode(_Recorded, entry, where=f"{path}:{number}", name="recorded call")
-        new = path.with_name(f"{path.name}.new")
-        new.unlink(missing_ok=True)
-        log = create(new, kind=_KIND, key={"item": cleaned(item)})
-        for entry in entries:
-            log.append(_reply_text(entry))
-        log.close()
-        os.replace(new, path)
 
 
 def _cut(asked: FrozenDict) -> FrozenDict:

@@ -47,17 +47,17 @@ class Operator:
 
     - `id`: boundary and name. `decide`: a function of (call, reply, stream) that returns an effect of `mat.boundary.effect`.
       `phase="before"`: decided with reply None, before the port is invoked; "after": decided on its reply.
-    - `grid`: parameters, simplest first, which is the shrink order; a point with `calls` covers that many calls. `price`: a
-      function of (parameters, cost model) that returns an integer.
-    - `kinds`: action kinds, by default all of the boundary. `relevant`: whether a point could change a record. `default`:
-      whether searches use it unasked.
+    - `grid`: points, each parameter -> value, simplest first, which is the shrink order; a point with `calls` covers that
+      many calls. `price`: a function of (parameters, cost model) that returns an integer.
+    - `kinds`: action kinds, by default all of the boundary. `relevant(record, point, before)`: returns whether a point
+      could change a record, after the records `before`. `default`: whether searches use it unasked.
     - `covered`: where another run makes the point redundant at calls that are declared to change nothing.
     - `raises`: the kinds of failure that it injects ("timeout", ...). If it is not clear which client a port calls, a search
       tries such a point with the exceptions of each. A point with the parameter `kind` injects that kind.
     - `aims`: a function of the unperturbed run's records that returns further parameters, such as the name of a tool that it
       called. Searches use it where a framework is attached.
-    - `plausible`: who or what would do this. `bounds`: how far any point goes; `mat_faults.conformance` holds an operator to
-      them.
+    - `plausible`: who or what would do this. `bounds`: magnitude, tokens, count, latency_ms, ... -> how far any point goes;
+      `mat_faults.conformance` holds an operator to them.
 
     >>> timeout = next(item for item in __import__("mat_faults").operators() if item.id == "service.timeout")
     >>> timeout.boundary, timeout.phase, timeout.plausible

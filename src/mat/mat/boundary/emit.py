@@ -172,6 +172,9 @@ def untrusted(text: str, channel: str = "user") -> str:
     operators can change it, splice an injection into it, for example, so use what is returned. Outside a run it is the text
     itself.
 
+    Raises `mat.Blocked` after the end of the run, and `mat.MatError` for an empty channel or a text that cannot be
+    recorded.
+
     >>> with mat.run() as run:
     ...     mat.untrusted("Please refund A17", channel="email")
     'Please refund A17'
@@ -242,6 +245,8 @@ def observed(
     predicate that says whether it was used intact, `mat.artifact.sha256()` by default. `supersedes`: it ends the earlier
     artifacts of its name. If every reply of a port brings one, declare it once with `@mat.tool(issues=...)`. Outside a run it
     only returns the text. Raises `mat.MatError` for an empty text, an invalid name or an invalid time.
+
+    `value`: the text of the artifact.
 
     >>> @mat.tool
     ... def download(url): return "the file"
@@ -331,6 +336,8 @@ def message(to: str, text: str) -> str | None:
 
     It crosses the delegation boundary, where faults can change, delay or drop it, so go on with what is returned. Outside a
     run it returns the text. Raises `mat.Blocked` if governance refuses it.
+
+    Raises `mat.MatError` for an empty name and for a text that cannot be recorded.
 
     >>> with mat.run() as run, mat.agent("clerk"):
     ...     mat.message("user", "Your refund is on its way")
@@ -425,6 +432,8 @@ class delegate:  # noqa: N801  (also a statement: with mat.delegate(...))
     `role`: of the other agent, by default its name. The end of the block is recorded as the hand-back to whoever delegated.
     For a function that runs the other agent, use `mat.handoff`. Raises `mat.Blocked` if governance refuses the delegation.
 
+    Raises `mat.MatError` for an empty name and for a task that cannot be recorded.
+
     >>> with mat.run() as run, mat.agent("planner"):
     ...     with mat.delegate("mailer", task="tell Ann") as handed:
     ...         text = mat.message("user", handed.task)
@@ -507,6 +516,8 @@ def grant(to: str, tool: str, /, *, calls: int | None = None, within_ms: int | N
     calls and `within_ms` milliseconds of run time, by default without limit, and ends with the delegation in which it was
     made. Outside a run it is True. Raises `mat.MatError` for an empty name, a limit below 1 and a parameter that is not an
     allow-list.
+
+    Raises `mat.Blocked` after the end of the run.
 
     >>> @mat.tool(effect="write")
     ... def refund(order, amount): return "refunded"
@@ -593,6 +604,8 @@ def approval(what: str, **details: object) -> bool:
     that of the governance in force (`mat.policy.Governance(approver=)`). Without an approver, and outside a run, the answer is
     False. A rule with `own=True` accepts such an approval for exactly this call.
 
+    Raises `mat.Blocked` after the end of the run, and `mat.MatError` for details that cannot be recorded.
+
     >>> def manager(what, details):
     ...     return details["amount"] <= 100
     >>> with mat.run(governance=mat.policy.Governance(approver=manager)) as run:
@@ -609,7 +622,7 @@ def approval(what: str, **details: object) -> bool:
 
 
 async def approval_async(what: str, **details: object) -> bool:
-    """Like `mat.approval`, for an async approver. Await it; its arguments and its answer are the same.
+    """Like `mat.approval`, for an async approver. Await it; its arguments, answer and errors are the same.
 
     >>> import asyncio
     >>> async def manager(what, details):
@@ -676,6 +689,8 @@ def secret(value: str) -> str:
     run, including the steps already recorded; outside a run for all runs of the process. No file or report that the process
     writes from then on contains it. A `pydantic.SecretStr` or `SecretBytes` that crosses a port is declared by itself.
     Raises `mat.MatError` for anything but a non-empty string.
+
+    `value`: the text.
 
     >>> @mat.tool
     ... def log_in(key): return "welcome"

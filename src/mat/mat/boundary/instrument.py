@@ -38,7 +38,7 @@ class Passage:
     """A retrieved text, as an instrumented retriever (`mat.retriever`) returns it.
 
     `id`: its name; a claim may cite it as `supports=["passage:ID"]`, or by the text that was returned. `score`: higher is
-    better. `source`: the document. `metadata`: anything else. A value: passages with equal fields are equal.
+    better. `source`: the document. `metadata`: name -> value, anything else. A value: passages with equal fields are equal.
 
     >>> passage = mat.Passage(text="Parcels arrive on Fridays.", source="faq.md", score=0.9)
     >>> passage.source, passage.score
@@ -92,11 +92,13 @@ def tool(
     - `record`: "keep" (default), "hash" or "redact", or one of them for each field: `{"card": "redact", "reply": "hash", "*":
       "keep"}`. `exclude`: parameters to leave out of the record, such as a connection.
     - `tape`: "external" serves replays from recorded replies; "inprocess" (default) calls the tool again.
-    - `issues`, `consumes`, `handles`: artifacts that replies bring and arguments must carry, and the store of their handles;
-      see `mat.artifact`.
+    - `issues`, `consumes`, `handles`: artifacts that replies bring and arguments must carry (declarations, or parameter ->
+      the name of its artifact), and the store of their handles; see `mat.artifact`.
 
     Returns the instrumented callable. Raises `mat.MatError` for invalid options, all of them at once. In a run a call can
     raise `mat.Blocked`, and the exceptions of `errors`.
+
+    `target`: the function or class; omit it to pass options.
 
     >>> @mat.tool(effect="write", impact="high")
     ... def refund(order: str, amount: int) -> str:
@@ -135,6 +137,8 @@ def retriever(
     `tape`, `errors`, `record`, `exclude`, `perturb`: as for `mat.tool`. Returns the instrumented callable. Raises
     `mat.MatError` for invalid options, all of them at once.
 
+    `target`: the function, or the name.
+
     >>> @mat.retriever("kb")
     ... def find(question):
     ...     return [mat.Passage(text="Parcels arrive on Fridays.", source="faq.md", score=0.9)]
@@ -170,6 +174,8 @@ def model(
     `{"input_tokens": 12, "output_tokens": 3}`, or None; for replies in a shape that `mat.boundary.usage` does not know. In a
     replay it gets the recorded reply. Returns the instrumented callable. Raises `mat.MatError` for invalid options, all of them
     at once.
+
+    `target`: the function, or the name.
 
     >>> @mat.model("planner")
     ... def ask(prompt):
@@ -520,6 +526,8 @@ class Memory(MutableMapping[str, Any]):
 
     Raises `mat.MatError` without a store or functions, and where keys are listed or deleted although it has only functions.
 
+    `store`: key -> value, None if `get` and `put` are given. `name`: what contracts and reports call it.
+
     >>> notes = mat.Memory({}, name="notes")
     >>> with mat.run() as run:
     ...     notes["eta"] = "Friday"
@@ -642,6 +650,8 @@ def memory(store: MutableMapping[str, Any] | None = None, *, name: str, **option
 
     `name`: what contracts and reports call it. `options`: `record`, `perturb`, `tape`, as for `mat.tool`. Returns a
     `mat.Memory`. Raises `mat.MatError` without a store or functions, and for invalid options.
+
+    `store`: key -> value, None if `get` and `put` are given.
 
     >>> notes = mat.memory({}, name="notes")
     >>> with mat.run() as run, mat.agent("planner"):

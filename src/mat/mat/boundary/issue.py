@@ -203,11 +203,11 @@ def consume(
     """Declare an artifact that calls of a port must carry, for `@mat.tool(consumes=...)`.
 
     - `name`: of the artifact. `at`: the parameter, or the path in the arguments.
-    - `decode`: how the place carries it. By default its path decides: a `url` is the artifact as a whole; an `Authorization`
-      header is `Bearer` and the artifact, or basic authentication; a `Cookie` header holds it in a pair; `If-Match` and
-      `If-None-Match` in a list of entity tags; any other header, and any other parameter, is the artifact itself. Other names:
-      "base64", "json", "query", "header", "value", "bearer", "basic", "cookie", "etag", "body", "url". Or a function of the
-      text that returns what it delivers, or None.
+    - `decode`: how the place carries it, by name or as a function. By default its path decides: a `url` is the artifact as
+      a whole; an `Authorization` header is `Bearer` and the artifact, or basic authentication; a `Cookie` header holds it
+      in a pair; `If-Match` and `If-None-Match` in a list of entity tags; any other header, and any other parameter, is the
+      artifact itself. Other names: "base64", "json", "query", "header", "value", "bearer", "basic", "cookie", "etag",
+      "body", "url". Or a function of the text that returns what it delivers, or None.
     - `parts`: in the place of `at`, how the artifact is put together from several parameters:
       `"https://{host}{path}?sig={sig}"`.
     - `when`: parameter or path -> regular expression that must match somewhere in it, for the call to need one.

@@ -76,7 +76,7 @@ def _accept(options: argparse.Namespace, today: date) -> int:
     if not (options.reason or "").strip():
         raise SpecError(
             what="an acceptance needs a reason" if options.reason is None else "the reason is empty",
-            why="those who review the acceptance or see the finding read it",
+            why="people who review the acceptance or see the finding read it",
             fix='say why the finding may stay: --reason "fixed by the vendor in March, ticket 4711"',
         )  # fmt: skip
     made: dict[Path, Acceptance] = {}

@@ -184,7 +184,8 @@ def _of_variant(side: ComparedSide, variant: str) -> ComparedSide:
     known = sorted({outcome.variant for outcome in side.outcomes})
     if variant not in known:
         raise SpecError(
-            what=f"{side.name}: no run of the variant {variant!r}", why=f"there are {', '.join(known) or 'no runs'}", fix=_FIX,
+            what=f"{side.name}: no run of the variant {variant!r}",
+            why=f"its variants are {', '.join(known)}" if known else "it has no runs", fix=_FIX,
             where=side.name,
         )  # fmt: skip
     return replace(side, outcomes=tuple(outcome for outcome in side.outcomes if outcome.variant == variant))

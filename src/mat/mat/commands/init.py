@@ -72,7 +72,7 @@ def _text(project: Project, made: tuple[FirstFile, ...], new: list[FirstFile], *
     fill = filler(width())
     lines = ["found:", *(fill(f"  {line}", hanging="    ") for line in _found(project)), ""]
     for file in made:
-        verb = "left as it is" if file not in new else "would write" if dry else "wrote"
+        verb = "unchanged" if file not in new else "would write" if dry else "wrote"
         lines.append(fill(f"{verb} {file.path.as_posix()}: {file.what}", hanging="  "))
     lines += [fill(f"  {line}", hanging="    ") for line in _left(project, made, new)]
     lines += [
@@ -94,7 +94,7 @@ def _found(project: Project) -> list[str]:
         f"frameworks and HTTP clients in the code: {', '.join(used) or 'none'}",
         *([f"installed, but not in the code: {', '.join(here)}"] if here else []),
         f"functions that look like tools: {', '.join(tools) or 'none'}{f', and {more} more' if more > 0 else ''}",
-        f"tests: {project.tests.as_posix()}{'' if project.has_tests else ', which has none yet'}",
+        f"tests: {project.tests.as_posix()}{'' if project.has_tests else ' (no tests yet)'}",
         f"configuration of pytest: {project.configuration or 'none'}",
         f"CI: {', '.join(project.ci) or 'none'}",
     ]

@@ -22,9 +22,11 @@ class Seen:
 
     - `step`, `kind`, `boundary`, `name`, `agent`, `role`, `impact`, `effect`: of the call. `site`: where an answer binds; at
       the boundary "order" it means who goes first at the ask.
-    - `rest`: what is left of the budget. `operators`: the ids that can act here. `injected`: those chosen so far, in order.
-    - `errors`: earlier calls of this port, by anybody, that failed. `open`: obligations that would be violations if nothing
-      more came. `broken`: the ids of the contracts broken so far, in the order in which they were first broken.
+    - `rest`: what is left of the budget, in units of cost. `operators`: the ids that can act here. `injected`: those chosen
+      so far, in order.
+    - `errors`: earlier calls of this port, by anybody, that failed. `open`: the number of obligations that would be
+      violations if nothing more came. `broken`: the ids of the contracts broken so far, in the order in which they were
+      first broken.
 
     >>> @mat.tool
     ... def track(parcel): return "Friday"

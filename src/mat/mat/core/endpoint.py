@@ -355,6 +355,9 @@ def pattern(expression: str) -> Pattern:
 def length(least: int, most: int) -> Length:
     """A predicate: a text, bytes or list of `least` to `most` characters or items, both included.
 
+    Returns a Length, to be called with a value. Raises `mat.MatError` for a bound below 0, and if `most` is less than
+    `least`.
+
     >>> from mat_contracts.privilege import length
     >>> length(1, 3)("abc"), length(1, 3)("abcd")
     (True, False)
@@ -378,16 +381,21 @@ def endpoint(
 ) -> Endpoint:
     """A predicate: a URL of one of these hosts (exact, no subdomains), at or below one of `paths`, by default anywhere.
 
-    The URL is parsed, not compared as a text. A URL with a user name, a backslash, white space or a path encoded more than once
-    is refused, because parsers disagree about where it points. Dots in the path are resolved, and the path must be allowed both
-    as it stands and with its percent signs decoded. With `paths`, a path with encoded dots, slashes or backslashes, an empty
-    segment or dots with a parameter (`..;`) is refused, too. `port` None means the scheme's own. Hosts are compared in ASCII,
-    by IDNA. SpecError for a host that has no clear form there.
+    The URL is parsed, not compared as a text. A URL with a user name, a backslash, white space or a path encoded more than
+    once is refused, because parsers disagree about where it points. Dots in the path are resolved, and the path must be
+    allowed both as it stands and with its percent signs decoded. With `paths`, a path with encoded dots, slashes or
+    backslashes, an empty segment or dots with a parameter (`..;`) is refused, too. `port`: an integer, None for the
+    scheme's own. Hosts are compared in ASCII, by IDNA. Raises `mat.MatError` for a host that has no clear form there, and
+    for an empty one.
+
+    `schemes`: of the URL, "https" by default. Returns an Endpoint, to be called with a value.
 
     >>> from mat_contracts.privilege import endpoint
     >>> shop = endpoint("api.shop.example", paths="/v1")
     >>> shop("https://api.shop.example/v1/orders"), shop("https://api.shop.example/v10")
     (True, False)
+
+    Source: A5.1; RFC 3986, RFC 5891.
     """
     names = tuple(name.rstrip(".") for name in _names(host, "host"))
     hosts = tuple(_ascii_host(name) for name in names)
@@ -412,6 +420,8 @@ def endpoint(
 
 def folder(path: str | Iterable[str]) -> Folder:
     """A predicate: a POSIX path at or below one of these. Relative paths are allowed only below relative ones.
+
+    Returns a Folder, to be called with a value. Raises `mat.MatError` for an empty path.
 
     >>> from mat_contracts.privilege import folder
     >>> folder("/data")("/data/a.txt"), folder("/data")("/data/../etc/passwd")

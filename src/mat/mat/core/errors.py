@@ -69,6 +69,8 @@ class ReplayDivergence(MatError):  # noqa: N818  (named after what happened)
     `pytest --mat-replay FILE` and `mat replay FILE` raise it at the first step whose call is another one than recorded: `what`
     names the step and both calls, `where` the file.
 
+    `why` and `fix` are as in `mat.MatError`.
+
     >>> issubclass(mat.errors.ReplayDivergence, mat.MatError)
     True
 
@@ -111,6 +113,8 @@ class RateLimited(ConnectionError):  # noqa: N818
 
     It is a `ConnectionError`. `retry_after_s` is the wait in seconds that the service asks for, None if it names none. To get
     your client's own exception instead, write `@mat.tool(errors={"rate_limit": TooManyRequests})`.
+
+    `message`: the text of the exception.
 
     >>> @mat.model("planner")
     ... def decide(text): return "refund"

@@ -122,7 +122,7 @@ class KnownFindings:
 def _why_not(accepted: Acceptance, signature: Signature, stage: Stage, cost: int, today: str) -> str:
     """Why an acceptance that concerns a failure does not cover it."""
     if accepted.ended(today):
-        return f"it was accepted until {accepted.until}, which is over ({accepted.in_words()})"
+        return f"its acceptance ended on {accepted.until} ({accepted.in_words()})"
     return f"{_excess(accepted.finding, signature, stage, cost)} than the accepted one ({accepted.in_words()})"
 
 

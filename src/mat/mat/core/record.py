@@ -149,10 +149,17 @@ class FaultNote:
 class Record:
     """One step of a run: who acted, what was asked, what came back. Only facts; verdicts are kept separately.
 
-    `step` counts from 0 in ask order. `at_ms` and `sealed_ms` are run time. `asked_seq` and `sealed_seq` order the two
-    phases of all crossings: a happened before b iff a.sealed_seq < b.asked_seq. `executed` holds the arguments the port
-    got where they differ from those asked, `raw` what the port said where it differs from what was delivered, `invoked`
-    how often the port ran. `artefacts`: what was issued and used here (mat.core.artifact).
+    `step` counts from 0 in ask order. `at_ms` and `sealed_ms` are run time. `asked_seq` and `sealed_seq` number the asks
+    and the replies of a run in one count: a happened before b iff a.sealed_seq < b.asked_seq. `executed`: parameter ->
+    value, the arguments that the port got, if they differ from those asked. `raw`: what the port returned, if it differs
+    from what was delivered. `invoked`: how often the port ran. `artefacts`: "issued", "used" or "lacking" -> a list of the
+    artifacts that the step issued, used or lacked (mat.core.artifact).
+
+    - `agent`, `role`: who acted. `state`: signal -> value, as `mat.state` last set them. `site`: `agent/boundary:name#n`.
+    - `action`: what was asked: kind, name, `arguments`, effect, impact. `observation`: what came back: value, error, token
+      usage. `effected`: "yes", "no" or "unknown": whether the action had an effect.
+    - `mediation`: the decision of governance, None if none was in force. `links`: a tuple of provenance links (src, rel,
+      dst). `faults`: a tuple of the fault effects injected here. `taped`: whether the reply comes from a recording.
 
     >>> @mat.tool
     ... def track(parcel): return {"eta": "Friday"}

@@ -107,11 +107,11 @@ class Run:
     - `head`: the hash chain of all facts, the same for every execution of one specification. `view`: that of what agents and
       the world got, without fault labels and the schedule.
 
-    The rest is kept for replay and search: `tape`, `states` (monitor digests at each ask), `restricted` (ports that allow only
-    some operators), `contended` (steps where another call could have gone first), `equivalence_classes` (of perturbations),
-    `seen` (what an adversary was shown), `errors` (ports and the clients whose exceptions are injected there), `uncaught`
-    (an injected failure that ended the run), and what the user vouches for: `complete`, `clocked`, `concolic` (see
-    `mat.spec.StateDigest`).
+    The rest is kept for replay and search: `tape`, `states` (monitor digests at each ask), `restricted` (port -> the only
+    operators that it allows), `contended` (steps where another call could have gone first), `equivalence_classes` (of
+    perturbations), `seen` (what an adversary was shown), `errors` (ports and the clients whose exceptions are injected
+    there), `uncaught` (an injected failure that ended the run), and what the user vouches for: `complete`, `clocked`,
+    `concolic` (see `mat.spec.StateDigest`).
 
     >>> with mat.run(seed=7) as run:
     ...     mat.finish("Parcel 17 arrives on Friday")
@@ -224,10 +224,10 @@ UNCONTROLLED = frozenset({"order-not-controlled", "real-clock", "real-sleep", "o
 REFUSED: Final = frozenset({"network-refused", "process-refused"})
 """The codes of findings on ways out of the run that it refused. An agent that catches every exception hides the refusal."""
 _REMEDIES: Final = {
-    "network-refused": "put a fake behind the client; or allow servers of this machine that the test starts, if this is one, "
-    "by loopback=True in the marker or mat_loopback = true in the ini file",
+    "network-refused": "use a fake behind the client; if this is a server on this machine that the test starts, allow it with "
+    "loopback=True in the marker or mat_loopback = true in the ini file",
     "process-refused": "declare the program: mat.adapters.program([...])",
-    "real-clock": 'put a fake behind the client in the place of a socket; do not use clock="real"',
+    "real-clock": 'use a fake behind the client instead of a socket; do not use clock="real"',
     "real-sleep": "wait with time.sleep or asyncio.sleep",
     "order-not-controlled": "make locks and threads in the test, and wait with the standard library",
 }

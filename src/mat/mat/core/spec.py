@@ -29,8 +29,8 @@ class _WithKey:
 class Perturbation(_WithKey):
     """One operator with its parameters, bound to a site; `mat.spec.perturbation` makes one.
 
-    `operator`: its id. `site`: the calls that it acts on. `parameters`: a point of the operator's grid. `cost`: an integer, in
-    units of cost. `key`: what schedules are ordered by.
+    `operator`: its id. `site`: the calls that it acts on. `parameters`: parameter -> value, a point of the operator's grid.
+    `cost`: an integer, in units of cost. `key`: what schedules are ordered by.
 
     >>> delay = mat.spec.perturbation("service.delay", "main/service:refund#1", {"ms": 1000}, cost=5)
     >>> delay.operator, str(delay.site), dict(delay.parameters), delay.cost
@@ -145,9 +145,9 @@ NO_SCHEDULE = Schedule()
 def perturbation(operator: str, site: str | Site, parameters: Mapping[str, object] = EMPTY, cost: int = 0) -> Perturbation:
     """Make a perturbation from plain values, as people write them.
 
-    `operator`: its id. `site`: a `mat.spec.Site` or its text, `agent/boundary:name#n` or `#n..m`. `parameters`: a point of the
-    operator's grid, plain data. `cost`: an integer. Raises `mat.MatError` for a text that is not a site, and for parameters
-    that are not plain data. An unknown operator is reported when a run begins.
+    `operator`: its id. `site`: a `mat.spec.Site` or its text, `agent/boundary:name#n` or `#n..m`. `parameters`: parameter
+    -> value, a point of the operator's grid, plain data. `cost`: an integer. Raises `mat.MatError` for a text that is not a
+    site, and for parameters that are not plain data. An unknown operator is reported when a run begins.
 
     >>> @mat.tool
     ... def track(parcel): return "Friday"
@@ -172,6 +172,8 @@ def schedule(items: Iterable[Perturbation] | Schedule) -> Schedule:
 
     Raises `mat.MatError` for two perturbations that share a call.
 
+    `items`: perturbations in any order, or a schedule.
+
     >>> lost = mat.spec.perturbation("service.lost_ack", "main/service:refund#1", cost=4)
     >>> mat.spec.schedule([lost]).cost
     4
@@ -185,9 +187,10 @@ def schedule(items: Iterable[Perturbation] | Schedule) -> Schedule:
 class RunSpec:
     """What a run is made from: task, configuration, seed and schedule. Equal specifications give equal runs.
 
-    `config`: model ids, prompts, topology, contract ids, governance variant. `clock`: "virtual" or "real". `horizon_steps` and
-    `horizon_ms`: where the run is stopped, in steps and in milliseconds of run time. `id`: the digest of all; `base`: that of
-    everything but the schedule. `under(schedule)`: the same with another schedule.
+    `config`: name -> setting: model ids, prompts, topology, contract ids, governance variant. `seed`: any integer. `clock`:
+    "virtual" or "real". `horizon_steps` and `horizon_ms`: where the run is stopped, in steps and in milliseconds of run
+    time. `id`: the digest of all; `base`: that of everything but the schedule. `under(schedule)`: the same with another
+    schedule.
 
     >>> spec = mat.spec.RunSpec(task="refund A17", seed=7)
     >>> lost = mat.spec.schedule([mat.spec.perturbation("service.lost_ack", "main/service:refund#1", cost=4)])

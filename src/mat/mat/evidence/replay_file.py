@@ -321,7 +321,7 @@ def _check_version(data: Any, where: str) -> None:
         raise ReplayError(
             what=f"replay file of format {version}; this pytest-mat reads format {FORMAT}",
             why=f"{age} version wrote it, and its runs draw other random numbers and ids",
-            fix="upgrade pytest-mat" if version > FORMAT else "delete it and run `pytest --mat-stress`, which writes it anew",
+            fix="upgrade pytest-mat" if version > FORMAT else "delete it and run `pytest --mat-stress`, which writes a new one",
             where=where,
         )
 

@@ -116,6 +116,8 @@ def capability(tool: str, /, *rates: RateLimit, **parameters: Allowed) -> Capabi
     Returns a Capability. Raises `mat.MatError` for an empty name, for a kind that sets do not limit or that is misspelled
     (another prefix is a part of the tool's name), and for a parameter that is no allow-list, such as a bare string.
 
+    `parameters`: parameter -> allow-list, or a predicate, which gets the value.
+
     >>> mail = mat.policy.capability("send", to={"ann@example.org"}, size=(0, 1000))
     >>> mail.refuses({"to": "eve@example.net", "size": 10})
     "send(to='eve@example.net') is outside {'ann@example.org'}"

@@ -112,9 +112,10 @@ class Block:
 class NeedsApproval:
     """What a rule returns to have an action done only if an approver says yes to exactly these arguments; the agent waits.
 
-    `what`: what the approver decides about, by default the tool. `approver` is asked instead of the run's, and `timeout_ms`, in
-    run time, replaces the policy's. `own`: an earlier `mat.approval` of exactly this call by the same agent, unused and in
-    time, suffices. `reason`: why the rule requires it, for the trace. Without a yes the agent gets `mat.Blocked`.
+    `what`: what the approver decides about, by default the tool. `approver`, a function of (what, arguments), is asked
+    instead of the run's, and `timeout_ms`, in run time, replaces the policy's. `own`: an earlier `mat.approval` of exactly
+    this call by the same agent, unused and in time, suffices. `reason`: why the rule requires it, for the trace. Without a
+    yes the agent gets `mat.Blocked`.
 
     >>> def careful(record):
     ...     return mat.policy.NeedsApproval() if record.action.impact == "high" else None
@@ -202,8 +203,8 @@ CHANGED: Final = "changed after approval"
 class Governance:
     """One policy in force: who may do what, and what happens to an action before it is done. Give it to `mat.run(governance=)`.
 
-    - `capabilities`: agent -> what it may do, tool names or `mat.policy.capability(...)`; a listed agent may do nothing else.
-      `granters`: what an agent may grant without holding it.
+    - `capabilities`: agent -> what it may do, tool names or `mat.policy.capability(...)`; a listed agent may do nothing
+      else. `granters`: agent -> what it may grant without holding it.
     - `rules`: functions of the proposed `mat.Record` that return a decision (`mat.policy.Block`, `Rewrite`, ...) or None,
       asked in order.
     - `approver`: a function of (what, arguments), asked if a rule requires approval; only True is a yes. Without one, the

@@ -244,7 +244,8 @@ class Level:
     - `verify`: routes its actions to a verifier, called as an approver is, which `verifier` names; `on` says which actions:
       those that "write" or may (undeclared; default), those of "high" impact, or "all" that cross a boundary.
     - `high_impact`: "approve" asks the run's approver for actions of high impact, "block" blocks them.
-    - `rules`: asked in addition to the policy's. `sandbox`: answers its writes with stand-ins.
+    - `rules`: functions of the proposed record, asked in addition to the policy's. `sandbox`: answers its writes with
+      stand-ins.
 
     Raises `mat.MatError` for invalid parts, and for a level without a consequence.
 

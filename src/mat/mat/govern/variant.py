@@ -57,7 +57,7 @@ class Policy:
     - The shield: `rules` (functions of the proposed `mat.Record`), `approver` (who is asked), `contracts` (resource contracts
       by agent), `default`.
     - The capability sets: `capabilities` by agent, and `granters`, what an agent may grant without holding it.
-    - The routing: `trust`, and the rules of `routing`.
+    - The routing: `trust`, and the rules of `routing`, functions as in `rules`.
     - `declared`: variants of your own, besides "none", "shield", "shield+capabilities", "shield+routing" and
       "shield+capabilities+routing". `use`: the variant in force by default, the last of these.
     - `timeout_ms`, `approve_within_ms`, `default`, `name`, `version`: as in `mat.policy.Governance`.

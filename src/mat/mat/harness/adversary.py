@@ -169,7 +169,7 @@ def _cost_problems(cost: int, rest: int) -> list[str]:
 def _open_obligations(judge: Judge) -> int:
     """The number of obligations that would be violations if nothing more happened; a contract that lists none counts as one."""
     count = 0
-    for outcome in judge.standing(None):
+    for outcome in judge.outcomes_so_far(None):
         if outcome.standing == "presumably_false" and not outcome.error:
             count += max(1, sum(not item.met for item in outcome.open))
     return count

@@ -20,6 +20,8 @@ class StateDigest:
     >>> digest = mat.spec.StateDigest(lambda: sorted(orders.items()), complete=True)
     >>> digest.function(), digest.complete, digest.clock
     ([('A17', 'paid')], True, True)
+
+    Source: A3.2.
     """
 
     function: Callable[[], object]

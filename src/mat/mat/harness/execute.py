@@ -67,18 +67,19 @@ class run:  # noqa: N801  (a statement: with mat.run(...) as run)
 
     In a test, prefer the fixture `mat_run`, which the command line can repeat under faults. Time inside the block is virtual.
 
-    - `contracts`: what to judge. `governance`: who may do what. `config`: names and settings, part of the run's id.
-    - `seed`, `task`: all randomness is drawn from them. `schedule`: the perturbations to inject. `operators`: those that it
-      may name, by default the installed ones. `adversary`: a function that chooses perturbations while the run goes on.
+    - `contracts`: what to judge. `governance`: who may do what. `config`: name -> setting, part of the run's id.
+    - `seed` (an integer), `task`: all randomness is drawn from them. `schedule`: the perturbations to inject. `operators`:
+      those that it may name, by default the installed ones. `adversary`: a function that chooses perturbations while the
+      run goes on.
     - `horizon`: steps (1,000), and `horizon_ms`: run time in milliseconds (a week), after which the run is stopped.
     - `clock`: "virtual" (default) or "real". `tape`: recorded replies to serve.
     - `errors`: the clients whose exceptions faults inject at tools that declare none, such as "httpx" (`mat.tool(errors=)`).
-    - `states`, `state_digest`, `vary`, `world`: for search and replay.
+    - `states`, `state_digest` (a `mat.spec.StateDigest`, or its function), `vary`, `world`: for search and replay.
 
-    `trace`: the records so far, `standing`: what the contracts say so far; `episode(name)` begins one of several cases. After
-    the block, `result` is the `mat.Run`, and `violations` and `outcome` are its own. Exceptions of the body propagate and make
-    `success` False; a run stopped at its horizon ends the block quietly. Raises `mat.MatError` for an invalid schedule or an
-    unknown operator, for two contracts with one id, and where verdicts are read inside the block.
+    `trace`: the records so far, `outcomes_so_far`: the outcome of each contract so far; `episode(name)` begins one of
+    several cases. After the block, `result` is the `mat.Run`, and `violations` and `outcome` are its own. Exceptions of the
+    body propagate and make `success` False; a run stopped at its horizon ends the block quietly. Raises `mat.MatError` for
+    an invalid schedule or an unknown operator, for two contracts with one id, and where verdicts are read inside the block.
 
     >>> @mat.tool(effect="write")
     ... def refund(order): return "refunded"
@@ -162,11 +163,13 @@ class run:  # noqa: N801  (a statement: with mat.run(...) as run)
         return self.recorder.trace.sealed() if self.recorder is not None else ()
 
     @property
-    def standing(self) -> tuple[ContractOutcome, ...]:
+    def outcomes_so_far(self) -> tuple[ContractOutcome, ...]:
         """The verdicts of the contracts on the prefix so far (RV-LTL): `standing`, and the `open` obligations."""
         if self.result is not None:
             return self.result.outcomes
-        return () if self.recorder is None else self.recorder.trace.judge.standing(self.trace[-1] if self.trace else None)
+        return (
+            () if self.recorder is None else self.recorder.trace.judge.outcomes_so_far(self.trace[-1] if self.trace else None)
+        )
 
     @property
     def violations(self) -> tuple[Violation, ...]:

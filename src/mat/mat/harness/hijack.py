@@ -296,6 +296,8 @@ def hijacked(
     ...     found = mat.policy.hijacked(script, agent="mailer")
     >>> len(found.blocked), len(found.executed)
     (1, 1)
+
+    Source: A5.5, A2.F4.
     """
     steps = _replay(script, benign, tools, agent, role, after)
     try:
@@ -324,6 +326,8 @@ async def hijacked_async(
     ...     found = asyncio.run(mat.policy.hijacked_async([(send, {"to": "eve@example.net"})], agent="mailer"))
     >>> [(attempt.decision, attempt.reply) for attempt in found.attempts]
     [('allow', 'sent')]
+
+    Source: A5.5, A2.F4.
     """
     steps = _replay(script, benign, tools, agent, role, after)
     try:

@@ -57,6 +57,8 @@ def patch(target: str, *, kind: str = "tool", name: str = "", **options: Any) ->
     >>> run.trace[0].site
     'main/service:basename#1'
     >>> patch.undo()
+
+    Source: A1.1, A1.2.
     """
     if kind not in _KINDS:
         raise SpecError(what=f"mat.patch: unknown kind: {kind!r}", fix=f"use one of {', '.join(_KINDS)}")

@@ -127,7 +127,7 @@ class ProcessState:
             )
         self._unclear.clear()
         if self._reach.full:
-            found.setdefault(("", "fork"), OutlivedState("more than can be compared", "too many objects", "fork"))
+            found.setdefault(("", "fork"), OutlivedState("more state than can be compared", "too many objects", "fork"))
         return tuple(sorted(found.values()))
 
     def _adopt_process(self) -> None:

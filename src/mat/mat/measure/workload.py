@@ -93,7 +93,7 @@ def workload(given: object = None, marked: Workload | None = None) -> Workload:
     problems += workload_problems(found)
     if problems:
         raise SpecError(
-            what=f"workload: {'; '.join(problems)}", why="an evaluation groups its runs by it",
+            what=f"workload: {'; '.join(problems)}", why="an evaluation groups its runs by these fields",
             fix=f"its fields are {', '.join(_FIELDS)}; see mat.Workload",
         )  # fmt: skip
     return _checked_workload(found)

@@ -126,13 +126,18 @@ class DetectionRules:
     The same request: one without arguments, or with one equal argument (or field of one), or one word shared by two texts; of
     a model, any request. Blocked actions are neither detection nor mitigation.
 
-    `detections` and `mitigations` add rules by name: `{"alarm": lambda record, fault: record.action.name == "alarm"}`. They
-    count like a `mat.detect` or `mat.mitigate`.
+    `detections` and `mitigations` add rules by name, functions of (record, fault): `{"alarm": lambda record, fault:
+    record.action.name == "alarm"}`. They count like a `mat.detect` or `mat.mitigate`.
+
+    `detect_within` and `mitigate_within` are integers from 0. Raises `mat.MatError` for a negative window and for an
+    unknown boundary or rule, all at once.
 
     >>> from mat_contracts import DetectionRules, containment
     >>> rules = DetectionRules(detect_within=3, alternates={"track": ["carrier"]})
     >>> rules.detect_within, rules.mitigate_within, containment(rules=rules).id
     (3, 5, 'containment.faults')
+
+    Source: Eq. 10, A4.2.
     """
 
     detect_within: int = DETECT_WITHIN

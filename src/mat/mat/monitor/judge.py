@@ -232,7 +232,7 @@ class Judge:
             outcomes.append(self._outcome(index, evaluations[index], crashed, "presumably_false" if crashed else "true"))
         return tuple(outcomes)
 
-    def standing(self, last: Record | None) -> tuple[ContractOutcome, ...]:
+    def outcomes_so_far(self, last: Record | None) -> tuple[ContractOutcome, ...]:
         """The verdict of each contract on the prefix so far, as if the run ended now (RV-LTL). Closes no obligation.
 
         A contract that is not broken is presumably false if something must still happen (its outcome is unknown), else

@@ -301,6 +301,8 @@ def looks_ahead(node: FormulaNode) -> bool:
 def always(formula: Formula) -> Formula:
     """The formula holds at every step; only at the top of a contract. Each step at which it does not is a violation.
 
+    Raises `mat.MatError` for anything but a formula.
+
     >>> from mat_contracts.traces import broken, record, trace
     >>> small = mat.contract("small", mat.temporal.always(mat.temporal.field("arguments.amount") <= 500))
     >>> broken(small, trace(record("tool_call", "refund", {"amount": 20}), record("tool_call", "refund", {"amount": 900})))
@@ -341,6 +343,8 @@ def historically(formula: Formula, *, within: Bound | None = None, within_ms: Bo
     >>> failed, paid = record("tool_call", "track", error="timeout"), record("tool_call", "pay")
     >>> broken(calm, trace(failed, paid, paid))
     (1,)
+
+    Source: A1.9.
     """
     return Not(part=Once(part=Not(part=_past(formula, "historically")), window=_window(within, within_ms)))
 
@@ -358,6 +362,8 @@ def since(left: Formula, right: Formula, *, within: Bound | None = None, within_
     >>> paid, edited = record("tool_call", "pay"), record("tool_call", "edit")
     >>> broken(checked, trace(record("verification"), paid, edited, paid))
     (3,)
+
+    Source: A1.9.
     """
     return Since(left=_past(left, "since"), right=_past(right, "since"), window=_window(within, within_ms))
 
@@ -372,6 +378,8 @@ def previous(formula: Formula | Field) -> Any:
     >>> growing = mat.contract("growing", always(~(field("arguments.page") < previous(field("arguments.page")))))
     >>> broken(growing, trace(*(record("tool_call", "list", {"page": page}) for page in (1, 2, 1))))
     (2,)
+
+    Source: A1.9.
     """
     if isinstance(formula, Field):
         return Field(paths=formula.paths, function=formula.function, before=True)
@@ -390,6 +398,8 @@ def at_most(count: int, formula: Formula, *, within: int | None = None, within_m
     >>> twice = mat.contract("twice", always(at_most(2, tool_call("search"))))
     >>> broken(twice, trace(*[record("tool_call", "search")] * 4))
     (2, 3)
+
+    Source: A1.9.
     """
     _check_count(count, "the count of at_most")
     for bound, name in ((within, "within"), (within_ms, "within_ms")):
@@ -409,6 +419,8 @@ def eventually(formula: Formula, *, within: Bound | None = None, within_ms: Boun
     >>> told = mat.contract("told", always(tool_call("refund").implies(eventually(action("message", "user"), within=2))))
     >>> broken(told, trace(record("tool_call", "refund"), record("message", "user"), record("tool_call", "refund")))
     (2,)
+
+    Source: A1.9.
     """
     return Eventually(part=_part(formula), window=_window(within, within_ms))
 
@@ -424,6 +436,8 @@ def until(left: Formula, right: Formula, *, within: Bound | None = None, within_
     >>> locked = mat.contract("locked", always(tool_call("lock").implies(until(~tool_call("read"), tool_call("unlock")))))
     >>> broken(locked, trace(record("tool_call", "lock"), record("tool_call", "read"), record("tool_call", "unlock")))
     (1,)
+
+    Source: A1.9.
     """
     return Until(left=_part(left), right=_part(right), window=_window(within, within_ms))
 
@@ -431,11 +445,15 @@ def until(left: Formula, right: Formula, *, within: Bound | None = None, within_
 def next(formula: Formula) -> Formula:
     """The formula holds at the next step; false at the last step of a finished trace.
 
+    Raises `mat.MatError` for anything but a formula, and for one that describes a whole trace (`always`, `for_each`).
+
     >>> from mat.temporal import always, next, tool_call, verification
     >>> from mat_contracts.traces import broken, record, trace
     >>> checked = mat.contract("checked", always(tool_call("write").implies(next(verification()))))
     >>> broken(checked, trace(record("tool_call", "write"), record("verification"), record("tool_call", "write")))
     (2,)
+
+    Source: A1.9.
     """
     return Next(part=_part(formula))
 
@@ -457,6 +475,8 @@ def for_each(key: str | Variable | Field | SliceKey, formula: Formula) -> Formul
     >>> paid_once = mat.contract("paid_once", for_each("arguments.order", always(at_most(1, tool_call("pay")))))
     >>> broken(paid_once, trace(*(record("tool_call", "pay", {"order": order}) for order in ("A", "B", "A"))))
     (2,)
+
+    Source: A1.9; parametric trace slicing (Chen and Rosu 2009).
     """
     node = _node(formula)
     if isinstance(key, Variable):
@@ -495,6 +515,8 @@ def variable(name: str) -> Variable:
     >>> looked, paid = record("tool_call", "look_up", {"order": "A"}), record("tool_call", "pay", {"order": "B"})
     >>> broken(mat.contract("known", known), trace(looked, paid))
     (1,)
+
+    Source: A1.9; parametric trace slicing (Chen and Rosu 2009).
     """
     return Variable(name)
 
@@ -515,11 +537,15 @@ def field(*paths: str | SliceKey) -> Field:
     and no ordering with None holds. Several paths make a tuple of values. A function of the record can read anything else.
     Comparisons, and `.among(values)` for membership, are formulas. Raises `mat.MatError` for a path that no record has.
 
+    `paths`: texts, or functions of the record.
+
     >>> from mat.temporal import always, field
     >>> from mat_contracts.traces import broken, record, trace
     >>> known = mat.contract("known", always(field("arguments.country").among(["DE", "FR"])))
     >>> broken(known, trace(record("tool_call", "ship", {"country": "DE"}), record("tool_call", "ship", {"country": "XX"})))
     (1,)
+
+    Source: A1.9.
     """
     if len(paths) == 1 and callable(paths[0]):
         refuse_deferred(paths[0], "the function of a field")
@@ -559,11 +585,15 @@ def predicate(
     `on`: the action kinds for which it can be true ("tool_call", or several), by default all. `text`: how violations show it,
     by default the function's name. If it raises or returns anything else, the contract could not be judged (`on_error`).
 
+    `test`: a function of the record; it returns True or False. Raises `mat.MatError` for a coroutine or generator function.
+
     >>> from mat.temporal import always, predicate
     >>> from mat_contracts.traces import broken, record, trace
     >>> long = predicate(lambda record: len(record.action.arguments["text"]) > 3, on="message")
     >>> broken(mat.contract("short", always(~long)), trace(record("message", "user", {"text": "hello"})))
     (0,)
+
+    Source: A1.9.
     """
     refuse_deferred(test, "a predicate")
     return Atom(text=text or getattr(test, "__name__", "predicate"), kinds=kinds_of(on), test=test)
@@ -587,6 +617,8 @@ def action(
     >>> silent = mat.contract("silent", always(~action("message", "user")))
     >>> broken(silent, trace(record("message", "mailer"), record("message", "user")))
     (1,)
+
+    Source: A1.9.
     """
     if kind not in ACTION_KINDS:
         hint = as_kind(kind) or did_you_mean(kind, ACTION_KINDS)
@@ -608,11 +640,15 @@ def tool_call(name: str | None = None, *, where: Callable[[Record], bool] | None
     `arguments`: parameter=value, a variable, or a function of the value that says whether it matches. `where`: a function of
     the record.
 
+    Raises `mat.MatError` if `where` is a coroutine or generator function.
+
     >>> from mat.temporal import always, tool_call
     >>> from mat_contracts.traces import broken, record, trace
     >>> small = mat.contract("small", always(~tool_call("refund", amount=lambda amount: amount > 500)))
     >>> broken(small, trace(record("tool_call", "refund", {"amount": 20}), record("tool_call", "refund", {"amount": 900})))
     (1,)
+
+    Source: A1.9.
     """
     return action("tool_call", name, arguments=arguments, where=where)
 
@@ -620,11 +656,15 @@ def tool_call(name: str | None = None, *, where: Callable[[Record], bool] | None
 def verification(name: str | None = None, *, passed: bool | None = None) -> Formula:
     """An atom: a recorded check (`mat.verify`), optionally by its name and by its outcome.
 
+    `name`: the check, by default any. `passed`: its outcome, by default either.
+
     >>> from mat.temporal import always, verification
     >>> from mat_contracts.traces import broken, record, trace
     >>> sound = mat.contract("sound", always(~verification("owner", passed=False)))
     >>> broken(sound, trace(*(record("verification", "owner", {"passed": passed}) for passed in (True, False))))
     (1,)
+
+    Source: A1.9.
     """
     return action("verification", name, arguments={} if passed is None else {"passed": passed})
 

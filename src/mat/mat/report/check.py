@@ -92,7 +92,7 @@ def judge_trace(stored: Stored, contracts: Sequence[Contract], triggers: Trigger
         last, count = record, count + 1
         has_agent = has_agent or record.agent != HARNESS
     if before is None or has_agent:
-        before = _merge_episodes(before, judge.finish(last) if stored.finished else judge.standing(last))
+        before = _merge_episodes(before, judge.finish(last) if stored.finished else judge.outcomes_so_far(last))
     return JudgedTrace(
         id=stored.id, origin=str(stored.labels.get("origin", "") or getattr(stored, "where", "")), labels=stored.labels,
         records=count, finished=stored.finished, outcomes=actors.attributed(before), torn=getattr(stored, "torn", ""),

@@ -29,9 +29,9 @@ _K: Final = {
     "pass^": "tasks solved in all of k runs (Yao et al. 2024)",
 }
 RESULTS: Final[Mapping[ItemStatus, str]] = {
-    "nominal": "the undisturbed runs break no contract; no search was asked for",
+    "nominal": "the nominal runs break no contract; no search was asked for",
     "certified": "every schedule of the chosen faults up to the budget was executed, or leads to a state that was searched "
-    "before; nothing broke. It says nothing about other faults, higher costs, or other replies of a live model",
+    "before; nothing broke. This says nothing about other faults, higher costs, or other replies of a live model",
     "counterexample": "a contract breaks under a schedule, which is shrunk and confirmed in a fresh process",
     "violated": "a contract breaks in a nominal run or in a replay",
     "expected": "exactly the contracts of expect= break",

@@ -100,7 +100,9 @@ def how(found: Gate) -> str:
     if found.rules.unit == "seed":
         intervals = f"Intervals are {confidence} confidence sequences, valid at any stopping time; their unit is the seed."
     else:
-        intervals = f"Each limit of an interval holds with {confidence} for these tests on new seeds; the unit is the run."
+        intervals = (
+            f"Each limit of an interval holds with {confidence} confidence for these tests on new seeds; the unit is the run."
+        )
     times = found.plan.executions
     repeated = f" The baseline has few runs, so each was compared with {times} executions." if times > 1 else ""
     empty = "" if found.plan.smoke else " The smoke suite is empty: the baseline has no test with a nominal run that passes."

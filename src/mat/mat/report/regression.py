@@ -85,8 +85,8 @@ def _rate_table(found: Regression) -> Table:
     table = Table(
         name="regression",
         title="Rates by run",
-        note="95% intervals; regressed: share of the runs that had it in the old report; difference: new minus old; "
-        "p: exact test that flips whole tests, two-sided",
+        note="95% intervals; regressed: share of the runs with this aspect in the old report that lost it; "
+        "difference: new minus old; p: exact test that flips whole tests, two-sided",
         columns=(
             Column(name="aspect", key=True), Column(name="old"), Column(name="new"), Column(name="regressed"),
             Column(name="improved"), Column(name="difference"), Column(name="p"), Column(name="lost", media=PAGE),

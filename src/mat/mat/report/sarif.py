@@ -76,7 +76,7 @@ def _rule(contract: str, findings: Sequence[FindingLine]) -> dict[str, Any]:
     hard = any(found.severity == "hard" for found in own)
     repairs = list(dict.fromkeys(found.repair for found in own if found.repair))
     said = "; ".join(repairs) if repairs else "see the contract, and the steps of the counterexample (mat show)"
-    about = f"The {'hard' if hard else 'soft'} contract {contract} must hold in every run, disturbed runs included."
+    about = f"The {'hard' if hard else 'soft'} contract {contract} must hold in every run, runs under faults included."
     return {
         "id": words.clean(contract),
         "shortDescription": _message(f"{contract} is broken"),

@@ -82,7 +82,7 @@ def suite_text(report: SuiteReport, *, width: int | None = None) -> str:
     lines = [fill(line) for line in _introduction(report)] + [""]
     for choice in cover.chosen:
         lines.append(words.clean(report.nodes[choice.name]))
-        lines += _reason_lines("only it covers", [_unit_text(unit) for unit in choice.only], fill)
+        lines += _reason_lines("only this file covers", [_unit_text(unit) for unit in choice.only], fill)
         lines += _reason_lines("covers with others", [_unit_text(unit) for unit in choice.shared], fill)
         if choice.name in report.flaky:
             reproduced, runs = report.flaky[choice.name]

@@ -358,7 +358,7 @@ def certificate_in_words(certificate: Certificate, cost: int) -> str:
     """What the search has proven about counterexamples cheaper than `cost`, and what the proof assumes."""
     executions, bound = plural(certificate.executions, "execution"), certificate.bound
     if cost == 0:
-        return f"The nominal run breaks the contract, so nothing is cheaper: {executions}."
+        return f"The nominal run breaks the contract, so there is no cheaper counterexample: {executions}."
     skipped = sum(count for count in certificate.skipped.values() if isinstance(count, int))
     effort = f"{executions}, {f'bound {bound}, ' if bound else ''}{skipped} skipped"
     if certificate.estimate or not certificate.proven:

@@ -97,8 +97,8 @@ class ResourceContract:
     """What an agent may consume, for how long, for which task, and when the task is done.
 
     - `budgets`: resource -> amount. The names are open; those in `mat.core.resources.METERED` are counted automatically
-      (tokens, calls, iterations, money, ...), and "tool:search" counts one port. Money is in the unit of `prices`, time in
-      seconds.
+      (tokens, calls, iterations, money, ...), and "tool:search" counts one port. Money is in the currency of `prices` (port
+      -> its `Price`), time in seconds.
     - `duration_s`: seconds of run time from activation; None for no limit.
     - `inputs`, `output`: what the agent gets and must deliver. `skills`: the ports that it may call, None for any.
     - `criteria` with `threshold`: the task is done if the weights of the criteria that hold add up to at least `threshold`; by

@@ -231,7 +231,7 @@ class _Cutter:
         self._line += text.count(b"\n")
         if stray := text.removeprefix(codecs.BOM_UTF8).strip(b" \t\r\n,"):
             raise CodecError(
-                what=f"{self._path}:{self._line} is not JSON: {stray[:40].decode(errors='replace')!r} is outside its rows",
+                what=f"{self._path}:{self._line} is not JSON: {stray[:40].decode(errors='replace')!r} is not part of a row",
                 why="a file of rows contains JSON objects, one after another or in one array",
                 where=f"{self._path}:{self._line}",
             )

@@ -93,12 +93,12 @@ def judged(records: Sequence[Record], contracts: Iterable[Contract], *, finished
             judge.fold(record)
         if not episodes or speaks(case):
             last = number == len(cases) and not finished
-            outcomes = judge.standing(case[-1]) if last else judge.finish(case[-1])
+            outcomes = judge.outcomes_so_far(case[-1]) if last else judge.finish(case[-1])
             episodes.append(attribute(outcomes, records))
     if episodes:
         return merged(episodes)
     judge = Judge(armed, online=False)
-    return judge.finish(None) if finished else judge.standing(None)
+    return judge.finish(None) if finished else judge.outcomes_so_far(None)
 
 
 def _cases(records: Sequence[Record]) -> list[list[Record]]:

@@ -17,10 +17,10 @@ from mat.core.value import EMPTY, FrozenDict, snapshot_arguments
 from mat.govern.mediator import Governance, NeedsApproval
 from mat_contracts.approval import approved_before
 from mat_contracts.traces import record, trace
-from mat_faults import tamper
+from mat_faults import approval
 from mat_faults.conformance import assert_conforms
 
-(OPERATOR,) = tamper.operators()
+(OPERATOR,) = approval.operators()
 KINDS = ("amount", "recipient", "id")
 
 

@@ -1,7 +1,7 @@
 """Change after approval: one argument changes between the approval, or another decision of governance, and the port.
 
->>> from mat_faults import tamper
->>> [operator.id for operator in tamper.operators()][:2]
+>>> from mat_faults import approval
+>>> [operator.id for operator in approval.operators()][:2]
 ['service.changed_after_approval']
 
 Source: A5.3.
