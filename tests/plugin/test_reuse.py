@@ -575,9 +575,9 @@ def test_the_nominal_run_is_executed_and_must_be_the_same(shop: Any) -> None:
     assert f"{ID}: searched again: the nominal run changed" in session.text
 
 
-@pytest.mark.full
-def test_of_fifty_tests_the_one_that_changed_is_searched_and_the_others_are_reused(shop: Any) -> None:
-    for number in range(50):
+@pytest.mark.parametrize("tests", [pytest.param(9, marks=pytest.mark.full), pytest.param(50, marks=pytest.mark.nightly)])
+def test_of_many_tests_the_one_that_changed_is_searched_and_the_others_are_reused(shop: Any, tests: int) -> None:
+    for number in range(tests):
         shop.write(f"agent_{number}.py", CAREFUL % "pass")
         shop.write(
             f"test_{number}.py",
@@ -589,7 +589,7 @@ def test_of_fifty_tests_the_one_that_changed_is_searched_and_the_others_are_reus
     path.write_text(path.read_text() + "# changed\n")
     session = shop.stress("-v")
     assert [name for name, day in reused(session).items() if not day] == ["test_7.py::test_agent"]
-    assert "50 certified (49 reused)" in session.text
+    assert f"{tests} certified ({tests - 1} reused)" in session.text
     assert session.text.count("searched again") == 1
     assert "test_7.py::test_agent: searched again: agent_7.py changed" in session.text
 
