@@ -363,7 +363,7 @@ def _governance(execution: Execution, declared: Any) -> Governance | None:
 
     A test that declares no governance has one variant only, whatever the command line asks for.
     """
-    if isinstance(declared, Path):
+    if isinstance(declared, str | Path):
         from mat.govern.policy import load
 
         declared = load(declared)

@@ -156,15 +156,18 @@ def test_variants_may_be_given_by_name_and_the_first_is_in_force(shop: Any) -> N
     assert shop.run("--mat-governance=strict").outcomes == {"test_shop.py::test_refund": "failed"}
 
 
-def test_a_policy_file_is_loaded_at_set_up_and_a_malformed_one_fails_the_test_with_its_line(shop: Any) -> None:
+@pytest.mark.parametrize("type_of_path", ["pathlib.Path", "str"])
+def test_a_policy_file_is_loaded_at_set_up_and_a_malformed_one_fails_the_test_with_its_line(
+    shop: Any, type_of_path: str
+) -> None:
     pytest.importorskip("yaml")
     shop.conftest(
-        """
+        f"""
         import pathlib
 
         @pytest.fixture
         def mat_governance():
-            return pathlib.Path(__file__).with_name("policy.yaml")
+            return {type_of_path}(pathlib.Path(__file__).with_name("policy.yaml"))
         """.replace("\n        ", "\n")
     )
     shop.tests("def test_refund(mat_run): assert shop.careful() == 'refunded'\n")
