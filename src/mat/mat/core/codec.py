@@ -106,8 +106,8 @@ def load_json(text: str | bytes, *, where: str) -> Any:
     except (ValueError, UnicodeDecodeError) as error:
         raise CodecError(
             what=f"{where} is not JSON: {error}",
-            why="it may be half-written or edited by hand",
-            fix="restore the file from version control, or delete it and search again",
+            why="it may be another kind of file, half-written, or edited by hand",
+            fix="give a file of JSON; restore a damaged one from version control, or make it again",
             where=where,
         ) from None
     _check_depth(data, where)
