@@ -93,14 +93,20 @@ def pydantic_ai(text: str, *calls: tuple[str, Any]) -> Any:
     return {"parts": [*said, *made], "kind": "response", "model_name": "scripted", "usage": {"output_tokens": 5}}
 
 
+def pydantic_ai_events(text: str, *calls: tuple[str, Any]) -> Any:
+    return [{"event_kind": "part_delta", "index": 0}, {"event_kind": "response", "response": pydantic_ai(text, *calls)}]
+
+
 def http(text: str, *calls: tuple[str, Any]) -> Any:
     return {"status": 200, "headers": {"content-type": "application/json"}, "body": anthropic(text, *calls)}
 
 
 SHAPES = {
     made.__name__: made
-    for made in (chat, message, ollama, responses, events, anthropic, gemini, adk, langchain, pydantic_ai, http)
-}
+    for made in (
+        chat, message, ollama, responses, events, anthropic, gemini, adk, langchain, pydantic_ai, pydantic_ai_events, http,
+    )
+}  # fmt: skip
 IDS = ("id", "call_id", "tool_call_id")
 
 

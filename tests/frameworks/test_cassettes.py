@@ -26,11 +26,7 @@ FRAMEWORKS = {
     "smolagents": "smolagents", "litellm": "litellm",
 }  # fmt: skip
 """Our name of a framework with models, and the module that must be there."""
-MODES = {
-    "smolagents": ("sync", "stream"),
-    # its streams are read outside of the hook that we see them by, where the network stays closed
-    "pydantic_ai": ("sync", "async"),
-}
+MODES = {"smolagents": ("sync", "stream")}
 MORE = {"pydantic_ai": ', "errors": dict.fromkeys(["timeout", "connection"], __import__("pydantic_ai").ModelRetry)'}
 EFFECTS = {"look_up": "read", "refund": "write"}
 INSTRUMENT = {"litellm": {f"shop.{name}": {"effect": effect} for name, effect in EFFECTS.items()}}
@@ -263,8 +259,11 @@ def test_a_stream_is_one_entry_and_a_request_that_differs_from_it_is_told_by_its
 
     ask("Refund A17", 1)
     assert len(cassette.read_text().splitlines()) == 2  # its first line, and the whole stream
-    with pytest.raises(LiveCallsSpent, match=r"body\.messages\.0\.content: recorded 'Refund A17', asked 'Refund A18'"):
+    with pytest.raises((LiveCallsSpent, openai.APIConnectionError)) as raised:  # older clients wrap what they do not know
         ask("Refund A18", 0)
+    spent = raised.value if isinstance(raised.value, LiveCallsSpent) else raised.value.__cause__
+    assert isinstance(spent, LiveCallsSpent)
+    assert "body.messages.0.content: recorded 'Refund A17', asked 'Refund A18'" in str(spent)
 
 
 @pytest.mark.parametrize("client", ["httpx", "requests", "aiohttp"])

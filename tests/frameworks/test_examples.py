@@ -15,8 +15,8 @@ FILE = re.compile(r"<!-- file: (\S+) -->\n```\w+\n(.*?)\n```", re.DOTALL)
 
 
 def sections() -> dict[str, str]:
-    """The text of the page by framework; that before the first is under ""."""
-    first, *others = re.split(r"^## ", PAGE.read_text(encoding="utf-8"), flags=re.MULTILINE)
+    """The text of the page by framework; that before the first is under "", with the files that all share."""
+    first, *others = re.split(r"^## (?=[a-z_]+$)", PAGE.read_text(encoding="utf-8"), flags=re.MULTILINE)
     return {"": first} | {each.partition("\n")[0]: each for each in others}
 
 

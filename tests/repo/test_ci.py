@@ -137,3 +137,20 @@ def test_the_nightly_compares_outcomes_names_what_did_not_run_and_knows_its_stag
     code, said = scripts.run(".ci/nightly", "agian")
     assert code == 2
     assert said.startswith("unknown stage: agian; choose from: again broad contractbench kills")
+
+
+def test_a_test_that_names_no_framework_runs_in_the_environment_of_each_one() -> None:
+    common, nightly = ((ROOT / ".ci" / name).read_text() for name in ("common", "nightly"))
+    parts = [
+        re.search(pattern, common, re.MULTILINE | re.DOTALL) for pattern in (r"^frameworks=.*?$", r"^not_of_others\(.*?^}")
+    ]
+    script = (
+        "\n".join(part[0] for part in parts if part) + '\nfor name in "${frameworks[@]}"; do not_of_others "$name"; echo; done'
+    )
+    chosen = subprocess.run(["bash", "-euc", script], capture_output=True, text=True, check=True).stdout.splitlines()
+    assert len(chosen) == 7
+    assert nightly.count('"$(not_of_others "$name")"') == 2
+    for own in ("langgraph", "openai_agents"):
+        assert [own in expression for expression in chosen].count(False) == 1
+    for expression in chosen:
+        assert re.fullmatch(r"not \(\w+( or \w+){5}\)", expression)

@@ -10,7 +10,7 @@ shape is data: where its items, texts and calls stand. All else in a reply stays
 | Anthropic messages | `content[]` of typed blocks |
 | Gemini, Google ADK | `candidates[].content.parts[]`; `content.parts[]` |
 | LangChain | `content` and `tool_calls[]` |
-| Pydantic AI | `parts[]` with `part_kind` |
+| Pydantic AI | `parts[]` with `part_kind`; a stream of them by its last chunk, the whole response |
 
 An HTTP reply, {status, headers, body}, has the shape of its body. `changed_reply` also takes a plain call, {tool, arguments},
 and its JSON text.
@@ -335,7 +335,8 @@ def shape_of(value: Any) -> ModelShape | None:
         return None if inside is None else inside.under(("body",))
     if is_sequence(value, 1):
         last = len(value) - 1
-        if found_at(value[last], ("type",)) in ("response.completed", "response.incomplete"):
+        of_openai = found_at(value[last], ("type",)) in ("response.completed", "response.incomplete")
+        if of_openai or found_at(value[last], ("event_kind",)) == "response":
             inside = shape_of(found_at(value[last], ("response",)))
             return None if inside is None else inside.under((last, "response"))
         return None

@@ -41,6 +41,8 @@ Changed = FrozenDict | None
 """The arguments that governance or a fault has changed, by name; None if none is."""
 Ends: TypeAlias = Callable[[Any], bool]
 """Whether a chunk of a stream is the last word of its port."""
+Settle: TypeAlias = Callable[[list[Any]], list[Any]]
+"""From the recorded chunks of a stream that a fault may have changed to those of them that its client can get together."""
 _MISSING: Final = object()
 _open_calls: ContextVar[tuple[_OpenCall, ...]] = ContextVar("mat_open_calls", default=())
 """The calls by `cross` that this code was begun in; a task may outlive them."""
@@ -136,6 +138,7 @@ async def stream_port_async(
     *,
     patience_s: float | None = None,
     ends: Ends | None = None,
+    settle: Settle | None = None,
 ) -> AsyncIterator[Any]:
     session = active()
     if session is None:
@@ -145,7 +148,7 @@ async def stream_port_async(
             yield chunk
         return
     steps = crossing(session, port, arguments, suspends=True)  # type: ignore[arg-type]
-    stream = _Stream(port, patience_s, ends)
+    stream = _Stream(port, patience_s, ends, settle)
     try:
         command: Any = next(steps)
         while True:
@@ -238,14 +241,14 @@ def _broken_rest() -> Iterator[None]:
 class _Stream:
     """The chunks of one stream on their way from the port, or a recording, to the agent.
 
-    `patience_s`: how long the agent waits for one. `ends`: whether a chunk is the last word. `passed`: how many the agent has
-    got; `has_last`: the latest of them is the last word.
+    `patience_s`: how long the agent waits for one. `ends`: whether a chunk is the last word. `settle`: see `Settle`. `passed`:
+    how many the agent has got; `has_last`: the latest of them is the last word.
     """
 
-    __slots__ = ("_ends", "_left_at", "_originals", "_patience_s", "_port", "has_last", "passed")
+    __slots__ = ("_ends", "_left_at", "_originals", "_patience_s", "_port", "_settle", "has_last", "passed")
 
-    def __init__(self, port: Port, patience_s: float | None, ends: Ends | None) -> None:
-        self._port, self._patience_s, self._ends = port, patience_s, ends
+    def __init__(self, port: Port, patience_s: float | None, ends: Ends | None, settle: Settle | None = None) -> None:
+        self._port, self._patience_s, self._ends, self._settle = port, patience_s, ends, settle
         self._originals: dict[int, tuple[Any, Any]] = {}
         self.passed = self._left_at = 0
         self.has_last = False
@@ -331,8 +334,10 @@ class _Stream:
 
     def rest(self, command: Deliver) -> Iterator[Any]:
         """The client's objects of the chunks that the agent has not got yet."""
-        command.passed = command.chunks[: self.passed]
-        for chunk in command.chunks[self.passed :]:
+        command.passed, left = command.chunks[: self.passed], command.chunks[self.passed :]
+        if self._settle is not None and not self.passed:
+            left = self._settle(left)
+        for chunk in left:
             command.passed.append(chunk)
             known = self._originals.get(id(chunk))
             yield self._last(known[1] if known is not None else self._client_object(chunk))
@@ -540,9 +545,11 @@ async def cross_stream_async(
     agent: str = "",
     patience_s: float | None = None,
     ends: Ends | None = None,
+    settle: Settle | None = None,
 ) -> AsyncIterator[Any]:
-    """`cross_stream` for async code: `call(changed)` returns an async iterator. The other parameters are as in
-    `cross_stream`.
+    """`cross_stream` for async code: `call(changed)` returns an async iterator. `settle(chunks)`: which of the recorded chunks
+    of a stream that a fault may have changed go together, as a whole response at its end and the parts before it. The other
+    parameters are as in `cross_stream`.
 
     >>> import asyncio
     >>> from mat.adapters import Attachment, cross_stream_async
@@ -563,7 +570,9 @@ async def cross_stream_async(
             yield chunk
         return
     named = recordable(arguments, f"call of {port.name}")
-    steps: Any = stream_port_async(port, named, lambda changed: call(_thawed(changed)), patience_s=patience_s, ends=ends)
+    steps: Any = stream_port_async(
+        port, named, lambda changed: call(_thawed(changed)), patience_s=patience_s, ends=ends, settle=settle
+    )
     try:
         while True:
             with _named_agent(agent), _OpenCall(port, agent, arguments):
