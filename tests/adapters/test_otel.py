@@ -1,4 +1,4 @@
-"""Runs as spans: what they carry, through which exporters, and that they come back but for what the guide lists as lost."""
+"""Runs as spans: what they carry, through which exporters, and that they come back but for what the reference lists as lost."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ from mat.monitor.judge import judge
 from mat.temporal import at_most, tool_call
 from mat_contracts import verify_before_act
 
-GUIDE = Path(__file__).parents[2] / "docs" / "opentelemetry.md"
+PAGE = Path(__file__).parents[2] / "docs" / "reference" / "adapters.md"
 REFUND = Email(ticket="T1", sender="ann@example.org", text="My kettle arrived broken. Please refund order A1.")
 PARCEL = Email(ticket="T2", sender="bob@example.org", text="Where is the parcel of order A2?")
 VERIFIED = verify_before_act(tool="refund", within=5)
@@ -327,14 +327,14 @@ def test_what_is_listed_as_lost_is_lost(runs: dict[str, Run]) -> None:
     assert back.seen == ()
 
 
-def test_the_guide_lists_what_is_lost_and_nothing_else() -> None:
-    table = GUIDE.read_text(encoding="utf-8").split("| fields of `Run` |", 1)[1].split("\n\n", 1)[0]
+def test_the_reference_lists_what_is_lost_and_nothing_else() -> None:
+    table = PAGE.read_text(encoding="utf-8").split("| fields of `Run` |", 1)[1].split("\n\n", 1)[0]
     listed = re.findall(r"`(\w+)`", table)
     assert sorted(listed) == sorted(LOST)
 
 
-def test_the_guide_lists_what_spans_do_not_tell() -> None:
-    part = GUIDE.read_text(encoding="utf-8").split("## What a span becomes", 1)[1].split("\n## ", 1)[0]
+def test_the_reference_lists_what_spans_do_not_tell() -> None:
+    part = PAGE.read_text(encoding="utf-8").split("## What spans leave open", 1)[1].split("\n## ", 1)[0]
     always, met = part.split("Where it is met", 1)
     first = re.compile(r"^\| (`[^|]+`) \|", re.MULTILINE)
     for told, codes in ((always.split("| code |", 1)[1], ALWAYS), (met, MET)):
