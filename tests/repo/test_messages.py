@@ -15,7 +15,8 @@ ROOT = Path(__file__).parents[2]
 @pytest.mark.parametrize("processes", [(), ("-n", "2")], ids=["one process", "workers"])
 def test_a_run_writes_errors_help_and_terminal_lines_once_with_their_source(tmp_path: Path, processes: tuple[str, ...]) -> None:
     path = tmp_path / "messages.txt"
-    files = ("tests/cli/test_mistakes.py", "tests/plugin/test_options.py")
+    stress = "tests/plugin/test_options.py::test_a_configuration_file_sets_what_no_marker_does"  # of the full tier
+    files = ("tests/cli/test_mistakes.py", "tests/plugin/test_options.py", stress)
     command = (sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--collect-messages", str(path), *processes)
     done = subprocess.run([*command, *files], cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout
