@@ -239,7 +239,7 @@ def text(result: Result) -> str:
         counted("How the contracts ended", (item.states[0] for item in new)),
         counted("Calls that were blocked", (why for item in new for why in item.blocked)),
         "",
-        "The same contract over models that are not told of it, and whose replies nothing cuts:",
+        "The same contract, where the models' prompts do not mention it and their replies are not cut:",
         f"{sum(item.tokens for item in deaf) / len(deaf):,.0f} tokens on average, {most(deaf):,} at most.",
         counted("How the contracts ended", (item.states[0] for item in deaf)),
         counted("Calls that were blocked", (why or "ended" for item in deaf for why in item.blocked)),

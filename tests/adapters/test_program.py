@@ -205,10 +205,19 @@ def test_a_server_that_hangs_does_not_outlive_the_run_even_in_a_session_of_its_o
     pytest.fail(f"still there: {left}")
 
 
+STRANGER = "import os, socket; s = socket.socket(socket.AF_UNIX); s.connect(os.environ['MAT_RUN']); s.sendall(b'hello\\n')"
+
+
 def test_what_is_no_message_of_a_proxy_is_refused() -> None:
-    stranger = "import os, socket; s = socket.socket(socket.AF_UNIX); s.connect(os.environ['MAT_RUN']); s.sendall(b'hello\\n')"
     with mat.run(), pytest.raises(mat.MatError, match=r"a message that `mat mcp-proxy` does not send: hello"):
-        program([sys.executable, "-c", stranger]).run()
+        program([sys.executable, "-c", STRANGER]).run()
+
+
+def test_what_a_program_sent_before_its_end_is_served_however_soon_it_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    serving = sys.modules[AgentProgram.__module__]._Serving
+    monkeypatch.setattr(serving, "_wait", lambda self, *rest: self._process.wait())  # nothing is read before it has ended
+    with mat.run(), pytest.raises(mat.MatError, match=r"does not send: hello"):
+        program([sys.executable, "-c", STRANGER]).run()
 
 
 def test_a_single_string_is_refused_with_its_parts() -> None:
