@@ -33,6 +33,7 @@ from mat.evidence.store.columns import add_rows, no_rows, run_number
 from mat.evidence.store.files import FileFormat, keep_files, machines, read_files, write_files
 from mat.evidence.store.metrics import BY, GroupMetrics, metrics
 from mat.evidence.store.schema import CREATE, MIGRATIONS, TABLES, VERSION
+from mat.evidence.store.trial import remember, try_to_open
 from mat.evidence.store.views import VIEWS, create_views
 from mat.measure.interval import CONFIDENCE
 from mat.measure.rows import RunCondition
@@ -107,6 +108,8 @@ class Store:
         if self.path is not None and mode == "write":
             make_folder(self.path.parent)
         is_new = self.path is not None and mode == "write" and not self.path.exists()
+        if self.path is not None and not is_new:
+            try_to_open(self.path)
         try:
             connection = duckdb.connect(
                 ":memory:" if self.path is None else str(self.path), read_only=mode == "read" and self.path is not None
@@ -133,6 +136,8 @@ class Store:
 
     def close(self) -> None:
         self._connection.close()
+        if self.path is not None:
+            remember(self.path)
 
     def __enter__(self) -> Store:
         return self
