@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import select
 import signal
 import subprocess
 import sys
@@ -304,6 +305,53 @@ def test_a_waiting_task_can_be_cancelled_and_one_that_runs_is_given_up_at_the_en
         pool.submit(pow, 2, 3)
     os.close(reading)
     os.close(writing)
+
+
+def test_the_next_task_is_with_the_worker_before_anybody_asks_for_the_current_one() -> None:
+    reading, writing = os.pipe()
+    with Forked(1) as pool:
+        first, second = pool.submit(os.getpid), pool.submit(os.write, writing, b"x")
+        assert select.select([reading], [], [], 30)[0], "written though this process has not received the first answer"
+        assert (second.result(), first.result()) == (1, pool.submit(os.getpid).result())
+    os.close(reading)
+    os.close(writing)
+
+
+def test_the_next_task_of_a_killed_worker_goes_to_another_and_can_be_cancelled_until_it_begins() -> None:
+    reading, writing = os.pipe()
+    with Forked(2) as pool:
+        killed, other = pool.submit(suicide_after, reading), pool.submit(os.getpid)
+        process = other.result()
+        waiting = [pool.submit(os.getpid) for _ in range(3)]
+        assert waiting[1].cancel() or waiting[1].result() == process
+        os.write(writing, b"x")
+        assert isinstance(killed.exception(), WorkerDied)
+        assert {future.result() for future in waiting if not future.cancelled()} == {process}
+    os.close(reading)
+    os.close(writing)
+
+
+def suicide_after(reading: int) -> None:
+    os.read(reading, 1)
+    suicide(0)
+
+
+def test_the_result_of_a_task_that_was_cancelled_when_it_was_sent_goes_to_nobody() -> None:
+    reading, writing = os.pipe()
+    with Forked(1) as pool:
+        running, cancelled = pool.submit(os.read, reading, 1), pool.submit(pow, 2, 3)
+        assert cancelled.cancel()
+        later = pool.submit(pow, 2, 4)
+        os.write(writing, b"x")
+        assert (running.result(), later.result()) == (b"x", 16)
+    os.close(reading)
+    os.close(writing)
+
+
+def test_a_task_that_does_not_fit_into_a_pipe_waits_for_its_turn() -> None:
+    with Forked(1) as pool:
+        futures = [pool.submit(bytes.__add__, bytes(5_000_000), bytes(5_000_000)) for _ in range(3)]
+        assert [len(future.result()) for future in futures] == [10_000_000] * 3
 
 
 def test_a_wait_ends_at_its_time_out() -> None:

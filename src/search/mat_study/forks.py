@@ -26,7 +26,9 @@ from mat_search.executions import Declined
 from mat_study.receiving import Answer, ReceivingExecutor, WorkerDied, WorkerFailed
 
 T = TypeVar("T")
-_OUTPUT: Final = (1, 2)
+_SMALL: Final = 16_384
+"""A task of at most so many bytes is sent to a worker that has not answered its current one. It fits into the pipe, so this
+process never waits for a worker that waits for this process."""
 _DECISIONS: Final = ("SearchStopped", "LiveCallsSpent", "Unanswered")
 """Raised by an evaluation that must not go on; the searching process has to make that decision itself."""
 
@@ -71,41 +73,44 @@ class Forked(ReceivingExecutor):
     def take(self, timeout: float | None = 0) -> None:
         """Receive the available results, waiting at most `timeout` real seconds, and hand out waiting tasks."""
         self._hand_out()
-        busy = {worker.pipe: worker for worker in self._workers if worker.answer is not None}
+        busy = {worker.pipe: worker for worker in self._workers if worker.tasks}
         for pipe in wait(list(busy), timeout) if busy else ():
             self._receive(busy[cast(Connection, pipe)])
         self._hand_out()
 
     def _hand_out(self) -> None:
-        for worker in self._workers:
-            while worker.alive and worker.answer is None and self._waiting:
-                answer, task = self._waiting.popleft()
-                if answer.set_running_or_notify_cancel():
-                    worker.give(answer, task)
-        if self._workers and not any(worker.alive for worker in self._workers):
-            while self._waiting:
+        while self._waiting:
+            alive = [worker for worker in self._workers if worker.alive]
+            if not alive:
                 self._waiting.popleft()[0].set_exception(WorkerDied("no worker is left"))
+                continue
+            worker = min(alive, key=lambda each: len(each.tasks))
+            answer, task = self._waiting[0]
+            if worker.tasks and (len(worker.tasks) > 1 or len(task) > _SMALL):
+                return
+            self._waiting.popleft()
+            worker.give(answer, task)
 
     def _receive(self, worker: _Worker) -> None:
-        answer, worker.answer = worker.answer, None
-        assert answer is not None
         try:
             good, value, sidecar = pickle.loads(worker.pipe.recv_bytes())
         except (EOFError, OSError):
-            answer.set_exception(WorkerDied(f"worker {worker.process} {worker.wait()}"))
+            _fail(worker.next(), WorkerDied(f"worker {worker.process} {worker.wait()}"))
+            self._waiting.extendleft(reversed(worker.tasks))
+            worker.tasks.clear()
             return
         except Exception as error:  # an answer that cannot be unpickled here
-            answer.set_exception(WorkerFailed(f"{type(error).__name__}: {error}"))
+            _fail(worker.next(), WorkerFailed(f"{type(error).__name__}: {error}"))
             return
         except BaseException:  # half an answer was read, and its other half would corrupt the next answer
-            worker.answer = answer
             worker.end()
             raise
+        answer = worker.next()
         if not good:
-            answer.set_exception(Declined(value) if sidecar in _DECISIONS else WorkerFailed(value))
-            return
-        self._unpack(value, sidecar)
-        answer.set_result(value)
+            _fail(answer, Declined(value) if sidecar in _DECISIONS else WorkerFailed(value))
+        elif not answer.cancelled():
+            self._unpack(value, sidecar)
+            answer.set_result(value)
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
         """End the workers and abandon their current tasks: whoever needs a result has waited for it."""
@@ -155,17 +160,27 @@ class Forked(ReceivingExecutor):
 
 
 class _Worker:
-    """A forked process, this end of its pipe, and the future of its current task."""
+    """A forked process, this end of its pipe, and its tasks: the current one and the next."""
 
     def __init__(self, process: int, pipe: Connection) -> None:
         self.process, self.pipe = process, pipe
-        self.answer: Answer | None = None
+        self.tasks: deque[tuple[Answer, bytes]] = deque()
         self.alive = True
 
     def give(self, answer: Answer, task: bytes) -> None:
-        self.answer = answer
+        """Send a task, unless it is the only one and was cancelled."""
+        if not self.tasks and not _begin(answer):
+            return
+        self.tasks.append((answer, task))
         with suppress(OSError):  # it is dead, which the end of its pipe will show
             self.pipe.send_bytes(task)
+
+    def next(self) -> Answer:
+        """Go on to the next task. Returns the answer of the one that has ended."""
+        answer, _ = self.tasks.popleft()
+        if self.tasks:
+            _begin(self.tasks[0][0])  # if it was cancelled, its result is dropped
+        return answer
 
     def wait(self) -> str:
         """Wait for the process, which has closed its pipe; returns how it ended."""
@@ -181,11 +196,22 @@ class _Worker:
     def end(self) -> None:
         if not self.alive:
             return
-        if self.answer is not None:
-            self.answer.set_exception(WorkerDied("the workers were shut down"))
+        if self.tasks:
             with suppress(ProcessLookupError):
                 os.kill(self.process, signal.SIGKILL)
         self.wait()
+        while self.tasks:
+            _fail(self.next(), WorkerDied("the workers were shut down"))
+
+
+def _begin(answer: Answer) -> bool:
+    """Whether the task of this answer begins, or has begun; a task that was cancelled does not."""
+    return answer.running() or (not answer.cancelled() and answer.set_running_or_notify_cancel())
+
+
+def _fail(answer: Answer, error: Exception) -> None:
+    if not answer.cancelled():
+        answer.set_exception(error)
 
 
 class _Pickler(pickle.Pickler):
