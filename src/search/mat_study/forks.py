@@ -169,7 +169,7 @@ class _Worker:
 
     def give(self, answer: Answer, task: bytes) -> None:
         """Send a task, unless it is the only one and was cancelled."""
-        if not self.tasks and not _begin(answer):
+        if not self.tasks and not _begins(answer):
             return
         self.tasks.append((answer, task))
         with suppress(OSError):  # it is dead, which the end of its pipe will show
@@ -179,7 +179,7 @@ class _Worker:
         """Go on to the next task. Returns the answer of the one that has ended."""
         answer, _ = self.tasks.popleft()
         if self.tasks:
-            _begin(self.tasks[0][0])  # if it was cancelled, its result is dropped
+            _begins(self.tasks[0][0])  # if it was cancelled, its result is dropped
         return answer
 
     def wait(self) -> str:
@@ -204,7 +204,7 @@ class _Worker:
             _fail(self.next(), WorkerDied("the workers were shut down"))
 
 
-def _begin(answer: Answer) -> bool:
+def _begins(answer: Answer) -> bool:
     """Whether the task of this answer begins, or has begun; a task that was cancelled does not."""
     return answer.running() or (not answer.cancelled() and answer.set_running_or_notify_cancel())
 
