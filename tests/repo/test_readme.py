@@ -43,8 +43,15 @@ GUIDES = (
 )
 
 
-def _blocks(guide: str) -> list[re.Match[str]]:
+def blocks(guide: str) -> list[re.Match[str]]:
     return list(BLOCK.finditer((ROOT / guide).read_text(encoding="utf-8")))
+
+
+def environment() -> dict[str, str]:
+    """The environment of a user: without what lengthens the output of pytest, and what speaks of another one."""
+    return {
+        key: each for key, each in os.environ.items() if key not in ("CI", "BUILD_NUMBER") and not key.startswith("PYTEST_")
+    }
 
 
 def _pattern(expected: str) -> str:
@@ -83,15 +90,13 @@ def _pattern(expected: str) -> str:
     ],
 )
 def test_a_guide_has_blocks_to_run(guide, least):
-    assert sum(block["file"] is None for block in _blocks(guide)) >= least
+    assert sum(block["file"] is None for block in blocks(guide)) >= least
 
 
 @pytest.mark.full
 @pytest.mark.parametrize("guide", GUIDES)
 def test_every_block_runs_and_prints_what_it_says(guide, tmp_path):
-    plain = {key: value for key, value in os.environ.items() if key not in ("CI", "BUILD_NUMBER")}  # they lengthen the output
-    environment = {key: value for key, value in plain.items() if not key.startswith("PYTEST_")}
-    for block in _blocks(guide):
+    for block in blocks(guide):
         if block["file"]:
             (tmp_path / block["file"]).write_text(block["body"] + "\n", encoding="utf-8")
             continue
@@ -99,7 +104,7 @@ def test_every_block_runs_and_prints_what_it_says(guide, tmp_path):
         words = shlex.split(command.removeprefix("$ "))
         done = subprocess.run(
             [sys.executable, "-m", *words, *(("-p", "no:cacheprovider", "-p", "no:xdist") if words[0] == "pytest" else ())],
-            cwd=ROOT if guide.startswith("examples/") else tmp_path, env={**environment, "COLUMNS": "80"},
+            cwd=ROOT if guide.startswith("examples/") else tmp_path, env={**environment(), "COLUMNS": "80"},
             capture_output=True, text=True, timeout=300, check=False,
         )  # fmt: skip
         assert re.fullmatch(_pattern(expected), done.stdout), f"{command}\n{done.stdout}\n{done.stderr}"
