@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 MARKER = (
     "mat(seeds, budget, faults, contracts, expect, vacuous, objective, horizon, isolate, governance, clock, live_calls, "
-    "loopback, search=mat.Search(...), workload=mat.Workload(...)): run under contracts; see pytest-mat"
+    "loopback, search=mat.Search(...), workload=mat.Workload(...)): run the test under contracts; see docs/reference/plugin.md"
 )
 
 

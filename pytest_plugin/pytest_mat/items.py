@@ -14,7 +14,7 @@ import pytest
 
 from mat.core.campaign import BrokenRun, ItemResult
 from mat.core.codec import encode
-from mat.core.errors import MatError
+from mat.core.errors import MatError, plural
 from mat.core.operator import OperatorSpec
 from mat.core.redact import cleaned
 from mat.evidence import replay_file
@@ -285,7 +285,7 @@ def _failure_text(failure: Failure, result: ItemResult, *, item: str, width: int
         parts.append(
             f"no counterexample for {', '.join(sorted(failure.missing))}, which expect= lists\n"
             f"  why: the search was {'complete' if certificate.proven else 'not complete'}"
-            f" within the budget ({result.executions} executions)\n"
+            f" within the budget ({plural(result.executions, 'execution')})\n"
             "  fix: remove the contract from expect= if the system was fixed, or raise budget="
         )
     if broken is not None:

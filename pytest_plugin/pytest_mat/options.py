@@ -60,17 +60,18 @@ def add_options(parser: pytest.Parser) -> None:
 
     _add_mode_options(add)
     _add_run_options(add)
-    setting("mat_faults", "operators to search with (marker: faults=; default: the default ones of mat_faults)", type="args")
+    setting("mat_faults", "operators to search with (marker: faults=; default: the operators of the default grid)", type="args")
     setting("mat_vacuous", "contracts that may be vacuous under stress, by id (marker: vacuous=)", type="args")
     setting("mat_reuse", "reuse the certificates of tests that have not changed", type="bool", default=True)
     setting("mat_require_proof", "default of --mat-require-proof", type="bool", default=False)
     setting(
         "mat_errors",
-        "clients whose exceptions faults inject at tools that declare none, such as httpx (default: guessed)",
+        "clients, such as httpx, whose exceptions are injected at tools that declare no errors (default: guessed)",
         type="args",
     )
     setting(
-        "mat_attach", "frameworks to attach to in every test with a run, such as langgraph httpx; options: see the fixture",
+        "mat_attach",
+        "frameworks to attach to in every test with a run (example: langgraph httpx); for options, write a fixture mat_attach",
         type="args",
     )  # fmt: skip
     setting(
@@ -83,7 +84,7 @@ def add_options(parser: pytest.Parser) -> None:
     )
     setting(
         "verbosity_mat",
-        "how much the summary says, if not as much as -v asks for: 0 what needs a person, 1 all items, 2 the tables",
+        "verbosity of the summary (default: that of -v): 0 only what needs a person, 1 also all items, 2 also the tables",
         default="auto",
     )
     setting("mat_governance", "the governance variant of tests whose marker names none (marker: governance=)", default=None)
@@ -200,8 +201,8 @@ def _add_run_options(add: Callable[..., None]) -> None:
     )
     add(
         "--mat-executor", ini="string", type=_executor, metavar="WHERE",
-        help="search each item on a cluster of dask: dask:tcp://HOST:8786, with --mat-workers executions at once (default: all "
-        "threads of the cluster); or dask, for a cluster on this machine of --mat-workers processes (default: one per CPU)",
+        help="search each item on a Dask cluster: dask:tcp://HOST:8786 runs --mat-workers executions at once (default: one per "
+        "thread of the cluster); dask starts a cluster of --mat-workers processes on this machine (default: one per CPU)",
     )  # fmt: skip
     add(
         "--mat-require-proof", action="store_true",
@@ -214,7 +215,7 @@ def _add_run_options(add: Callable[..., None]) -> None:
     )  # fmt: skip
     add(
         "--mat-no-reuse", action="store_true",
-        help="search tests again although nothing has changed since they were certified (ini: mat_reuse = false)",
+        help="search tests again even if nothing has changed since they were certified (ini: mat_reuse = false)",
     )  # fmt: skip
     add(
         "--mat-session-timeout", ini="float", type=_positive_seconds, metavar="SECONDS",
@@ -339,7 +340,7 @@ def _positive_seconds(text: str) -> float:
     """An option's type: a time in seconds, more than 0."""
     seconds = _seconds(text)
     if not 0 < seconds < float("inf"):
-        raise argparse.ArgumentTypeError(f"{text} is not a number of seconds above 0")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds above 0")
     return seconds
 
 
@@ -387,7 +388,7 @@ def _executor(text: str) -> str:
     """An option's type: `dask`, perhaps with the address of a scheduler."""
     kind, _, address = text.partition(":")
     if kind != "dask" or (":" in text and not re.fullmatch(r"[a-z]+://\S+", address)):
-        raise argparse.ArgumentTypeError(f"{text!r} is neither dask nor dask: with an address such as tcp://scheduler:8786")
+        raise argparse.ArgumentTypeError(f"{text!r} is neither dask nor dask:ADDRESS, such as dask:tcp://scheduler:8786")
     return text
 
 

@@ -174,7 +174,7 @@ def test_a_value_without_canonical_form_is_an_error_that_names_the_parameter_and
 
     notes = mat.memory({}, name="notes")
     with pytest.raises(CodecError, match="call of pay") as ended, mat.run() as run:  # noqa: PT012  (it is the end that raises)
-        with pytest.raises(CodecError, match="call of pay, parameter 'connection' has no canonical form") as caught:
+        with pytest.raises(CodecError, match="call of pay, parameter 'connection' cannot be recorded") as caught:
             pay(5, object())
         with pytest.raises(CodecError, match="call of notes, parameter 'value'"):
             notes["a"] = object()

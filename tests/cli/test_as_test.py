@@ -352,7 +352,7 @@ def test_the_file_stands_next_to_its_test_and_nothing_is_overwritten(
     assert main(["replay", str(moved), "--as-test"]) == 2
     assert "the test of" in capsys.readouterr().err
     assert main(["replay", str(moved), "--embed", "--out", "x.py"]) == 2
-    assert "--out and --embed without --as-test" in capsys.readouterr().err
+    assert "--out and --embed need --as-test" in capsys.readouterr().err
 
 
 @pytest.mark.full

@@ -218,7 +218,7 @@ def test_a_torn_file_is_judged_as_far_as_it_goes_and_the_place_is_reported(check
     path.write_bytes(b"".join(lines[:3]) + lines[3][:50])
     found = check(path, "--contracts", "shop_checks:once")
     assert found.code == 1
-    assert "1 trace judged, 1 of them unfinished: 1 violating, 2 records" in found.line
+    assert "1 trace judged, 1 unfinished: 1 violating, 2 records" in found.line
     assert f"note: {path}:4: the file is cut off here" in found.line
 
 

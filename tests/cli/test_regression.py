@@ -132,7 +132,7 @@ def test_reports_without_a_run_in_common_and_unlike_files_are_mistakes(
         ([old, old, "--under", "faults"], "share no runs"),
         ([old, str(tmp_path / "gone.json")], "no such file: "),
         ([old, str(file)], "old.json is a report and one.mat.json is a replay file"),
-        ([str(file), str(file), "--under", "faults"], "--under with two replay files"),
+        ([str(file), str(file), "--under", "faults"], "--under cannot be combined with two replay files"),
     ):
         assert main(["diff", *arguments]) == 2
         assert said in capsys.readouterr().err

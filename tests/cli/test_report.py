@@ -179,7 +179,7 @@ def test_a_page_shows_the_suite_among_the_replays_on_request(
     path, _ = session
     file.unlink()
     code, _, said = report(path, "--suite", "--out", out)
-    assert (code, "--suite without a replay file" in said) == (2, True)
+    assert (code, "no replay file was found for --suite" in said) == (2, True)
 
 
 def test_stored_traces_give_the_numbers_of_their_runs(report: Report, tmp_path: Path) -> None:

@@ -95,7 +95,7 @@ def test_a_lost_acknowledgement_whose_effect_is_known_counts() -> None:
 def test_a_key_that_is_not_there_fails() -> None:
     _, (outcome,) = judge(trace(refund()), [no_duplicate_effect("refund", key="orders")])
     assert outcome.outcome == "fail"
-    assert "no argument 'orders' in a call that has amount, order" in outcome.error
+    assert "a call has no argument 'orders'; it has amount, order" in outcome.error
 
 
 def test_more_effects_than_it_remembers_fail_never_passed() -> None:

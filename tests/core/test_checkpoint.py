@@ -208,7 +208,7 @@ def test_a_reader_may_go_on_behind_damage_and_learns_how_much_is_missing(path: P
 
 @pytest.mark.parametrize(
     ("other", "named"),
-    [({"item": "there"}, "item"), ({"seed": 1}, "seed"), ({"budget": 9, "item": None}, "budget, item")],
+    [({"item": "there"}, "item"), ({"seed": 1}, "seed"), ({"budget": 9, "item": None}, "budget and item")],
 )
 def test_a_log_with_another_key_is_set_aside_and_its_file_kept(path: Path, other: dict[str, Any], named: str) -> None:
     whole = written(path, *CONTENTS)

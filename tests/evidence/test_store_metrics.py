@@ -287,5 +287,5 @@ def test_runs_without_a_contract_give_no_violations_rather_than_none() -> None:
 
 
 def test_the_intervals_of_these_tasks_are_refused() -> None:
-    with Store(None) as store, pytest.raises(SpecError, match="no intervals for these tasks"):
+    with Store(None) as store, pytest.raises(SpecError, match='no intervals for the population "these tasks"'):
         store.metrics(sampling=Sampling(population="these tasks"))

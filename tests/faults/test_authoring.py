@@ -30,8 +30,8 @@ def idle(call: Any, reply: Any, stream: Any) -> Any:
         (dict(price=lambda parameters, model: 0), "must be an integer >= 1"),
         (dict(price=lambda parameters, model: 1.5), "must be an integer >= 1"),
         (dict(phase="later"), "phase='later' is neither 'before' nor 'after'"),
-        (dict(kinds=["retrieval"]), "the service boundary has no retrieval"),
-        (dict(kinds=["tool_cal"]), "the service boundary has no tool_cal"),
+        (dict(kinds=["retrieval"]), "no call at the service boundary is of kind 'retrieval'"),
+        (dict(kinds=["tool_cal"]), "no call at the service boundary is of kind 'tool_cal'"),
         (dict(decide=None), "decide is not a function"),
         (dict(id="network.slow", grid=[], phase="x"), "its grid is empty"),
         (dict(id="network.slow", grid=[], phase="x"), "phase='x'"),
@@ -128,7 +128,7 @@ def test_every_effect_does_what_it_says():
 @pytest.mark.parametrize(
     ("decide", "phase", "says"),
     [
-        (lambda *_: Rewrite(FrozenDict({"cents": 7})), "after", "Rewrite was decided on a reply at pay"),
+        (lambda *_: Rewrite(FrozenDict({"cents": 7})), "after", "an operator returned Rewrite for a reply of pay"),
         (lambda *_: Rewrite(FrozenDict({"cent": 7})), "before", "has no parameter 'cent'"),
         (lambda *_: "drop", "before", "operator service.mine returned str"),
         (lambda *_: None, "after", "operator service.mine returned NoneType"),

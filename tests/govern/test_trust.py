@@ -140,7 +140,7 @@ def test_all_mistakes_in_a_formula_are_named_at_once_with_what_was_meant() -> No
 
 
 def test_a_level_from_which_nothing_follows_is_refused() -> None:
-    with pytest.raises(SpecError, match="the level has no consequence"):
+    with pytest.raises(SpecError, match="it has no consequence: give keep="):
         Level(below=0.5)
     with pytest.raises(SpecError, match="did you mean 'approve'"):
         Level(below=0.5, high_impact="aprove")  # type: ignore[arg-type]

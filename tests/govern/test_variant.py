@@ -144,7 +144,7 @@ def test_the_own_variant_decides_and_the_others_are_compared(
     [
         (POLICY, {"asked": ("shild",)}, "did you mean 'shield'"),
         (BY_NAME, {"marker": "nwe"}, "did you mean 'new'"),
-        (G, {"asked": ("none", "shield")}, "the variants are none, strict"),
+        (G, {"asked": ("none", "shield")}, "choose from 'none', 'strict'"),
         (3, {}, "mat_governance returned int"),
         ({}, {}, "an empty mapping"),
         ({"a,b": G, "none": G, "x": 4}, {}, "'a,b' is not a name.*'none' is the variant without.*'x' is int"),

@@ -450,7 +450,7 @@ def test_all_problems_of_a_script_are_named_in_one_go() -> None:
 
 
 def test_unknown_tools_are_all_named_with_the_closest_one(shop: Shop) -> None:
-    with mat.run(), pytest.raises(SpecError, match=r"'payy'; did you mean 'pay'.*'delete'"):
+    with mat.run(), pytest.raises(SpecError, match=r"'payy', which is not in tools=; did you mean 'pay'\?; .*'delete', which"):
         hijacked([("payy", {}), ("delete", {})], tools=shop.tools)
 
 
@@ -472,7 +472,7 @@ def test_arguments_that_the_tool_does_not_take_are_the_scripts_mistake(shop: Sho
 
 def test_a_cut_outside_the_benign_script_is_refused(shop: Shop) -> None:
     for after in (-1, 4):
-        with mat.run(), pytest.raises(SpecError, match="the benign script has 3 calls"):
+        with mat.run(), pytest.raises(SpecError, match="outside the benign script, which has 3 calls"):
             hijacked(ATTACK, tools=shop.tools, benign=BENIGN, after=after)
 
 

@@ -210,7 +210,7 @@ def test_the_text_shows_the_first_violations_and_says_how_many_more() -> None:
 
 def test_the_text_shows_open_obligations_unknown_contracts_and_those_never_evaluated() -> None:
     text = check_text(tallied(Given(id="cut", records=names("look", "open"), finished=False)))
-    assert "1 trace judged, 1 of them unfinished: 0 violating, 2 records" in text
+    assert "1 trace judged, 1 unfinished: 0 violating, 2 records" in text
     assert "cut: closed since step 1: close it [door]" in text
     assert "crashes could not be judged in 1 trace: raised RuntimeError at step 0: no such field" in text
     assert "approvals is vacuous" in text

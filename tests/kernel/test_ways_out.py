@@ -152,7 +152,7 @@ def _in_fork(act: Callable[[], Any]) -> None:
             os._exit(1)
     if os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7:
         raise Uncontrolled(
-            "refused inside a virtual run, in the fork", fix="see above", where="main/service:leave#1 test_ways_out.py:"
+            "was refused during the run, in the fork", fix="see above", where="main/service:leave#1 test_ways_out.py:"
         )
 
 
@@ -163,7 +163,7 @@ def test_a_way_out_is_refused_with_its_site_its_place_and_what_helps(way: str) -
     def leave() -> None:
         WAYS[way]()
 
-    with mat.run() as run, pytest.raises(Uncontrolled, match="refused inside a virtual run") as caught:
+    with mat.run() as run, pytest.raises(Uncontrolled, match="was refused during the run") as caught:
         leave()
     assert caught.value.fix
     assert "main/service:leave#1" in caught.value.where

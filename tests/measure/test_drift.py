@@ -89,7 +89,7 @@ def test_a_contract_that_crashed_leaves_the_score_unknown() -> None:
 
 def test_a_contract_that_was_not_armed_is_refused() -> None:
     run = run_of(act("planner"), contracts=(role("planner", allow="delegation"),))
-    with pytest.raises(SpecError, match=r"arm it, or choose from planner\.role"):
+    with pytest.raises(SpecError, match=r"arm a role contract in the run, or choose from planner\.role"):
         drift_of(run, "planer.role")
     with pytest.raises(SpecError):
         drift_of(run, [])

@@ -261,11 +261,11 @@ def test_curves_end_where_the_shortest_search_ended():
     assert curve(rows, budget=3).largest == 3
     assert len(curve(rows, budget=0).points) == 1
     assert curve(rows, budget=0).area.value == 1
-    with pytest.raises(SpecError, match=r"exceeds the searched budget of short \(6\)"):
+    with pytest.raises(SpecError, match=r"is larger than the budget that was searched for short \(6\)"):
         curves(rows, budget=7)
-    with pytest.raises(SpecError, match="the largest budget is -1; confidence=2"):
+    with pytest.raises(SpecError, match="budget=-1 is negative; confidence=2"):
         curves(rows, budget=-1, confidence=2)
-    with pytest.raises(SpecError, match=r"R\(7\) is not known"):
+    with pytest.raises(SpecError, match="the curve has no point at budget 7"):
         curve(rows).at(7)
 
 

@@ -222,7 +222,7 @@ def test_a_file_of_the_project_that_is_another_one_on_a_worker_is_refused_by_its
     )
     found = shop.stress("--mat-no-reuse", "--mat-executor", "dask", "--mat-workers", "1", process=True)
     assert found.code == 1
-    assert f"would not execute the same: {shop.path}/made.txt: another content" in found.text.replace("\n", "")
+    assert f"would execute something else: {shop.path}/made.txt: another content" in found.text.replace("\n", "")
 
 
 def test_no_two_processes_of_pytest_have_one_name_on_a_cluster(pytestconfig: pytest.Config) -> None:
@@ -247,7 +247,7 @@ def test_a_worker_that_has_other_sources_is_refused_by_their_name(shop: Any) -> 
     (shop.path / ".mat").mkdir()
     found = shop.stress("--mat-no-reuse", "--mat-executor", "dask", "--mat-workers", "1", "-k", "careful", process=True)
     assert found.code == 1
-    assert "would not execute the same: elsewhere/shop.py, shop.py differ" in found.text
+    assert "would execute something else: elsewhere/shop.py, shop.py differ" in found.text
 
 
 def test_without_the_extra_the_option_is_refused_with_the_line_that_installs_it(

@@ -155,7 +155,7 @@ def test_executions_of_edited_code_are_not_used_and_it_is_said(bench: Bench) -> 
 
 @pytest.mark.full
 @pytest.mark.parametrize(
-    ("options", "named"), [(("--mat-budget", "4"), "budget"), (("--mat-horizon", "50"), "spec, the reported run")]
+    ("options", "named"), [(("--mat-budget", "4"), "budget"), (("--mat-horizon", "50"), "spec and the reported run")]
 )
 def test_another_search_of_the_same_test_does_not_use_them(bench: Bench, options: tuple[str, ...], named: str) -> None:
     assert bench.run(after=15).returncode == -signal.SIGKILL

@@ -64,7 +64,7 @@ def test_infrastructure_failures_stand_apart_from_the_runs_that_rates_rest_on(ev
 
 
 def test_the_fault_tables_tell_detection_mitigation_containment_the_final_response_and_decisions(evaluated: Document) -> None:
-    for condition, title in (("fault", "Runs under structured faults"), ("adversarial", "Runs under adversarial schedules")):
+    for condition, title in (("fault", "Runs under faults"), ("adversarial", "Runs under adversarial schedules")):
         found = table(evaluated, f"evaluation_{condition}")
         assert found.title == f"{title} by category and variant"
         names = [each.heading for each in found.columns]

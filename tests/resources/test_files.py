@@ -368,10 +368,10 @@ contracts:
             "contracts.top.contracts.b (line 12): tokens: 91 requested, but top can allocate 90",
             "has no skill tool:serch; did you mean",
             "top does not hand on tool:pay",
-            "hands on the modes urgent, economical, not balanced",
-            "top limits skills, so name those of c",
+            "hands on only the modes urgent and economical, but contract 'b' has mode balanced",
+            "top limits skills, so contract 'c' must give skills=",
             "top allows 1 level of contracts",
-            "3 contracts below it, but a budget of 2 subcontracts",
+            "3 contracts below it, but its budget is 2 subcontracts",
             "tokens: 91 requested together, but top can allocate 90",
             "iterations: no budget is left for b, c",
         ):
@@ -449,7 +449,7 @@ contracts:
             checks={"judge": reviewed},
         )
         for expected in (
-            "contracts.a.budgets.tokens (line 4): 'many' is not an amount",
+            "contracts.a.budgets.tokens (line 4): an amount is a number, or a string such as '0.25', not 'many'",
             "contracts.a.budgets.Calls (line 4): 'Calls' is not a resource name",
             "contracts.a.budgets.money (line 4): money=0.1234567 is not a multiple of 0.000001",
             "contracts.a.skils (line 5): unknown key: 'skils'; did you mean 'skills'?",
@@ -463,7 +463,7 @@ contracts:
             "contracts.a.inputs.rules.n (line 8): least=5 is greater than most=3",
             "'(' is not a regular expression",
             "warn_at 101 is not a whole percentage",
-            "contracts.b#1 (line 10): 'b#1' is not a name",
+            "contracts.b#1 (line 10): 'b#1' is not a contract name",
         ):
             assert expected in said, expected
 
@@ -478,11 +478,11 @@ contracts:
             ("contracts: {a: {}, a: {}}", "'a' twice"),
             ("contracts: {a: {budgets: [tokens]}}", "budgets"),
             ("contracts: {a: {budgets: {tokens: 1e999999999}}}", "cannot be held exactly"),
-            ("contracts: {a: {budgets: {tokens: '1e99'}}}", "is not an amount"),
+            ("contracts: {a: {budgets: {tokens: '1e99'}}}", "or a string such as '0.25', not '1e99'"),
             ("contracts: {a: {budgets: {tokens: 1000000000000000000}}}", "below 10 ** 18"),
             ("contracts: {a: {budgets: {tokens: true}}}", "tokens"),
-            ("contracts: {a/b: {}}", "is not a name"),
-            ('contracts: {"a\\nb": {}}', "is not a name"),
+            ("contracts: {a/b: {}}", "is not a contract name"),
+            ('contracts: {"a\\nb": {}}', "is not a contract name"),
             ("contracts: {a: {output: {format: markdown}}}", "unknown format: 'markdown'"),
             ("contracts: {a: {depth: -1}}", "depth=-1"),
             ("contracts: {a: {reserve_percent: 10.5}}", "reserve_percent"),
@@ -495,7 +495,7 @@ contracts:
 
     def test_limits_are_reported(self) -> None:
         many = {"contracts": {f"c{number}": {} for number in range(CONTRACTS + 1)}}
-        assert f"the limit is {CONTRACTS}" in problems(json.dumps(many), json=True)
+        assert f"the limit is {CONTRACTS:,}" in problems(json.dumps(many), json=True)
         chain: dict[str, Any] = {"c0": {}}
         chain.update({f"c{number}": {"extends": f"c{number - 1}"} for number in range(1, EXTENSIONS + 2)})
         assert f"extends more than {EXTENSIONS} contracts" in problems(json.dumps({"contracts": chain}), json=True)

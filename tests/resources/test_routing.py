@@ -104,11 +104,11 @@ class TestRouting:
     def test_a_choice_is_made_once_and_of_what_there_is(self) -> None:
         with mat.run(), mat.budget.contracted(of(tokens=300)) as work:
             with Routing(work, {"clerk": of("clerk"), "lawyer": of("lawyer")}) as routing:
-                with pytest.raises(SpecError, match="unknown branch: 'lawer'; did you mean 'lawyer'"):
+                with pytest.raises(SpecError, match="has no branch 'lawer'; did you mean 'lawyer'"):
                     routing.choose("lawer")
                 with routing.choose("clerk"):
                     pass
-                with pytest.raises(SpecError, match="lawyer cannot be chosen after clerk"):
+                with pytest.raises(SpecError, match="cannot choose lawyer after clerk"):
                     routing.choose("lawyer")
             with pytest.raises(SpecError, match="there is no branch"):
                 Routing(work, {})
@@ -345,7 +345,7 @@ class TestInstantiation:
                 assign(work, needs, pool)
 
     def test_criteria_are_not_made_of_their_names(self) -> None:
-        with pytest.raises(SpecError, match=r"the criteria reviewed are missing; it needs an output of quality 0\.8"):
+        with pytest.raises(SpecError, match=r"criteria are missing: reviewed; it needs an output of quality 0\.8"):
             NEEDS.contract("specialist")
         made = NEEDS.contract("specialist", criteria=(REVIEWED,), output=Output(quality=len, least_quality=0.8))
         assert match(NEEDS, {"specialist": made})[0].fits
@@ -387,7 +387,7 @@ class TestContractsOnContracting:
         with mat.run(), mat.budget.contracted(top) as work:
             pay(3)
             for wrong in (skilled("one", "search", "pay"), of("one")):
-                with pytest.raises(MatError, match=r"top#1 does not hand on tool:pay|name those of one"):
+                with pytest.raises(MatError, match=r"top#1 does not hand on tool:pay|contract 'one' must give skills="):
                     spawn(work, wrong, agent_for)
             with spawn(work, skilled("one", "search"), agent_for) as one:
                 with pytest.raises(MatError, match="top#1 does not hand on tool:pay"):
@@ -399,7 +399,7 @@ class TestContractsOnContracting:
         top = ResourceContract(name="top", hands_on=HandsOn(modes=("urgent", "economical")))
         with mat.run(), mat.budget.contracted(top) as work:
             for wrong in (BALANCED.of(of("one")), of("one")):
-                with pytest.raises(MatError, match=r"top#1 hands on the modes urgent, economical, not"):
+                with pytest.raises(MatError, match=r"top#1 hands on only the modes urgent and economical, but contract"):
                     work.draft(wrong, agent="one")
             with spawn(work, ECONOMICAL.of(of("one")), agent_for) as one:
                 with pytest.raises(MatError, match="top#1 hands on"):

@@ -271,7 +271,7 @@ def test_only_a_difference_refuses_the_workers_and_a_fault_of_one_does_not(place
         assert isinstance(first.exception(30), WorkerFailed)
         refused = second.exception(30)
         assert isinstance(refused, UnfitWorkersError)
-        assert refused.what == "far would not execute the same: shop.py differs"
+        assert refused.what == "far would execute something else: shop.py differs"
     assert told == ["a worker is given up: far: the disk is full"]
     found.close()
 

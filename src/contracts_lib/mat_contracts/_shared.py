@@ -81,14 +81,19 @@ def label_of(names: tuple[str, ...] | None) -> str:
 def count_of(given: int, what: str, *, least: int) -> int:
     """The value of the option `what`. SpecError unless it is an integer >= `least`."""
     if not _is_integer(given, least):
-        raise SpecError(what=f"{what}={given!r} is not an integer >= {least}", fix=f"give {what} as a whole number")
+        raise SpecError(
+            what=f"{what}={given!r} is not an integer >= {least}", fix=f"give {what} as a whole number of at least {least}"
+        )
     return given
 
 
 def milliseconds_of(given: int, what: str, *, least: int = 0) -> int:
     """The value of the option `what` in milliseconds. SpecError unless it is an integer >= `least`."""
     if not _is_integer(given, least):
-        raise SpecError(what=f"{what}={given!r} is not an integer >= {least}", fix=f"give {what} in milliseconds")
+        raise SpecError(
+            what=f"{what}={given!r} is not an integer >= {least}",
+            fix=f"give {what} as a whole number of milliseconds, at least {least}",
+        )
     return given
 
 

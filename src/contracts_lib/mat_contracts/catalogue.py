@@ -184,16 +184,34 @@ def _annotation_text(annotation: Any) -> Any:
 def _parameter_text(signature: inspect.Signature) -> str:
     """The parameters of a template as text, without the options."""
     own = [
-        item.replace(annotation=inspect.Parameter.empty) for item in signature.parameters.values() if item.name not in _DEFAULTS
+        item.replace(annotation=inspect.Parameter.empty, default=_shown_default(item.default))
+        for item in signature.parameters.values()
+        if item.name not in _DEFAULTS
     ]
     return str(inspect.Signature(own))
+
+
+def _shown_default(default: Any) -> Any:
+    """A default as it is written in the source: a function by its name."""
+    return _Source(default.__name__) if inspect.isfunction(default) else default
+
+
+class _Source(str):
+    """A text whose repr is the text itself."""
+
+    __slots__ = ()
+    __repr__ = str.__str__
 
 
 def _refuse(name: str, signature: inspect.Signature, unknown: str) -> None:
     """Raise the SpecError for an unknown argument."""
     own = [item for item in signature.parameters if item not in _DEFAULTS]
-    takes = f"its parameters are {', '.join(own)}; all templates have" if own else "its parameters are those of all templates:"
+    also = (
+        f"choose from {', '.join(own)}, or, as in all templates, from"
+        if own
+        else "choose from the parameters of all templates:"
+    )
     raise SpecError(
         what=f"{name} has no parameter {unknown!r}{did_you_mean(unknown, signature.parameters)}",
-        fix=f"{takes} {', '.join(_DEFAULTS)}",
+        fix=f"{also} {', '.join(_DEFAULTS)}",
     )

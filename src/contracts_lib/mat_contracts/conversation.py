@@ -173,7 +173,7 @@ def truncation_noticed(
     """
     count_of(limit, "limit", least=_PREFIX)
     if not isinstance(notice, str) or not notice:
-        raise SpecError(what=f"notice={notice!r} is not a text", fix="give words of the notice, such as 'truncated'")
+        raise SpecError(what=f"notice={notice!r} is not a text", fix="give the words of the notice, such as 'truncated'")
     tools, mark = names_or_all(tool, "tool"), notice.casefold()
 
     def step(large: FrozenDict, record: Record) -> FrozenDict | Violated:

@@ -108,7 +108,7 @@ def no_oscillation(
         one_of(compare, "compare", ("actions", "names", "states"))
     if signals is not None and compare != "states":
         raise SpecError(
-            what="signals= without compare='states'",
+            what="signals= is given without compare='states'",
             why="signals are parts of a state",
             fix="add compare='states', or omit signals=",
         )

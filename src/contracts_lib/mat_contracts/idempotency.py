@@ -280,7 +280,7 @@ def _key(key: EffectKey | None) -> Callable[[Mapping[str, Any]], Any]:
         missing = [name for name, value in zip(names, found, strict=True) if value is MISSING]
         if missing:
             raise SpecError(
-                what=f"no argument {', '.join(map(repr, missing))} in a call that has {', '.join(sorted(arguments)) or 'none'}",
+                what=f"a call has no argument {', '.join(map(repr, missing))}; it has {', '.join(sorted(arguments)) or 'none'}",
                 why="without these arguments two effects cannot be distinguished",
                 fix="correct key=, or do not exclude the parameter from the record",
             )

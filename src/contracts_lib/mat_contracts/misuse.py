@@ -141,7 +141,7 @@ def misuse_outcome(
         )
     unjudged = sorted(name for name in policies if armed[name].unjudged or armed[name].outcome == "unknown")
     if unjudged:
-        raise SpecError(what=f"{unjudged[0]} could not be judged: {armed[unjudged[0]].error}", fix="fix the contract")
+        raise SpecError(what=f"{unjudged[0]} could not be judged: {armed[unjudged[0]].error}", fix="correct the contract")
     found = [violation for name in sorted(policies) for violation in armed[name].violations]
     effected = {violation.step for violation in found if violation.stage == "effected"}
     attempted = {violation.step for violation in found if violation.stage == "attempted"}

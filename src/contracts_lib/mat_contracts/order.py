@@ -529,7 +529,7 @@ def _stored(
     new = state.put({owner: entries}, None if alive is None else lambda kept: any(map(alive, kept)))
     if new.count > IDS or len(entries) > MAX_OPEN:
         raise too_many(
-            f"more than {IDS} ids" if new.count > IDS else f"{MAX_OPEN} calls in store for {owner or 'the run'}",
+            f"more than {IDS} ids" if new.count > IDS else f"{MAX_OPEN} calls are remembered for {owner or 'the run'}",
             "judge shorter episodes, or give within= or a coarser key=",
         )
     return new

@@ -186,7 +186,9 @@ def _next_state(state: _State, record: Record, phi: Callable[[Record], float | N
 def _phi(potential: Potential | None, weights: Mapping[str, float] | None) -> Callable[[Record], float | None]:
     """A function that returns Phi of a record's state, or None if it does not apply. SpecError if Phi is not a number >= 0."""
     if potential is not None and weights is not None:
-        raise SpecError(what="both potential= and weights= are given", why="weights belong to the default Phi", fix="give one")
+        raise SpecError(
+            what="both potential= and weights= are given", why="weights belong to the default potential", fix="give one of them"
+        )
     table = {**SIGNALS, **(weights or {})}
     for name, weight in table.items():
         _at_least_zero(weight, f"the weight of {name}")
@@ -215,5 +217,8 @@ def _at_least_zero(value: Any, what: str) -> float:
     if number is not None and number.is_finite() and number >= 0:
         return float(number)
     if isinstance(value, bool) or not isinstance(value, int | float) or not value >= 0:
-        raise SpecError(what=f"{what} is {value!r}", why="a potential is a number >= 0", fix="project counts with mat.state")
+        raise SpecError(
+            what=f"{what} is {value!r}", why="a potential, its signals and its weights are numbers >= 0",
+            fix="give numbers >= 0, such as counts in mat.state",
+        )  # fmt: skip
     return value

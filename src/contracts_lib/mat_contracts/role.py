@@ -250,7 +250,9 @@ def cites_sources(
     try:
         found = None if pattern is None else re.compile(pattern)
     except re.error as error:
-        raise SpecError(what=f"pattern={pattern!r} is not a regular expression: {error}", fix="fix it, or give None") from None
+        raise SpecError(
+            what=f"pattern={pattern!r} is not a regular expression: {error}", fix="correct it, or give None"
+        ) from None
 
     def step(state: None, record: Record) -> Violated | None:
         if not _acts(record, names) or any(link.rel == "supports" for link in record.links):

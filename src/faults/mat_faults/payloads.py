@@ -168,8 +168,10 @@ def named(source: PayloadSource) -> dict[str, Payload]:
     problems = []
     for name, item in pairs:
         made = item if isinstance(item, Payload) else Payload(style=name, parts=(item,))
-        if not all(isinstance(part, str) for part in made.parts) or not made.tokens:
+        if not all(isinstance(part, str) for part in made.parts):
             problems.append(f"{item!r} is not a string")
+        elif not made.tokens:
+            problems.append(f"{item!r} is empty")
         elif found.setdefault(name, made).parts != made.parts:
             problems.append(f"two payloads are called {name!r}")
     if problems:

@@ -157,7 +157,7 @@ def parser_of_commands() -> argparse.ArgumentParser:
     show.add_argument("--plain", action="store_true", help="print text instead of stepping through, even in a terminal")
     show.add_argument(
         "--store", type=Path, metavar="FOLDER",
-        help="compare with the nominal run of this folder (default: the .mat/store here or above the file)",
+        help="compare with the nominal run in this store (default: the .mat/store here or above the file)",
     )  # fmt: skip
     _add_replay(
         add("replay", "run a replay file again and compare every step with its recording", _REPLAY_EXAMPLES.format(file=file))

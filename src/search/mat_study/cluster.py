@@ -257,7 +257,7 @@ class ClusterPool(ReceivingExecutor):
             case "answer":
                 return packed
             case "differs":
-                what = f"{worker} would not execute the same: {self._difference(known)}"
+                what = f"{worker} would execute something else: {self._difference(known)}"
                 raise _unfit(what, self._subject.item.item.node)
             case "lost" | "failed":
                 raise WorkerFailed(f"{worker}: {known.get('why', '')}")

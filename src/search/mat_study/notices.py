@@ -84,7 +84,7 @@ def _evaluation_lines(notices: Sequence[Notice]) -> list[str]:
         found.append(f"the categories have unequal numbers of tasks, so larger ones weigh more in totals: {listed}")
     spared = [each.item for each in evaluated if each.unfaulted]
     if spared:
-        found.append(f"no structured fault within the budget could act on {_plural(len(spared), 'task')}: {', '.join(spared)}")
+        found.append(f"no fault within the budget could act on {_plural(len(spared), 'task')}: {', '.join(spared)}")
     unmet = [each for each in evaluated if each.unmet]
     return [*found, *(f"{each.item}: declares {', '.join(each.unmet)}, not used in any nominal run" for each in unmet)]
 

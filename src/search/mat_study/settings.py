@@ -133,7 +133,8 @@ def settings_from(
     problems += [*_value_problems(found), *_type_problems(found), *search_problems(fields["search"])]
     problems += workload_problems(fields["workload"])
     if problems:
-        raise SpecError(what=f"marker mat: {'; '.join(problems)}", fix=f"it takes {', '.join(ARGUMENTS)}", where=where)
+        fix = f"correct the marker; its arguments are {', '.join(ARGUMENTS)}"
+        raise SpecError(what=f"marker mat: {'; '.join(problems)}", fix=fix, where=where)
     for name, kind in (("expect", frozenset), ("vacuous", frozenset), ("faults", tuple)):
         if found.get(name) is not None:
             found[name] = kind([found[name]] if isinstance(found[name], str) else found[name])

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, Final, Literal
 
-from mat.core.errors import SpecError
+from mat.core.errors import SpecError, enumeration
 from mat.core.run import Run
 from mat.core.verdict import ContractOutcome, Violation
 from mat.measure.rows import NO_LABELS, Labels, Misuse, misuse_of
@@ -43,7 +43,7 @@ def refuse_gaps(task: Workload, where: str) -> None:
     """Raise SpecError with everything that an evaluation needs and the workload lacks. Source: A6.1."""
     if task.gaps:
         raise SpecError(
-            what=f"the workload of the task lacks {', '.join(task.gaps)}",
+            what=f"the workload of the task lacks {enumeration(task.gaps)}",
             why="an evaluation needs the category, an untrusted channel and a tool boundary of each task",
             fix="name them in mat_workload or the marker, or waive what the task does not have: mat.Workload(waive=[...])",
             where=where,

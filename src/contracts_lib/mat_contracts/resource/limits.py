@@ -127,10 +127,11 @@ def _by_amount(found: tuple[int, int]) -> tuple[int, int]:
 
 def _within_contracts(prices: Prices | None, agents: str | Iterable[str], per: str) -> Contract:
     """Judges the resource contracts in the trace, from the entries of their ledger."""
-    given = [name for name, is_given in (("prices", prices is not None), ("per", per != "run")) if is_given]
+    given = [name for name, is_given in (("prices=", prices is not None), ("per=", per != "run")) if is_given]
     if given:
         raise SpecError(
-            what=f"{' and '.join(given)} without budgets", why="the contracts of the trace have their own prices and holders",
+            what=f"{' and '.join(given)} {'is' if len(given) == 1 else 'are'} given without budgets=",
+            why="the contracts of the trace have their own prices and holders",
             fix='give budgets, such as within_budget({"tokens": 50_000})',
         )  # fmt: skip
     return audit(
@@ -169,8 +170,10 @@ def _budgets(budgets: Mapping[str, AmountInput], prices: Prices | None) -> dict[
         problems.append(error.what)
     if problems:
         raise SpecError(
-            what=f"within_budget: {'; '.join(problems)}", why="a budget that counts nothing would never be broken",
-            fix=f"resources that are counted automatically: {', '.join(METERED)}, tool:name, model:name, retriever:name",
+            what=f"within_budget: {'; '.join(problems)}",
+            why="a budget needs a resource that is counted, an amount >= 0 and, for money, prices",
+            fix="correct budgets= and prices=; the resources that are counted automatically are "
+            f"{', '.join(METERED)}, tool:name, model:name and retriever:name",
         )  # fmt: skip
     return units
 
@@ -273,7 +276,7 @@ def deadline_met(
     whose = any_names(agents, "agents")
     if within_ms is None:
         if per != "run":
-            raise SpecError(what=f"per={per!r} without within_ms", fix="give within_ms=, or omit per=")
+            raise SpecError(what=f"per={per!r} is given without within_ms=", fix="give within_ms=, or omit per=")
         return audit(
             "deadline", "resource.deadline_met",
             "check the remaining time before each call, and deliver what is done before it is over",

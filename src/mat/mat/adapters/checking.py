@@ -52,7 +52,7 @@ def _contracts(name: str) -> tuple[Contract, ...]:
 def function_from(name: str, *, option: str, example: str) -> Callable[..., Any]:
     """The function that `module:name` names on the command line; modules are also searched in the current directory."""
     fix = "name a function"
-    value = _resolve(name, option=option, example=example, kind="function", fix=fix)
+    value = _resolve(name, option=option, example=example, kind="functions", fix=fix)
     if not callable(value):
         raise SpecError(what=f"{option} {name!r} is {type(value).__name__}, not a function", fix=fix)
     return cast("Callable[..., Any]", value)
@@ -76,7 +76,7 @@ def _resolve(name: str, *, option: str, example: str, kind: str, fix: str) -> An
         offered = _accepted_names(module) if kind == "contracts" else []
         raise SpecError(
             what=f"module {module_name} has no {attribute!r}{did_you_mean(attribute, offered or vars(module))}",
-            why=f"it contains {', '.join(offered)}" if offered else f"it contains no {kind}",
+            why=f"it contains {', '.join(offered) or 'no contracts'}" if kind == "contracts" else "",
             fix=fix,
         )
     return getattr(module, attribute)

@@ -119,7 +119,7 @@ class Cassette:
             )
         if self.spent >= self.live:
             raise LiveCallsSpent(
-                f"no recorded reply of {port} for this request, and {_spent_reason(self.live)}",
+                f"no recorded reply of {port} for this request, and {spent_reason(self.live)}",
                 why=f"a request that differs from every recorded one needs a call of the real port{self._nearest(port, asked)}",
                 fix=f"raise --mat-live-calls (or live_calls=) above {self.live}; recorded requests are not sent again",
                 where=where,
@@ -134,11 +134,11 @@ class Cassette:
             return ""
         found = nearest(_cut(asked), recorded) if asked else None
         if found is None:
-            return "; nothing is recorded of this port" if asked and not recorded else ""
+            return "; no request to this port is recorded" if asked and not recorded else ""
         return (
             f"; the nearest differs in {in_words(found)}"
             if found
-            else "; it was recorded fewer times than it is asked, or for other seeds"
+            else "; this request was recorded fewer times than it is made, or for other seeds"
         )
 
     def keep(self, key: CallKey, reply: TapeEntry, *, written: bool, asked: FrozenDict = EMPTY) -> None:
@@ -250,7 +250,8 @@ def _system_errors(path: Path) -> Iterator[None]:
         ) from error  # fmt: skip
 
 
-def _spent_reason(live: int) -> str:
+def spent_reason(live: int) -> str:
+    """Why no live call may be made, if `live` of them are allowed."""
     if live == 0:
         return "no live calls are allowed"
     return "the one live call of this item is used up" if live == 1 else f"all {live} live calls of this item are used up"

@@ -9,7 +9,7 @@ from typing import Final, Literal, TypeAlias
 
 from mat.boundary.cost import DEFAULT_COST, CostModel
 from mat.boundary.effect import Call, Effect, Reply
-from mat.core.errors import SpecError
+from mat.core.errors import SpecError, enumeration
 from mat.core.operator import ERRORS, CoveredBy, GridPoint, OperatorSpec, Relevant, always_relevant
 from mat.core.record import ActionKind, Record
 from mat.core.site import ABOUT_CALLS, BOUNDARIES, Boundary, Site, site_about
@@ -152,9 +152,9 @@ def operator(
         problems.append(f"phase={phase!r} is neither 'before' nor 'after'")
     unknown = sorted(made.kinds - KINDS.get(made.boundary, frozenset()))
     if unknown and made.boundary in BOUNDARIES:
-        problems.append(f"the {made.boundary} boundary has no {', '.join(unknown)}")
+        problems.append(f"no call at the {made.boundary} boundary is of kind {enumeration([*map(repr, unknown)], 'or')}")
     if made.boundary not in BOUNDARIES or "." not in id:
-        problems.append(f"its id must be of the form boundary.name with boundary one of {', '.join(BOUNDARIES)}")
+        problems.append(f"its id must be of the form boundary.name, where boundary is one of {', '.join(BOUNDARIES)}")
     if not made.grid:
         problems.append("its grid is empty")
     elif made.boundary in BOUNDARIES and any(

@@ -494,12 +494,12 @@ def _perturb_reply(faults: SessionFaults, step: Any, port: Port, value: Any) -> 
             return value[:limit]
         case Duplicate() | Rewrite() | Hold() | Crash() | Stall() | Repeat():
             raise _phase_error(
-                effect, f"a reply at {port.name}", "the port has already been invoked", 'give the operator phase="before"'
+                effect, f"a reply of {port.name}", "the port has already been invoked", 'give the operator phase="before"'
             )
 
 
 def _phase_error(effect: Effect, where: str, why: str, fix: str) -> SpecError:
-    return SpecError(what=f"{type(effect).__name__} was decided on {where}", why=why, fix=fix)
+    return SpecError(what=f"an operator returned {type(effect).__name__} for {where}", why=why, fix=fix)
 
 
 def _port_error(faults: SessionFaults, step: Any, effect: Raise) -> Generator[Command, Any, BaseException]:

@@ -78,6 +78,13 @@ class ReportingSession(Session, Protocol):
     def observe(self, name: str, text: str, *, ttl_ms: int | None, integrity: Integrity, supersedes: bool) -> None: ...
 
 
+def _refuse_no_text(value: object, what: str) -> None:
+    """Raise SpecError for what is not a string, or is an empty one."""
+    if not isinstance(value, str) or not value:
+        reason = "it is empty" if isinstance(value, str) else f"it is of type {type(value).__qualname__}"
+        raise SpecError(what=f"{what} must be a non-empty string", why=reason, fix="pass the text itself")
+
+
 def _reporting_session() -> ReportingSession | None:
     """The run that records a report; None outside a run, and after its end."""
     return cast("ReportingSession | None", active(refuse=False))
@@ -259,10 +266,7 @@ def observed(
     Source: D1.
     """
     declared = issue(name, ttl_ms=ttl_ms, integrity=integrity, supersedes=supersedes)
-    if not isinstance(value, str) or not value:
-        raise SpecError(
-            what="an artifact must be a non-empty string", why=f"got {type(value).__qualname__}", fix="pass the text itself"
-        )
+    _refuse_no_text(value, "an artifact")
     session = _reporting_session()
     if session is not None:
         session.observe(name, value, ttl_ms=ttl_ms, integrity=declared.integrity, supersedes=supersedes)
@@ -590,7 +594,7 @@ def _grant_arguments(
     problems += [f"{name}={value!r} is empty" for name, value in (("to", to), ("tool", tool)) if not value]
     if problems:
         raise SpecError(what=f"a grant to {to!r}: {'; '.join(problems)}", fix='write mat.grant("mailer", "send", calls=1)')
-    data = {name: allowed_data(allowed, f"grant of {tool}, {name}") for name, allowed in sorted(parameters.items())}
+    data = {name: allowed_data(allowed, f"grant of {tool}, parameter {name!r}") for name, allowed in sorted(parameters.items())}
     return snapshot_arguments({"tool": tool, "parameters": data, "calls": calls, "within_ms": within_ms}, f"grant to {to}")
 
 
@@ -701,10 +705,7 @@ def secret(value: str) -> str:
 
     Source: A1.8.
     """
-    if not isinstance(value, str) or not value:
-        raise SpecError(
-            what="a secret must be a non-empty string", why=f"got {type(value).__qualname__}", fix="pass the text itself"
-        )
+    _refuse_no_text(value, "a secret")
     session = _reporting_session()
     declare(value, everywhere=session is None or current_session.get() is None)
     if session is not None:

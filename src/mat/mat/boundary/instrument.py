@@ -412,7 +412,7 @@ class Binder:
         if unknown and parameters and not any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters):
             raise SpecError(
                 what=f"{where}: exclude names unknown parameters: {', '.join(unknown)}",
-                fix=f"its parameters are {', '.join(parameter.name for parameter in parameters)}",
+                fix=f"choose from {', '.join(parameter.name for parameter in parameters)}",
             )
         drop = set(exclude)
         owner = getattr(callee, "__qualname__", "").rpartition(".")[0]
@@ -500,7 +500,7 @@ class Binder:
                 raise SpecError(
                     what=f"{self._where} has no parameter {name!r}",
                     why="a rewrite or an operator tried to set it",
-                    fix=f"its parameters are {', '.join(self._names)}",
+                    fix=f"choose from {', '.join(self._names)}",
                 )
             bound.arguments.setdefault(extra, {})[name] = _thaw(value)
         return self.callee(*bound.args, **bound.kwargs)

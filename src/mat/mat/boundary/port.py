@@ -326,7 +326,9 @@ def make_port(
         problems.append(str(error))
     if (encode is None) != (decode is None):
         problems.append("encode= and decode= belong together: what one turns into data, the other turns back")
-    if usage is not None and (not callable(usage) or inspect.iscoroutinefunction(usage)):
+    if inspect.iscoroutinefunction(usage):
+        problems.append("usage= is a coroutine function; give an ordinary function of the reply that returns its token usage")
+    elif usage is not None and not callable(usage):
         problems.append(f"usage={usage!r} is not a function of the reply that returns its token usage")
     if not name:
         problems.append("it has no name")

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Any, Final
 
-from mat.boundary.cassette import Cassette, LiveCallsSpent
+from mat.boundary.cassette import Cassette, LiveCallsSpent, spent_reason
 from mat.boundary.effect import BrokenReply, Reply
 from mat.boundary.port import Port
 from mat.core.campaign import CallKey, MissingReply
@@ -83,7 +83,7 @@ class Tape:
             raise self._refuse(
                 MatError(
                     what=f"no taped reply for {site}",
-                    why=f"the request differs from every recorded one, and {self.live} live calls are allowed",
+                    why=f"the request differs from every recorded one, and {spent_reason(self.live)}",
                     fix="record the run again, or raise --mat-live-calls",
                 )
             )

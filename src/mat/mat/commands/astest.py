@@ -54,7 +54,7 @@ def _output_path(options: argparse.Namespace, original: Path, replay: replay_fil
     out: Path = options.out or Path(os.path.relpath(original.with_name(writing.file_name(replay))))
     problems = []
     if out.resolve().parent != original.parent:
-        problems.append(f"it must be in the folder of {original.name}, {os.path.relpath(original.parent)}")
+        problems.append(f"it must be in the same folder as {os.path.relpath(original)}")
     if out.suffix != ".py":
         problems.append("its name must end in .py")
     if out.exists():
@@ -88,6 +88,6 @@ def _collect(original: Path, replay: replay_file.Replay, rest: list[str]) -> wri
             raise ReplayError(
                 what=f"{printable(replay.item)} could not be collected and set up",
                 why=f"pytest {node} printed:\n{output}",
-                fix="fix the test, or delete the replay file if the test no longer exists",
+                fix="correct the test, or delete the replay file if the test no longer exists",
             )
         return writing.subject_from(written.read_text(encoding="utf-8"))

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from mat.commands.shared import PASS, USAGE, VIOLATION, complain, print_json, reading, replay_of, width
-from mat.core.errors import MatError, SpecError
+from mat.core.errors import MatError, SpecError, printable
 
 _FIX: Final = "record it again, or name its format with --format"
 _STORED: Final = "to judge recorded traces, add --contracts MODULE:NAME"
@@ -21,7 +21,7 @@ def check(options: argparse.Namespace) -> int:
         return _judge(options)
     if options.format:
         raise SpecError(
-            what="--format without --contracts",
+            what="--format needs --contracts",
             why="only recorded traces have a format, and contracts judge them",
             fix="add --contracts MODULE:NAME",
         )
@@ -44,7 +44,8 @@ def check(options: argparse.Namespace) -> int:
         print_json({"ok": not broken, "files": results})
     else:
         for result in results:
-            print(f"{result['file']}: " + ("ok" if result["ok"] else _problem_text(result)))
+            text = "ok" if result["ok"] else _problem_text(result)
+            print(text if text.startswith(printable(result["file"])) else f"{result['file']}: {text}")
     return USAGE if broken else PASS
 
 
@@ -58,8 +59,6 @@ def _traces_in(path: Path) -> int | None:
 
 
 def _problem_text(result: dict[str, Any]) -> str:
-    from mat.core.errors import printable
-
     return printable(result["problem"]) + f"\n  why: {printable(result['why'])}\n  fix: {result['fix']}"
 
 

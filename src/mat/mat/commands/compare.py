@@ -12,7 +12,7 @@ from typing import Final
 from mat.commands.report import add_sampling
 from mat.commands.shared import PASS, Add, one_of, print_json, reading, width
 from mat.commands.sources import sampling_of
-from mat.core.errors import SpecError
+from mat.core.errors import SpecError, plural
 from mat.measure.regression import RunOutcome
 
 _TEXT: Final = (
@@ -25,7 +25,7 @@ _EXAMPLES: Final = """mat compare old.json new.json       (reports: --mat-report
          mat compare main:mat_baseline.json new.json   (in a git revision)
          mat compare a.jsonl b.jsonl --format otlp --as md
 
-pairs: one task at one seed under both sides
+a pair: one task at one seed on both sides
 exit codes: 0 compared, whatever the verdict; 2 a usage error, or nothing to compare"""
 _UNDER: Final = ("nominal", "faults", "adversarial")
 _ASPECTS: Final = ("success", "compliance")
@@ -51,7 +51,8 @@ def add_parser(add: Add) -> None:
     parser.add_argument("b", metavar="B", help="the other side")
     parser.add_argument(
         "--under", type=one_of(*_UNDER), choices=_UNDER, default="nominal",
-        help="the runs to compare: nominal (default), faults (the same structured faults), adversarial (the worst run of each)",
+        help="the runs to compare: nominal (default), faults (the same schedules on both sides), "
+        "adversarial (the worst run of each side)",
     )  # fmt: skip
     parser.add_argument(
         "--aspect", type=one_of(*_ASPECTS), choices=_ASPECTS, default="success",
@@ -59,7 +60,7 @@ def add_parser(add: Add) -> None:
     )  # fmt: skip
     parser.add_argument(
         "--margin", type=_points, default=0.05, metavar="POINTS",
-        help="if no difference is found, exclude one of this size, in percentage points (default 5)",
+        help="call the sides equivalent if a difference above this is excluded, in percentage points (default 5)",
     )  # fmt: skip
     parser.add_argument("--as", dest="form", type=one_of(*_FORMS), choices=_FORMS, default="txt", help="format to print")
     parser.add_argument("--format", metavar="NAME", help="format of recorded traces, as in mat report")
@@ -73,7 +74,7 @@ def _points(text: str) -> float:
     except ValueError:
         value = 0.0
     if not 0 < value < 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number of percentage points between 0 and 100")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of percentage points above 0 and below 100")
     return value
 
 
@@ -92,7 +93,7 @@ def compare(options: argparse.Namespace) -> int:
     )  # fmt: skip
     if not found.overall.paired.table.pairs and not found.apart:
         raise SpecError(
-            what=f"{a.name} and {b.name} share no {options.under} run ({len(a.outcomes)} runs and {len(b.outcomes)})",
+            what=f"{_with_size(a)} and {_with_size(b)} share no {options.under} run",
             why="a pair is one task at one seed on both sides",
             fix="run the same tests with the same seeds, or choose other runs with --under",
         )  # fmt: skip
@@ -106,11 +107,15 @@ def compare(options: argparse.Namespace) -> int:
     return PASS
 
 
+def _with_size(side: ComparedSide) -> str:
+    return f"{side.name} ({plural(len(side.outcomes), 'run')})"
+
+
 def _check_draws(options: argparse.Namespace, *sides: ComparedSide) -> None:
     """SpecError for independent runs under faults, because schedules of one seed share its draw."""
     if options.unit == "run" and options.under == "faults":
         raise SpecError(
-            what="--unit run with --under faults",
+            what="--unit run cannot be combined with --under faults",
             why="the schedules of a task at one seed share its random draws, so their runs are not independent",
             fix="omit --unit run: the unit is then the task",
         )  # fmt: skip
@@ -185,7 +190,7 @@ def _of_variant(side: ComparedSide, variant: str) -> ComparedSide:
     if variant not in known:
         raise SpecError(
             what=f"{side.name}: no run of the variant {variant!r}",
-            why=f"its variants are {', '.join(known)}" if known else "it has no runs", fix=_FIX,
+            why=f"its variants are {', '.join(map(repr, known))}" if known else "it has no runs", fix=_FIX,
             where=side.name,
         )  # fmt: skip
     return replace(side, outcomes=tuple(outcome for outcome in side.outcomes if outcome.variant == variant))

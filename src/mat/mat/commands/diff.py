@@ -26,7 +26,9 @@ def diff(options: argparse.Namespace) -> int:
             fix=_FIX, where=f"{options.one}, {options.other}",
         )  # fmt: skip
     if options.under != "nominal":
-        raise SpecError(what="--under with two replay files", why="--under selects runs of reports", fix="omit --under")
+        raise SpecError(
+            what="--under cannot be combined with two replay files", why="--under selects runs of reports", fix="omit --under"
+        )
     return _compare_replays(options)
 
 

@@ -62,14 +62,14 @@ def add_parser(add: Add) -> None:
     option("--smoke", metavar="N", help="tests per category (default 5), or all for every test of the baseline")
     option("--seeds", metavar="N", help="run each test on at most N seeds (default: all seeds of the baseline)")
     option("--confidence", metavar="SHARE", help="confidence of the intervals (default 0.95)")
-    option("--unit", metavar="WHAT", help="what is independent: run (default), or seed if tests share what they draw")
+    option("--unit", metavar="WHAT", help="what is independent: run (default), or seed if tests share random draws")
     option("--replays", metavar="WHICH", help="replay files to run: suite (default, those that mat suite selects) or all")
     option("--waive", action="append", default=[], metavar="CONTRACT", help="ignore the loss of this contract; may be repeated")
     option("--undecided", metavar="HOW", help="when there are too few seeds to decide: fail (default) or pass")
     option("--removed", metavar="HOW", help="when tests or replays of the baseline are missing: fail (default), or list")
     option(
         "--power", action="store_true",
-        help="run nothing; report how many seeds each tolerance needs, and how likely the baseline's seeds suffice",
+        help="run nothing; report how many seeds each tolerance needs, and how likely it is that the baseline's seeds suffice",
     )  # fmt: skip
     option("--summary", type=Path, metavar="FILE", help="write a short Markdown summary, for a pull request")
 

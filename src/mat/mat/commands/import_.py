@@ -25,7 +25,7 @@ _EXAMPLES: Final = """mat import runs.mat.jsonl --category tools
          mat import spans.jsonl.gz --format otlp --contracts shop.contracts:ALL
          mat import tests/mat_replays/*.mat.json
          mat import other-machine/.mat/store exports/*.parquet
-         mat import --rebuild             (the store again, with its imports)
+         mat import --rebuild             (rebuilds the store, with its imports)
 
 a run that is already in the store is not added again; with another --session it counts as another run
 exit codes: 0 everything is imported, 2 a usage error or an unreadable file (runs before the damage are imported)"""

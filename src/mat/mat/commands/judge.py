@@ -30,9 +30,17 @@ _FIX: Final = 'write lines like {"claim": "paid 30", "texts": ["amount: 30"], "l
 def add_parser(add: Add) -> None:
     parser = add("judge", _TEXT, _EXAMPLES)
     parser.add_argument("labels", type=Path, metavar="LABELS", help="JSON lines: claims, the texts of their evidence, labels")
-    parser.add_argument("--judge", metavar="MODULE:NAME", help="a function of a claim and its texts that answers")
     parser.add_argument(
-        "--repeats", type=count, default=1, metavar="N", help="ask each question N times (default 1), to see the answers vary"
+        "--judge",
+        metavar="MODULE:NAME",
+        help="a function that takes a claim and its texts, and answers supported, unsupported or unknown",
+    )
+    parser.add_argument(
+        "--repeats",
+        type=count,
+        default=1,
+        metavar="N",
+        help="ask each question N times (default 1), to measure how much the answers vary",
     )
 
 

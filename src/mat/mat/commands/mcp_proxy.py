@@ -21,7 +21,8 @@ _EXAMPLES: Final = """mat mcp-proxy --record shop.mat.jsonl -- npx @modelcontext
          mat mcp-proxy --replay shop.mat.jsonl
          mat mcp-proxy --url http://localhost:8000/mcp --port 8001
 
-configure the client with this command instead of the server's; in a test with mat.adapters.program it finds the run itself
+configure the client with this command instead of the server's
+in a test with mat.adapters.program, the proxy finds the run of the test
 exit codes: that of the server; 2 for a usage error or an unreadable file"""
 _INTERNAL: Final = -32603
 
@@ -36,7 +37,11 @@ def add_parser(add: Add) -> None:
         "--replay", type=Path, metavar="FILE", help="answer from a recorded trace or a replay file, without the server"
     )
     parser.add_argument(
-        "--name", dest="server", default="", metavar="NAME", help="the server's name in the trace, if a client has several"
+        "--name",
+        dest="server",
+        default="",
+        metavar="NAME",
+        help="the server's name in the trace, if a client has several servers",
     )
     parser.add_argument(
         "--retriever", action="append", default=[], metavar="TOOL",

@@ -86,7 +86,8 @@ def table(answer: QueryResult, *, width: int | None = None) -> str:
     right = [all(isinstance(row[place], int | float) or row[place] is None for row in answer.rows) for place in
              range(len(answer.columns))]  # fmt: skip
     heads = [_cell(name) for name in answer.columns]
-    rows = f"({plural(len(cells), 'row')}{', and more: raise --limit' if answer.more else ''})\n"
+    count = plural(len(cells), "row")
+    rows = f"(the first {count}; raise --limit to show more)\n" if answer.more else f"({count})\n"
     if width is not None and len(heads) * (_NARROW + 2) - 2 > width:
         return _records(heads, cells, width) + rows
     widths = _fit_widths([max(map(len, column)) for column in zip(heads, *cells, strict=True)], width)

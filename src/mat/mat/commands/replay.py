@@ -18,7 +18,9 @@ def replay(options: argparse.Namespace) -> int:
     asked = [name for name, given in (("--out", options.out), ("--embed", options.embed)) if given]
     if asked:
         raise SpecError(
-            what=f"{' and '.join(asked)} without --as-test", why="these options say how to write the test", fix="add --as-test"
+            what=f"{' and '.join(asked)} {'needs' if len(asked) == 1 else 'need'} --as-test",
+            why="these options say how to write the test",
+            fix="add --as-test",
         )
     replay_of(options.file)  # reports problems of the file before pytest starts
     command = [sys.executable, "-m", "pytest", f"--mat-replay={options.file}", *options.rest]

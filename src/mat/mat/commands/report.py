@@ -93,7 +93,8 @@ def add_parser(add: Add) -> None:
     )  # fmt: skip
     parser.add_argument(
         "--epsilon", type=_probability, metavar="P",
-        help="judge unsafe actions (unsafe.declared): fail if more probable than P, pass if not, else unknown",
+        help="verdict on unsafe actions (unsafe.declared): fail if they are more probable than P, pass if not, unknown if "
+        "their interval contains P",
     )  # fmt: skip
 
 
@@ -135,7 +136,7 @@ def add_sampling(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
     parser.add_argument(
         "--bootstrap", type=one_of(*_BOOTSTRAPS), choices=_BOOTSTRAPS,
-        help="interval of means and ratios: percentile (default up to 1,000 runs), bca, or abc (analytic)",
+        help="interval of means and ratios: percentile (default up to 1,000 runs), bca, or abc (analytic, default above)",
     )  # fmt: skip
 
 
@@ -287,7 +288,7 @@ def _suite(document: Document) -> Cover:
     found = {name: counterexample for name, counterexample in by_file if name and counterexample.run.records}
     if not found:
         raise SpecError(
-            what="--suite without a replay file", why="a suite is selected among replay files, and none was found",
+            what="no replay file was found for --suite", why="a suite is selected among replay files",
             fix="run pytest --mat-stress, and keep mat_replays/ next to the tests",
         )  # fmt: skip
     return select(candidates(found))

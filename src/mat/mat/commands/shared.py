@@ -83,7 +83,7 @@ def check_files(*paths: Path, fix: str, folders: bool = False) -> None:
     if not found:
         return
     missing = [path for path, why in found.items() if why == _MISSING]
-    problems = [f"no such file: {', '.join(f'{path}{_suggestion(path)}' for path in missing)}"] if missing else []
+    problems = [f"no such file: {path}{_suggestion(path)}" for path in missing]
     problems += [f"{path} {why}" for path, why in found.items() if why != _MISSING]
     why = f"paths are relative to {Path.cwd()}" if missing else "a readable file is needed"
     raise SpecError(what="; ".join(problems), why=why, fix=fix, where=", ".join(map(str, found)))

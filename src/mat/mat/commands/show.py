@@ -43,7 +43,7 @@ def show(options: argparse.Namespace) -> int:
     print(failure_section(replay.counterexample, replay.certificate, replay_path=file, item=replay.item, width=columns))
     title = f"All steps ({len(run.records)}); the run ended: {run.termination}"
     if len(region(run.records, replay.counterexample.verdict)) == len(run.records):
-        print(wrap(f"{title}; the table above has them", width=columns or WIDTH))
+        print(wrap(f"{title}; the table above shows all of them", width=columns or WIDTH))
         return PASS
     print(steps_table(run, run.records, title=title, width=columns))
     return PASS

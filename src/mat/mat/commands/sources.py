@@ -101,7 +101,7 @@ def _log(options: argparse.Namespace) -> RecordedSource:
     elsewhere = [path / IMPORTED for path in options.files if any((path / IMPORTED).glob("*/runs-*.parquet"))]
     if elsewhere:
         left_out = f"runs that were imported from exports are not in this report ({elsewhere[0]})"
-        note = f"{left_out}; to include them, report the store's file"
+        note = f"{left_out}; to include them, run mat report on the file of the store (store.duckdb)"
         source = replace(source, notes=(*source.notes, note))
     problems = lost(found.findings, *(path for path in options.files if not path.is_dir()))
     say([finding for finding in found.findings if finding.message not in {problem.what for problem in problems}])

@@ -57,7 +57,7 @@ def say(findings: Sequence[Finding]) -> None:
 
 
 _FIXES: Final = {
-    "log-torn": "import it after its process has ended; if the process was killed, the rest is lost",
+    "log-torn": "import it after its process has ended; if the process was killed, that part is lost",
     "log-damaged": "copy it again from its origin",
     "log-foreign": "read it with the version of pytest-mat that wrote it",
 }
@@ -72,7 +72,7 @@ def lost(findings: Iterable[Finding], *files: Path) -> tuple[MatError, ...]:
     named = {path.name: str(path) for path in files}
     return tuple(
         MatError(
-            finding.message, why="the unreadable part is left out, the rest is read", fix=_FIXES[finding.code],
+            finding.message, why="the unreadable part is left out; the other runs are read", fix=_FIXES[finding.code],
             where=named.get(finding.message.partition(": ")[0], ""),
         )
         for finding in findings

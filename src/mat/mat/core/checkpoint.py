@@ -40,7 +40,7 @@ from threading import Lock
 from typing import IO, Any, Final, Literal, TypeAlias
 
 from mat.core import limits
-from mat.core.errors import CodecError, LimitReached
+from mat.core.errors import CodecError, LimitReached, enumeration
 from mat.core.files import PRIVATE, make_folder, write_whole
 from mat.core.value import fast_constructor
 
@@ -519,7 +519,7 @@ def _opened(descriptor: int, kind: str, key: Mapping[str, Any]) -> Header:
     wanted = json.loads(json.dumps(key))
     differing = sorted(name for name in {*header.key, *wanted} if header.key.get(name, _NONE) != wanted.get(name, _NONE))
     if differing:
-        raise Unusable(f"it has a different {', '.join(differing)}", problem="key")
+        raise Unusable(f"it has a different {enumeration(differing)}", problem="key")
     return header
 
 

@@ -94,7 +94,7 @@ def load_json(text: str | bytes, *, where: str) -> Any:
     """Parse JSON from outside, limited in size and depth; CodecError says where it is invalid."""
     if len(text) > limits.FILE_BYTES:
         raise CodecError(
-            what=f"{where} has {len(text)} bytes, the limit is {limits.FILE_BYTES}",
+            what=f"{where} has {len(text):,} bytes; the limit is {limits.FILE_BYTES:,}",
             why="files have a size limit, because they may come from others",
             fix="record it again with a smaller horizon",
             where=where,
@@ -107,7 +107,7 @@ def load_json(text: str | bytes, *, where: str) -> Any:
         raise CodecError(
             what=f"{where} is not JSON: {error}",
             why="it may be another kind of file, half-written, or edited by hand",
-            fix="give a file of JSON; restore a damaged one from version control, or make it again",
+            fix="give a JSON file; restore a damaged file from version control, or make it again",
             where=where,
         ) from None
     _check_depth(data, where)

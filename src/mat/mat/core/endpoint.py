@@ -69,10 +69,14 @@ def _matcher(expression: str) -> Callable[[str], bool]:
         schema = core_schema.str_schema(pattern=rf"\A(?:{expression})\z", regex_engine="rust-regex")
         matches = SchemaValidator(schema).isinstance_python
     except (re.error, TypeError) as error:
-        raise SpecError(what=f"{expression!r} is not a regular expression: {error}", fix="see the re module") from error
-    except SchemaError as error:
         raise SpecError(
-            what=f"{expression!r} cannot be matched in linear time: {str(error).rpartition('error: ')[2].strip()}",
+            what=f"{expression!r} is not a regular expression: {error}",
+            fix="correct the expression, in the syntax of Python's re module",
+        ) from error
+    except SchemaError as error:
+        reason = str(error).rpartition("rror: ")[2].strip().rstrip(".")  # after "error:" of the engine, or "SchemaError:"
+        raise SpecError(
+            what=f"{expression!r} cannot be matched in linear time: {reason}",
             why="the author of a text must not control how long a check takes",
             fix="write it without look-around, back-references and large counts, in the syntax of pydantic's patterns "
             "(docs.rs/regex), or give a function",
@@ -499,7 +503,7 @@ def allowed_data(allowed: Allowed, where: str) -> FrozenDict:
         )
     if not is_allow_list(allowed):
         raise SpecError(
-            what=f"{where}={allowed!r} is not an allow-list",
+            what=f"{where}: {allowed!r} is not an allow-list",
             why="a plain string would allow each of its substrings, and any other single value is ambiguous",
             fix="use a set of values, a (least, most) range, pattern(...), length(...), endpoint(...) or folder(...)",
         )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 
 def printable(text: str) -> str:
@@ -167,6 +167,15 @@ class ProcessCrashed(BaseException):
 def plural(count: int, noun: str) -> str:
     """A count with its noun, in the plural unless the count is 1."""
     return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+
+
+def enumeration(words: Sequence[str], conjunction: str = "and") -> str:
+    """Words as a list in a sentence.
+
+    >>> enumeration(["a"]), enumeration(["a", "b"]), enumeration(["a", "b", "c"], "or")
+    ('a', 'a and b', 'a, b or c')
+    """
+    return f" {conjunction} ".join(filter(None, (", ".join(words[:-1]), *words[-1:])))
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:

@@ -10,7 +10,7 @@ import sys
 from importlib.util import find_spec
 from typing import Final
 
-from mat.core.errors import MatError
+from mat.core.errors import MatError, enumeration
 
 EXTRAS: Final[dict[str, tuple[str, ...]]] = {
     "completion": ("shtab",),
@@ -51,7 +51,7 @@ def require(extra: str, what: str, *, why: str = "", where: str = "", otherwise:
     if missing:
         reason = "it is not part of the default install" if len(missing) == 1 else "they are not part of the default install"
         raise MatError(
-            f"{what} needs {', '.join(missing)}, which {'is' if len(missing) == 1 else 'are'} not installed",
+            f"{what} needs {enumeration(missing)}, which {'is' if len(missing) == 1 else 'are'} not installed",
             why=why or reason, fix=install_line(extra) + (f", or {otherwise}" if otherwise else ""), where=where,
         )  # fmt: skip
 

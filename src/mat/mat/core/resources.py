@@ -65,27 +65,29 @@ def amount(resource: str, given: AmountInput) -> int:
 
     A float means the number it is written as: 0.1 is a tenth.
     """
-    problem = resource_problem(resource)
-    if not problem:
-        if isinstance(given, bool) or not isinstance(given, int | float | str | Decimal | Fraction):
+    wrong = resource_problem(resource)
+    if wrong:
+        raise SpecError(what=wrong, fix="correct the name of the resource")
+    least = "0.001" if resource == "seconds" else "0.000001" if resource == "money" else "1"
+    if isinstance(given, bool) or not isinstance(given, int | float | str | Decimal | Fraction):
+        problem = f"{resource}={given!r} is not a number"
+    else:
+        try:
+            exact = Fraction(repr(given)) if isinstance(given, float) else Fraction(given)
+            scaled = exact * SCALES.get(resource, 1)
+        except (ValueError, OverflowError, ZeroDivisionError):
             problem = f"{resource}={given!r} is not a number"
         else:
-            try:
-                exact = Fraction(repr(given)) if isinstance(given, float) else Fraction(given)
-                scaled = exact * SCALES.get(resource, 1)
-            except (ValueError, OverflowError, ZeroDivisionError):
-                problem = f"{resource}={given!r} is not a number"
+            if scaled < 0:
+                problem = f"{resource}={given!r} is negative"
+            elif scaled.denominator != 1:
+                problem = f"{resource}={given!r} is not a multiple of {least}"
             else:
-                if scaled < 0:
-                    problem = f"{resource}={given!r} is negative"
-                elif scaled.denominator != 1:
-                    least = "0.001" if resource == "seconds" else "0.000001" if resource == "money" else "1"
-                    problem = f"{resource}={given!r} is not a multiple of {least}"
-                else:
-                    return int(scaled)
+                return int(scaled)
     raise SpecError(
-        what=problem, why="amounts are exact, so that nothing is lost when they are divided", fix="give a number >= 0"
-    )
+        what=problem, why="amounts are exact, so that nothing is lost when they are divided",
+        fix=f"give a number >= 0 that is a multiple of {least}",
+    )  # fmt: skip
 
 
 def amounts(given: Mapping[str, AmountInput], where: str) -> dict[str, int]:
@@ -97,7 +99,9 @@ def amounts(given: Mapping[str, AmountInput], where: str) -> dict[str, int]:
         except SpecError as error:
             problems.append(error.what)
     if problems:
-        raise SpecError(what=f"{where}: {'; '.join(problems)}", fix='give numbers, such as {"tokens": 50_000, "calls": 6}')
+        raise SpecError(
+            what=f"{where}: {'; '.join(problems)}", fix='give resources and amounts, such as {"tokens": 50_000, "calls": 6}'
+        )
     return dict(sorted(found.items()))
 
 

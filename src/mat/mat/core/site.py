@@ -128,7 +128,7 @@ def parse_site(text: str) -> Site:
             what=f"not a site: {text!r}",
             why="a site names agent, boundary, port and occurrence number"
             + (f"; {boundary!r} is not a boundary{as_boundary(boundary)}" if match else ""),
-            fix=f"write agent/boundary:name#n or #n..m with boundary one of {', '.join(BOUNDARIES)}",
+            fix=f"write agent/boundary:name#n or #n..m, where boundary is one of {', '.join(BOUNDARIES)}",
         )
     nth = int(match[4])
     last = int(match[5] or nth)

@@ -78,7 +78,7 @@ class Schedule:
             for other in ordered[index + 1 :]:
                 if one.site.overlaps(other.site):
                     raise SpecError(
-                        what=f"two perturbations share {one.site} and {other.site}",
+                        what=overlap_text(one.site, other.site),
                         why="only one perturbation can act on a call",
                         fix="merge them, or move one to another call",
                     )
@@ -111,7 +111,7 @@ class Schedule:
         """This schedule; SpecError if it costs more than the budget."""
         if self.cost > budget:
             raise SpecError(
-                what=f"the schedule costs {self.cost}, the budget is {budget}",
+                what=f"the schedule costs {self.cost}; the budget is {budget}",
                 why="the budget keeps disturbances small and comparable",
                 fix=f"raise budget to {self.cost} or remove a perturbation",
             )
@@ -120,6 +120,11 @@ class Schedule:
 
 _MANY: Final = 9
 """From this many perturbations on, sorting them is cheaper than comparing each with each."""
+
+
+def overlap_text(one: Site, other: Site) -> str:
+    """What is wrong with two perturbations at sites that overlap."""
+    return f"two perturbations share {one}" if one == other else f"two perturbations overlap: {one} and {other}"
 
 
 def _overlap(items: Sequence[Perturbation]) -> bool:

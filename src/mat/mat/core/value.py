@@ -40,7 +40,7 @@ class FrozenDict(dict[str, Any]):
 
     @classmethod
     def __get_pydantic_core_schema__(cls, source: object, handler: object) -> Any:
-        return _schema(cls)
+        return _schema(cls, wanted="an object")
 
 
 class FrozenList(list[Any]):
@@ -61,17 +61,20 @@ class FrozenList(list[Any]):
 
     @classmethod
     def __get_pydantic_core_schema__(cls, source: object, handler: object) -> Any:
-        return _schema(cls)
+        return _schema(cls, wanted="a list")
 
 
-def _schema(*expected: type[object]) -> Any:
-    """The pydantic schema of recorded values in JSON data: chosen by JSON type, never by trying alternatives."""
-    from pydantic_core import core_schema
+def _schema(*expected: type[object], wanted: str) -> Any:
+    """The pydantic schema of recorded values in JSON data: chosen by JSON type, never by trying alternatives.
+
+    `wanted`: what an error calls them.
+    """
+    from pydantic_core import PydanticCustomError, core_schema
 
     def validate(data: object) -> object:
         frozen = freeze(data)
         if type(frozen) not in expected:
-            raise ValueError(f"{type(frozen).__name__} is not one of {', '.join(kind.__name__ for kind in expected)}")
+            raise PydanticCustomError("json_type", f"Input should be {wanted}")
         return frozen
 
     return core_schema.no_info_plain_validator_function(validate)
@@ -82,7 +85,7 @@ class _AnyValue:
 
     @classmethod
     def __get_pydantic_core_schema__(cls, source: object, handler: object) -> Any:
-        return _schema(*IMMUTABLE, FrozenDict, FrozenList)
+        return _schema(*IMMUTABLE, FrozenDict, FrozenList, wanted="a JSON value")
 
 
 Scalar: TypeAlias = bool | int | float | str | bytes | None
@@ -172,7 +175,7 @@ def _copy(value: object, where: str, depth: int) -> Value:
     if plain is not None:
         return plain[0]
     raise CodecError(
-        what=f"{where} has no canonical form: {kind.__module__}.{kind.__qualname__}",
+        what=f"{where} cannot be recorded: it is of type {kind.__module__}.{kind.__qualname__}",
         why="a step records its values so that the run can be compared, searched and replayed",
         fix="pass plain data, a dataclass or a pydantic model, or leave the parameter out with exclude=",
         where=where,

@@ -55,7 +55,13 @@ def read(path: Path) -> tuple[Acceptance, ...]:
     try:
         data = load_json(raw, where=where)
         if isinstance(data, dict) and type(data.get("mat")) is int and data["mat"] != FORMAT:
-            raise CodecError(what=f"accepted findings of format {data['mat']}; this pytest-mat reads format {FORMAT}")
+            newer = data["mat"] > FORMAT
+            raise MatError(
+                what=f"accepted findings of format {data['mat']}; this pytest-mat reads format {FORMAT}",
+                why=f"{'a newer' if newer else 'an older'} version wrote them",
+                fix="upgrade pytest-mat" if newer else _FIX,
+                where=where,
+            )
         found = decode(_AcceptanceFile, data, where=where, name="file of accepted findings").accepted
     except CodecError as error:
         raise CodecError(what=printable(error.what), why=error.why, fix=_FIX, where=where) from None

@@ -112,7 +112,9 @@ def write(
         labels = {"termination": run.termination, "success": run.success, "elapsed_ms": run.elapsed_ms, **(labels or {})}
     if not trace or not trace.isprintable():
         raise SpecError(
-            what=f"trace {trace!r} has no printable id", why="reports name traces by their id", fix='write(..., trace="case 1")'
+            what=f"trace {trace!r} has no printable id",
+            why="reports name traces by their id",
+            fix='call write(..., trace="case 1")',
         )
     given = cleaned(snapshot_arguments(labels or {}, f"labels of {trace}"))
     header = {"mat": FORMAT, "trace": cleaned(trace), "labels": plain(given)}
@@ -299,8 +301,8 @@ def _lines(path: str) -> Iterator[TraceLine]:
         reason = getattr(error, "strerror", None)
         raise CodecError(
             what=f"cannot read {path}: {reason or error}",
-            why="the system cannot read it" if reason else "the compressed file is truncated or damaged",
-            fix="check the file", where=f"{path}:{number + 1}",
+            why="" if reason else "the compressed file is truncated or damaged",
+            fix="check the path and its permissions" if reason else "copy the file again", where=f"{path}:{number + 1}",
         ) from None  # fmt: skip
     if isinstance(data, CodecError) and ended:  # whoever wrote this line wrote all of it
         raise data

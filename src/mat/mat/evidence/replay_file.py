@@ -24,7 +24,7 @@ from mat.core.record import Record
 from mat.core.redact import cleaned
 from mat.core.run import Finding, Run, TapeEntry, Termination
 from mat.core.site import Site, meets
-from mat.core.spec import ClockKind, Perturbation, RunSpec, Schedule
+from mat.core.spec import ClockKind, Perturbation, RunSpec, Schedule, overlap_text
 from mat.core.value import SPARSE, FrozenDict
 from mat.core.verdict import ContractOutcome, Outcome, Severity, Stage, Violation
 
@@ -200,7 +200,8 @@ def pack(replay: Replay) -> str:
         problems.append("the verdict is not one of the run's violations")
     if problems:
         raise ReplayError(
-            what=f"cannot pack a replay of {replay.item!r}: {'; '.join(problems)}", fix="pack the run it was found in"
+            what=f"cannot pack a replay of {replay.item!r}: {'; '.join(problems)}",
+            fix="pack the run in which the violation was found",
         )
     lines = [f'"{key}": {_lines(item) if key in _LISTS else _text(item)}' for key, item in data_of(replay).items()]
     return "{\n" + ",\n".join(lines) + "\n}\n"
@@ -339,11 +340,11 @@ def _part_problems(file: _ReplayFile) -> Iterator[str]:
     for index, one in enumerate(file.schedule):
         for other in file.schedule[index + 1 :]:
             if one.site.overlaps(other.site):
-                yield f"schedule: two perturbations share {one.site} and {other.site}"
+                yield f"schedule: {overlap_text(one.site, other.site)}"
     if [record.step for record in file.records] != list(range(len(file.records))):
         yield "records: steps are not numbered 0, 1, 2, ..."
     if len(file.result.explained) != len(file.violations):
-        yield f"result.explained has {len(file.result.explained)} entries for {len(file.violations)} violations"
+        yield f"result.explained has length {len(file.result.explained)}, but violations has length {len(file.violations)}"
     if not 0 <= file.result.verdict < len(file.violations):
         yield f"result.verdict: there is no violation {file.result.verdict}"
     elif file.violations[file.result.verdict] != file.verdict:
@@ -446,8 +447,7 @@ def read(path: Path) -> Replay:
     except OSError as error:
         raise ReplayError(
             what=f"cannot read {path.name}: {error.strerror}",
-            why="the system cannot read it",
-            fix="check the file",
+            fix="check the path and its permissions",
             where=where,
         ) from error
     try:

@@ -5,7 +5,7 @@ Source: A5.1.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeAlias, get_args
 
@@ -134,26 +134,35 @@ def capability(tool: str, /, *rates: RateLimit, **parameters: Allowed) -> Capabi
         )
     prefix, colon, name = tool.partition(":")
     kinds = KINDS.get(prefix) if colon else None
-    if colon and kinds is None:
-        if as_boundary(prefix):
-            problems.append(f"{prefix} is no boundary{as_boundary(prefix)}")
-        elif prefix in BOUNDARIES or prefix in get_args(ActionKind):
-            problems.append(f"capability sets do not limit {prefix}; use one of {', '.join(KINDS)}")
-        elif did_you_mean(prefix, KINDS):
-            problems.append(
-                f"unknown kind: {prefix!r}{did_you_mean(prefix, KINDS)}; a tool of that name is written 'service:{tool}'"
-            )
-    if kinds is not None and not name:
-        problems.append(f"{tool!r} has no name after its kind")
     if problems:
         raise SpecError(
-            what=f"capability {tool!r}: {'; '.join(problems)}",
-            why="a plain string would allow each of its substrings, and tool names match exactly",
+            what=f"capability {tool!r}: {'; '.join([*_name_problems(tool), *problems])}",
+            why="a plain string would allow each of its substrings",
             fix="give a set of values, a (least, most) tuple of numbers, or a predicate; rates as rate(3, window_ms=60_000)",
         )
+    if wrong := [*_name_problems(tool)]:
+        raise SpecError(
+            what=f"capability {tool!r}: {'; '.join(wrong)}", why="names match exactly",
+            fix='write capability("refund"), or capability("retrieval:kb")',
+        )  # fmt: skip
     if kinds is None:
         return Capability(tool=tool, parameters=parameters, rates=rates)
     return Capability(tool=name, parameters=parameters, kinds=kinds, rates=rates)
+
+
+def _name_problems(tool: str) -> Iterator[str]:
+    """Problems of the name in a capability, which may begin with a kind."""
+    prefix, colon, name = tool.partition(":")
+    if colon and prefix in KINDS and not name:
+        yield f"{tool!r} has no name after its kind"
+    if not colon or prefix in KINDS:
+        return
+    if as_boundary(prefix):
+        yield f"{prefix!r} is not a boundary{as_boundary(prefix)}"
+    elif prefix in BOUNDARIES or prefix in get_args(ActionKind):
+        yield f"capability sets do not limit {prefix}; use one of {', '.join(KINDS)}"
+    elif did_you_mean(prefix, KINDS):
+        yield f"unknown kind: {prefix!r}{did_you_mean(prefix, KINDS)}; a tool of that name is written 'service:{tool}'"
 
 
 def capability_sets(declared: Mapping[str, Iterable[str | Capability]]) -> Sets:

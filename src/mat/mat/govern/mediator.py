@@ -256,7 +256,8 @@ class Governance:
         ]
         if problems:
             raise SpecError(
-                what=f"policy {self.name!r}: {'; '.join(problems)}", fix="a rule is a function of the proposed record"
+                what=f"policy {self.name!r}: {'; '.join(problems)}",
+                fix="correct these; a rule is a function of the proposed record",
             )
 
     @property

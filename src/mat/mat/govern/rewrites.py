@@ -438,7 +438,7 @@ def _compile(expression: str) -> re.Pattern[str]:
         raise SpecError(
             what=f"{expression!r} can take very long on some texts",
             why="it has a repetition inside another, or two repetitions without limit",
-            fix=f"use one repetition of more than {_SHORT} and none inside another, or write several rules",
+            fix=f"let at most one repetition match more than {_SHORT} times, put none inside another, or write several rules",
         )
     return re.compile(expression)
 

@@ -72,7 +72,7 @@ def sandbox(agents: str | Iterable[str], replies: Mapping[str, Any] | None = Non
     names = frozenset((agents,) if isinstance(agents, str) else agents)
     stand_ins = StandIns(replies=replies or {}, otherwise=otherwise)
     if not names:
-        raise SpecError(what="the sandbox names no agent", why="it would do nothing", fix='sandbox("intern")')
+        raise SpecError(what="the sandbox names no agent", why="it would do nothing", fix='write sandbox("intern")')
 
     def sandbox(record: Record) -> Decision | None:
         found = next((agent for agent in (record.agent, *(outer for outer, _ in around())) if agent in names), None)

@@ -280,9 +280,9 @@ class Level:
         if isinstance(self.keep, str):
             problems.append(f"keep is a single string; write [{self.keep!r}]")
         if self.keep is None and self.verify is None and not self.high_impact and not self.rules and self.sandbox is None:
-            problems.append("the level has no consequence")
+            problems.append("it has no consequence: give keep=, verify=, high_impact=, rules= or sandbox=")
         if problems:
-            raise SpecError(what=f"level of trust: {'; '.join(problems)}", fix="see mat.govern.trust.Level")
+            raise SpecError(what=f"level of trust: {'; '.join(problems)}", fix="correct the arguments of mat.policy.Level")
         object.__setattr__(self, "below", _fraction(self.below))
         object.__setattr__(self, "rules", tuple(self.rules))
         if self.keep is not None:

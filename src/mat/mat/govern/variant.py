@@ -96,10 +96,14 @@ class Policy:
         problems += [f"a variant's name may not contain {mark!r}: {name!r}" for name in names for mark in ", " if mark in name]
         if "" in names:
             problems.append("a variant has no name")
-        if self.use not in (*_KNOWN, *names):
-            problems.append(f"use={self.use!r} is not one of its variants{did_you_mean(self.use, (*_KNOWN, *names))}")
+        choices = tuple(dict.fromkeys((*_KNOWN, *filter(None, names))))
+        if self.use not in choices:
+            problems.append(f"use={self.use!r} is not one of its variants{did_you_mean(self.use, choices)}")
         if problems:
-            raise SpecError(what=f"policy: {'; '.join(problems)}", fix="give each variant its own name")
+            raise SpecError(
+                what=f"policy: {'; '.join(problems)}",
+                fix=f"give each variant its own name, and set use= to one of {_quoted(choices)}",
+            )
         self.variant(self.use)  # report invalid parts now, not at the first run
 
     def variants(self) -> dict[str, Governance | None]:
@@ -113,7 +117,7 @@ class Policy:
         if wanted not in known:
             raise SpecError(
                 what=f"unknown governance variant: {wanted!r}{did_you_mean(wanted, known)}",
-                fix=f"the variants are {', '.join(known)}",
+                fix=f"choose from {_quoted(known)}",
             )
         return self._governance_of(known[wanted])
 
@@ -187,6 +191,10 @@ def named(given: GovernanceInput) -> tuple[str, dict[str, Governance | None]]:
     return next(iter(found)), found if NONE in found else {**found, NONE: None}
 
 
+def _quoted(names: Iterable[str]) -> str:
+    return ", ".join(map(repr, names))
+
+
 def select(given: GovernanceInput, *, marker: str = "", asked: Iterable[str] = ()) -> GovernanceSelection:
     """The variants to run, from the given governance, the test's marker, and the command line.
 
@@ -203,7 +211,7 @@ def select(given: GovernanceInput, *, marker: str = "", asked: Iterable[str] = (
     if unknown:
         raise SpecError(
             what="; ".join(f"unknown governance variant: {name!r}{did_you_mean(name, known)}" for name in unknown),
-            fix=f"the variants are {', '.join(known)}; --mat-governance all compares them",
+            fix=f"choose from {_quoted(known)}; --mat-governance all compares them",
         )
     if len(asked) == 1 and asked[0] != ALL:
         return GovernanceSelection(own=asked[0], governance={asked[0]: known[asked[0]]})

@@ -237,7 +237,7 @@ def _effect_of(operator: Operator, call: Call, reply: Reply | None, stream: Rand
     raise SpecError(
         what=f"operator {operator.id} {problem}",
         why="an operator returns one of the effects in mat.boundary.effect",
-        fix="fix the operator, or leave it out of the search",
+        fix="correct the operator, or leave it out of the search",
         where=call.site,
     )
 

@@ -28,7 +28,7 @@ def _thousandths(contract: Contract, records: Sequence[Record]) -> int:
         raise SpecError(
             what=f"the margin of {contract.id!r} raised {type(error).__name__}: {error}",
             why="a margin is a finite number for every trace",
-            fix="fix the function given as margin=",
+            fix="correct the function given as margin=",
         ) from error
 
 

@@ -18,7 +18,7 @@ from mat.boundary.emit import acting
 from mat.boundary.emit import agent as acting_agent
 from mat.boundary.session import active
 from mat.core.codec import load_json
-from mat.core.errors import MatError, SpecError, did_you_mean
+from mat.core.errors import MatError, SpecError, did_you_mean, plural
 from mat.core.record import Effected, ErrorFact, Record
 from mat.core.redact import is_hashed
 from mat.core.value import EMPTY, FrozenDict, FrozenList, Value, snapshot_arguments, thaw
@@ -404,7 +404,10 @@ def _replay(
     harmful, ordinary = [item for item, _ in read], [item for item, _ in read_benign]
     cut = len(ordinary) if after is None else after
     if not 0 <= cut <= len(ordinary):
-        raise SpecError(what=f"after={after}: the benign script has {len(ordinary)} calls", fix="count its calls from 0")
+        raise SpecError(
+            what=f"after={after} is outside the benign script, which has {plural(len(ordinary), 'call')}",
+            fix=f"give after= as an integer from 0 to {len(ordinary)}",
+        )
     order: list[tuple[ScriptPart, int, ScriptedCall]] = [
         *(("benign", place, item) for place, item in enumerate(ordinary[:cut])),
         *(("script", place, item) for place, item in enumerate(harmful)),
@@ -454,10 +457,12 @@ def _caller(tools: ScriptTools | None, calls: Sequence[_CallSource]) -> Caller:
     elif tools is not None:
         listed = [tools] if callable(tools) else list(tools)
         known = {**{_port_name(tool) or getattr(tool, "__name__", ""): tool for tool in listed}, **known}
-    unknown = [f"{name!r}{did_you_mean(name, known)}" for name in wanted if name not in known]
+    unknown = [
+        f"the script calls {name!r}, which is not in tools={did_you_mean(name, known)}" for name in wanted if name not in known
+    ]
     if unknown:
         raise SpecError(
-            what=f"the script calls tools that are not in tools=: {', '.join(unknown)}",
+            what="; ".join(unknown),
             why="the hijacked agent has only the tools of its system",
             fix="add them to tools=",
         )

@@ -119,12 +119,14 @@ def _resolve(target: str) -> tuple[Any, str]:
         for part in parts[cut:-1]:
             if not hasattr(found, part):
                 raise SpecError(
-                    what=f"mat.patch: {module_name} has no {part!r}", why=f"target {target!r}", fix="check the path"
+                    what=f"mat.patch: {module_name} has no {part!r}", why=f"the target is {target!r}", fix="check the path"
                 )
             found = getattr(found, part)
         if not hasattr(found, parts[-1]):
             raise SpecError(
-                what=f"mat.patch: {'.'.join(parts[:-1])} has no {parts[-1]!r}", why=f"target {target!r}", fix="check the path"
+                what=f"mat.patch: {'.'.join(parts[:-1])} has no {parts[-1]!r}",
+                why=f"the target is {target!r}",
+                fix="check the path",
             )
         return found, parts[-1]
     raise SpecError(what=f"mat.patch: no module of {target!r} can be imported", fix="check the path and the installation")

@@ -46,7 +46,7 @@ def installed(world: World) -> Iterator[World]:
             raise SpecError(
                 what="a run is open in another thread or task of this process",
                 why="a run controls the clock, the randomness and the threads of the whole process",
-                fix='run them one after another, or in separate processes (pytest -n, isolate="fork")',
+                fix='start one run at a time, or use separate processes (pytest -n, isolate="fork")',
             )
         if world.scheduler is not None:
             loops.refuse_around()
@@ -159,4 +159,4 @@ def _note_sleep(event: str, arguments: tuple[Any, ...]) -> None:
     """From 3.13 on CPython reports sleeps, whatever name they were called by."""
     world = guarding()
     if world is not None:
-        world.note("real-sleep", f"a real sleep of {arguments[0]} s happened inside a virtual run")
+        world.note("real-sleep", f"a real sleep of {arguments[0]} s happened during the run")

@@ -176,11 +176,11 @@ def fork_exec_refused(real: Callable[..., Any]) -> Callable[..., Any]:
 
 _WHY: Final = {
     "network": "a real service has its own time and state, so the run could not be searched or replayed",
-    "process": "it is outside of the run: what it does is neither recorded nor put back, and it could reach the network",
+    "process": "it is outside the run: what it does is neither recorded nor put back, and it could reach the network",
 }
 _FIX: Final = {
     "network": 'serve it in process, tape the port (tape="external"), or use clock="real"; for a server '
-    "of this machine that a fixture starts, loopback=True in the marker",
+    "that a fixture starts on this machine, set loopback=True in the marker",
     "process": 'declare it (mat.adapters.program([...])), tape the port (tape="external"), or use clock="real"',
 }
 
@@ -191,6 +191,6 @@ def _refuse(world: World, what: str, kind: str) -> None:
     code = "network-refused" if kind == "network" else "process-refused"
     world.note(code, f"a {what} was refused")
     raise Uncontrolled(
-        what=f"{what} refused inside a virtual run", why=_WHY[kind], fix=_FIX[kind],
+        what=f"a {what} was refused during the run", why=_WHY[kind], fix=_FIX[kind],
         where=" at ".join(filter(None, (site, place))),
     )  # fmt: skip

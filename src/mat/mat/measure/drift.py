@@ -66,10 +66,11 @@ def drift_of(run: Run, contracts: str | Iterable[str], *, agents: Iterable[str] 
     outcomes = {outcome.contract: outcome for outcome in run.outcomes}
     missing = [name for name in wanted if name not in outcomes]
     if missing or not wanted:
+        also = f", or choose from {', '.join(sorted(outcomes))}" if outcomes else ""
         raise SpecError(
             what=f"run {run.id[:12]} did not arm {', '.join(map(repr, missing))}" if missing else "no contract is given",
             why="drift is the share of actions that role contracts object to",
-            fix=f"arm it, or choose from {', '.join(sorted(outcomes)) or 'the armed contracts: there are none'}",
+            fix=f"arm a role contract in the run{also}",
         )
     blamed = {violation.step for name in wanted for violation in outcomes[name].violations}
     errors = "; ".join(f"{name}: {outcomes[name].error}" for name in wanted if outcomes[name].error)

@@ -62,7 +62,7 @@ def exact(estimate: Estimate) -> Estimate:
     if estimate.method != "wilson":
         raise SpecError(
             what=f"an estimate by {estimate.method!r} has no exact interval", why="only counts of independent runs have one",
-            fix="use it on shares whose method is 'wilson'",
+            fix="call exact() on shares whose method is 'wilson'",
         )  # fmt: skip
     return clopper_pearson(round((estimate.value or 0.0) * estimate.n), estimate.n, estimate.confidence)
 
@@ -114,8 +114,8 @@ def _no_data(confidence: float, method: str) -> Estimate:
 def _check(successes: int, n: int, confidence: float) -> None:
     if not 0 <= successes <= n:
         raise SpecError(
-            what=f"there cannot be {successes} successes in {n} runs",
-            why="a share needs 0 <= successes <= n",
+            what=f"successes={successes} is not between 0 and {n}, the number of runs",
+            why="a share is the successes divided by the runs",
             fix="check the counts",
         )
     check_confidence(confidence)

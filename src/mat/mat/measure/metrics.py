@@ -334,7 +334,7 @@ _FIXED: Final = (
            function=tool_calls),
     Metric(name="steps", unit="steps", better="lower", source="Sec. V-C 1c", text="steps of a run, mean",
            function=steps),
-    Metric(name="latency_ms", unit="ms", better="lower", source="Sec. V-C 6a", text="run time of a run, mean",
+    Metric(name="latency_ms", unit="ms", better="lower", source="Sec. V-C 6a", text="duration of a run, mean",
            function=latency_ms),
     Metric(name="mtbf_steps", unit="steps", better="higher", source="MTBF, Sec. V-D b",
            text="steps until the first failure or the end of an episode, mean",

@@ -162,4 +162,6 @@ def _check(tolerance: Fraction, alpha: Fraction) -> None:
         if not 0 < value < 1
     ]
     if problems:
-        raise SpecError(what="; ".join(problems), why="both are shares", fix="write Fraction(1, 20) for 5 %")
+        raise SpecError(
+            what="; ".join(problems), why="tolerances and error rates are shares", fix="write Fraction(1, 20) for 5 %"
+        )

@@ -35,7 +35,7 @@ from typing import Final, Literal, TypeAlias, get_args
 
 from mat.core.campaign import Certificate
 from mat.core.curve import Chain, ScheduleResult, frontier
-from mat.core.errors import SpecError
+from mat.core.errors import SpecError, enumeration
 from mat.core.extras import is_installed
 from mat.kernel.entropy import stream_seed
 from mat.measure.bootstrap import FEW, GUARDED, clipped, expanded, outwards
@@ -110,7 +110,7 @@ class Curve:
         """R(B). SpecError beyond the searched budget."""
         if not 0 <= budget <= self.largest:
             raise SpecError(
-                what=f"R({budget}) is not known",
+                what=f"the curve has no point at budget {budget}",
                 why=f"the curve covers budgets from 0 to {self.largest}",
                 fix="search with a larger budget",
             )
@@ -164,10 +164,10 @@ def _rows_of(rows: Sequence[CurveRow], category: str) -> list[CurveRow]:
 
 
 def _check(rows: Sequence[CurveRow], largest: int, confidence: float) -> None:
-    problems = [f"the largest budget is {largest}"] if largest < 0 else []
+    problems = [f"budget={largest} is negative"] if largest < 0 else []
     short = sorted({f"{row.item} ({row.budget})" for row in rows if row.budget < largest})
     if short:
-        problems.append(f"a curve up to {largest} exceeds the searched budget of {', '.join(short)}")
+        problems.append(f"budget={largest} is larger than the budget that was searched for {enumeration(short)}")
     if not 0 < confidence < 1:
         problems.append(f"confidence={confidence} is not between 0 and 1")
     if problems:

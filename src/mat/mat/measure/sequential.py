@@ -71,12 +71,10 @@ def decided(failures: int, n: int, target: Fraction | None = None, confidence: F
     """
     _check(failures, n)
     target = TARGET if target is None else target
-    if not (0 < target < 1 and 0 < confidence < 1):
-        raise SpecError(
-            what=f"target={target} or confidence={confidence} is out of range",
-            why="both must lie strictly between 0 and 1",
-            fix="write Fraction(1, 20) for 5 %",
-        )
+    given = (("target", target), ("confidence", confidence))
+    wrong = [f"{name}={value} does not lie strictly between 0 and 1" for name, value in given if not 0 < value < 1]
+    if wrong:
+        raise SpecError(what="; ".join(wrong), why="targets and confidences are shares", fix="write Fraction(1, 20) for 5 %")
     kept = n - failures
     mixed = math.factorial(failures) * math.factorial(kept) * (1 - confidence) * target.denominator**n
     alone = math.factorial(n + 1) * target.numerator**failures * (target.denominator - target.numerator) ** kept
@@ -111,7 +109,7 @@ def _log_likelihood(failures: int, n: int, p: float) -> float:
 def _check(failures: int, n: int) -> None:
     if not 0 <= failures <= n:
         raise SpecError(
-            what=f"there cannot be {failures} failures in {n} runs",
-            why="a share needs 0 <= failures <= n",
+            what=f"failures={failures} is not between 0 and {n}, the number of runs",
+            why="a share is the failures divided by the runs",
             fix="check the counts",
         )

@@ -94,7 +94,7 @@ def workload(given: object = None, marked: Workload | None = None) -> Workload:
     if problems:
         raise SpecError(
             what=f"workload: {'; '.join(problems)}", why="an evaluation groups its runs by these fields",
-            fix=f"its fields are {', '.join(_FIELDS)}; see mat.Workload",
+            fix=f"correct the fields of mat.Workload: {', '.join(_FIELDS)}",
         )  # fmt: skip
     return _checked_workload(found)
 

@@ -139,7 +139,8 @@ class Contract:
             hint = as_kind(unknown[0]) or did_you_mean(unknown[0], ACTION_KINDS)
             problems.append(f"unknown action kind: {', '.join(map(repr, unknown))}{hint}")
         if problems:
-            raise SpecError(what=f"contract {self.id!r}: {'; '.join(problems)}", fix="see mat.contract and mat.step_contract")
+            kinds = f"; the action kinds are {', '.join(ACTION_KINDS)}" if unknown else ""
+            raise SpecError(what=f"contract {self.id!r}: {'; '.join(problems)}", fix=f"correct its arguments{kinds}")
         for name in ("step", "finish", "obligations", "predicate", "margin"):
             refuse_deferred(getattr(self, name), f"{name} of contract {self.id!r}")
         object.__setattr__(self, "start", _frozen(self.start))

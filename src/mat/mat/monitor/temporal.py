@@ -622,7 +622,7 @@ def action(
     """
     if kind not in ACTION_KINDS:
         hint = as_kind(kind) or did_you_mean(kind, ACTION_KINDS)
-        raise SpecError(what=f"unknown action kind: {kind!r}{hint}", fix=", ".join(ACTION_KINDS))
+        raise SpecError(what=f"unknown action kind: {kind!r}{hint}", fix=f"choose from {', '.join(ACTION_KINDS)}")
     filters = tuple(sorted((arguments or {}).items()))
     for test in (where, *(arguments or {}).values()):
         refuse_deferred(test, f"a test of {kind}({name or ''})")

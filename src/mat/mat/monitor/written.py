@@ -95,7 +95,10 @@ def holds(answer: Any, test: Any) -> bool:
         return answer
     if type(answer).__name__ in ("bool", "bool_") and type(answer).__module__ == "numpy":
         return bool(answer)
-    raise misread(getattr(test, "__name__", str(test)), answer, "a predicate returns True or False")
+    raise misread(
+        getattr(test, "__name__", str(test)), answer, "a predicate returns True or False",
+        fix="return one of these, for example bool(...) of the value",
+    )  # fmt: skip
 
 
 def matches(answer: Any, test: Any) -> bool:
@@ -103,14 +106,14 @@ def matches(answer: Any, test: Any) -> bool:
     return answer is not None if answer is None or type(answer) is re.Match else holds(answer, test)
 
 
-def misread(name: str, answer: Any, rule: str) -> SpecError:
-    """The error for an answer of the wrong type, which would otherwise count as one."""
+def misread(name: str, answer: Any, rule: str, *, fix: str = "return one of these") -> SpecError:
+    """The error for an answer of the wrong type, which would otherwise count as one. `rule`: which answers are right."""
     if inspect.isclass(answer):
         said = f"the class {answer.__qualname__}"
     else:
         said = repr(answer) if answer is None or isinstance(answer, bool) else f"a value of type {type(answer).__qualname__}"
     _close(answer)
-    return SpecError(what=f"{name} returned {said}", why=rule, fix="return one of these, for example bool(...) of the value")
+    return SpecError(what=f"{name} returned {said}", why=rule, fix=fix)
 
 
 def refuse_deferred(function: object, what: str) -> None:

@@ -325,7 +325,7 @@ def _spread(counted: Counter[int]) -> Spread:
 
 def check_blocks(report: CheckReport) -> Iterator[ReportBlock]:
     """The table of contracts, then violations, open obligations, and what was not judged."""
-    unfinished = f", {report.unfinished} of them unfinished" if report.unfinished else ""
+    unfinished = f", {report.unfinished} unfinished" if report.unfinished else ""
     yield (
         f"{words.plural(report.traces, 'trace')} judged{unfinished}: {report.violating} violating, "
         f"{words.plural(report.records, 'record')}"

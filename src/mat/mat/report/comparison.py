@@ -18,7 +18,7 @@ _LISTED: Final = 20
 _SEEDS: Final = 6
 _ASPECTS: Final = {"success": "task success", "compliance": "contracts kept"}
 _UNDER: Final = {
-    "nominal": "without faults", "faults": "under the same structured faults", "adversarial": "under adversarial schedules",
+    "nominal": "without faults", "faults": "under the same faults", "adversarial": "under adversarial schedules",
 }  # fmt: skip
 
 
@@ -113,7 +113,8 @@ def table(found: SystemComparison) -> Table:
     """A row for each category, and one for all tasks."""
     several = len(found.categories)
     level = 100 * found.overall.paired.difference.confidence
-    note = f"difference: B minus A; brackets: {level:.4g}% intervals; p: exact test that flips whole tasks, two-sided"
+    note = f"difference: B minus A; brackets: {level:.4g}% intervals; "
+    note += "p: exact two-sided test that swaps the two sides of whole tasks"
     if several:
         confidence = found.categories[0].paired.difference.confidence
         note += (

@@ -86,7 +86,7 @@ def _rate_table(found: Regression) -> Table:
         name="regression",
         title="Rates by run",
         note="95% intervals; regressed: share of the runs with this aspect in the old report that lost it; "
-        "difference: new minus old; p: exact test that flips whole tests, two-sided",
+        "difference: new minus old; p: exact two-sided test that swaps the two sides of whole tests",
         columns=(
             Column(name="aspect", key=True), Column(name="old"), Column(name="new"), Column(name="regressed"),
             Column(name="improved"), Column(name="difference"), Column(name="p"), Column(name="lost", media=PAGE),

@@ -90,7 +90,7 @@ def _populations_in_words(found: Sequence[str]) -> str:
 
 _TITLES: Final = {
     "nominal": "Nominal runs",
-    "fault": "Runs under structured faults",
+    "fault": "Runs under faults",
     "adversarial": "Runs under adversarial schedules",
 }
 _UNDER_FAULTS: Final = (
@@ -466,8 +466,8 @@ def _variant_pairs(document: Document) -> Table:
     return Table(
         name="variant_pairs",
         title="Governance variants in pairs",
-        note="old is the reference; runs with the same item and seed (and schedule, under structured faults); difference: new "
-        "share minus old share; p: exact test that flips whole tasks, two-sided",
+        note="old is the reference; runs with the same item and seed (and schedule, under faults); difference: new "
+        "share minus old share; p: exact two-sided test that swaps the two sides of whole tasks",
         columns=(
             Column(name="condition", key=True), Column(name="aspect", key=True), Column(name="old", key=True),
             Column(name="new", key=True), Column(name="pairs"), Column(name="both"), Column(name="only_old"),

@@ -8,7 +8,7 @@ from fractions import Fraction
 from types import FunctionType
 from typing import Any, Final, Literal, TypeAlias
 
-from mat.core.errors import SpecError, did_you_mean, plural
+from mat.core.errors import SpecError, did_you_mean, enumeration, plural
 from mat.core.resources import METERED, SCALES, AmountInput, Prices, amount, amounts, resource_problem
 from mat.core.value import FrozenDict
 from mat.resources.status import ContractStatus
@@ -297,7 +297,7 @@ def _unknown_skills(contract: ResourceContract, above: str, over: ResourceContra
         return
     known = [item.port for item in over.skills]
     if contract.skills is None:
-        yield f"{above} limits skills, so name those of {contract.name}"
+        yield f"{above} limits skills, so contract {contract.name!r} must give skills="
     for item in contract.skills or ():
         if item.port not in known:
             yield f"{above} has no skill {item.port}{did_you_mean(item.port, known)}"
@@ -307,9 +307,12 @@ def _not_handed_on(contract: ResourceContract, above: str, hands: HandsOn) -> It
     if hands.skills is not None:
         ports = {Skill(name=name).port for name in hands.skills}
         if contract.skills is None:
-            yield f"{above} limits the skills that are handed on, so name those of {contract.name}"
+            yield f"{above} limits the skills that it hands on, so contract {contract.name!r} must give skills="
         for item in contract.skills or ():
             if item.port not in ports:
                 yield f"{above} does not hand on {item.port}"
     if hands.modes is not None and contract.mode not in hands.modes:
-        yield f"{above} hands on the modes {', '.join(hands.modes) or 'none'}, not {contract.mode or 'an unnamed one'}"
+        noun = "mode" if len(hands.modes) == 1 else "modes"
+        allowed = f"only the {noun} {enumeration(hands.modes)}" if hands.modes else "no mode"
+        own = f"mode {contract.mode}" if contract.mode else "no mode"
+        yield f"{above} hands on {allowed}, but contract {contract.name!r} has {own}"

@@ -20,7 +20,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, Final
 
-from mat.core.errors import did_you_mean
+from mat.core.errors import did_you_mean, plural
 from mat.core.resources import amount, shown
 from mat.resources.allocation import negotiated, proportional
 from mat.resources.contract import ResourceContract, beyond
@@ -142,7 +142,7 @@ class _ContractFile:
         self._top = contracts
         self._check_keys(contracts, ("contracts",), below=False)
         if self._count > CONTRACTS:
-            self._reader.problem((), f"it contains {self._count} contracts, the limit is {CONTRACTS}")
+            self._reader.problem((), f"it contains {self._count:,} contracts; the limit is {CONTRACTS:,}")
             return {}
         for name, raw in contracts.items():
             self._build(raw, ("contracts", name), above=())
@@ -154,9 +154,8 @@ class _ContractFile:
             self._count += 1
             place = (*at, name)
             if not _is_name(name):
-                self._reader.problem(
-                    place, f"{name[:_NAME_CHARS]!r} is not a name: printable, without # and /, up to 100 characters"
-                )
+                use = f"use up to {_NAME_CHARS} printable characters, without # and /"
+                self._reader.problem(place, f"{name[:_NAME_CHARS]!r} is not a contract name: {use}")
             for key in ("weight", "caps") if not below else ():
                 if key in raw and not (key == "caps" and raw.get("contracts")):
                     self._reader.problem((*place, key), "only a contract below another one has a share")
@@ -237,7 +236,9 @@ class _ContractFile:
             return {}
         counted = units.get("subcontracts")
         if counted is not None and len(below) > counted:
-            self._reader.problem(at, f"it has {len(below)} contracts below it, but a budget of {counted} subcontracts")
+            self._reader.problem(
+                at, f"it has {plural(len(below), 'contract')} below it, but its budget is {plural(counted, 'subcontract')}"
+            )
         shares: dict[str, dict[str, int]] = {name: {} for name in children}
         for resource in self._divided_resources(terms, units, place) if terms.allocation else ():
             free = units[resource] - reserve[resource]

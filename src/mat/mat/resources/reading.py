@@ -57,7 +57,7 @@ def text_of(path: Path, kind: str) -> str:
         size = path.stat().st_size
         if size > limits.WRITTEN_BYTES:
             raise SpecError(
-                f"{path.name} has {size} bytes, the limit is {limits.WRITTEN_BYTES}", fix="split it", where=str(path)
+                f"{path.name} has {size:,} bytes; the limit is {limits.WRITTEN_BYTES:,}", fix="split it", where=str(path)
             )
         text = path.read_text(encoding="utf-8")
     except OSError as error:
@@ -73,16 +73,17 @@ def data_of(text: str, *, json: bool, kind: str, where: str) -> tuple[Any, dict[
     """(the data of a text, the line of each place in it). SpecError if the text is invalid or exceeds a limit."""
     if len(text) > limits.WRITTEN_BYTES:
         raise SpecError(
-            f"the {kind} has {len(text)} characters, the limit is {limits.WRITTEN_BYTES}", fix="split it", where=where
+            f"the {kind} has {len(text):,} characters; the limit is {limits.WRITTEN_BYTES:,}", fix="split it", where=where
         )
     data, lines = _read_json(text, kind, where) if json else _read_yaml(text, kind, where)
     if _has_more_nodes(data, limits.WRITTEN_NODES):
-        raise SpecError(f"the {kind} has more than {limits.WRITTEN_NODES} values", fix="split it", where=where)
+        raise SpecError(f"the {kind} has more than {limits.WRITTEN_NODES:,} values", fix="split it", where=where)
     for item in _strings_in(data):
         if not item.isascii() and any("\ud800" <= character <= "\udfff" for character in item):
             raise SpecError(
-                f"the {kind} contains {item[:40]!r}", why="half of a surrogate pair is not a character", where=where
-            )
+                f"the {kind} contains {item[:40]!r}", why="half of a surrogate pair is not a character",
+                fix="write the whole character, or remove it", where=where,
+            )  # fmt: skip
     return data, lines
 
 
@@ -332,7 +333,7 @@ def _name_list(data: object, *, commas: bool = False) -> str | tuple[str, ...]:
     if not isinstance(data, list):
         raise wrong(f"input should be a name or a list of names, not {kind_of(data)}")
     if not data:
-        raise wrong("the list is empty; leave out what has no names")
+        raise wrong("the list is empty; give at least one name, or leave the key out")
     problems = []
     for at, item in enumerate(data):
         try:
@@ -389,10 +390,10 @@ def within_keys(**keys: Any) -> Allowed:
     """An allow-list from exactly one of the keys in ALLOWED_KEYS; `least` and `most` count as one."""
     forms = [name for name in ("values", "pattern", "length", "endpoint", "folder") if keys.get(name) is not None]
     if any(keys.get(name) is not None for name in ("least", "most")):
-        forms.append("least and most")
+        forms.append("least/most")
     if len(forms) != 1:
         raise SpecError(
-            f"it gives {' and '.join(forms) if forms else 'nothing'}; give exactly one of values, least and most, pattern, "
+            f"it gives {' and '.join(forms) if forms else 'nothing'}; give exactly one of values, least/most, pattern, "
             "length, endpoint, folder"
         )
     form = forms[0]
@@ -400,7 +401,7 @@ def within_keys(**keys: Any) -> Allowed:
         return short_pattern(keys[form])
     if form == "folder":
         return folder(keys[form])
-    if form != "least and most":
+    if form != "least/most":
         return keys[form]  # type: ignore[no-any-return]
     least, most = (keys.get(name) for name in ("least", "most"))
     least, most = float("-inf") if least is None else least, float("inf") if most is None else most
@@ -436,7 +437,7 @@ Fits: TypeAlias = Annotated[Allowed, _Fits()]
 
 def _read_json(text: str, kind: str, where: str) -> tuple[Any, dict[Where, int]]:
     try:
-        load_json(text, where=where)
+        load_json(text, where=f"the {kind}")
     except MatError as error:
         raise SpecError(error.what, why=error.why, fix=error.fix, where=where) from None
     doubles: list[str] = []
@@ -449,16 +450,18 @@ def _read_json(text: str, kind: str, where: str) -> tuple[Any, dict[Where, int]]
         return made
 
     def constant(name: str) -> Any:
-        raise SpecError(f"{name} is not a JSON number", where=where)
+        raise SpecError(f"{name} is not a JSON number", fix="write a number", where=where)
 
-    data = json.loads(text, object_pairs_hook=pairs, parse_constant=constant, parse_float=partial(_exact, where=where))
+    data = json.loads(text, object_pairs_hook=pairs, parse_constant=constant, parse_float=partial(_exact, place=f"in {where}"))
     if doubles:
         raise SpecError(
-            f"the {kind} has the key {', '.join(map(repr, doubles))} twice", why="one would hide the other", where=where
-        )
+            f"the {kind} has the key {', '.join(map(repr, doubles))} twice", why="one would hide the other",
+            fix=_TWICE, where=where,
+        )  # fmt: skip
     return data, {}
 
 
+_TWICE: Final = "merge the two, or remove one"
 _PLAIN: Final = (
     ("tag:yaml.org,2002:null", r"~|null|Null|NULL|", ["~", "n", "N", ""]),
     ("tag:yaml.org,2002:bool", r"true|True|TRUE|false|False|FALSE", list("tTfF")),
@@ -485,13 +488,14 @@ def _read_yaml(text: str, kind: str, where: str) -> tuple[Any, dict[Where, int]]
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         problem = getattr(error, "problem", None) or str(error)
-        line = "" if mark is None else f" in line {mark.line + 1}"
-        raise SpecError(f"the {kind} is not YAML{line}: {problem}", fix="fix the line", where=where) from None
+        line = "" if mark is None else f" on line {mark.line + 1}"
+        fix = "remove the character" if mark is None else "correct this line"
+        raise SpecError(f"the {kind} is not valid YAML{line}: {problem}", fix=fix, where=where) from None
     lines: dict[Where, int] = {}
     doubles: list[str] = []
     data = None if node is None else _from_node(yaml, node, (), lines, doubles)
     if doubles:
-        raise SpecError(f"the {kind} has {'; '.join(doubles)}", why="one would hide the other", where=where)
+        raise SpecError(f"the {kind} has {'; '.join(doubles)}", why="one would hide the other", fix=_TWICE, where=where)
     return data, lines
 
 
@@ -503,13 +507,19 @@ def _check_events(yaml: Any, events: Iterator[Any], kind: str, where: str) -> No
         if isinstance(event, yaml.DocumentStartEvent):
             documents += 1
         if isinstance(event, yaml.AliasEvent) or getattr(event, "anchor", None):
-            raise SpecError(f"the {kind} has an anchor or alias in line {line}", why="files are read literally", where=where)
+            raise SpecError(
+                f"the {kind} has an anchor or alias on line {line}", why="files are read literally",
+                fix="write the value again where it is needed", where=where,
+            )  # fmt: skip
         if isinstance(event, yaml.NodeEvent) and getattr(event, "tag", None):
-            raise SpecError(f"the {kind} has a tag in line {line}", why="reading a file constructs no objects", where=where)
+            raise SpecError(
+                f"the {kind} has a tag on line {line}", why="reading a file constructs no objects", fix="remove the tag",
+                where=where,
+            )  # fmt: skip
         if isinstance(event, yaml.CollectionStartEvent):
             depth += 1
             if depth > limits.FILE_DEPTH:
-                raise SpecError(f"the {kind} is nested more than {limits.FILE_DEPTH} deep in line {line}", where=where)
+                raise SpecError(f"the {kind} is nested more than {limits.FILE_DEPTH} deep on line {line}", where=where)
         elif isinstance(event, yaml.CollectionEndEvent):
             depth -= 1
     if documents > 1:
@@ -526,7 +536,7 @@ def _from_node(yaml: Any, node: Any, at: Where, lines: dict[Where, int], doubles
             key = str(key_node.value) if isinstance(key_node, yaml.ScalarNode) else "?"
             line = key_node.start_mark.line + 1
             if key in found:
-                doubles.append(f"the key {key!r} twice, the second time in line {line}")
+                doubles.append(f"the key {key!r} twice, the second time on line {line}")
             lines[(*at, key)] = line
             found[key] = _from_node(yaml, item, (*at, key), lines, doubles)
         return found
@@ -539,7 +549,7 @@ def _from_node(yaml: Any, node: Any, at: Where, lines: dict[Where, int], doubles
         case "int":
             return _integer(text, node.start_mark.line + 1)
         case "float":
-            return _exact(text, where=f"line {node.start_mark.line + 1}")
+            return _exact(text, place=f"on line {node.start_mark.line + 1}")
     return text
 
 
@@ -547,13 +557,13 @@ def _integer(text: str, line: int) -> int:
     try:
         return int(text, {"0x": 16, "0o": 8}.get(text[:2], 10))
     except ValueError:  # more digits than Python reads
-        raise SpecError(f"the number in line {line} has {len(text)} digits", fix="write a smaller one") from None
+        raise SpecError(f"the number on line {line} has {len(text)} digits", fix="write a smaller one") from None
 
 
-def _exact(text: str, *, where: str) -> float:
+def _exact(text: str, *, place: str) -> float:
     """The number that a text states; SpecError if it is not finite, or if a float does not hold it as it is written.
 
-    >>> _exact("0.1", where="line 1")
+    >>> _exact("0.1", place="on line 1")
     0.1
     """
     try:
@@ -564,7 +574,7 @@ def _exact(text: str, *, where: str) -> float:
         number = math.nan
     shown = text if len(text) <= 40 else f"{text[:37]}..."
     raise SpecError(
-        f"the number {shown} in {where} cannot be held exactly" + (f": it would become {number}" if number == number else ""),
+        f"the number {shown} {place} cannot be held exactly" + (f": it would become {number}" if number == number else ""),
         why="a limit must be the one that is written", fix="write an integer, or a number of at most 15 digits",
     )  # fmt: skip
 

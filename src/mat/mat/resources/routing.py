@@ -77,7 +77,7 @@ class Requirement:
         `criteria` and `output` must provide the criteria and the quality that the requirement names, or SpecError.
         """
         missing = [item for item in self.criteria if item not in {criterion.name for criterion in criteria}]
-        problems = [f"the criteria {', '.join(missing)} are missing"] if missing else []
+        problems = [f"criteria are missing: {', '.join(missing)}"] if missing else []
         if output.least_quality < self.least_quality:
             problems.append(
                 f"it needs an output of quality {self.least_quality:g}, but output= asks for {output.least_quality:g}"
@@ -230,9 +230,9 @@ class Routing:
         unknown = [f"unknown branch: {name!r}{did_you_mean(name, branches)}" for name in agents if name not in branches]
         if unknown or not branches:
             raise SpecError(
-                what=f"{work.id} routes: {'; '.join(unknown) or 'there is no branch'}",
+                what=f"{work.id} cannot route: {'; '.join(unknown) or 'there is no branch'}",
                 why="a task goes to one of the branches",
-                fix='Routing(work, {"clerk": contract}, agents={"clerk": "ann"})',
+                fix='write Routing(work, {"clerk": contract}, agents={"clerk": "ann"})',
             )  # fmt: skip
         self.work = work
         self.branches: dict[str, Work] = {}
@@ -264,12 +264,12 @@ class Routing:
         """Hand the task to one branch. The others end and return their budgets. A second choice raises SpecError."""
         if name not in self.branches:
             raise SpecError(
-                what=f"{self.work.id} routes: unknown branch: {name!r}{did_you_mean(name, self.branches)}",
-                why="a task goes to one of the reserved branches", fix=f"choose {', '.join(self.branches)}",
+                what=f"{self.work.id} has no branch {name!r}{did_you_mean(name, self.branches)}",
+                why="a task goes to one of the reserved branches", fix=f"choose one of {', '.join(self.branches)}",
             )  # fmt: skip
         if self._chosen:
             raise SpecError(
-                what=f"{self.work.id} routes: {name} cannot be chosen after {self._chosen}",
+                what=f"{self.work.id} cannot choose {name} after {self._chosen}",
                 why="the other branches have released their reservations", fix="route again, or delegate",
             )  # fmt: skip
         self._chosen = name
@@ -317,7 +317,7 @@ class Spawned(Generic[A]):
             raise SpecError(
                 what=f"{self.work.id} has no agent yet",
                 why="the agent is created when its contract begins",
-                fix="use it inside `with`",
+                fix="use the agent inside the `with` block of its contract",
             )
         return self._agent[0]
 

@@ -70,7 +70,7 @@ def _amount(resource: str, value: Any) -> int | float | str:
     if isinstance(value, str):
         written, value = value, value.replace("_", "")
         if not re.fullmatch(r"[0-9]{1,18}(\.[0-9]{1,18})?", value):
-            raise wrong(f"{written[:40]!r} is not an amount: a number, or a string such as '0.25'")
+            raise wrong(f"an amount is a number, or a string such as '0.25', not {written[:40]!r}")
     elif isinstance(value, bool) or not isinstance(value, int | float):
         raise wrong(f"an amount is a number, or a string such as '0.25', not {kind_of(value)}")
     elif not 0 <= value < _LARGEST:

@@ -159,7 +159,7 @@ class Work:
             raise SpecError(
                 what=f"contract {contract.name!r} cannot be drafted: {'; '.join(problems)}",
                 why="a contract is in force from the moment it is drafted",
-                fix="fix the input, or ask for less",
+                fix="correct the input, or ask for less",
             )
         if contract.inputs.prepare is not None:
             self._inputs = contract.inputs.prepare(self._inputs)

@@ -51,8 +51,8 @@ def data(contracts: Mapping[str, ResourceContract]) -> dict[str, Any]:
     if problems:
         raise SpecError(
             what=f"cannot write contracts: {'; '.join(problems)}",
-            why="a file contains only data and refers to functions by name",
-            fix="load contracts that use functions from a file that names those functions",
+            why="a file contains only data, and its contracts must agree with their paths and modes",
+            fix="correct each of these; functions and types must come from a contract file that names them: load(checks=...)",
         )  # fmt: skip
     return {"mat": FORMAT, "contracts": top}
 

@@ -350,7 +350,9 @@ def one_trace_a_row(
     def traces(rows: Iterator[Row]) -> Iterator[StoredTrace]:
         for position, row in rows:
             if not accepts(row):
-                raise misfit(position, "the row", f"is not of the format {name}: its fields are {', '.join(sorted(row)[:12])}")
+                raise misfit(
+                    position, "the row", f"is not of the format {name}: it has the fields {', '.join(sorted(row)[:12])}"
+                )
             try:
                 yield convert(position, row)
             except CodecError as error:  # a value too deep to record

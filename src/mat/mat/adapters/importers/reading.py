@@ -57,7 +57,11 @@ def read_traces(
     position, row = next(rows, ("", None))
     rows.close()
     if row is None:
-        raise MatError(f"{path} contains no rows", why="it contains nothing to judge", fix="give a file of recorded runs")
+        raise MatError(
+            f"{path} contains no rows",
+            why="it is empty, or has only blank lines or an empty list",
+            fix="give a file of recorded runs",
+        )
     if not isinstance(format, Format):
         format = _format(format, formats() if known is None else known, position, row)
     return format.traces(read_rows(path))
@@ -69,10 +73,10 @@ def _format(name: str | None, known: Sequence[Format], position: str, row: Mappi
             return item
     listed = "; ".join(f"{item.name} ({item.text})" for item in known)
     if name is not None:
-        raise SpecError(what=f"unknown format: {name!r}", fix=f"known formats: {listed}")
+        raise SpecError(what=f"unknown format: {name!r}", fix=f"use one of the known formats: {listed}")
     raise MatError(
         f"{position} does not have a known format",
-        why=f"its fields are {', '.join(sorted(row)[:12]) or 'none'}",
-        fix=f"known formats: {listed}",
+        why=f"the row has the fields {', '.join(sorted(row)[:12])}" if row else "the row has no fields",
+        fix=f"give a file in one of the known formats: {listed}",
         where=position,
     )

@@ -147,11 +147,11 @@ def _structure(attributes: Mapping[str, Any], name: str, where: str, otherwise: 
         return otherwise
     try:
         if not isinstance(text, str):
-            raise CodecError(what=f"it is of type {type(text).__name__}")
-        return load_json(text, where=where)
+            raise CodecError(what=f"{name} is not JSON: it is of type {type(text).__name__}")
+        return load_json(text, where=name)
     except CodecError as error:
         raise CodecError(
-            what=f"{where}: {name} is not JSON: {error.what}", why="a limit of the SDK or of a collector may have cut it",
+            what=f"{where}: {error.what}", why="a limit of the SDK or of a collector may have cut it",
             fix=_FIX, where=where,
         ) from None  # fmt: skip
 

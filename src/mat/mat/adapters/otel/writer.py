@@ -147,7 +147,7 @@ def _current_provider() -> TracerProvider:
         raise SpecError(
             what="no tracer provider is set",
             why="without a target the run is exported through the program's own provider",
-            fix="call opentelemetry.trace.set_tracer_provider(...) first, or give export(run, target)",
+            fix="call opentelemetry.trace.set_tracer_provider(...) first, or pass a target: export(run, target)",
         )
     return provider
 

@@ -468,7 +468,8 @@ class StoreInUse(MatError):  # noqa: N818  (named after what happened)
 def _wrong(error: Exception) -> SpecError:
     return SpecError(
         what=str(error).strip(), why="the query could not be answered",
-        fix=f"the tables are {', '.join(TABLES)}, the views {', '.join(VIEWS)}; DESCRIBE runs lists columns",
+        fix=f"correct the query; the tables are {', '.join(TABLES)}, the views are {', '.join(VIEWS)}, and DESCRIBE runs lists "
+        "the columns of runs",
     )  # fmt: skip
 
 

@@ -163,8 +163,9 @@ def _places_of(group_of: Array, groups: int) -> list[list[int]]:
 def _check(by: Sequence[str], condition: str | None, sampling: Sampling) -> None:
     if sampling.population != "new tasks":
         raise SpecError(
-            what="a store has no intervals for these tasks",
-            why="it adds up the runs of a task, and does not see how they vary", fix="report the folder of its log instead",
+            what='a store has no intervals for the population "these tasks"',
+            why="it adds up the runs of a task, and does not see how they vary",
+            fix="make the report from the folder of its log",
         )  # fmt: skip
     texts = [name for name, kind in RUNS.items() if kind == "VARCHAR"]
     wrong = [f"runs cannot be grouped by {name!r}{did_you_mean(name, texts)}" for name in by if name not in texts]
