@@ -166,7 +166,7 @@ def _listed(desk: Desk, record: Record) -> str:
 
 def _one_at_a_time(desk: Desk, record: Record) -> str:
     if record.action.kind == "model_call":
-        return "a text beside a tool call" if record.observation.value else ""
+        return "a text next to a tool call" if record.observation.value else ""
     if record.action.kind == "tool_call" and record.asked_seq < desk.busy:
         return f"{record.action.name} was called while another call was open"
     return ""

@@ -183,7 +183,7 @@ def _effects(title: str, effects: Sequence[Effect]) -> Table:
     names = ("lever", "of", "pairs", "passed", "then", "lost", "gained", "points", "Newcombe", "by task", "McNemar's p")
     return Table(
         name="levers", title=title, columns=tuple(Column(name=name, key=name in ("lever", "of")) for name in names),
-        note="paired by task, agent and seed; p: a task and an agent as one observation",
+        note="paired by task, agent and seed; p counts each task with one agent as one observation",
         rows=tuple(
             (
                 each.name, f"{each.old} -> {each.new}", each.episodes.table.pairs, percent(each.episodes.old.value),

@@ -373,7 +373,7 @@ def _by_agent(episodes: Sequence[Episode]) -> Table:
     of_agent = grouped(episodes, agent_of)
     return Table(
         name="agents", title="Success rate by agent",
-        note="shares of episodes with Wilson's 95% interval; by task: its interval where a task counts as a whole",
+        note="shares of episodes with Wilson's 95% interval; by task: the interval if each task counts as one observation",
         n_in="episodes",
         columns=(
             Column(name="agent", key=True), Column(name="episodes"), Column(name="success"), Column(name="by task"),

@@ -322,7 +322,7 @@ def _at_least(least: int) -> Callable[[str], int]:
         except ValueError:
             value = least - 1
         if value < least:
-            raise argparse.ArgumentTypeError(f"{text} is not an integer >= {least}")
+            raise argparse.ArgumentTypeError(f"{text!r} is not an integer >= {least}")
         return value
 
     return integer

@@ -22,7 +22,7 @@ def test_show_prints_the_counterexample_and_every_step(file: Path) -> None:
     done = mat_command("show", file)
     assert done.returncode == 0
     assert done.stdout.startswith("refund.once: refunded twice\n")
-    assert "All steps (4); the run ended: implicit" in done.stdout
+    assert "All steps (4); the run ended: its body returned" in done.stdout
     assert f"pytest --mat-replay={file}" in done.stdout.replace("\n", " ")
     assert done.stderr == ""
 

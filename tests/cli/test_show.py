@@ -121,4 +121,4 @@ def test_steps_that_are_shown_already_are_not_shown_again(file: Path, capsys: py
     assert main(["show", str(file)]) == 0
     said = capsys.readouterr().out
     assert said.count("VIOLATES") == 1
-    assert "All steps (4); the run ended: implicit; the table above shows all of them" in said
+    assert "All steps (4); the run ended: its body returned; the table above shows all of them" in said

@@ -36,7 +36,7 @@ FRIDAY = "Parcel 17 arrives on Friday"
     [
         ("It costs 12.50", ["12.5"], ()),
         ("It costs 1,250", ["1250.00"], ()),
-        ("It costs 12", ["125", "1.2", "x12"], ("number 12",)),
+        ("It costs 12", ["125", "1.2", "x12"], ("the number 12",)),
         ("Two of 3 parcels", ["3"], ()),
         ("Due on 2024-05-03", ["2024-05-03T10:00"], ()),
         ("Due on 2024-05-03", ["2024-05-04"], ("'2024-05-03'",)),
@@ -54,7 +54,7 @@ FRIDAY = "Parcel 17 arrives on Friday"
         ("It was canceled", ["cancelled"], ()),
         ("It was not delayed, delivered on time", ["delayed"], ("'delivered'",)),
         ("It is on its way", ["in transit"], ()),
-        ("Delivered, 2 of 'A'", ["x"], ("number 2", "'A'", "'delivered'")),
+        ("Delivered, 2 of 'A'", ["x"], ("the number 2", "'A'", "'delivered'")),
     ],
 )
 def test_what_of_a_claim_the_evidence_does_not_say(text: str, evidence: list[str], lost: tuple[str, ...]) -> None:
@@ -263,7 +263,7 @@ def test_each_claim_of_an_answer_is_judged_by_what_the_world_replied() -> None:
     found = violations(ANSWERS, items)
     assert [item.message for item in found] == [
         "final response says 'It was delivered.': the trace does not say 'delivered'",
-        "final response says 'Parcel 18 is big.': the trace does not say number 18",
+        "final response says 'Parcel 18 is big.': the trace does not say the number 18",
     ]
     assert {item.instance for item in found} == {"step#1"}
     assert found[0].wanted == "evidence that says 'delivered'"
@@ -328,7 +328,7 @@ def test_a_claim_nobody_can_judge_fails_the_contract_and_a_violation_outweighs_i
     contract = claims_supported(verifier=number_match())
     _, (outcome,) = judge(items, [contract])
     assert (outcome.outcome, outcome.unjudged) == ("fail", True)
-    assert "1 claims could not be judged, the first at step 1: 'It is so'" in outcome.error
+    assert "1 claim could not be judged, the first at step 1: 'It is so'" in outcome.error
     worse = (*items, *trace(*items, claim("It is Monday", "step#0"))[2:])
     _, (outcome,) = judge(worse, [contract])
     assert (outcome.outcome, [item.label for item in outcome.violations]) == ("fail", ["", "unjudged"])

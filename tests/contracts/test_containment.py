@@ -131,8 +131,8 @@ def test_what_is_open_on_a_prefix_is_an_obligation() -> None:
         court.step(item)
         (standing,) = court.outcomes_so_far(item)
         waiting.append([(open_one.since, open_one.text) for open_one in standing.open])
-    entered = "service.stale entered at service (main/service:track#1, step 0)"
-    assert waiting == [[(0, f"{entered} is detected and mitigated")], [(0, f"{entered} is mitigated")], []]
+    fault = "the fault service.stale at main/service:track#1"
+    assert waiting == [[(0, f"{fault} must be detected and mitigated")], [(0, f"{fault} must be mitigated")], []]
 
 
 def test_windows_boundaries_and_alternates_take_the_place_of_what_the_rules_say() -> None:

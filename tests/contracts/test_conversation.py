@@ -67,7 +67,7 @@ def test_results_answer_calls_in_every_shape(shape: str) -> None:
         "the call of look has a second or late result"
     ]
     assert said(messages_well_formed(), asked(one, user("well?"), result(shape))) == [
-        "a message follows the call of look before its result", "the call of look has a second or late result",
+        "a message comes between the call of look and its result", "the call of look has a second or late result",
     ]  # fmt: skip
     assert "two calls have the id 'c1'" in said(messages_well_formed(), asked(one, result(shape), one, result(shape)))
 

@@ -280,7 +280,7 @@ def test_a_request_must_be_answered_within_its_bound_and_is_blamed_once() -> Non
     assert broken(no_approval_deadlock(within=3), trace(ask("a", "b"), *[act("a")] * 2, say("b", "a"), *[act("a")] * 9)) == ()
     assert broken(no_approval_deadlock(within=3), trace(ask("a", "b"), *[act("a")] * 9, say("b", "a"))) == (0,)
     (found,) = violations(no_approval_deadlock(within=3), trace(ask("a", "b"), *[act("a")] * 9))
-    assert found.message == "a asked for a/pay of b at step 0 and got no answer within 3 steps"
+    assert found.message == "a asked b for a/pay at step 0 and got no answer within 3 steps"
     assert (found.agent, found.witness) == ("a", (0, 4))
 
 
@@ -392,7 +392,7 @@ def test_one_action_among_the_plans_begins_the_count_anew_and_each_further_row_c
     assert broken(replanning_without_execution(), trace(PLAN, PLAN, CALL, PLAN, PLAN)) == ()
     found = violations(replanning_without_execution(), trace(*[PLAN] * 7))
     assert [(item.step, item.witness) for item in found] == [(2, (0, 1, 2)), (5, (3, 4, 5))]
-    assert found[0].message == "3 plans, at steps 0, 1, 2, and nothing was carried out between them"
+    assert found[0].message == "3 plans (steps 0, 1, 2) without an action that took effect between them"
 
 
 def test_callers_say_what_plans_and_what_carries_out() -> None:

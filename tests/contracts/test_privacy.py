@@ -53,7 +53,7 @@ def test_allowed_values_match_whole_and_without_case() -> None:
 def test_nested_arguments_are_read_and_counted_by_argument() -> None:
     item = record("final_response", "answer", {"answer": {"rows": [{"mail": EMAIL}, EMAIL], EMAIL: 1}, "note": PHONE})
     (found,) = violations(no_pii(), trace(item))
-    assert found.message.endswith("3 email in answer, 1 phone in note")
+    assert found.message.endswith("3 emails in answer, 1 phone in note")
 
 
 def test_only_what_leaves_is_read() -> None:

@@ -73,8 +73,8 @@ def test_a_budget_that_ran_out_is_said_once_and_the_next_fault_opens_another() -
         (0, (0, 1), "main/service:track#1"), (4, (4, 5), "main/service:track#1"),
     ]  # fmt: skip
     assert found[0].message == (
-        "timeout entered at service (main/service:track#1, step 0), the last fault, and the system was not back at work within "
-        "1 steps (by step 1)"
+        "timeout entered at service (main/service:track#1, step 0); it was the last fault, and the system was not back at work "
+        "within 1 step (by step 1)"
     )
 
 

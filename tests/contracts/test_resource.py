@@ -248,7 +248,7 @@ def test_a_reservation_that_is_never_settled_is_found_where_it_was_made() -> Non
     found = violations(conserved(), without(records, settled))
     lost = [item for item in found if "never settled" in item.message]
     assert [item.step for item in lost] == [settled.step]
-    assert "boss reserved 1 call of work#1, 101 tokens of work#1 under work#1" in lost[0].message
+    assert "boss reserved 1 call of work#1 and 101 tokens of work#1 under work#1" in lost[0].message
 
 
 def test_a_settlement_without_a_reservation_is_found() -> None:
@@ -261,7 +261,7 @@ def test_a_settlement_that_releases_less_than_was_reserved_is_found() -> None:
     settled = entry_of(records, "settled", "work#1")
     found = only(conserved(), changed(records, settled, reserved={"work#1": {"calls": 1, "tokens": 7}}))
     assert found.step == settled.step
-    assert "its settlement released 1 call of work#1, 7 tokens of work#1" in found.message
+    assert "its settlement released 1 call of work#1 and 7 tokens of work#1" in found.message
 
 
 def test_a_lost_refund_is_found_at_the_end_of_the_contract() -> None:
@@ -360,7 +360,7 @@ def test_a_charge_on_an_account_that_is_not_the_nearest_is_found() -> None:
     records = changed(records, reserved, amounts=amounts)
     texts = said(conserved(), changed(records, settled, reserved=amounts))
     charged = "helper reserved 102 tokens under sub#1 on the account of work#1"
-    assert texts[0] == f"{charged}, but sub#1 is the nearest contract with a budget of it"
+    assert texts[0] == f"{charged}, but sub#1 is the nearest contract with a budget of tokens"
 
 
 def test_a_call_that_reserves_nothing_of_a_budget_it_needs_is_found() -> None:
@@ -398,11 +398,11 @@ COUNTING = entry(1, "drafted"), entry(2, "activated", allocations={"": {"tokens"
              entry(4, "reserved", amounts={"work#1": {"tokens": 1}}, key="k")),
             "main reserved twice under the key k, which has been open since step 2",
         ),
-        ((*BEGUN, *SUB, entry(5, "fulfilled", "sub#1", returned={"sub#1": {"work#1": {"calls": 5}}})), "has no budget of it"),
+        ((*BEGUN, *SUB, entry(5, "fulfilled", "sub#1", returned={"sub#1": {"work#1": {"calls": 5}}})), "no budget of calls"),
         ((*BEGUN, *SUB, entry(5, "fulfilled", "sub#1", returned={"sub#1": {"else#1": {"tokens": 1}}})), "0 tokens to it"),
         ((*BEGUN, entry(3, "spent", amounts={"work#1": {"tokens": -5}})), "under work#1, which is a negative amount"),
         ((*BEGUN, entry(3, "spent", amounts={"gone#1": {"tokens": 5}})), "on the account of gone#1, but work#1 is the nearest"),
-        ((*BEGUN, entry(3, "spent", amounts={"work#1": {"calls": 5}})), "but no contract there has a budget of it"),
+        ((*BEGUN, entry(3, "spent", amounts={"work#1": {"calls": 5}})), "but no contract that pays for work#1 has"),
         ((*BEGUN, entry(3, "settled", amounts=TOKENS, reserved=TOKENS, key="k")), "it was settled before, or never made"),
     ],
 )  # fmt: skip
@@ -600,12 +600,24 @@ def test_a_second_terminal_state_is_found_and_named() -> None:
     assert found.witness == (ended.step, records[-1].step + 1)
 
 
+def test_an_entry_of_a_contract_that_was_never_drafted_says_who_recorded_what() -> None:
+    items = trace(*BEGUN, entry(3, "spent", "gone#1", amounts={"gone#1": {"tokens": 5}}))
+    assert "main recorded 'spent' for gone#1 at step 2, but the contract was never drafted" in said(conserved(), items)
+
+
+def test_a_charge_that_was_not_due_says_what_was() -> None:
+    charged = (SUB[0], entry(4, "activated", "sub#1", amounts={"work#1": {"subcontracts": 2}}))
+    problem = "work#1 was charged 2 subcontracts for sub#1"
+    assert f"{problem}, but 1 subcontract to work#1 was due" in said(conserved(), trace(*COUNTING, *charged))
+    assert f"{problem}, but no charge was due" in said(conserved(), trace(*BEGUN, *charged))
+
+
 def test_a_contract_that_never_ends_is_found_at_its_draft() -> None:
     records = delegated()
     drafted = entry_of(records, "drafted", "sub#1")
     found = only(exactly_one_terminal_state(), without(records, entry_of(records, "fulfilled", "sub#1")))
     assert (found.step, found.agent) == (drafted.step, "helper")
-    assert "is active at the end of the trace" in found.message
+    assert "is still active at the end of the trace" in found.message
 
 
 @pytest.mark.parametrize(
@@ -733,7 +745,8 @@ def test_allocations_leave_the_reserve(given: int, own: int, from_reserve: bool,
 
 
 def test_an_eaten_reserve_is_named_with_its_amount() -> None:
-    assert said(reserve_kept(), reserving(45)) == ["sub#1 was allocated 45 tokens by work#1 of main, 5 tokens from its reserve"]
+    wanted = "sub#1 was allocated 45 tokens by work#1 of main, including 5 tokens from the reserve of work#1"
+    assert said(reserve_kept(), reserving(45)) == [wanted]
 
 
 def test_a_real_run_whose_child_gets_the_reserve_is_found() -> None:
@@ -763,10 +776,10 @@ FROM_WORK = {"allocations": {"work#1": {"tokens": 10}}}
         ((*BEGUN, *below(3, "sub#1", "work#1", allocations={"work#1": {"tokens": 101}})), (3,), "which had 100 of 100 free"),
         ((*BEGUN, *below(3, "sub#1", "work#1", allocations={"": {"tokens": 10}})), (3,), "from outside"),
         ((*BEGUN, *below(3, "sub#1", "work#1", allocations={"": {"calls": 10}})), (), ""),
-        ((*BEGUN, *below(3, "sub#1", "work#1", allocations={"work#1": {"calls": 10}})), (3,), "which has no budget of it"),
+        ((*BEGUN, *below(3, "sub#1", "work#1", allocations={"work#1": {"calls": 10}})), (3,), "which has no budget of calls"),
         ((*BEGUN, entry(3, "fulfilled"), *below(4, "sub#1", "work#1", **FROM_WORK)), (4, 4), "which was fulfilled"),
-        ((*BEGUN, *OTHER, *below(5, "sub#1", "other#1", **FROM_WORK)), (5,), "not the nearest contract with a budget of it"),
-        ((*BEGUN, *below(3, "sub#1", "work#1", allocations={"gone#1": {"tokens": 1}})), (3,), "which has no budget of it"),
+        ((*BEGUN, *OTHER, *below(5, "sub#1", "other#1", **FROM_WORK)), (5,), "not the nearest contract with a budget of"),
+        ((*BEGUN, *below(3, "sub#1", "work#1", allocations={"gone#1": {"tokens": 1}})), (3,), "which has no budget of tokens"),
         ((*BEGUN, *below(3, "sub#1", "gone#1")), (2,), "which is not in the trace"),
     ],
 )  # fmt: skip

@@ -200,7 +200,7 @@ def test_as_a_guard_it_lets_no_call_begin_that_needs_what_is_used_up(budget: int
         if second == "runs":
             plan("on")
         else:
-            with pytest.raises(mat.Blocked, match=f"50 of the budget of {budget} tokens are spent"):
+            with pytest.raises(mat.Blocked, match=f"50 of the budget of {budget} tokens already spent"):
                 plan("on")
 
 

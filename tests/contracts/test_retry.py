@@ -98,9 +98,13 @@ def test_calls_in_flight_when_the_first_fails_are_no_retries() -> None:
     assert broken(no_retry_storm(times=2), (*together, later)) == ()
 
 
+def test_one_call_within_one_step_is_in_the_singular() -> None:
+    assert no_retry_storm(times=1, within=1).text == "a call that fails is made at most 1 time within 1 step"
+
+
 def test_a_storm_says_what_was_called_and_when() -> None:
     (found,) = violations(no_retry_storm(times=2), trace(fails(), fails(), fails()))
-    assert found.message == "track was called 3 times within 20 steps, each time after a failure"
+    assert found.message == "track was called 3 times within 20 steps, and every call before the last failed"
     assert (found.witness, found.instance) == ((0, 1, 2), "track")
 
 
@@ -190,7 +194,7 @@ def test_own_code_may_read_the_stated_wait() -> None:
     contract = backoff_respected(base_ms=100, retry_after_ms=lambda item: 700)
     assert broken(contract, at((0, fails()), (699, call()))) == (1,)
     (found,) = violations(contract, at((0, fails()), (1, call())))
-    assert found.message == "track was called again 1 ms after it failed at step 0; it had asked for 700 ms"
+    assert found.message == "track was called again 1 ms after it failed at step 0; its reply asked for a wait of 700 ms"
     assert found.wanted == "a wait of 700 ms"
 
 

@@ -168,7 +168,7 @@ def test_each_agent_drifts_by_itself_and_who_has_no_role_does_not() -> None:
     steps = [tool("send"), tool("send", by="bo"), tool("send", by="al"), tool("send"), record("retrieval", "kb", agent="bo")]
     (found,) = violations(drift_below(roles, eps=0.25, window=4), trace(*steps))
     assert (found.step, found.instance, found.witness) == (3, "main", (0, 3))
-    assert found.message == "2 of the last 4 actions of main lie outside its role (at most 1 may): steps 0, 3"
+    assert found.message == "main acted outside its role in 2 of its last 4 actions (at most 1 allowed): steps 0, 3"
 
 
 def test_29_percent_of_100_actions_are_29() -> None:
@@ -243,8 +243,8 @@ def test_external_calls_are_reported_by_name_or_effect_and_proposing_them_is_fin
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (tool("pay", effect="write"), "main changed something outside by pay"),
-        (tool("pay", effect="write", error="timeout"), "main may have changed something outside by pay"),
+        (tool("pay", effect="write"), "main changed something outside by calling pay"),
+        (tool("pay", effect="write", error="timeout"), "main may have changed something outside by calling pay"),
         (tool("pay", effect="write", error="timeout", invoked=0), ""),
         (tool("pay", effect="write", blocked=True), ""),
         (tool("pay", effect="read"), ""),

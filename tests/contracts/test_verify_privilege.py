@@ -232,7 +232,7 @@ def test_a_rate_and_a_missing_capability_are_two_violations_of_one_call() -> Non
     found = violations(may, trace(REFUND_A, REFUND_A))
     assert [(item.step, item.witness) for item in found] == [(0, (0,)), (1, (1,)), (1, (0, 1))]
     assert found[2].message == "refund was called more than 1 time in 9 steps by clerk"
-    assert (found[2].wanted, found[2].instance) == ("at most 1 calls in any 9 steps", "clerk/refund")
+    assert (found[2].wanted, found[2].instance) == ("at most 1 call in any 9 steps", "clerk/refund")
 
 
 def test_the_state_of_a_rate_holds_only_what_its_window_holds() -> None:

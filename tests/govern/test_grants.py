@@ -468,7 +468,8 @@ def test_an_agent_in_the_block_of_another_may_do_only_what_both_may() -> None:
             assert can(pay), "main is the program, and limits nobody"
             with mat.agent("boss"):
                 assert can(pay)
-    assert mediation(of(run, "pay")[0]).reason == "boss acts inside a block of clerk: clerk has no capability pay"
+    reason = "boss acts inside a `with mat.agent` block of clerk: clerk has no capability pay"
+    assert mediation(of(run, "pay")[0]).reason == reason
     assert mediation(of(run, "pay")[0]).under == ()
 
 

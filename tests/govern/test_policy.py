@@ -160,7 +160,8 @@ routing: [{strip: {parameters: [a, 1, b, [c]]}}]
         "rules[0] (line 11): unknown rule: 'blok'; did you mean 'block'?",
         "rules[1].block.reason (line 12): it is missing",
         "rules[2].clamp.leest (line 13): unknown key: 'leest'; did you mean 'least'?",
-        "rules[3].needs_approval.by (line 14): unknown approver: 'manger'; did you mean 'manager'?",
+        "rules[3].needs_approval.by (line 14): unknown approver: 'manger'; load(approvers=) has manager; "
+        "did you mean 'manager'?",
         "rules[4].redact (line 15): unknown kind of data: 'emial'; did you mean 'email'?",
         "rules[5].strip (line 16): '(' is not a regular expression",
         "rules[6].block.impact (line 17): 'hihg' is not one of low, high; did you mean 'high'?",

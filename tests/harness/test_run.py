@@ -20,7 +20,7 @@ from mat.boundary.tape import Tape
 from mat.core.codec import decode, encode
 from mat.core.errors import CodecError, MatError, RunStopped
 from mat.core.record import Record
-from mat.core.run import Run, prefixes
+from mat.core.run import REFUSED, UNCONTROLLED, Run, prefixes, remedy
 from mat.core.value import FrozenDict
 from mat.harness.recorder import Recorder
 from mat.temporal import action, always, at_most, eventually, tool_call
@@ -449,7 +449,13 @@ def test_a_reply_whose_own_properties_raise_is_opaque_and_not_lost() -> None:
     with mat.run() as run:
         ask("hello")
     assert run.trace[0].observation.opaque
-    assert "opaque-reply" in {item.code for item in done(run).findings}
+    (opaque,) = [item for item in done(run).findings if item.code == "opaque-reply"]
+    assert opaque.message == "the replies of planner are not plain data: they can be neither compared nor kept in a replay file"
+
+
+@pytest.mark.parametrize("code", sorted(UNCONTROLLED | REFUSED))
+def test_every_finding_that_withdraws_a_proof_has_a_remedy_of_its_own(code: str) -> None:
+    assert remedy(code) != remedy("something else")
 
 
 def test_the_recorder_is_not_entered_after_the_stop() -> None:

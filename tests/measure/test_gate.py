@@ -416,7 +416,8 @@ def test_too_few_pairs_are_undecided_which_fails_in_words_of_its_own_and_passes_
     text = gate_text(found, baseline="old.json")
     assert "The gate fails. Undecided: success." in text
     undecided = (
-        "20 seeds do not decide a tolerance of 5%; 63 more seeds without a loss would decide it: 163 seeds\n    of each test"
+        "20 seeds do not decide a tolerance of 5%; 63 more seeds without a loss would decide it (in all, 163\n"
+        "    seeds of each test, in the baseline too)"
     )
     assert undecided in text
     assert judge(OLD, PLAN, FEW, replace(BY_SEED, undecided="pass")).passed
@@ -435,8 +436,9 @@ def test_noise_outside_of_the_seeds_leaves_an_aspect_undecided_with_the_chance_a
     assert (line.verdict, line.table.only_old, line.table.only_new) == ("undecided", 10, 10)
     assert line.chance == pytest.approx(0.27, abs=0.05)
     text = " ".join(gate_text(found, baseline="old.json").split())
-    assert "20 pairs of 100 differ, and an unchanged system with as much noise passes in 2" in text
-    assert "seeds of each test, in the baseline too, in 80%" in text
+    assert "20 pairs of 100 differ; an unchanged system whose pairs differ as often passes with a probability of 2" in text
+    assert "%; for a probability of 80%, run " in text
+    assert "seeds of each test, in the baseline too" in text
 
 
 def test_few_runs_are_compared_with_several_executions_which_count_only_where_nothing_differs():

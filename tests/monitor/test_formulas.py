@@ -62,7 +62,8 @@ from mat.monitor.temporal import (
     variable,
     verification,
 )
-from mat_contracts.traces import record
+from mat_contracts.traces import record, violations
+from mat_contracts.traces import trace as traced
 
 # ---------------------------------------------------------------------------------------------------------------------
 # The slow evaluator: the definitions, written down. Positions are places in a slice; a slice is the whole trace or, under
@@ -1068,3 +1069,11 @@ def test_an_id_is_forgotten_as_soon_as_it_can_no_longer_matter() -> None:
     for step in range(1_000):
         court.step(ordered(BODIES[7], 1_000 + step, f"order-{step}"))
     assert sizes(court) == empty
+
+
+def test_a_formula_in_words_counts_its_steps_and_sets_off_its_sets() -> None:
+    late = mat.contract("c", always(tool_call("pay").implies(once(tool_call("check"), within=1))))
+    (found,) = violations(late, traced(record("tool_call", "check"), record("tool_call", "look"), record("tool_call", "pay")))
+    assert "2 steps before" in found.wanted
+    assert "at most 1 step before" in found.wanted
+    assert text(field("error.kind").among(["timeout", "blocked"])) == "error.kind in {'blocked', 'timeout'}"

@@ -183,6 +183,24 @@ def test_a_contract_that_raises_at_the_end_fails() -> None:
     assert (outcome.outcome, outcome.error) == ("fail", "raised RuntimeError at the end: no end")
 
 
+def test_the_repair_of_a_record_that_could_not_be_judged_is_the_fix_of_its_error() -> None:
+    def told(seen: int, record: Record) -> int:
+        raise mat.MatError("more than 1000 tools", fix="declare fewer tools")
+
+    def silent(seen: int, record: Record) -> int:
+        raise ZeroDivisionError
+
+    contracts = [mat.trace_contract(start=0, id=function.__name__)(function) for function in (told, silent)]
+    (verdict,), outcomes = judge(trace(record("tool_call", "track")), contracts)
+    assert {outcome.contract: outcome.error.splitlines()[0] for outcome in outcomes} == {
+        "told": "raised MatError at step 0: more than 1000 tools", "silent": "raised ZeroDivisionError at step 0",
+    }  # fmt: skip
+    assert {violation.contract: violation.repair for violation in verdict.violations} == {
+        "told": "declare fewer tools",
+        "silent": 'make the contract judge this record without an error, or set on_error="unknown"',
+    }
+
+
 def test_what_was_violated_before_a_crash_still_fails() -> None:
     @mat.step_contract(on="tool_call")
     def late(item: Record) -> bool:

@@ -426,7 +426,7 @@ def test_damage_in_a_value_of_its_own_is_reported_as_a_guess_of_likeness() -> No
         call(f"Your token is {TOKEN[:-5]} and it holds")
     assert run.result is not None
     assert [[item.guess for item in used(record)] for record in calls(run)] == [["likeness"], ["mention"]]
-    assert [item.message for item in run.result.violations] == ["a#1 in value was truncated (recognized by its likeness)"]
+    assert [item.message for item in run.result.violations] == ["a#1 in value was truncated (recognized by similarity)"]
 
 
 # -- declarations and grammars ------------------------------------------------------------------------------------------

@@ -201,6 +201,24 @@ def test_backoff_leaves_other_paths_and_ports_alone_unless_the_scope_is_the_sele
     assert found(obs.backoff_respected(), trace(http("GET", "/a", 429), http("GET", "/a"))) == []
 
 
+def test_a_violation_of_conduct_says_what_was_done_and_what_was_forbidden() -> None:
+    refused, other = http("GET", "/a", 429, wait=9), http("GET", "/b")
+
+    def told(contract: Contract, *records: Record) -> list[str]:
+        return [item.message for item in violations(contract, trace(*records))]
+
+    assert told(obs.backoff_respected(scope="selection"), refused, other) == [
+        "a selected call was made 8 s before the requested wait was over"
+    ]
+    assert told(obs.backoff_respected(), refused, refused) == [
+        "h.test/a was called again 8 s before the requested wait was over"
+    ]
+    assert told(obs.not_rate_limited(), refused) == ["the call was refused because of a rate limit (such refusals allowed: 0)"]
+    assert told(obs.no_shortcut(["force", "skip"]), call("force")) == [
+        "the call is a shortcut around the canonical path (forbidden: force, skip)"
+    ]
+
+
 def test_backoff_reads_waits_of_errors_too() -> None:
     error = ErrorFact(type="RateLimited", message="slow down", kind="rate_limit", retry_after_ms=5000)
     refused = replace(call("get", error="rate_limit"), observation=Observation(error=error))

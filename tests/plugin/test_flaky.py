@@ -29,7 +29,7 @@ def test_what_only_the_searching_process_shows_is_flaky_and_fails(shop: Any) -> 
     assert session.outcomes == {ID: "failed"}
     assert (item["status"], item["proven"], item["cost"]) == ("flaky", False, None)
     assert "flaky: no_double was broken under service.unconfirmed at main/service:refund#1" in session.failures[ID]
-    assert "in 2 of 3 repetitions" in session.failures[ID]
+    assert "and again in 2 of 3 repetitions" in session.failures[ID]
     assert shop.replays == []
     assert "1 flaky" in session.text
 

@@ -161,12 +161,12 @@ def test_bodies_that_were_not_judged_are_counted_by_test() -> None:
 
 
 def test_what_a_green_test_rests_on_is_said() -> None:
-    proof = Certificate(proven=True, bound=4, assumptions=("reads declared: look_up change nothing",))
-    hidden = Finding(code=UNCAUGHT, message="in 1 of 8 disturbed runs the test's body did not catch TimeoutError, injected")
+    proof = Certificate(proven=True, bound=4, assumptions=("reads that are declared to change nothing: look_up",))
+    hidden = Finding(code=UNCAUGHT, message="in 1 of 8 disturbed runs the test's body did not catch the TimeoutError injected")
     found = item("t.py::test_a", "certified", certificate=proof, findings=(hidden,))
     assert text(open_lines([found])) == [
         f"test_a: {hidden.message}",
-        "test_a: certified relative to reads declared: look_up change nothing",
+        "test_a: certified relative to reads that are declared to change nothing: look_up",
     ]
     estimated = replace(proof, proven=False, estimate=mat.core.value.FrozenDict(
         value=0.2, low=0.1, high=0.3, n=40, confidence=0.95, method="mixture",

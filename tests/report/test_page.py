@@ -205,7 +205,7 @@ def test_a_comparison_and_a_suite_have_their_sections(document: Document, found:
     said = " ".join(Elements(html).said)
     assert "Regressions: task success (1)" in said
     assert "the task fails" in said
-    assert "1 of 2 replays cover 1 hard contract, 1 failure signature: fewer are not enough (exact)." in said
+    assert "1 of 2 replays covers 1 hard contract, 1 failure signature; fewer are not enough (exact)." in said
     assert "Left out (1)" in said
 
 

@@ -41,7 +41,7 @@ def test_a_failure_tells_all_a_person_can_act_on(shop_tests: Any, found: Counter
         "No cheaper counterexample exists on this grid: 212 executions, bound 4, 38 skipped.",
         "It was reproduced in 3 of 3 executions.",
         "Steps 0 to 4 of 5",
-        "Backward slice of step 3 over recorded provenance: 0 (tool_call lookup)",
+        "By recorded provenance, step 3 was built from step 0 (tool_call lookup).",
         "Repair: send an idempotency key",
         "Replay: pytest --mat-replay tests/mat_replays/x-123456.mat.json",
     ):
@@ -55,7 +55,7 @@ def test_a_failure_names_the_boundary_of_entry_and_the_path_of_the_fault(shop_te
         "Steps it passed through (recorded provenance, not necessarily causes): step 1 mailer: tool_call refund -> "
         "step 3 mailer: tool_call refund (its retry)" in text
     )
-    assert text.index("Backward slice") < text.index("Fault: ") < text.index("Repair: ")
+    assert text.index("By recorded provenance") < text.index("Fault: ") < text.index("Repair: ")
 
 
 def test_a_fault_that_was_not_contained_is_reported_with_what_came_of_it(shop_tests: Any) -> None:

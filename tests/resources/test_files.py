@@ -454,7 +454,7 @@ contracts:
             "contracts.a.budgets.money (line 4): money=0.1234567 is not a multiple of 0.000001",
             "contracts.a.skils (line 5): unknown key: 'skils'; did you mean 'skills'?",
             "contracts.a.criteria[0] (line 6)",
-            "unknown check: 'judged'; did you mean 'judge'?; load(checks=) has judge",
+            "unknown check: 'judged'; load(checks=) has judge; did you mean 'judge'?",
             "contracts.a.criteria[2] (line 6): it gives nothing",
             "contracts.a.criteria[3] (line 6): it gives check and status",
             "contracts.a.output.schema.a (line 7): unknown type: 'strin'; did you mean 'string'?",

@@ -256,7 +256,7 @@ class TestMatch:
                 (deeper,) = match(Requirement(), {"ok": pool["ok"]}, within=child)
                 assert deeper.reasons[-1].startswith("desk#1 allows 1")
             (more,) = match(Requirement(), {"ok": pool["ok"]}, within=work)
-            assert more.reasons == ("desk#1 can make no more of its 1 subcontracts",)
+            assert more.reasons == ("subcontracts of desk#1: the budget of 1 is spent",)
 
     @given(st.lists(st.tuples(st.integers(0, 9), st.integers(0, 10)), min_size=1, max_size=5), st.randoms())
     def test_the_order_of_a_pool_of_different_contracts_does_not_matter(self, pool: list[tuple[int, int]], random: Any) -> None:
@@ -372,7 +372,7 @@ class TestContractsOnContracting:
 
     def test_routing_counts_every_branch(self) -> None:
         with mat.run(), mat.budget.contracted(of("top", subcontracts=2)) as work:
-            with pytest.raises(mat.budget.BudgetSpent, match="can make no more of its 2 subcontracts"):
+            with pytest.raises(mat.budget.BudgetSpent, match="subcontracts of top#1: the budget of 2 is spent"):
                 with Routing(work, {"a": of("a"), "b": of("b"), "c": of("c")}):
                     pass
 

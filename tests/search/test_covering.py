@@ -61,7 +61,7 @@ def test_an_undeclared_refund_is_found_to_happen_twice(lab):
 
 def test_whoever_declares_the_refund_a_read_gets_a_certificate_that_says_so(lab):
     proven, assumptions, broken = outcome(search(lab, refunding("read"), no_duplicate_effect(tool="refund"), TIMEOUT, ACK))
-    assert (proven, assumptions, broken) == (True, ("reads declared: refund change nothing",), {})
+    assert (proven, assumptions, broken) == (True, ("reads that are declared to change nothing: refund",), {})
 
 
 @mat.step_contract(on="tool_call", id="pays.right")
@@ -94,7 +94,7 @@ def paying(effect: DeclaredEffect | None) -> Callable[[], object]:
 
 def test_a_lost_reply_that_was_consumed_is_executed_where_the_read_is_not_declared(lab):
     assert outcome(search(lab, paying(None), pays_what_it_owes, TIMEOUT, ACK)) == (True, (), {"pays.right": 4})
-    said = "reads declared: price change nothing"
+    said = "reads that are declared to change nothing: price"
     assert outcome(search(lab, paying("read"), pays_what_it_owes, TIMEOUT, ACK)) == (True, (said,), {})
 
 
@@ -133,7 +133,7 @@ def test_a_lost_reply_to_a_read_is_executed_where_the_port_allows_no_time_outs(l
         pay(0)
 
     proven, assumptions, broken = outcome(search(lab, body, pays_what_it_owes, TIMEOUT, ACK))
-    assert (proven, assumptions, broken) == (True, ("not disturbed as perturb= declares: price",), {"pays.right": 4})
+    assert (proven, assumptions, broken) == (True, ("faults that perturb= excludes at price",), {"pays.right": 4})
 
 
 def popping(effect: DeclaredEffect | None) -> Callable[[], object]:
@@ -163,7 +163,7 @@ def test_a_stale_reply_that_equals_todays_is_executed_where_replies_are_consumed
 def test_a_second_delivery_is_executed_where_replies_are_consumed(lab):
     assert outcome(search(lab, popping(None), pays_what_it_owes, TWICE, budget=4))[2] == {"pays.right": 4}
     proven, assumptions, broken = outcome(search(lab, giving_up, pays_what_it_owes, TWICE, budget=4))
-    assert (proven, assumptions, broken) == (True, ("reads declared: price change nothing",), {})
+    assert (proven, assumptions, broken) == (True, ("reads that are declared to change nothing: price",), {})
 
 
 # -- the rules ----------------------------------------------------------------------------------------------------------

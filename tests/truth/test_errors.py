@@ -612,7 +612,7 @@ def test_a_session_finds_it_says_where_failures_left_the_body_and_replays_it_wit
     assert stressed.ret == 1
     text = stressed.stdout.str()
     assert "relative to errors guessed: refund raises those of httpx (shop.py imports it)" in " ".join(text.split())
-    assert "disturbed runs the test's body did not catch httpx.ConnectError, injected at refund" in " ".join(text.split())
+    assert "disturbed runs the test's body did not catch the httpx.ConnectError injected at refund" in " ".join(text.split())
     (file,) = Path(project.path, "mat_replays").glob("*")
     assert json.loads(file.read_text())["schedule"][0]["parameters"] == {"errors": "httpx"}
     written(project, shop=FILES["shop.py"].replace("import httpx\n", ""))

@@ -8,10 +8,10 @@ from collections.abc import Iterable
 from decimal import Context, Decimal, InvalidOperation
 from typing import Final, NamedTuple
 
-_MONTHS: Final = (
+MONTHS: Final = (
     "january", "february", "march", "april", "may", "june", "july", "august", "september", "october", "november", "december",
 )  # fmt: skip
-_MONTH: Final = "|".join(f"{name[:3]}(?:{name[3:]})?" if name != "september" else "sept?(?:ember)?" for name in _MONTHS)
+_MONTH: Final = "|".join(f"{name[:3]}(?:{name[3:]})?" if name != "september" else "sept?(?:ember)?" for name in MONTHS)
 _ISO = re.compile(r"(?<![\d-])(?P<year>\d{4})(?P<mark>[-/.])(?P<month>\d\d?)(?P=mark)(?P<day>\d\d?)(?![\d-]|[/.]\d)")
 _DAY: Final = r"(?P<day>3[01]|[12]\d|0?[1-9])(?:st|nd|rd|th)?(?![\d%]|[.,:]\d)"
 _YEAR: Final = r"(?:,?\s+(?P<year>(?:19|20)\d\d)(?![\d%]))?"
@@ -107,7 +107,7 @@ def _day_in_words(match: re.Match[str]) -> Day | None:
     month = match["month"]
     if month in ("may", "mar", "march") and not match["year"]:  # without a capital these are ordinary words
         return None
-    number = next(place for place, name in enumerate(_MONTHS, start=1) if name.startswith(month.casefold()[:3]))
+    number = next(place for place, name in enumerate(MONTHS, start=1) if name.startswith(month.casefold()[:3]))
     return _day(match["year"] or "0", str(number), match["day"])
 
 

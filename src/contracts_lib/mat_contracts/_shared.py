@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any, Final, Literal, TypeAlias, TypeVar
 
-from mat.core.errors import LimitReached, SpecError, did_you_mean
+from mat.core.errors import LimitReached, SpecError, did_you_mean, plural
 from mat.core.record import Action, ActionKind, Record
 from mat.core.value import FrozenDict
 from mat.core.verbs import sounds_like_reading
@@ -137,8 +137,14 @@ class PastWindow:
 
     def __str__(self) -> str:
         """In words: `5 steps and 100 ms`."""
-        bounds = ((self.steps, "steps"), (self.milliseconds, "ms"))
-        return " and ".join(f"{bound} {unit}" for bound, unit in bounds if bound is not None)
+        steps = "" if self.steps is None else plural(self.steps, "step")
+        milliseconds = "" if self.milliseconds is None else f"{self.milliseconds} ms"
+        return " and ".join(filter(None, (steps, milliseconds)))
+
+
+def steps_text(steps: Sequence[int]) -> str:
+    """Steps in words: `step 3`, or `steps 3, 5`."""
+    return f"{'step' if len(steps) == 1 else 'steps'} {', '.join(map(str, steps))}"
 
 
 # -- what a step returns ----------------------------------------------------------------------------------------------

@@ -18,11 +18,11 @@ from functools import lru_cache
 from itertools import islice
 from typing import Final, Literal, TypeAlias, Unpack
 
-from mat.core.errors import MatError, SpecError
+from mat.core.errors import MatError, SpecError, plural
 from mat.core.record import ActionKind, Record
 from mat.core.value import fast_constructor
 from mat.monitor.contract import Contract, Violated, kinds_of
-from mat_contracts._facts import Facts, facts_of, ids_of, plain_number
+from mat_contracts._facts import MONTHS, Facts, facts_of, ids_of, plain_number
 from mat_contracts._outcome import is_error_reply
 from mat_contracts._reading import is_from_user, statement
 from mat_contracts._sentences import sentences, units
@@ -298,7 +298,7 @@ def _raise_if_undecided(state: PersistentChain) -> None:
     _, (count, step, text) = _unchained(state)
     if count:
         raise MatError(
-            what=f"{count} claims could not be judged, the first at step {step}: {text!r}",
+            what=f"{plural(count, 'claim')} could not be judged, the first at step {step}: {text!r}",
             why="the verifier answered unknown, or their support is no longer remembered",
             fix="give a verifier that decides, a larger remember=, or unknown='supported' or 'unsupported'",
         )
@@ -457,7 +457,7 @@ def missing(claim: str, texts: Sequence[str], asked: Sequence[str] = ()) -> tupl
                 wrong, held = _compared_times(facts, whole)
                 lost += [f"the time {item}" for item in wrong]
                 absent = [item for item in absent if item not in held]
-            lost += [f"number {item}" for item in (_missing_quantities(facts, absent, whole) if absent else absent)]
+            lost += [f"the number {item}" for item in (_missing_quantities(facts, absent, whole) if absent else absent)]
         lost += [f"{item!r}" for item in _other_currencies(facts, whole)]
         lost += [f"{item!r}" for item in quoted if item.casefold() not in topic]
         lost += [f"{item!r}" for item in ids if item not in topic]
@@ -527,7 +527,7 @@ def _missing_days(facts: Facts, marks: Sequence[str], text: str) -> list[str]:
     if not known:
         return []
     return [
-        f"{readings[0].day}.{readings[0].month}."
+        f"{readings[0].day} {MONTHS[readings[0].month - 1].capitalize()}"
         for readings in facts.days
         if f"{readings[0].year:04}-{readings[0].month:02}-{readings[0].day:02}" not in marks  # these are compared as marks
         and not any(day.agrees(other) for day in readings for other in known)
@@ -725,8 +725,10 @@ def _texts_for(claim: str, item: Kept) -> tuple[str, ...] | None:
 
 def _judge_by_marks(claim: str, texts: Sequence[str], asked: Sequence[str]) -> tuple[SupportStatus, str, str]:
     """(status, why, wanted) of a claim by the default verifier. `asked` are the texts of the requests and questions."""
-    lost = ", ".join(missing(claim, texts, asked))
-    return ("unsupported", f"its evidence does not say {lost}", f"evidence that says {lost}") if lost else _SUPPORTED
+    lost = missing(claim, texts, asked)
+    if not lost:
+        return _SUPPORTED
+    return "unsupported", f"its evidence does not say {' or '.join(lost)}", f"evidence that says {' and '.join(lost)}"
 
 
 def _cited_artifacts(names: Sequence[str], state: PersistentChain, remember: int) -> dict[str, Kept]:

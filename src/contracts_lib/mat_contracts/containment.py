@@ -125,7 +125,8 @@ def _after(spread: FaultSpread, record: Record, rules: DetectionRules) -> FaultS
 def _obligations(state: tuple[_OpenFault, ...]) -> tuple[Obligation, ...]:
     return tuple(
         Obligation(
-            text=f"{item.watch.fault.entered} is {'mitigated' if item.watch.noticed else 'detected and mitigated'}",
+            text=f"the fault {item.watch.fault.cause} at {item.watch.fault.site} must be "
+            f"{'mitigated' if item.watch.noticed else 'detected and mitigated'}",
             since=item.watch.fault.step,
             instance=item.watch.fault.site,
         )

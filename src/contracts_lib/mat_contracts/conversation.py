@@ -237,7 +237,7 @@ def turns_bounded(turns: int, *, model: ToolNames | None = None, **options: Unpa
         new = FrozenDict({**taken, record.agent: min(before + _is_answered(record), turns)})
         if before < turns:
             return new
-        message = f"{record.agent} calls {record.action.name} again after {turns} {'turn' if turns == 1 else 'turns'}"
+        message = f"{record.agent} calls {record.action.name} after its last turn ({turns} allowed)"
         return Violated(message, state=new, instance=record.agent, wanted=f"no model call after turn {turns}")
 
     return Contract(
@@ -331,7 +331,7 @@ def _problems(messages: Iterable[Any], *, is_continued: bool) -> Iterator[tuple[
         results = [part for part in parts if isinstance(part, _Result)]
         if not results and _is_message(message):
             for id, name in waiting.items():
-                yield f"a message follows the call of {name} before its result", id, f"the result of {name} first"
+                yield f"a message comes between the call of {name} and its result", id, f"the result of {name} first"
             waiting = {}
         for result in results:
             if not result.id:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Final, Literal, TypeAlias, Unpack
 
 from mat.core.digest import canonical, digest
-from mat.core.errors import SpecError, did_you_mean
+from mat.core.errors import SpecError, did_you_mean, plural
 from mat.core.record import ACTION_KINDS, ActionKind, Record
 from mat.core.value import EMPTY, FrozenDict
 from mat.core.verdict import Obligation
@@ -30,6 +30,7 @@ from mat_contracts._shared import (
     names_or_all,
     one_of,
     put,
+    steps_text,
     too_many,
 )
 from mat_contracts._values import id_text, normal, normal_arguments
@@ -144,7 +145,7 @@ def no_oscillation(
     what = "states" if compare == "states" else "actions"
     return Contract(
         id="coordination.no_oscillation", step=step, start=fresh if everyone else EMPTY, kinds=_known_kinds(kinds),
-        repair="count the rounds: after the second one change the plan, ask for help, or end the run",
+        repair="count the rounds: after the second round, change the plan, ask for help, or end the run",
         text=f"no cycle of {min_period} to {max_period} {what} occurs {times} times in a row",
     )  # fmt: skip
 
@@ -508,9 +509,9 @@ def no_approval_deadlock(
     wanted = f"an answer, or the request withdrawn, within {window}"
 
     def unanswered(item: _Asked, record: Record) -> Violated:
-        of = f" of {item.approver}" if item.approver else ""
+        whom = f" {item.approver}" if item.approver else ""
         return Violated(
-            f"{item.asker} asked for {item.request}{of} at step {item.step} and got no answer within {window}",
+            f"{item.asker} asked{whom} for {item.request} at step {item.step} and got no answer within {window}",
             step=item.step, instance=item.request, witness=(item.step, record.step), wanted=wanted,
         )  # fmt: skip
 
@@ -670,7 +671,7 @@ def replanning_without_execution(
             if len(plans) < times:
                 return put(state, who, plans)
             return Violated(
-                f"{times} plans, at steps {', '.join(map(str, plans))}, and nothing was carried out between them",
+                f"{plural(times, 'plan')} ({steps_text(plans)}) without an action that took effect between them",
                 state=put(state, who, ()), instance=who, witness=plans,
                 wanted="an action that takes effect before the next plan",
             )  # fmt: skip

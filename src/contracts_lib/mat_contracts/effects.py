@@ -14,7 +14,7 @@ from functools import lru_cache
 from typing import Any, Final, NamedTuple, TypeAlias, Unpack
 
 from mat.core.approval import granted
-from mat.core.errors import MatError, SpecError
+from mat.core.errors import MatError, SpecError, plural
 from mat.core.record import ActionKind, Record
 from mat.core.value import FrozenDict
 from mat.core.verbs import words_of
@@ -316,7 +316,8 @@ def _finish(state: PersistentChain) -> Violated | None:
     count, first = books.unknown
     if count and not books.owed:
         raise MatError(
-            what=f"{count} claims of success may rest on actions no longer remembered, the first at step {first}",
+            what=f"{plural(count, 'claim')} of success may rest on actions that are no longer remembered, "
+            f"the first at step {first}",
             why=f"a contract remembers {MAX_ACTIONS} actions", fix="judge shorter episodes",
         )  # fmt: skip
     return all_of([_unreported_violation(entry, entry.step) for entry in books.owed])
@@ -422,7 +423,7 @@ def _outcome(raw: _RecordedAction) -> str:
     if raw[5]:
         return raw[5]
     found = reported_failure(raw[4]) if raw[1] == "tool_call" and raw[4] is not None else None
-    return "" if found is None else "has an unknown outcome (reported)" if found.uncertain else "reported a failure"
+    return "" if found is None else "reported an unknown outcome" if found.uncertain else "reported a failure"
 
 
 def _outcome_by_record(record: Record) -> str:
@@ -721,7 +722,7 @@ def _claim_violation(claim: SuccessClaim, same: Sequence[_ParsedAction], done: S
         why = (
             f"{last.tool} at step {last.step} does not name {named}"
             if len(done) == 1
-            else f"none of {len(done)} effects names {named}"
+            else f"none of the {len(done)} effects names {named}"
         )
     elif same:
         about = [entry for entry in same if entry.texts is not None and set(claim.names) <= _names_of_entry(entry)] or same

@@ -102,8 +102,8 @@ def no_duplicate_effect(
 
     return Contract(
         id=f"{tool_names}.no_duplicate_effect", step=step, start=_NO_TABLE, kinds=TOOL_CALLS,
-        repair="send an idempotency key (and name it by idempotency=), or ask the service what happened before calling "
-        f"{again} again",
+        repair="send an idempotency key (name its parameter with idempotency=), or ask the service what happened before "
+        f"calling {again} again",
         text=f"{tool_names} has the same effect at most once",
     )  # fmt: skip
 

@@ -16,7 +16,7 @@ from typing import Any, Final, Literal, NamedTuple, TypeAlias, Unpack, cast
 from mat.core.approval import granted
 from mat.core.digest import digest
 from mat.core.endpoint import MISSING, values_at
-from mat.core.errors import SpecError
+from mat.core.errors import SpecError, plural
 from mat.core.record import ACTION_KINDS, ActionKind, Record
 from mat.core.value import EMPTY, FrozenDict
 from mat.monitor.contract import Contract, Violated, kinds_of
@@ -117,7 +117,7 @@ def no_pii(
                 for kind, text in found
                 if not (excused.covers(text) or _covered(theirs, text) or _is_theirs(known, text, to))
             )
-            problems += [f"{count} {kind} in {name}" for kind, count in sorted(kept.items())]
+            problems += [f"{plural(count, kind)} in {name}" for kind, count in sorted(kept.items())]
         if not problems:
             return known
         action = record.action
@@ -174,8 +174,8 @@ def redacted(
         for name, value in places.read(record):
             found = [kind for kind, _ in personal_data(value, rule.detector)]
             half = [kind for text in _texts(value) for kind in half_masked(text) if kind in rule.detector.kinds]
-            problems += [f"{count} {kind} in {name}" for kind, count in _tally(found)]
-            problems += [f"{count} half-masked {kind} in {name}" for kind, count in _tally(half)]
+            problems += [f"{plural(count, kind)} in {name}" for kind, count in _tally(found)]
+            problems += [f"{plural(count, f'half-masked {kind}')} in {name}" for kind, count in _tally(half)]
         if not problems:
             return state
         action = record.action
@@ -186,7 +186,7 @@ def redacted(
 
     return Contract(
         id="privacy.redacted", step=step, kinds=places.kinds,
-        repair="pass every text that leaves through redactions() of mat_contracts.pii",
+        repair="apply mat_contracts.pii.redactions() to every text before it leaves",
         text=f"{', '.join(sorted(rule.detector.kinds))} are masked in {', '.join(places.names())}",
     )  # fmt: skip
 
@@ -873,7 +873,7 @@ class _Sanitized:
         if self.only:
             found["it is not the output of a sanitizer"] = -1
         personal = Counter(kind for kind, text in personal_data(value, self.finder) if not self.allowed.covers(text))
-        found.update({f"it holds {count} {kind}": -1 for kind, count in sorted(personal.items())})
+        found.update({f"it holds {plural(count, kind)}": -1 for kind, count in sorted(personal.items())})
         found.update(self._instruction_problems(value, state))
         return found
 

@@ -299,15 +299,16 @@ def _shared_key(limit: CallRate, record: Record) -> str:
 
 
 def _exceeded(limit: CallRate, recent: tuple[_Call, ...], record: Record) -> Violated:
-    window = f"{limit.steps} steps" if limit.steps is not None else f"{limit.within_ms} ms"
+    window = plural(limit.steps, "step") if limit.steps is not None else f"{limit.within_ms} ms"
     arguments = let_through(record)
-    by = [record.agent] if "agent" in limit.per else []
-    by += [f"{name}={arguments.get(name)!r}" for name in limit.key]
-    whose = f" by {', '.join(by)}" if by else ""
+    whose = f" by {record.agent}" if "agent" in limit.per else ""
+    if limit.key:
+        whose += f" for {', '.join(f'{name}={arguments.get(name)!r}' for name in limit.key)}"
     message = f"{record.action.name} was called more than {plural(limit.most, 'time')} in {window}{whose}"
     return Violated(
         message, witness=(*(call.step for call in recent), record.step), instance=_shared_key(limit, record) or "all calls",
-        wanted=f"at most {limit.most} calls in any {window}", repair="wait until the window has passed, or do more in one call",
+        wanted=f"at most {plural(limit.most, 'call')} in any {window}",
+        repair="wait until the window has passed, or do more in one call",
     )  # fmt: skip
 
 

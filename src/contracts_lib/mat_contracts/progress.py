@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Final, TypeAlias, Unpack
 
-from mat.core.errors import SpecError
+from mat.core.errors import SpecError, plural
 from mat.core.record import ActionKind, Record
 from mat.monitor.contract import Contract, Violated
 from mat_contracts._shared import count_of
@@ -72,13 +72,14 @@ def progress(
         stalled += 1
         if stalled < window:
             return value, stalled, since, seen, False
-        message = f"{window} steps without progress: the remaining work is {value:g} and has not decreased since step {since}"
+        stalled_for = f"{plural(window, 'step')} without progress"
+        message = f"{stalled_for}: the remaining work is {value:g} and has not decreased since step {since}"
         return Violated(message, state=(value, 0, record.step, seen, False), since=since, witness=(since, record.step))
 
     return Contract(
         id="progress.window", step=step, start=_START,
-        repair=f"after {window} steps without progress, change the plan, ask for help, or end the run",
-        text=f"Phi decreases at least once in any {window} steps, or the run terminates",
+        repair=f"after {plural(window, 'step')} without progress, change the plan, ask for help, or end the run",
+        text=f"the remaining work decreases at least once in any {plural(window, 'step')}, or the run terminates",
     )  # fmt: skip
 
 
@@ -128,7 +129,7 @@ def collapse(
     return Contract(
         id="progress.collapse", step=step, start=_START,
         repair="bound the retries, and end the run when there is no progress, if necessary with a safe abort",
-        text=f"no {window + 1} transitions without a decrease of Phi in a run that does not terminate",
+        text=f"no {window + 1} transitions without a decrease of the remaining work in a run that does not terminate",
     )  # fmt: skip
 
 

@@ -160,7 +160,7 @@ def recovers(
         fault = state.fault
         if fault is None or state.recovered >= 0:
             return ()
-        text = f"{fault.entered}, and the system is back at work within {fold.budget}"
+        text = f"{fault.entered}, and the system must be back at work within {fold.budget}"
         return (Obligation(text=text, since=fault.step, instance=fault.site),)
 
     return Contract(
@@ -209,7 +209,7 @@ def _back_at_work(record: Record, fault: Fault) -> bool:
 
 
 def _not_recovered(fault: Fault, budget: PastWindow, when: str, step: int | None) -> Violated:
-    message = f"{fault.entered}, the last fault, and the system was not back at work within {budget} ({when})"
+    message = f"{fault.entered}; it was the last fault, and the system was not back at work within {budget} ({when})"
     witness = (fault.step,) if step is None else (fault.step, step)
     return Violated(message, step=fault.step, witness=witness, instance=fault.site, wanted=f"the goal within {budget}")
 

@@ -88,7 +88,7 @@ def no_retry_storm(
     steps = 20 if within is None and within_ms is None else PastWindow.of(within, within_ms).steps
     ports, request_of = names_or_all(port, "port"), _request(key)
     kinds = None if errors is None else names_of(errors, "errors")
-    window = f"{steps} steps" if steps is not None else f"{within_ms} ms"
+    window = plural(steps, "step") if steps is not None else f"{within_ms} ms"
 
     def recent(chain: _Chain, record: Record) -> _Chain:
         """The chain with only the attempts in the window that ends at this record; maybe none."""
@@ -129,15 +129,15 @@ def no_retry_storm(
         if not retried or len(tries) < times:
             return after
         return Violated(
-            f"{port} was called {times + 1} times within {window}, each time after a failure",
+            f"{port} was called {times + 1} times within {window}, and every call before the last failed",
             state=after, instance=port, witness=(*(at for at, _ in tries), record.step),
-            wanted=f"at most {times} calls within {window}, then another way",
+            wanted=f"at most {plural(times, 'call')} within {window}, then another way",
         )  # fmt: skip
 
     return Contract(
         id=f"{label_of(ports)}.no_retry_storm", step=step, start=EMPTY, kinds=_CALLS,
         repair="bound the retries and space them out; then use another service, ask for help, or end the run",
-        text=f"a call that fails is made at most {times} times within {window}",
+        text=f"a call that fails is made at most {plural(times, 'time')} within {window}",
     )  # fmt: skip
 
 
@@ -238,7 +238,9 @@ def backoff_respected(
         after = state if new is waits else put(state, port, new)
         if wait is None or not again or record.at_ms - wait.sealed_ms >= wanted_ms(wait):
             return after
-        required = "it had asked for" if wait.stated_ms >= 0 else f"after {_failure_count(wait.failures)} it should wait"
+        required = "its reply asked for a wait of"
+        if wait.stated_ms < 0:
+            required = f"after {_failure_count(wait.failures)}, the caller should wait"
         return Violated(
             f"{action.name} was called again {record.at_ms - wait.sealed_ms} ms after it failed at step {wait.step}; "
             f"{required} {wanted_ms(wait)} ms",

@@ -12,13 +12,13 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Any, Final, TypeAlias, Unpack, get_args
 
-from mat.core.errors import SpecError, did_you_mean
+from mat.core.errors import SpecError, did_you_mean, plural
 from mat.core.record import ACTION_KINDS, ActionKind, DeclaredEffect, Record
 from mat.core.value import EMPTY, FrozenDict
 from mat.monitor.contract import Contract, Violated, kinds_of
 from mat_contracts._outcome import effect_of
 from mat_contracts._reading import is_inbound, statement, texts_in
-from mat_contracts._shared import TOOL_CALLS, count_of, label, names_of, one_of, put, writes
+from mat_contracts._shared import TOOL_CALLS, count_of, label, names_of, one_of, put, steps_text, writes
 from mat_contracts.catalogue import Options, template
 
 AllowedUse: TypeAlias = str | Callable[[Record], bool]
@@ -199,8 +199,8 @@ def drift_below(
             return put(state, agent, (count, outside))
         steps = tuple(at for _, at in outside)
         return Violated(
-            f"{len(steps)} of the last {window} actions of {agent} lie outside its role (at most {most} may): "
-            f"steps {', '.join(map(str, steps))}",
+            f"{agent} acted outside its role in {len(steps)} of its last {plural(window, 'action')} (at most {most} allowed): "
+            f"{steps_text(steps)}",
             state=put(state, agent, ()), instance=agent, witness=steps, wanted=f"at most {most} of {window}",
         )  # fmt: skip
 
@@ -368,7 +368,7 @@ def no_external_side_effects(
         happened = effect_of(record)
         if happened == "no":
             return state
-        sure = "changed something outside by" if happened == "yes" else "may have changed something outside by"
+        sure = "changed something outside by calling" if happened == "yes" else "may have changed something outside by calling"
         return Violated(
             f"{_agent_and_role(record)} {sure} {action.name}", instance=record.agent, witness=(record.step,),
             wanted="calls that only read",

@@ -71,7 +71,7 @@ from mat.boundary.effect import PASS, Call, Effect, Reply
 from mat.boundary.instrument import instrument
 from mat.boundary.session import active
 from mat.core.digest import canonical
-from mat.core.errors import MatError, ProcessCrashed, SpecError
+from mat.core.errors import MatError, ProcessCrashed, SpecError, raised_text
 from mat.core.record import ActionKind, Record
 from mat.core.run import Run
 from mat.core.site import ABOUT_CALLS, Site, name_about, parse_site
@@ -288,7 +288,7 @@ def _check_costs(log: _FindingLog) -> None:
     try:
         costs = [operator.price(point, DEFAULT_COST) for point in operator.grid]
     except Exception as error:
-        log.find("crashes", f"price raised {type(error).__name__}: {error}")
+        log.find("crashes", f"price {raised_text(error)}")
         return
     if costs != sorted(costs):
         log.find("grid order", f"costs {costs} do not rise along the grid, whose order is the shrink order")
@@ -375,7 +375,7 @@ def _check_relevant(log: _FindingLog, point: FrozenDict, sample: Sample, nominal
     try:
         is_relevant = bool(log.operator.relevant(first, point, nominal.records[: first.step]))
     except Exception as error:
-        log.find("crashes", f"relevant raised {type(error).__name__}: {error}", point, sample.name)
+        log.find("crashes", f"relevant {raised_text(error)}", point, sample.name)
         return
     if not outcome.differs:
         log.idle.append(is_relevant)
@@ -582,7 +582,7 @@ class _Spy:
             if isinstance(error, TypeError) and "is part of a record" in str(error):
                 self._find("alters in place", str(error))
             else:
-                self._find("crashes", f"it raised {type(error).__name__}: {error}")
+                self._find("crashes", f"it {raised_text(error)}")
             return None
         if isinstance(effect, Effect):
             return effect

@@ -83,9 +83,9 @@ class Covering:
         """The declarations that points were left out for, in words."""
         found = []
         if self._quiet:
-            found.append(f"reads declared: {', '.join(sorted(self._quiet))} change nothing")
+            found.append(f"reads that are declared to change nothing: {', '.join(sorted(self._quiet))}")
         if self._restricted:
-            found.append(f"not disturbed as perturb= declares: {', '.join(sorted(self._restricted))}")
+            found.append(f"faults that perturb= excludes at {', '.join(sorted(self._restricted))}")
         return tuple(found)
 
     def _has_point(self, id: str, covered: GridPoint, record: Record, before: Sequence[Record], run: Run) -> bool:

@@ -152,7 +152,7 @@ class Gathered:
             Finding(
                 code=UNCAUGHT,
                 message=f"in {count:,} of {len(self._disturbed):,} disturbed runs the test's body did not catch "
-                f"{found.type}, injected at {found.port.removeprefix('service:')}",
+                f"the {found.type} injected at {found.port.removeprefix('service:')}",
             )
             for found, count in ranked
         )

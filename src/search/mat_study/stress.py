@@ -244,11 +244,15 @@ def _flaky_text(flaky: Sequence[Counterexample], certificate: Certificate) -> st
         under = ", ".join(f"{item.operator} at {item.site}" for item in each.run.spec.schedule) or "no fault"
         shown = each.stability
         lines.append(
-            f"flaky: {each.verdict.contract} was broken under {under}, and in {shown.reproduced} of {shown.runs} repetitions\n"
+            f"flaky: {each.verdict.contract} was broken under {under}, "
+            f"and again in {shown.reproduced} of {shown.runs} repetitions\n"
             f"  {each.verdict.message}"
         )
     why = f"  why: {certificate.reason}\n" if certificate.reason else ""
-    fix = '  fix: keep no state between runs, and do not depend on the order of sets; isolate="fork" runs each in a new process'
+    fix = (
+        "  fix: keep no state between runs, and do not depend on the order of sets; "
+        'isolate="fork" executes each run in a new process'
+    )
     return "\n".join(lines) + f"\n{why}{fix}"
 
 

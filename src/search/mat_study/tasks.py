@@ -6,8 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, Final, Literal
 
-from mat.core.errors import SpecError, enumeration
-from mat.core.run import Run
+from mat.core.errors import SpecError, enumeration, raised_text
+from mat.core.run import Run, ending_text
 from mat.core.verdict import ContractOutcome, Violation
 from mat.measure.rows import NO_LABELS, Labels, Misuse, misuse_of
 from mat.measure.workload import Workload, workload
@@ -102,7 +102,7 @@ def with_task(run: Run, *, place: str = "", named: bool = True) -> Run:
     last = run.records[-1]
     name = TASK if run.success or not run.error or not named else f"{TASK}.{run.error.partition(':')[0]}"
     name += f"@{place}" if place and name != TASK else ""
-    message = run.error or f"the task did not succeed (the run ended: {run.termination})"
+    message = run.error or f"the task did not succeed (the run ended: {ending_text(run.termination)})"
     broken = Violation(
         contract=name, severity="hard", stage="effected", step=last.step, agent=last.agent, role=last.role, message=message,
         region=(last.step, last.step),
@@ -128,7 +128,7 @@ def _call_judge(name: str, function: Callable[[Run], Any], run: Run) -> Any:
         return function(run)
     except Exception as error:
         failed = JudgeFailed(
-            what=f"the {name} of the workload raised {type(error).__name__}: {error}",
+            what=f"the {name} of the workload {raised_text(error)}",
             why="it did not judge this run, so no rate includes the run",
             fix=f"make it return {_ANSWERS[name]}",
         )

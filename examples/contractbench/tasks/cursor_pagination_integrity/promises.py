@@ -48,5 +48,5 @@ def reconciled(feeds: FrozenDict, record: Record) -> FrozenDict | mat.Violated |
         return None
     read = feeds.get(str(feed))
     if read is None or not read["ended"] or (count, total) != (len(read["rows"]), sum(read["rows"].values())):
-        return mat.Violated(f"{feed} has another count or total, as far as it was read")
+        return mat.Violated(f"the count or total of {feed} differs from the rows that were read")
     return None

@@ -256,7 +256,10 @@ def no_stale_write(
 def _lateness(item: Used, record: Record, *, label: str) -> tuple[str, str] | None:
     late = item.late_ms(record.at_ms)
     if late is not None:
-        return label, f"{item.id} was used {late / 1000:g} s after its {(item.ttl_ms or 0) / 1000:g} s of validity ended"
+        return (
+            label,
+            f"{item.id} was used {late / 1000:g} s after it expired (it was valid for {(item.ttl_ms or 0) / 1000:g} s)",
+        )
     return (label, f"{item.id} was used after a newer one superseded it") if item.superseded else None
 
 
@@ -264,7 +267,7 @@ def _damage(item: Used, record: Record, *, labels: Mapping[str, str]) -> tuple[s
     if item.intact or item.guess == MENTION:
         return None
     where = f" in {item.at}" if item.at else ""
-    how = " (recognized by its likeness)" if item.guess == LIKENESS else ""
+    how = " (recognized by similarity)" if item.guess == LIKENESS else ""
     return labels.get(item.damage, "MUTATED_TOKEN"), f"{item.id}{where} {_BECAME[item.damage]}{how}"
 
 

@@ -123,8 +123,9 @@ def backoff_respected(
         if not early or asked is None:
             return quiet
         left = (asked.until_ms - record.at_ms) / 1000
+        what = "a selected call was made" if scope == "selection" else f"{where} was called again"
         return Violated(
-            f"{where} was called again {left:g} s before the requested wait was over", state=quiet,
+            f"{what} {left:g} s before the requested wait was over", state=quiet,
             witness=(asked.step,), repair="wait as long as Retry-After says", label=label,
         )  # fmt: skip
 
@@ -203,7 +204,7 @@ def not_rate_limited(
         if refused < at_most:
             return new
         return Violated(
-            f"the call was refused because of a rate limit; the limit is {at_most}", state=new,
+            f"the call was refused because of a rate limit (such refusals allowed: {at_most})", state=new,
             repair="wait, or call less often", label=label,
         )  # fmt: skip
 
@@ -265,7 +266,7 @@ def not_during_maintenance(
         if hit is None:
             return new
         return Violated(
-            f"the call was made in a known downtime, {(hit[1] - record.at_ms) / 1000:g} s before its end", state=new,
+            f"the call was made during a known downtime, {(hit[1] - record.at_ms) / 1000:g} s before it ended", state=new,
             repair="call again when the downtime is over", label=label,
         )  # fmt: skip
 
@@ -298,7 +299,7 @@ def no_shortcut(forbidden: On, *, label: str = "SHORTCUT_TAKEN", **options: Unpa
     def step(state: None, record: Record) -> Violated | None:
         if selected(record) is None:
             return state
-        return Violated(f"{selected.text} is a shortcut around the canonical path", label=label)
+        return Violated(f"the call is a shortcut around the canonical path (forbidden: {selected.text})", label=label)
 
     label = checked_label(label)
     return _contract("no_shortcut", selected, step, None, label, text=f"never {selected.text}")
@@ -457,7 +458,8 @@ def idempotency_key_kept(
             message = "the key was used before for a different request"
         else:
             return new
-        return Violated(message, state=new, label="WRONG_VALUE", repair="one key per request, the same in all its attempts")
+        repair = "send one key per request, the same in all its attempts"
+        return Violated(message, state=new, label="WRONG_VALUE", repair=repair)
 
     return _contract("idempotency_key_kept", selected, step, _Keys(), "", text="one idempotency key per request")
 

@@ -175,7 +175,8 @@ def reserve_kept(
     """
     return audit(
         "reserve", "resource.reserve_kept",
-        "allocate from B - B_reserve; to use the reserve, reallocate with from_reserve",
+        "allocate only what the budget has beyond its reserve; to use the reserve, call top_up(from_reserve=True) on the "
+        "sub-contract",
         "allocations to contracts below never use the reserve",
     )  # fmt: skip
 
@@ -217,7 +218,7 @@ def _unended(books: Books) -> list[Violated]:
     """The contracts that have no terminal state."""
     return [
         Violated(
-            f"{party.id} of {party.agent} was drafted at step {party.step} and is {party.state} at the end of the trace",
+            f"{party.id} of {party.agent} was drafted at step {party.step} and is still {party.state} at the end of the trace",
             step=party.step, witness=(party.step,), instance=party.id, wanted="one terminal state",
         )
         for party in books.in_order()

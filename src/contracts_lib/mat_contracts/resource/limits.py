@@ -223,7 +223,7 @@ def _overrun(record: Record, owner: str, per: Per, resource: str, budget: int, u
 
 def _used_up(record: Record, resource: str, budget: int, used: _Used, repair: str | None) -> Violated:
     """The violation of a call that must not begin."""
-    spent = f"{shown(resource, used.amount)} of the budget of {quantity(resource, budget)} are spent"
+    spent = f"{shown(resource, used.amount)} of the budget of {quantity(resource, budget)} already spent"
     return Violated(
         f"{record.agent} may not call {record.action.name}: {spent}", witness=tuple(sorted({used.at, record.step} - {-1})),
         instance=resource, wanted=at_most(resource, budget), repair=repair or f"{spent}: stop, or hand over what is done",

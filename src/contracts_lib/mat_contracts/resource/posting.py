@@ -117,8 +117,8 @@ class Posting:
             for id in self._touched:
                 _check_balance(self, item, id)
         elif self.from_start:
-            message = f"{entry.contract} was {entry.event} by {item.agent} at step {entry.step} but never drafted"
-            self.fault(item, ("lifecycle", "conservation"), message)
+            event = f"{item.agent} recorded {entry.event!r} for {entry.contract} at step {entry.step}"
+            self.fault(item, ("lifecycle", "conservation"), f"{event}, but the contract was never drafted")
 
     # -- what is known --------------------------------------------------------------------------------------------------
 
@@ -330,12 +330,17 @@ def _check_draft(work: Posting, item: Posted, party: Party, given: list[tuple[st
 def _check_parent(work: Posting, item: Posted, party: Party, above: Party, due_ms: int | None) -> None:
     """Check that the contract above is live, and that its deadline is not earlier."""
     if above.is_over or above.state == "drafted":
-        message = f"{party.id} was activated below {above.id}, which was {above.is_now}"
+        message = f"{party.id} was activated below {above.id}, which was {_inactive_text(above)}"
         work.fault(item, "delegation", message, seen=(above.step, above.over_at), wanted="a live contract above")
     if above.due_ms is not None and (due_ms is None or due_ms > above.due_ms):
         until = "without a deadline" if due_ms is None else f"until {due_ms} ms"
         message = f"{party.id} may work {until}, but {above.id} above it only until {above.due_ms} ms"
         work.fault(item, "delegation", message, seen=(above.step,), wanted=f"a deadline at {above.due_ms} ms or before")
+
+
+def _inactive_text(party: Party) -> str:
+    """What a contract that is not active was: `never activated`, `ending`, `fulfilled`."""
+    return "never activated" if party.is_now == "drafted" else party.is_now
 
 
 def _post_subcontract(work: Posting, item: Posted, party: Party) -> None:
@@ -348,8 +353,10 @@ def _post_subcontract(work: Posting, item: Posted, party: Party) -> None:
             work.fault(item, "conservation", message, about=account, wanted="a charge of 1 subcontract")
     for account, resource, value in charges:
         if (account not in counting or resource != "subcontracts" or value != 1) and work.party(account) is not None:
-            message = f"{account} was charged {quantity(resource, value)} for {party.id}"
-            wanted = f"a charge of 1 subcontract to {' and '.join(counting)}" if counting else "no charge"
+            to = f"1 subcontract to {' and '.join(counting)}"
+            due = f"{to} was due" if counting else "no charge was due"
+            message = f"{account} was charged {quantity(resource, value)} for {party.id}, but {due}"
+            wanted = f"a charge of {to}" if counting else "no charge"
             work.fault(item, "conservation", message, about=account, wanted=wanted)
         _charge(work, item, account, resource, value, begun=True)
 
@@ -431,7 +438,9 @@ def _post_allocation(
     if giver:
         _post_giver(work, item, party, giver, resource, value, from_reserve=from_reserve)
     elif limits:
-        message = f"{party.id} was allocated {amount} from outside, but {', '.join(limits)} above it has a budget of it"
+        message = (
+            f"{party.id} was allocated {amount} from outside, but its {resource} must come from {' or '.join(limits)} above it"
+        )
         work.fault(item, ("delegation", "conservation"), message, wanted=f"an allocation of {' or '.join(limits)}")
 
 
@@ -444,17 +453,20 @@ def _post_giver(
         return
     message = f"{party.id} was allocated {quantity(resource, value)} by {giver}"
     if source is None or account is None:
-        work.fault(item, ("delegation", "conservation"), f"{message}, which has no budget of it")
+        work.fault(item, ("delegation", "conservation"), f"{message}, which has no budget of {resource}")
         return
     message, seen = f"{message} of {source.agent}", (source.step, source.over_at)
     if giver not in [work.nearest(name, resource) for name in party.parents]:
-        wanted = "an allocation of the nearest contract above that has a budget of it"
-        work.fault(
-            item, "delegation", f"{message}, which is not the nearest contract with a budget of it", seen=seen, wanted=wanted
-        )
+        wanted = f"an allocation of the nearest contract above that has a budget of {resource}"
+        problem = f"{message}, which is not the nearest contract with a budget of {resource}"
+        work.fault(item, "delegation", problem, seen=seen, wanted=wanted)
     if source.is_over or source.state == "drafted":
         work.fault(
-            item, "delegation", f"{message}, which was {source.is_now}", seen=seen, wanted="an allocation of a live contract"
+            item,
+            "delegation",
+            f"{message}, which was {_inactive_text(source)}",
+            seen=seen,
+            wanted="an allocation of a live contract",
         )
     free, kept = account.free, account.kept
     if value > max(0, free):
@@ -464,8 +476,8 @@ def _post_giver(
     lendable = max(0, free - kept)
     if kept and value > lendable and not from_reserve:
         eaten = quantity(resource, min(kept, value - lendable))
-        wanted = f"{at_most(resource, lendable)}, so that its reserve of {shown(resource, kept)} is kept"
-        work.fault(item, "reserve", f"{message}, {eaten} from its reserve", seen=seen, wanted=wanted)
+        wanted = f"{at_most(resource, lendable)}, so that the reserve of {shown(resource, kept)} is kept"
+        work.fault(item, "reserve", f"{message}, including {eaten} from the reserve of {giver}", seen=seen, wanted=wanted)
     reserve = account.reserve - max(0, value - lendable) if from_reserve else account.reserve
     work.change(giver, resource, out=account.out + value, reserve=max(0, reserve))
 
@@ -480,7 +492,7 @@ def _post_transfer(work: Posting, item: Posted, moved: str, id: str, above: str,
     )
     if party is None or account is None:
         if work.from_start:
-            work.fault(item, "conservation", f"{did}, but has no budget of it", about=id)
+            work.fault(item, "conservation", f"{did}, but has no budget of {resource}", about=id)
         return
     if not party.is_over:
         work.put(party._replace(ending=item.entry.step))
@@ -510,7 +522,7 @@ def _check_balance(work: Posting, item: Posted, id: str) -> None:
     for resource, account in sorted(party.accounts.items()):
         left = account.free
         if left and account.shares and work.is_new(f"{id} {resource} {left}"):
-            amount, givers = quantity(resource, abs(left)), ", ".join(share.above for share in account.shares)
+            amount, givers = quantity(resource, abs(left)), " and ".join(share.above for share in account.shares)
             lost = f"{amount} not returned to {givers}" if left > 0 else f"an excess of {amount} not taken from {givers}"
             budget = f"{quantity(resource, account.budget)} ({breakdown(resource, account)})"
             message = f"{id} of {party.agent} has ended with {budget}: {lost}"
@@ -610,7 +622,11 @@ def _check_account(work: Posting, item: Posted, party: Party, account: str, reso
     if value < 0:
         work.fault(item, ("conservation", "monotone"), f"{message}, which is a negative amount")
     if nearest is not None and nearest != account and (work.from_start or work.party(account) is not None):
-        has = f"{nearest} is the nearest contract with a budget of it" if nearest else "no contract there has a budget of it"
+        has = (
+            f"{nearest} is the nearest contract with a budget of {resource}"
+            if nearest
+            else f"no contract that pays for {party.id} has a budget of {resource}"
+        )
         wanted = f"a charge to {nearest}" if nearest else "no charge"
         work.fault(item, "conservation", f"{message} on the account of {account}, but {has}", about=account, wanted=wanted)
 
@@ -642,7 +658,7 @@ def _check_overrun(work: Posting, item: Posted, id: str, resource: str) -> None:
     if party is None or account is None or account.used <= account.allocated or not work.is_new(f"{id} {resource}"):
         return
     givers = [work.party(share.above) for share in account.shares]
-    by = ", ".join(f"{giver.agent} of {giver.id}" for giver in givers if giver is not None)
+    by = " and ".join(f"{giver.agent} of {giver.id}" for giver in givers if giver is not None)
     allocated = f"{shown(resource, account.allocated)} that {'it was allocated' if not by else f'{by} allocated'}"
     beyond = shown(resource, account.used - account.allocated)
     message = f"{id} of {party.agent} consumed {quantity(resource, account.used)}, {beyond} more than the {allocated}"

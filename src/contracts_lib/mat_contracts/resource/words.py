@@ -24,12 +24,14 @@ def transfers(moved: Any) -> list[tuple[str, str, str, int]]:
 
 
 def quantity(resource: str, value: int) -> str:
-    """`1,200 tokens`, `2.5 seconds`, `1 call of tool:search`."""
-    name, port = ("calls", f" of {resource}") if ":" in resource else (resource, "")
+    """`1,200 tokens`, `2.5 seconds`, `1 call of tool:search`, `0.5 units of money`."""
+    name, of = ("calls", f" of {resource}") if ":" in resource else (resource, "")
+    if resource == "money":
+        name, of = "units", " of money"
     amount = shown(resource, value)
     if amount == "1":
         name = "search" if name == "searches" else name.removesuffix("s") if not name.endswith("ss") else name
-    return f"{amount} {name.replace('_', ' ')}{port}"
+    return f"{amount} {name.replace('_', ' ')}{of}"
 
 
 def at_most(resource: str, value: int) -> str:
@@ -38,9 +40,9 @@ def at_most(resource: str, value: int) -> str:
 
 
 def amount_list(amounts: Any) -> str:
-    """`100 tokens of work#1, 1 call of work#1`; amounts of zero are left out."""
+    """`100 tokens of work#1 and 1 call of work#1`; amounts of zero are left out."""
     found = [f"{quantity(resource, value)} of {contract}" for contract, resource, value in flat(amounts) if value]
-    return ", ".join(found) or "nothing"
+    return " and ".join(found) or "nothing"
 
 
 def breakdown(resource: str, account: BookAccount) -> str:

@@ -13,7 +13,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, Final, cast
 
-from mat.core.errors import MatError, SpecError, did_you_mean
+from mat.core.errors import MatError, SpecError, did_you_mean, raised_text
 from mat.core.record import Record
 from mat.core.value import EMPTY
 from mat.evidence.jsonl import Stored
@@ -167,9 +167,7 @@ def _call(function: Any, name: str) -> Any:
     except MatError:
         raise
     except Exception as error:  # a user's function can fail in any way
-        raise SpecError(
-            what=f"{name}() raised {type(error).__name__}: {error}", fix="correct the function", where=_place(error)
-        ) from None
+        raise SpecError(what=f"{name}() {raised_text(error)}", fix="correct the function", where=_place(error)) from None
 
 
 def _type_text(value: object) -> str:

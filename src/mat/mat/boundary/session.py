@@ -219,7 +219,11 @@ def calls_are_plain() -> bool:
 def _warn_finished() -> None:
     import warnings
 
-    warnings.warn("a call still carries a finished run; it is not recorded (a task or thread outlived its test)", stacklevel=4)
+    message = (
+        "a call belongs to a run that is over, so it is not recorded: a task or thread outlived its test; "
+        "end it before the test returns"
+    )
+    warnings.warn(message, stacklevel=4)
 
 
 def push_ambient(session: Session) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from mat.commands.shared import PASS, Add, check_files, count, print_json, reading, width
-from mat.core.errors import MatError, SpecError
+from mat.core.errors import MatError, SpecError, raised_text
 from mat.measure.claims import ClaimStatus
 
 if TYPE_CHECKING:
@@ -106,7 +106,7 @@ def _from_judge(options: argparse.Namespace, lines: Sequence[tuple[Labelled, tup
             found.append([function(labelled.claim, labelled.texts) for _ in range(max(options.repeats, 1))])
         except Exception as error:
             raise MatError(
-                f"the judge {options.judge} raised {type(error).__name__}: {error}",
+                f"the judge {options.judge} {raised_text(error)}",
                 why=f"it was asked about {labelled.claim!r}",
                 fix="a judge answers supported, unsupported or unknown, or True or False",
             ) from error  # fmt: skip
@@ -149,8 +149,14 @@ def _tables(agreement: Agreement, variance: JudgeVariance | None) -> Iterator[Ta
         rows += [("unanimous", variance.unanimous), ("variance", spread), ("unknown", variance.unknown)]
     yield Table(
         name="judge", title="The judge", columns=(Column(name="number", key=True), Column(name="value")), rows=tuple(rows),
-        note="accuracy: answers equal to the label; kappa: Cohen's, agreement beyond chance; decided: other than unknown"
-        + ("; unanimous: claims with equal answers; variance: of the answer supported, 0 to 0.5" if variance else ""),
+        note="accuracy: answers equal to the label; kappa: Cohen's kappa, the agreement beyond chance; decided: answers "
+        "other than unknown"
+        + (
+            "; unanimous: claims with the same answer each time; "
+            'variance: how much the answer "supported" varies over the repeats, from 0 to 0.5'
+            if variance
+            else ""
+        ),
     )  # fmt: skip
     counts = {(label, answer): number for label, answer, number in agreement.table}
     yield Table(

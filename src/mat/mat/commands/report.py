@@ -128,7 +128,7 @@ def add_sampling(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
     parser.add_argument(
         "--population", type=one_of(*POPULATIONS), choices=tuple(POPULATIONS), default="new-tasks",
-        help="what intervals are for: new-tasks like these (default), or these-tasks under new seeds",
+        help="what intervals are for: new-tasks like these (default), or these-tasks on new seeds",
     )  # fmt: skip
     parser.add_argument(
         "--interval", type=one_of(*_INTERVALS), choices=_INTERVALS, default="wilson",

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 
 def show(options: argparse.Namespace) -> int:
+    from mat.core.run import ending_text
     from mat.evidence import jsonl, replay_file
     from mat.monitor.localize import region
     from mat.report.terminal import failure_section, steps_table
@@ -41,7 +42,7 @@ def show(options: argparse.Namespace) -> int:
         return _view(replay, options)
     file, columns = str(options.file), width()
     print(failure_section(replay.counterexample, replay.certificate, replay_path=file, item=replay.item, width=columns))
-    title = f"All steps ({len(run.records)}); the run ended: {run.termination}"
+    title = f"All steps ({len(run.records)}); the run ended: {ending_text(run.termination)}"
     if len(region(run.records, replay.counterexample.verdict)) == len(run.records):
         print(wrap(f"{title}; the table above shows all of them", width=columns or WIDTH))
         return PASS

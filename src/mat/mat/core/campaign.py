@@ -41,9 +41,9 @@ class Certificate:
     `proven`: every schedule of the grid with cost <= `bound` was executed, or skipped because an equal state had been
     searched. `states` counts distinct (state, site, injection) edges, `skipped` those not executed, by reason. `grid` is the
     operators' grid as data, `checks` what was compared, with counts. `relative_to` names what a proof takes as given ("the
-    recorded replies"); `assumptions` are the declarations that it relies on ("reads declared: search change nothing"): points
-    that other runs cover only if these hold were left out (`mat_search.covering`). `hash_seeds`: those of the fresh processes
-    that executed a sample of the schedules and agreed with this one. `estimate` is the interval that stands in
+    recorded replies"); `assumptions` are declarations that it relies on ("reads that are declared to change nothing: search"):
+    points that other runs cover only if these hold were left out (`mat_search.covering`). `hash_seeds`: those of the fresh
+    processes that executed a sample of the schedules and agreed with this one. `estimate` is the interval that stands in
     place of a proof: {value, low, high, n, confidence, method}.
     """
 

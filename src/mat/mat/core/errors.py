@@ -178,6 +178,12 @@ def enumeration(words: Sequence[str], conjunction: str = "and") -> str:
     return f" {conjunction} ".join(filter(None, (", ".join(words[:-1]), *words[-1:])))
 
 
+def raised_text(error: BaseException, when: str = "") -> str:
+    """What a function did that raised: `raised ValueError at step 3: too short`. Some exceptions have no message."""
+    what = f"raised {type(error).__name__}{when and ' ' + when}"
+    return f"{what}: {error}" if str(error) else what
+
+
 def did_you_mean(word: str, known: Iterable[str]) -> str:
     """The end of a message about an unknown name: a suggestion of the nearest known name, or ""."""
     import difflib

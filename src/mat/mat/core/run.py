@@ -220,7 +220,7 @@ UNCAUGHT: Final = "uncaught-failure"
 """The code of a finding: an injected failure left the body of a test. If its type is wrong, it hides what the test would do."""
 ATTACHED: Final = "attached"
 """The code of a finding that names an attached framework, its release and its own policy for failures."""
-UNCONTROLLED = frozenset({"order-not-controlled", "real-clock", "real-sleep", "opaque-reply", "finished-run-used"})
+UNCONTROLLED = frozenset({"order-not-controlled", "real-clock", "real-sleep", "opaque-reply"})
 REFUSED: Final = frozenset({"network-refused", "process-refused"})
 """The codes of findings on ways out of the run that it refused. An agent that catches every exception hides the refusal."""
 _REMEDIES: Final = {
@@ -229,8 +229,14 @@ _REMEDIES: Final = {
     "process-refused": "declare the program: mat.adapters.program([...])",
     "real-clock": 'use a fake behind the client instead of a socket; do not use clock="real"',
     "real-sleep": "wait with time.sleep or asyncio.sleep",
+    "opaque-reply": "return plain data from the port (numbers, texts, lists, dicts), or wrap it in a function that does",
     "order-not-controlled": "make locks and threads in the test, and wait with the standard library",
 }
+
+
+def ending_text(termination: Termination) -> str:
+    """How a run ended, in words."""
+    return "its body returned" if termination == "implicit" else termination
 
 
 def remedy(code: str) -> str:

@@ -16,6 +16,7 @@ from typing import Any, ClassVar, Literal, Protocol, TypeAlias
 from mat.boundary.port import Port
 from mat.core.approval import approval_digest, bound_call, granted, status_of
 from mat.core.digest import chain
+from mat.core.errors import raised_text
 from mat.core.record import Record, facts
 from mat.core.value import FrozenDict
 from mat.kernel import world as worlds
@@ -92,7 +93,7 @@ def ask(approver: Approver, what: str, arguments: FrozenDict, timeout_ms: int | 
 
 
 def _rejection(error: Exception) -> Rejected:
-    return Rejected(reason=f"the approver raised {type(error).__name__}: {error}")
+    return Rejected(reason=f"the approver {raised_text(error)}")
 
 
 def _unless_late(answer: Any, timeout_ms: int | None, began: int) -> Any:

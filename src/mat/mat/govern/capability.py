@@ -11,7 +11,7 @@ from typing import Any, Final, TypeAlias, get_args
 
 from mat.core.allowed import Allowed, describe, is_allow_list, within
 from mat.core.endpoint import MISSING, endpoint, folder, length, narrower, pattern, values_at
-from mat.core.errors import SpecError, did_you_mean
+from mat.core.errors import SpecError, did_you_mean, raised_text
 from mat.core.record import ActionKind, Record
 from mat.core.site import BOUNDARIES
 from mat.core.spelling import KINDS_AT, as_boundary
@@ -87,11 +87,11 @@ class Capability:
         for path, allowed in self.parameters.items():
             for value in values_at(arguments, path):
                 if value is MISSING:
-                    return f"{self.tool} needs {path}"
+                    return f"{self.tool} needs the parameter {path}"
                 try:
                     fits = within(allowed, value)
                 except Exception as error:  # fail closed
-                    return f"{self.tool}({path}={_short(value)}): the allow-list raised {type(error).__name__}: {error}"
+                    return f"{self.tool}({path}={_short(value)}): the allow-list {raised_text(error)}"
                 if not fits:
                     return f"{self.tool}({path}={_short(value)}) is outside {describe(allowed)}"
         return ""
@@ -162,7 +162,7 @@ def _name_problems(tool: str) -> Iterator[str]:
     elif prefix in BOUNDARIES or prefix in get_args(ActionKind):
         yield f"capability sets do not limit {prefix}; use one of {', '.join(KINDS)}"
     elif did_you_mean(prefix, KINDS):
-        yield f"unknown kind: {prefix!r}{did_you_mean(prefix, KINDS)}; a tool of that name is written 'service:{tool}'"
+        yield f"unknown kind: {prefix!r}; a tool of that name is written 'service:{tool}'{did_you_mean(prefix, KINDS)}"
 
 
 def capability_sets(declared: Mapping[str, Iterable[str | Capability]]) -> Sets:

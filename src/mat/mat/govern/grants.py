@@ -242,7 +242,9 @@ class Authority:
                 grant = next(self._usable_grants(task.delegator, record), None)
                 if grant is None:
                     acts = (
-                        f"for {task.delegator} (step {task.step})" if task.step >= 0 else f"inside a block of {task.delegator}"
+                        f"for {task.delegator} (step {task.step})"
+                        if task.step >= 0
+                        else f"inside a `with mat.agent` block of {task.delegator}"
                     )
                     return f"{record.agent} acts {acts}: {why}"
                 claim.grants.append(grant)

@@ -9,7 +9,7 @@ from typing import Any, Final, Literal, TypeAlias, cast
 from mat.boundary.session import MediationOutcome, Pending, Settled, StandIn
 from mat.core.approval import approval_digest
 from mat.core.digest import canonical, digest
-from mat.core.errors import SpecError
+from mat.core.errors import SpecError, raised_text
 from mat.core.record import Mediation, Record
 from mat.core.value import FrozenDict, snapshot_arguments, thaw
 from mat.core.verdict import Verdict, Violation
@@ -397,9 +397,7 @@ class Mediator:
             try:
                 cast(Any, each.rule).observe(record, verdict)
             except Exception as error:  # fail closed: a rule that did not see this record cannot judge later ones
-                self._block_from_now_on(
-                    each.name, f"raised {type(error).__name__} when it was shown step {record.step}: {error}"
-                )
+                self._block_from_now_on(each.name, raised_text(error, f"when it was shown step {record.step}"))
 
     def ended(self, violations: Sequence[Violation]) -> None:
         """Take the violations that the end of an episode, or of the run, revealed."""
@@ -409,7 +407,7 @@ class Mediator:
                 if end is not None:
                     end(violations)
             except Exception as error:  # fail closed
-                self._block_from_now_on(each.name, f"raised {type(error).__name__} at the end of an episode: {error}")
+                self._block_from_now_on(each.name, raised_text(error, "at the end of an episode"))
 
     def _block_from_now_on(self, name: str, why: str) -> None:
         """Replace a crashed rule by one that blocks every action."""
@@ -470,7 +468,7 @@ class Mediator:
             else:
                 return self._undecided(record, sealed, desk) if case is None else self._conclude(case)
         assert case is not None
-        return case.block(case.rule, f"rules still rewrite it after {_ROUNDS} rounds")
+        return case.block(case.rule, f"the rules still rewrite {record.action.name} after {_ROUNDS} rounds")
 
     def _undecided(self, record: Record, sealed: FrozenDict, desk: Desk | None) -> MediationOutcome | None:
         """The outcome for an action on which no rule decided and that uses no capability or grant; None as in `mediate`."""
@@ -710,7 +708,7 @@ class _AskedRule:
             else:
                 found = self.rule(record)
         except Exception as error:  # fail closed: a crashed rule blocks
-            return Block(f"rule {self.name} raised {type(error).__name__}: {error}")
+            return Block(f"rule {self.name} {raised_text(error)}")
         if found is None:
             return None
         if type(found) not in _DECISIONS:

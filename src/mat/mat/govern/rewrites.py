@@ -17,7 +17,7 @@ from typing import Any, Final
 
 from mat.core.allowed import Allowed, describe, is_allow_list, within
 from mat.core.endpoint import ascii_lower, pattern
-from mat.core.errors import SpecError, did_you_mean
+from mat.core.errors import SpecError, did_you_mean, plural
 from mat.core.record import ActionKind, Record
 from mat.core.redact import Redactor, find_pii
 from mat.core.value import FrozenDict, FrozenList
@@ -111,7 +111,9 @@ def clamp(
 
     def clamped(value: Any) -> Any:
         if isinstance(value, bool) or not isinstance(value, int | float) or value != value:
-            raise ValueError(f"{parameter}={value!r} is not a number and cannot be clamped to {least}..{most}")
+            raise ValueError(
+                f"{parameter}={value!r} is not a number and cannot be clamped to {_bound_text(least)}..{_bound_text(most)}"
+            )
         if least is not None and value < least:
             return least
         return most if most is not None and value > most else value
@@ -149,7 +151,8 @@ def keep_only(
             raise ValueError(f"{parameter}={value!r} is outside {describe(checked)}")
         found = [item for item in members if within(checked, item)]
         if len(found) < least:
-            raise ValueError(f"{parameter}: {len(found)} of {len(members)} are allowed by {describe(checked)}, {least} needed")
+            allows = f"{describe(checked)} allows {len(found)} of {plural(len(members), 'value')}"
+            raise ValueError(f"{parameter}: {allows}, but at least {least} must be allowed")
         return value if len(found) == len(members) else rejoin(found)
 
     return _value_rule(f"keep_only {parameter}", (parameter,), tools, kinds, kept)
@@ -185,7 +188,7 @@ def drop_recipients(
         if not changed:
             return None
         if not after:
-            return Block(f"none of the {before} recipients of {action.name} is allowed")
+            return Block(f"no recipient of {action.name} is allowed")
         return Rewrite(changed, reason=f"{before - after} of {before} recipients left out")
 
     return _set_name(rule, "drop_recipients")
@@ -445,7 +448,7 @@ def _compile(expression: str) -> re.Pattern[str]:
 
 def _short_enough(text: str) -> str:
     if len(text) > _TEXT_CHARS:
-        raise ValueError(f"a text of {len(text)} characters; texts of at most {_TEXT_CHARS} are searched")
+        raise ValueError(f"a text has {len(text):,} characters, but only texts of at most {_TEXT_CHARS:,} are searched")
     return text
 
 

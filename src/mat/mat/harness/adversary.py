@@ -15,7 +15,7 @@ from typing import Final, cast
 from mat.boundary.catalog import Catalog, Operator
 from mat.boundary.port import Port
 from mat.core.adversary import Choose, Seen, budget_of
-from mat.core.errors import SpecError
+from mat.core.errors import SpecError, raised_text
 from mat.core.record import Record
 from mat.core.site import Site, name_about, parse_site, site_about
 from mat.core.spec import Perturbation, Schedule
@@ -113,7 +113,7 @@ class Chooser:
         try:
             answer = self._choose(seen)
         except Exception as error:
-            raise self._failure(seen, [f"the adversary raised {type(error).__name__}: {error}"]) from error
+            raise self._failure(seen, [f"the adversary {raised_text(error)}"]) from error
         if answer is None:
             return None
         if not isinstance(answer, Perturbation):

@@ -245,7 +245,8 @@ class ArtifactIndex:
         )  # fmt: skip
         if not self._keeps(integrity, text, text):
             self._note(
-                "broken-artefact", f"{name} was issued with an integrity predicate ({integrity.kind}) that it does not satisfy"
+                "broken-artefact",
+                f"artifact {name} was issued with an integrity predicate ({integrity.kind}) that it does not satisfy",
             )
         self._known.add(
             Live(
@@ -362,12 +363,12 @@ class ArtifactIndex:
                 found.lacking.append(Lacking(name=wanted.name, at=wanted.at, what=ABSENT))
 
     def _unread_place(self, name: str, at: str, port: Port) -> Lacking:
-        self._note("artefact-not-read", f"{name} was not looked for in {at} of {port.name}, which cannot be read")
+        self._note("artefact-not-read", f"artifact {name} was not looked for in {at} of {port.name}, which cannot be read")
         return Lacking(name=name, at=at, what=UNREAD)
 
     def _cannot_read(self, name: str, where: str) -> None:
         self._unread.add(name)
-        self._note("artefact-not-read", f"{name} was not read from {where}")
+        self._note("artefact-not-read", f"artifact {name} was not read from {where}")
 
     def _match_in_place(
         self, wanted: ConsumeDeclaration, at: str, text: str, *, whole: str
@@ -405,7 +406,7 @@ class ArtifactIndex:
         try:
             return wanted.delivered(text, tag=tag)
         except Exception as error:  # a function of the user's that raises has read nothing
-            self._note("broken-decode", f"decode= of {wanted.name} raised {type(error).__name__}")
+            self._note("broken-decode", f"decode= of artifact {wanted.name} raised {type(error).__name__}")
             return ()
 
     def _within(self, reading: TextReading, *, read: bool) -> Iterator[tuple[Live, Damage]]:

@@ -14,7 +14,7 @@ from mat.boundary.catalog import Catalog, Operator
 from mat.boundary.effect import PASS, Call, Crash, Effect, Hold, Past, Raise, Reply
 from mat.core import limits
 from mat.core.adversary import Choose, Seen
-from mat.core.errors import SpecError
+from mat.core.errors import SpecError, raised_text
 from mat.core.operator import ERRORS
 from mat.core.record import ActionKind, FaultNote
 from mat.core.site import name_about
@@ -229,7 +229,7 @@ def _effect_of(operator: Operator, call: Call, reply: Reply | None, stream: Rand
     try:
         effect = operator.decide(call, reply, stream)
     except Exception as error:
-        problem = f"raised {type(error).__name__}: {error}"
+        problem = raised_text(error)
     else:
         if isinstance(effect, Effect):
             return effect

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 
 from mat.boundary.port import Port
 from mat.core.digest import digest
-from mat.core.errors import SpecError
+from mat.core.errors import SpecError, raised_text
 from mat.core.record import ErrorFact, Observation, Record
 from mat.core.run import Finding, PortErrors, TapeEntry
 from mat.core.value import FrozenDict, fast_constructor, snapshot_arguments
@@ -26,7 +26,7 @@ def _thousandths(contract: Contract, records: Sequence[Record]) -> int:
         return round(1000 * contract.margin(records))
     except Exception as error:
         raise SpecError(
-            what=f"the margin of {contract.id!r} raised {type(error).__name__}: {error}",
+            what=f"the margin of {contract.id!r} {raised_text(error)}",
             why="a margin is a finite number for every trace",
             fix="correct the function given as margin=",
         ) from error
@@ -50,8 +50,8 @@ def port_errors(ports: Iterable[Port], project: tuple[str, ...]) -> tuple[PortEr
 
 def opaque_replies(records: Iterable[Record]) -> tuple[Finding, ...]:
     names = sorted({record.action.name for record in records if record.observation.opaque})
-    problem = "have no canonical form: they can be neither compared nor taped"
-    return tuple(Finding(code="opaque-reply", message=f"replies of {name} {problem}") for name in names)
+    problem = "are not plain data: they can be neither compared nor kept in a replay file"
+    return tuple(Finding(code="opaque-reply", message=f"the replies of {name} {problem}") for name in names)
 
 
 def tape_entries(records: Sequence[Record], ports: Sequence[Port]) -> tuple[TapeEntry, ...]:

@@ -69,7 +69,7 @@ def drift_of(run: Run, contracts: str | Iterable[str], *, agents: Iterable[str] 
         also = f", or choose from {', '.join(sorted(outcomes))}" if outcomes else ""
         raise SpecError(
             what=f"run {run.id[:12]} did not arm {', '.join(map(repr, missing))}" if missing else "no contract is given",
-            why="drift is the share of actions that role contracts object to",
+            why="drift is the share of actions that break role contracts",
             fix=f"arm a role contract in the run{also}",
         )
     blamed = {violation.step for name in wanted for violation in outcomes[name].violations}

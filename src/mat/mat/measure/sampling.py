@@ -84,15 +84,15 @@ def population_in_words(tasks: int, runs: int, sampling: Sampling) -> str:
     """What an interval is for.
 
     >>> population_in_words(8, 160, TASKS), population_in_words(1, 20, TASKS)
-    ('new tasks like these 8', 'this task, new seeds')
+    ('new tasks like these 8', 'this task on new seeds')
     """
     if not runs:
         return ""
     if sampling.unit == "run":
         return f"new runs like these {runs}, assumed independent"
     if tasks == 1:
-        return "this task, new seeds"
-    return f"new tasks like these {tasks}" if sampling.population == "new tasks" else f"these {tasks} tasks, new seeds"
+        return "this task on new seeds"
+    return f"new tasks like these {tasks}" if sampling.population == "new tasks" else f"these {tasks} tasks on new seeds"
 
 
 def share(found: Iterable[Trials], sampling: Sampling, *, confidence: float = CONFIDENCE) -> Estimate:

@@ -6,6 +6,7 @@ import re
 from dataclasses import dataclass
 from typing import Any, Final
 
+from mat.core.errors import plural
 from mat.monitor.contract import Violated
 from mat.monitor.normal_form import Goal, alternatives, occurrences
 from mat.monitor.temporal import (
@@ -83,7 +84,7 @@ class Explained:
             if last < 0:
                 phrases.append(f"there was no {name} yet")
             elif last < step:
-                phrases.append(f"{name} was last at step {last}, {step - last} steps before")
+                phrases.append(f"{name} was last at step {last}, {plural(step - last, 'step')} before")
             else:
                 phrases.append(f"{name} is at this step")
         return "; ".join(phrases)
@@ -163,11 +164,16 @@ def _after_span(window: Window) -> str:
 
 def _distance_text(window: Window, word: str, ever: str) -> str:
     spans = []
-    for low, high, unit in ((window.low, window.high, "steps"), (window.low_ms, window.high_ms, "ms")):
+    for low, high, unit in ((window.low, window.high, "step"), (window.low_ms, window.high_ms, "ms")):
         if low and high is not None:
-            spans.append(f"{low} to {high} {unit} {word}")
+            span = f"exactly {_amount_text(high, unit)}" if low == high else f"{low} to {_amount_text(high, unit)}"
+            spans.append(f"{span} {word}")
         elif low:
-            spans.append(f"at least {low} {unit} {word}")
+            spans.append(f"at least {_amount_text(low, unit)} {word}")
         elif high is not None:
-            spans.append(f"at most {high} {unit} {word}")
+            spans.append(f"at most {_amount_text(high, unit)} {word}")
     return " and ".join(spans) or ever
+
+
+def _amount_text(count: int, unit: str) -> str:
+    return f"{count} ms" if unit == "ms" else plural(count, unit)

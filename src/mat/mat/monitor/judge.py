@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from mat.core import limits
 from mat.core.digest import digest, plain
-from mat.core.errors import SpecError
+from mat.core.errors import MatError, SpecError, raised_text
 from mat.core.record import Record
 from mat.core.value import fast_constructor
 from mat.core.verdict import UNJUDGED, ContractOutcome, Obligation, PrefixVerdict, Verdict, Violation, merge
@@ -106,7 +106,7 @@ class Judge:
         """Note that a contract could not judge a step. Only its first such step is a violation."""
         index = self._armed[position]
         contract, known = self.contracts[index], index in self._errors
-        self._errors.setdefault(index, f"raised {type(error).__name__} at step {record.step}: {error}")
+        self._errors.setdefault(index, raised_text(error, f"at step {record.step}"))
         if known or contract.on_error == "unknown":
             return found
         return [*(found or ()), _violation(contract, _unjudged(error), record)]
@@ -185,7 +185,7 @@ class Judge:
             try:
                 broken = self._violations_after(position, contract, [*pending, proposed])
             except Exception as error:  # a crashed policy must block the action: fail closed
-                broken = [Violated(f"{contract.id} raised {type(error).__name__}: {error}")]
+                broken = [Violated(f"{contract.id} {raised_text(error)}")]
             for new in broken:
                 found.extend(_violations(contract, new, proposed))
         found.sort(key=self._order)
@@ -224,7 +224,7 @@ class Judge:
                     closing = contract.finish(states[index])
                 except Exception as error:  # as in step
                     known = index in self._errors
-                    self._errors.setdefault(index, f"raised {type(error).__name__} at the end: {error}")
+                    self._errors.setdefault(index, raised_text(error, "at the end"))
                     closing = None if known or contract.on_error == "unknown" else _unjudged(error)
                 if closing is not None:
                     self._violations[index].extend(_violations(contract, closing, last))
@@ -249,7 +249,7 @@ class Judge:
                     waiting = contract.obligations(state) if contract.obligations is not None else ()
                     presumed = contract.finish is None or contract.finish(state) is None
                 except Exception as raised:  # as in step
-                    error = error or f"raised {type(raised).__name__} after step {-1 if last is None else last.step}: {raised}"
+                    error = error or raised_text(raised, f"after step {-1 if last is None else last.step}")
             standing: PrefixVerdict = "presumably_true" if not error and presumed else "presumably_false"
             outcomes.append(self._outcome(index, evaluations[index], error, standing, waiting))
         return tuple(outcomes)
@@ -343,7 +343,8 @@ def _unjudged(error: Exception) -> Violated:
     text = _ADDRESS.sub("", str(error).split("\n")[0])[: limits.ERROR_CHARS]
     return Violated(
         f"could not be judged: {type(error).__name__}: {text}".rstrip(": "),
-        repair='make the contract answer for this record, or set on_error="unknown"',
+        repair=(isinstance(error, MatError) and error.fix)
+        or 'make the contract judge this record without an error, or set on_error="unknown"',
         label=UNJUDGED,
     )
 

@@ -755,7 +755,7 @@ def _text(node: FormulaNode) -> str:
         case Atom(text=said):
             return said
         case Compare(left=left, operator=operator, right=right):
-            shown = ", ".join(sorted(map(str, right))) if operator == "in" else _constant_text(right)
+            shown = f"{{{', '.join(sorted(map(_constant_text, right)))}}}" if operator == "in" else _constant_text(right)
             return f"{field_text(left)} {operator} {shown}"
         case Started():
             return "after the first step"

@@ -130,7 +130,10 @@ def _ended(kinds: frozenset[ActionKind] | None) -> frozenset[ActionKind] | None:
 
 
 def _kinds_text(kinds: frozenset[ActionKind] | None) -> str:
-    return "a record" if kinds is None else f"a record of kind {' or '.join(sorted(kinds))}"
+    if kinds is None:
+        return "a record"
+    *others, last = sorted(kinds)
+    return f"a record of kind {', '.join(others)} or {last}" if others else f"a record of kind {last}"
 
 
 def _bound(goal: Goal, condition: FormulaNode) -> FormulaNode:

@@ -74,7 +74,7 @@ def read_data(path: Path) -> Any:
         with path.open("rb") as stream:
             raw = stream.read(limits.FILE_BYTES + 1)
     except OSError as error:
-        why = "a report is a JSON file" if path.is_dir() else "a report is read from its JSON file"
+        why = "a report is a JSON file, not a folder" if path.is_dir() else ""
         raise MatError(f"cannot read {path.name}: {error.strerror}", why=why, fix="check the path", where=where) from error
     return load_json(raw, where=where)
 

@@ -135,7 +135,7 @@ def sections(found: Gate) -> list[Listing]:
     listed = [(f"Lost: {line.aspect}{_single_test_note(line)}", _losses(line)) for line in found.lines]
     listed += [
         ("Undecided", [_undecided_line(found, line) for line in found.lines if line.verdict == "undecided"]),
-        ("Runs under another governance variant than in the baseline", list(found.variants)),
+        ("Runs under a different governance variant than in the baseline", list(found.variants)),
         ("Without a run on each seed", [f"{one.item}: {one.why}" for one in evidence.unrun]),
         ("Not judged: infrastructure", [f"{one.item}: {one.reason} (runs: {one.runs})" for one in evidence.apart]),
         ("New tests, not in the baseline", list(plan.new_tests)),
@@ -182,7 +182,7 @@ def _undecided_line(found: Gate, line: GateLine) -> str:
     if not pairs:
         return f"{name}: no run of the baseline can be compared"
     if not line.tolerance or line.needed is None:
-        return f"{name}: {_does_not_decide(pairs, 'pair')} it"
+        return f"{name}: {_does_not_decide(pairs, 'pair')} this aspect"
     unit = found.rules.unit
     if unit == "run":
         return _undecided_runs(found, line, line.needed)
@@ -190,18 +190,19 @@ def _undecided_line(found: Gate, line: GateLine) -> str:
     sentence = f"{name}: {done}; {words.plural(line.needed, f'more {unit}')} without a loss would decide it"
     if not found.plan.smoke or found.evidence.seeds < found.plan.seeds:
         return sentence
-    return f"{sentence}: {words.plural(found.plan.seeds + line.needed, 'seed')} of each test, in the baseline too"
+    return f"{sentence} (in all, {words.plural(found.plan.seeds + line.needed, 'seed')} of each test, in the baseline too)"
 
 
 def _undecided_runs(found: Gate, line: GateLine, needed: int) -> str:
     """What the pairs cannot show, how probably an unchanged system would have passed, and with how many it would."""
     table = line.table
-    differ = f"{words.plural(table.only_old + table.only_new, 'pair')} of {table.pairs} differ"
+    different = table.only_old + table.only_new
+    differ = f"{words.plural(different, 'pair')} of {table.pairs} {'differs' if different == 1 else 'differ'}"
     sentence = f"{line.aspect}: {_does_not_decide(table.pairs, 'pair')} a tolerance of {_percent(line.tolerance)}; {differ}"
     if line.chance is not None:
-        sentence += f", and an unchanged system with as much noise passes in {100 * line.chance:.0f}%"
-    tests = max(1, len(found.plan.smoke))
-    return f"{sentence}; with {words.plural(-(-needed // tests), 'seed')} of each test, in the baseline too, in 80%"
+        sentence += f"; an unchanged system whose pairs differ as often passes with a probability of {100 * line.chance:.0f}%"
+    seeds = -(-needed // max(1, len(found.plan.smoke)))
+    return f"{sentence}; for a probability of 80%, run {words.plural(seeds, 'seed')} of each test, in the baseline too"
 
 
 def _does_not_decide(count: int, noun: str) -> str:

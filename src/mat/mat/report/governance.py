@@ -63,7 +63,7 @@ def _mediation_table(lines: Sequence[VariantLine]) -> Table:
     return Table(
         name="mediation",
         title="Mediation",
-        note="shares of proposed tool calls and writes, and of other actions that were refused",
+        note="shares of the proposed actions: tool calls, writes, and any other action that was blocked or rewritten",
         brief=True,
         columns=(
             *_KEYS, Column(name="actions", key=True), Column(name="allowed"), Column(name="rewritten"), Column(name="blocked"),

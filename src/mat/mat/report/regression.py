@@ -158,7 +158,7 @@ def _change_lines(found: Regression) -> list[str]:
 
 def excluded(found: Regression) -> list[str]:
     """What the comparison excludes, stated so that nobody believes it was compared."""
-    lines = [f"runs under another governance variant than before: {variant}" for variant in found.variants]
+    lines = [f"runs under a different governance variant than before: {variant}" for variant in found.variants]
     lines += [f"only in the old report: {name}" for name in found.only_old]
     lines += [f"only in the new report: {name}" for name in found.only_new]
     if found.unmatched_old or found.unmatched_new:

@@ -90,9 +90,10 @@ def suite_text(report: SuiteReport, *, width: int | None = None) -> str:
     for item in report.nominal:
         category = words.clean(item.category) or "tests without a category"
         rank = "the fewest steps" if item.rank == 1 else f"number {item.rank} by steps"
+        of = words.plural(item.passing, "passing test")
         lines += [
             words.clean(item.item),
-            f"  passes its nominal runs; selected for {category}: {rank} ({item.steps}) of {item.passing} passing",
+            f"  passes its nominal runs; selected for {category}: {rank} ({item.steps}) of {of}",
         ]
     if cover.left_out:
         lines += ["", "Left out"]
@@ -114,7 +115,8 @@ def sentence(cover: Cover) -> str:
     how = {True: "fewer are not enough", False: f"at least {cover.bound} are needed"}[cover.proven]
     counts = Counter(unit.kind for unit in cover.units)
     covered = ", ".join(words.plural(count, _NOUNS[kind]) for kind, count in counts.items())
-    return f"{len(cover.chosen)} of {words.plural(total, 'replay')} cover {covered or 'nothing'}: {how} ({cover.method})."
+    verb = "covers" if len(cover.chosen) == 1 else "cover"
+    return f"{len(cover.chosen)} of {words.plural(total, 'replay')} {verb} {covered or 'nothing'}; {how} ({cover.method})."
 
 
 def tables(cover: Cover) -> tuple[Table, Table]:

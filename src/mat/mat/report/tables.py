@@ -70,20 +70,20 @@ def with_population(table: Table) -> Table:
 def _populations_in_words(found: Sequence[str]) -> str:
     """One population as it is; of several, the kinds.
 
-    >>> _populations_in_words(["new tasks like these 8", "new tasks like these 2", "this task, new seeds"])
-    'new tasks like those of each row, or new seeds if it has one task'
+    >>> _populations_in_words(["new tasks like these 8", "new tasks like these 2", "this task on new seeds"])
+    'new tasks like those of each row, or new seeds where a row has one task'
     """
     if len(found) == 1:
         return found[0]
     kinds = (
-        ("new tasks", "new tasks like those of each row"), ("these ", "the tasks of each row under new seeds"),
+        ("new tasks", "new tasks like those of each row"), ("these ", "the tasks of each row on new seeds"),
         ("new runs", "new runs like those of each row, assumed independent"),
     )  # fmt: skip
     texts = [text for start, text in kinds if any(each.startswith(start) for each in found)]
     alone = any(each.startswith("this task") for each in found)
     if not texts:
-        return "the task of each row under new seeds"
-    return ", or ".join(texts) + (", or new seeds if it has one task" if alone else "")
+        return "the task of each row on new seeds"
+    return ", or ".join(texts) + (", or new seeds where a row has one task" if alone else "")
 
 
 # -- evaluation (A6.6) ------------------------------------------------------------------------------------------------
@@ -110,7 +110,7 @@ _FURTHER: Final = (
     "mtbf_steps", "mtbf_steps_censored", "case_violations", "latency_ms", "score.",
 )  # fmt: skip
 _HEADINGS: Final = {
-    "containment": "contained", "final_ok": "final kept", "residual_harm": "final harmful",
+    "containment": "contained", "final_ok": "contracts kept", "residual_harm": "final harmful",
     "p_allow": "allowed", "p_rewrite": "rewritten", "p_block": "blocked", "non_termination": "not terminated",
     "h_rate": "claims unsupported", "h_prop": "claims propagated", "mtbf_steps": "MTBF steps",
     "mtbf_steps_censored": "MTBF steps, censored", "latency_ms": "run ms", "misuse.refusal": "misuse refused",
@@ -122,8 +122,8 @@ _RARE: Final = frozenset(
 """Metrics without a column if they are 0 everywhere. (Without a single token, no model reported its usage.)"""
 _RATES: Final = "shares and means with 95% intervals; n= where the count is not the number of runs"
 _FAULT_RATES: Final = (
-    "detected, mitigated, contained, final kept: shares of faults, the last of faults in runs that keep their contracts; "
-    "final harmful: runs whose final response breaks a contract; allowed, rewritten, blocked: shares of proposed actions"
+    "detected, mitigated, contained: shares of the faults; contracts kept: share of the faults whose run breaks no hard "
+    "contract; final harmful: runs whose final response breaks one; allowed, rewritten, blocked: shares of proposed actions"
 )
 
 
@@ -278,7 +278,7 @@ def _tasks(document: Document) -> Table:
     table = Table(
         name="tasks",
         title="Success of each task",
-        note="success@k and pass^k in percent, for k = 1, 2, ...",
+        note="success@k and pass^k in percent, for k = 1, 2 and so on",
         columns=(
             Column(name="task", key=True, whole=True), Column(name="variant", key=True), Column(name="runs"),
             Column(name="solved"), Column(name="any", title="success@k"), Column(name="all", title="pass^k"),
@@ -381,8 +381,8 @@ def _drift(document: Document) -> Table:
     return Table(
         name="drift",
         title="Role drift",
-        note="score: share of an agent's actions that its role contracts object to, mean over runs; drifted: runs with any; "
-        "absent: runs in which it did not act",
+        note="score: share of an agent's actions that break a role contract, mean over runs; drifted: share of the runs with "
+        "such an action; absent: runs in which the agent did not act; unjudged: runs that a role contract could not judge",
         columns=(
             Column(name="condition", key=True), Column(name="agent", key=True), Column(name="score"), Column(name="drifted"),
             Column(name="absent"), Column(name="unjudged"),
@@ -401,7 +401,8 @@ def _agency(document: Document) -> Table:
     bounds = {line.epsilon for line in document.agency} - {None}
     note = "unsafe: share of the proposed actions that are declared unsafe; effected: those that were not stopped"
     if bounds:
-        note += f"; verdict: on a probability of at most {', '.join(f'{bound:g}' for bound in sorted(filter(None, bounds)))}"
+        most = ", ".join(f"{bound:g}" for bound in sorted(filter(None, bounds)))
+        note += f"; verdict: whether the probability of an unsafe action is at most {most}"
     return Table(
         name="agency",
         title="Unsafe actions",
@@ -427,13 +428,13 @@ def _faults(document: Document) -> Table:
     return Table(
         name="faults",
         title="Faults",
-        note="each fault counts once; a fault must be detected and mitigated within 5 steps "
-        "each, unless stated",
+        note="each fault counts once; a fault must be detected within 5 steps and mitigated within 5 more, unless stated "
+        "otherwise",
         brief=True,
         columns=(
             Column(name="operator", key=True), Column(name="boundary", media=FILES), Column(name="runs", media=FILES),
             Column(name="injected", media=FILES), Column(name="detected"), Column(name="mitigated"),
-            Column(name="contained"), Column(name="final_ok", title="final contracts kept"),
+            Column(name="contained"), Column(name="final_ok", title="contracts kept"),
             Column(name="allow", title="allowed", media=decided), Column(name="rewrite", title="rewritten", media=decided),
             Column(name="block", title="blocked", media=decided),
             Column(name="detected_by", media=FILES), Column(name="mitigated_by", media=FILES),
@@ -541,11 +542,11 @@ def _coverage(document: Document) -> Table:
     return Table(
         name="coverage",
         title="Coverage of the searches",
-        note="interfaces: ports that were called; perturbed: those that met a fault; failing: those that returned an error; "
+        note="ports: those that were called; disturbed: ports that met a fault; failing: ports that returned an error; "
         "idle contracts were armed but had no action to judge",
         columns=(
-            Column(name="item", key=True, whole=True), Column(name="boundaries"), Column(name="interfaces"),
-            Column(name="perturbed"), Column(name="failing"), Column(name="risks"), Column(name="contracts"),
+            Column(name="item", key=True, whole=True), Column(name="boundaries"), Column(name="interfaces", title="ports"),
+            Column(name="perturbed", title="disturbed"), Column(name="failing"), Column(name="risks"), Column(name="contracts"),
             Column(name="idle", title="idle contracts"), *(Column(name=name, media=PAGE) for name in _SHARES),
         ),
         rows=tuple((line.id, *_coverage_counts(covered), *_coverage_shares(covered)) for line, covered in searched),

@@ -406,9 +406,7 @@ def _slice_lines(run: Run, verdict: Violation, fill: _Fill) -> list[str]:
     found = backward_slice(run.records, verdict.step)
     if not found:
         return []
-    by_step = {record.step: record for record in run.records}
-    steps = ", ".join(f"{step} ({words.action_text(by_step[step])})" if step in by_step else str(step) for step in found)
-    return [fill(f"Backward slice of step {verdict.step} over recorded provenance: {steps}", hanging="  ")]
+    return [fill(words.built_from(run, verdict.step, found), hanging="  ")]
 
 
 def _fault_lines(run: Run, verdict: Violation, fill: _Fill) -> list[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import shlex
 import textwrap
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import PurePath
 from typing import Final, cast
@@ -23,7 +23,7 @@ from mat.core.spec import Perturbation, Schedule
 from mat.core.value import FrozenDict
 from mat.evidence.replay_file import hit_step
 from mat.measure.estimate import Estimate, Spread
-from mat.measure.stability import instability, reproduction
+from mat.measure.stability import reproduction
 from mat.report.document import ItemLine
 
 WIDTH: Final = 110
@@ -43,7 +43,7 @@ _PHRASES: Final = {
     "service.http_status": "{the_call} is refused with a status",
     "service.http_gateway": "{the_call} takes effect, and a proxy answers with a status",
     "service.http_cut": "the connection breaks while the reply of {the_call} is sent",
-    "service.http_reply": "something else than the service answers {the_call}",
+    "service.http_reply": "something other than the service answers {the_call}",
     "service.outage": "{port} is down during {the_call}",
     "service.flapping": "{port} is flapping: every other call fails, at {the_call}",
     "service.delay": "the reply of {the_call} arrives late",
@@ -437,16 +437,20 @@ def rounded_percent(share: float | None) -> str:
     return f"{100 * share:.0f}%"
 
 
+def built_from(run: Run, step: int, sources: Sequence[int]) -> str:
+    """What recorded provenance says of a step: the steps whose values it was built from."""
+    by_step = {record.step: record for record in run.records}
+    steps = ", ".join(f"{each} ({action_text(by_step[each])})" if each in by_step else str(each) for each in sources)
+    return f"By recorded provenance, step {step} was built from {'step' if len(sources) == 1 else 'steps'} {steps}."
+
+
 def stability_in_words(stability: Stability) -> str:
     """How often a counterexample was reproduced, on its seed and on others; for a flaky one the rate and its interval."""
     if stability.runs == 0:
         return "It was not executed again."
     sentence = f"It was reproduced in {stability.reproduced} of {plural(stability.runs, 'execution')}"
     if not stability.stable:
-        sentence += (
-            f": the failure is real, but not stable (FLAKY: seen again in {share(reproduction(stability))}, "
-            f"Instab {share(instability(stability))})"
-        )
+        sentence += f": the failure is real, but not stable (FLAKY: seen again in {share(reproduction(stability))})"
     return f"{sentence}.{_on_other_seeds(stability)}"
 
 

@@ -175,10 +175,8 @@ class _ContractFile:
             if not base or not isinstance(base, str):
                 return chain
             if base not in self._top:
-                known = ", ".join(self._top)
-                self._reader.problem(
-                    (*place, "extends"), f"unknown contract: {base!r}{did_you_mean(base, self._top)}; choose from {known}"
-                )
+                choice = did_you_mean(base, self._top) or f"; choose from {', '.join(self._top)}"
+                self._reader.problem((*place, "extends"), f"unknown contract: {base!r}{choice}")
                 return None
             there = ("contracts", base)
             if any(there == seen for seen, _ in chain):

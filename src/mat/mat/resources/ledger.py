@@ -26,7 +26,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
-from mat.core.errors import Blocked, SpecError
+from mat.core.errors import Blocked, SpecError, raised_text
 from mat.core.resources import Amounts, shown
 from mat.core.value import FrozenDict, snapshot_arguments
 from mat.resources.allocation import Refunds, charges, returns
@@ -279,7 +279,8 @@ class Ledger:
                 wanted[key] = (account, wanted.get(key, (account, 0))[1] + part)
         for account in _nearest_accounts(node, "subcontracts"):
             if account.free - wanted.get((account.node.id, "subcontracts"), (account, 0))[1] < 1:
-                return f"{account.node.id} can make no more of its {shown('subcontracts', account.budget)} subcontracts"
+                budget = shown("subcontracts", account.budget)
+                return f"subcontracts of {account.node.id}: the budget of {budget} is spent"
         for account, whole in wanted.values():
             problem = self._unaffordable(account, whole)
             if problem:
@@ -779,7 +780,7 @@ def _end_cause(ends: Callable[[ContractNode], str], node: ContractNode) -> str:
     try:
         return ends(node)
     except Exception as error:
-        return f"a termination condition raised {type(error).__name__}: {error}"
+        return f"a termination condition {raised_text(error)}"
 
 
 def _overrun(account: Account, call: str) -> str:

@@ -266,8 +266,8 @@ class OneOf(_Vocabulary):
             raise wrong(f"a {self._what} has one key, its kind; this one has {', '.join(map(str, data)) or 'none'}")
         (kind,) = data
         if kind not in self._kinds:
-            known = ", ".join(self._kinds)
-            raise wrong(f"unknown {self._what}: {kind!r}{did_you_mean(str(kind), self._kinds)}; choose from {known}")
+            choice = did_you_mean(str(kind), self._kinds) or f"; choose from {', '.join(self._kinds)}"
+            raise wrong(f"unknown {self._what}: {kind!r}{choice}")
         return read(data)[kind]
 
 
@@ -300,7 +300,7 @@ def named(name: str, known: Mapping[str, _T], *, what: str, argument: str) -> tu
     """(name, function) for a function that the caller of `load` passes in."""
     if name not in known:
         fix = f"load({argument}=) has {', '.join(sorted(known))}" if known else f"pass it with load({argument}=)"
-        raise wrong(f"unknown {what}: {name!r}{did_you_mean(name, known)}; {fix}")
+        raise wrong(f"unknown {what}: {name!r}; {fix}{did_you_mean(name, known)}")
     return (name, known[name])
 
 

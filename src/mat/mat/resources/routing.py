@@ -160,7 +160,7 @@ def _payment_problems(contract: ResourceContract, within: Work) -> Iterator[str]
             yield f"{within.id} can allocate {left} of its {resource}, not {shown(resource, wanted)}"
     counted = within.node.tracked.get("subcontracts")
     if counted is not None and counted.free < 1:
-        yield f"{within.id} can make no more of its {counted.budget:,} subcontracts"
+        yield f"subcontracts of {within.id}: the budget of {counted.budget:,} is spent"
     yield from within.objections(contract)
 
 

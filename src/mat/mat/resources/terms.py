@@ -181,7 +181,8 @@ def schema_of(given: Any) -> Schema:
 def _schema_of(given: Any, at: Where, problems: list[tuple[Where, str]]) -> Schema:
     if isinstance(given, str):
         if given not in TYPES:
-            problems.append((at, f"unknown type: {given!r}{did_you_mean(given, TYPES)}; choose from {', '.join(TYPES)}"))
+            choice = did_you_mean(given, TYPES) or f"; choose from {', '.join(TYPES)}"
+            problems.append((at, f"unknown type: {given!r}{choice}"))
         return TYPES.get(given)
     if isinstance(given, list) and len(given) == 1:
         inner: Any = _schema_of(given[0], (*at, 0), problems)

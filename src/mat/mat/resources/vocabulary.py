@@ -187,7 +187,8 @@ def _mode(*, context: FileContext, name: str, version: Literal["full", "first"] 
         return None
     known = {**MODES[version], **context.modes}
     if name not in known:
-        raise wrong(f"unknown mode: {name!r}{did_you_mean(name, known)}; choose from {', '.join(known)}")
+        choice = did_you_mean(name, known) or f"; choose from {', '.join(known)}"
+        raise wrong(f"unknown mode: {name!r}{choice}")
     return known[name]
 
 

@@ -27,7 +27,7 @@ from mat.adapters.otel.native import is_native
 from mat.adapters.otel.span import Event, Span, kind_of
 from mat.adapters.otel.traces import Converted, convert, judged
 from mat.adapters.otel.unknown import TraceGap
-from mat.core.errors import MatError, SpecError
+from mat.core.errors import MatError, SpecError, raised_text
 from mat.core.record import ActionKind, Record
 from mat.core.verdict import ContractOutcome, Outcome, Violation, merge
 from mat.kernel.threads import real_rlock
@@ -354,7 +354,7 @@ def _read(spans: Sequence[Span], where: str, effects: EffectOf, met: Mapping[str
     except MatError as error:
         problem = error.what
     except Exception as error:  # `effects` is user code; it must not make a span fail
-        problem = f"raised {type(error).__name__}: {error}"
+        problem = raised_text(error)
     return Converted(records=(), finished=False, lossy=True, unknown=(), labels={}), problem
 
 

@@ -324,7 +324,10 @@ class Store:
             except StoreInUse:
                 raise
             except (MatError, duckdb.Error):
-                message = f"{path.name} cannot be read; the new store has the runs of its log and of the exports kept there"
+                message = (
+                    f"{path.name} cannot be read; the new store has only the runs of the run log and of the exports kept "
+                    "next to the log"
+                )
                 return Taken(findings=(Finding(code="store-damaged", message=message),))
             known = [message for (message,) in self._connection.execute(_OF_SHARDS).fetchall()]
             taken = self.read_parquet(folder)

@@ -76,8 +76,8 @@ VIEWS: Final[dict[str, View]] = {
             "faults": "faults that were injected and reached",
             "detected": "those that were detected in time",
             "mitigated": "those that were detected and mitigated in time",
-            "contained": "those that were contained, the run keeping its contracts",
-            "final_ok": "those whose run broke no hard contract to the end",
+            "contained": "those that were contained, in runs that kept their contracts",
+            "final_ok": "those whose run broke no hard contract",
             "containment": "share of the faults that were contained",
         },
         sql="""

@@ -81,11 +81,9 @@ def _provenance(run: Run, verdict: Violation) -> tuple[str, ...]:
     Source: A4.3.
     """
     lines: list[str] = []
-    by_step = {record.step: record for record in run.records}
     found = backward_slice(run.records, verdict.step)
     if found:
-        steps = ", ".join(f"{step} ({words.action_text(by_step[step])})" if step in by_step else str(step) for step in found)
-        lines.append(f"Step {verdict.step} was built from steps {steps}.")
+        lines.append(words.built_from(run, verdict.step, found))
     for journey in reaching(run, verdict)[:_PATHS]:
         lines.append(f"Fault: {journey.fault.entered}.")
         path = () if speaks_of(verdict, journey.fault) else journey.path
