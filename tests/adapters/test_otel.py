@@ -490,7 +490,7 @@ def test_steps_without_the_span_of_their_run_are_no_whole_run(runs: dict[str, Ru
 @pytest.mark.parametrize(
     ("name", "value", "said"),
     [
-        (names.VALUE, {"stringValue": '{"a": [1'}, "mat.observation.value is not JSON"),
+        (names.VALUE, {"stringValue": '{"a": [1'}, "mat.observation.value is not JSON: Expecting"),
         (names.ARGUMENTS, {"intValue": "3"}, "mat.arguments.asked is not JSON: it is of type int"),
         (names.SCALARS["effected"], {"stringValue": "perhaps"}, "not a record: effected"),
         (names.ACTION["kind"], {"stringValue": "deed"}, r"not a record: action\.kind"),

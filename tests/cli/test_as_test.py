@@ -341,7 +341,7 @@ def test_the_file_stands_next_to_its_test_and_nothing_is_overwritten(
     monkeypatch.chdir(shop.folder)
     (shop.folder / "taken.py").write_text("")
     for out, said in (
-        ("../test_x.py", "the folder of test_shop.py"), ("test_x.txt", "must end in .py"), ("taken.py", "exists already"),
+        ("../test_x.py", "the same folder as test_shop.py"), ("test_x.txt", "must end in .py"), ("taken.py", "exists already"),
     ):  # fmt: skip
         assert main(["replay", str(path), "--as-test", "--out", out]) == 2
         error = capsys.readouterr().err

@@ -86,7 +86,12 @@ def test_recorded_answers_need_no_judge(here: Path, capsys: pytest.CaptureFixtur
         (["labels.jsonl"], None, "no answer to the claim 'paid 30'"),
         (["labels.jsonl", "--judge", "judges_of_claims:digit"], None, "did you mean 'digits'"),
         (["labels.jsonl", "--judge", "judges_of_claims:broken"], None, "raised ValueError: no key"),
-        (["labels.jsonl", "--judge", "judges_of_claims:JUDGES"], None, "has no 'JUDGES'"),
+        (
+            ["labels.jsonl", "--judge", "judges_of_claims:JUDGES"],
+            None,
+            "why: it contains broken, coin, digits fix:",
+        ),
+        (["labels.jsonl", "--judge", "judges/of_claims.py:JUDGES"], None, "why: functions are imported by module name"),
         (["other.jsonl"], "\n", "contains no labelled claim"),
         (["other.jsonl"], '{"claim": "x", "texts": [], "label": "maybe"}', "other.jsonl:1"),
         (["other.jsonl"], '{"claim": "x", "texts": "y", "label": "supported"}', "other.jsonl:1"),

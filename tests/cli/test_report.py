@@ -150,8 +150,8 @@ def test_a_baseline_is_compared_in_text_markdown_page_and_json(
         out = tmp_path / f"compared.{form}"
         assert report(path, "--baseline", path, "--out", out)[0] == 0
         text = out.read_text()
-        assert re.search(r"flips\s+whole\s+tests", text)
-        assert not re.search(r"flips\s+whole\s+tests", rendered(document, form).decode())
+        assert re.search(r"two\s+sides\s+of\s+whole\s+tests", text)
+        assert not re.search(r"two\s+sides\s+of\s+whole\s+tests", rendered(document, form).decode())
     assert json.loads(report(path, "--baseline", path, "--json")[1])["comparison"]["regressed"] is False
 
 

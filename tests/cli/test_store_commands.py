@@ -129,7 +129,7 @@ def test_without_a_store_and_a_log_there_is_an_error_that_says_how_to_get_one(
 
 def test_rows_beyond_the_limit_are_said_to_be_there(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["query", "SELECT range FROM range(9)", "--limit", "2"]) == 0
-    assert capsys.readouterr().out.endswith("1\n(2 rows, and more: raise --limit)\n")
+    assert capsys.readouterr().out.endswith("1\n(the first 2 rows; raise --limit to show more)\n")
     assert len(asked(capsys, "SELECT range FROM range(900)", "--limit", "0")) == 900
 
 
@@ -325,7 +325,7 @@ def test_what_stands_before_the_damage_of_a_file_is_taken_in(here: Path, capsys:
     ("arguments", "said"),
     [
         ([], "nothing to import"),
-        (["nothing.jsonl", "none.jsonl"], "no such file: nothing.jsonl, none.jsonl"),
+        (["nothing.jsonl", "none.jsonl"], "no such file: nothing.jsonl; no such file: none.jsonl"),
         (["shop_contracts.py"], ""),
         (["--format", "tau", "shop_contracts.py"], "unknown format: 'tau'"),
         (["--format", "shop_contracts:onse", "shop_contracts.py"], "has no 'onse'"),

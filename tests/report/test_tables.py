@@ -105,7 +105,7 @@ def test_variants_are_compared_in_pairs_of_equal_runs(evaluated: Document) -> No
     assert column(found, "pairs") == [line.paired.table.pairs for line in lines]
     assert set(column(found, "old")) == {"none"}
     text = in_text([found], width=200)
-    assert "flips" in text
+    assert "swaps" in text
     facts = [number for number in numbers([found]) if number.name == "p"]
     assert [number.value for number in facts] == [line.paired.p_value for line in lines if line.paired.p_value is not None]
     differences = [number for number in numbers([found]) if number.name == "difference"]

@@ -45,21 +45,25 @@ def contracts_from(names: Sequence[str]) -> tuple[Contract, ...]:
 
 def _contracts(name: str) -> tuple[Contract, ...]:
     fix = "name a contract, a list of contracts, or a function without arguments that returns them"
-    value = _resolve(name, option="--contracts", example="mypackage.contracts:refunds_are_verified", kind="contracts", fix=fix)
+    example = "mypackage.contracts:refunds_are_verified"
+    value = _resolve(name, option="--contracts", example=example, kind="contracts", fits=_may_give_contracts, fix=fix)
     return _as_contracts(value, name, call=True)
 
 
 def function_from(name: str, *, option: str, example: str) -> Callable[..., Any]:
     """The function that `module:name` names on the command line; modules are also searched in the current directory."""
     fix = "name a function"
-    value = _resolve(name, option=option, example=example, kind="functions", fix=fix)
+    value = _resolve(name, option=option, example=example, kind="functions", fits=inspect.isfunction, fix=fix)
     if not callable(value):
         raise SpecError(what=f"{option} {name!r} is {type(value).__name__}, not a function", fix=fix)
     return cast("Callable[..., Any]", value)
 
 
-def _resolve(name: str, *, option: str, example: str, kind: str, fix: str) -> Any:
-    """The object that `module:name` on the command line names; modules are also searched in the current directory."""
+def _resolve(name: str, *, option: str, example: str, kind: str, fits: Callable[[object], bool], fix: str) -> Any:
+    """The object that `module:name` on the command line names; modules are also searched in the current directory.
+
+    `kind`: what the option wants, in the plural; `fits`: whether a value of the module may be meant. Both are for the error.
+    """
     if "" not in sys.path and str(Path.cwd()) not in sys.path:
         sys.path.insert(0, str(Path.cwd()))  # as `python -m` does; the installed command does not
     module_name, colon, attribute = name.rpartition(":")
@@ -73,24 +77,30 @@ def _resolve(name: str, *, option: str, example: str, kind: str, fix: str) -> An
         )  # fmt: skip
     module = _module(module_name)
     if attribute not in vars(module) and not hasattr(module, attribute):
-        offered = _accepted_names(module) if kind == "contracts" else []
+        offered = _fitting_names(module, fits)
         raise SpecError(
             what=f"module {module_name} has no {attribute!r}{did_you_mean(attribute, offered or vars(module))}",
-            why=f"it contains {', '.join(offered) or 'no contracts'}" if kind == "contracts" else "",
+            why=f"it contains {', '.join(offered) or f'no {kind}'}",
             fix=fix,
         )
     return getattr(module, attribute)
 
 
-def _accepted_names(module: ModuleType) -> list[str]:
-    """The names of a module that `mat check` accepts: contracts, lists of contracts, and its own functions."""
+def _fitting_names(module: ModuleType, fits: Callable[[object], bool]) -> list[str]:
+    """The public names of a module whose values fit, without functions of other modules."""
 
-    def fits(value: object) -> bool:
-        if inspect.isfunction(value):
-            return value.__module__ == module.__name__
-        return isinstance(value, Contract) or (isinstance(value, list | tuple) and any(isinstance(x, Contract) for x in value))
+    def is_imported(value: object) -> bool:
+        return inspect.isfunction(value) and value.__module__ != module.__name__
 
-    return sorted(name for name, value in vars(module).items() if not name.startswith("_") and fits(value))
+    found = vars(module).items()
+    return sorted(name for name, value in found if not name.startswith("_") and fits(value) and not is_imported(value))
+
+
+def _may_give_contracts(value: object) -> bool:
+    """Whether `mat check` accepts a value: a contract, a list with one, or a function, which is called."""
+    if isinstance(value, list | tuple):
+        return any(isinstance(item, Contract) for item in value)
+    return isinstance(value, Contract) or inspect.isfunction(value)
 
 
 def _module(name: str) -> ModuleType:
@@ -208,8 +218,11 @@ def _imported_format(name: str) -> Format:
     """The format that `module:name` names. The name comes from the command line, never from a file."""
     from mat.adapters.importers.base import Format
 
+    def is_format(value: object) -> bool:
+        return isinstance(value, Format)
+
     fix = "name a mat.adapters.importers.Format"
-    given = _resolve(name, option="--format", example="mypackage.formats:FORMAT", kind="formats", fix=fix)
+    given = _resolve(name, option="--format", example="mypackage.formats:FORMAT", kind="formats", fits=is_format, fix=fix)
     if not isinstance(given, Format):
         raise SpecError(what=f"{name} is not a format: {_type_text(given)}", fix=fix)
     return given
