@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 _NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
+NO_CHROMIUM = "no Chromium: apt-get install chromium, or name one in MAT_CHROMIUM"
 _PATIENCE_S = 60.0
 """Until a browser that does not answer is given up."""
 _KEYS = {
@@ -73,9 +74,14 @@ class Chromium:
         self._events = [event for event in self._events if event.get("sessionId") != session]
         return found
 
-    def until(self, session: str, method: str) -> None:
-        """Until a page reports something."""
-        while not any(event.get("sessionId") == session and event["method"] == method for event in self._events):
+    def until(self, session: str, method: str, **parameters: str) -> None:
+        """Until a page reports something, with these parameters."""
+
+        def reported(event: dict[str, Any]) -> bool:
+            given = event["params"]
+            return (event.get("sessionId"), event["method"], {**given, **parameters}) == (session, method, given)
+
+        while not any(map(reported, self._events)):
             self._events.append(self._read())
 
     def _read(self) -> dict[str, Any]:
@@ -111,6 +117,7 @@ class Page:
         self._session = browser.send("Target.attachToTarget", targetId=self._target, flatten=True)["sessionId"]
         for domain in ("Page", "Runtime", "Log", "Network"):
             self.send(f"{domain}.enable")
+        self.send("Page.setLifecycleEventsEnabled", enabled=True)
         self._complaints: list[str] = []
         self.requests: list[str] = []
         self.resize(width, height)
@@ -123,8 +130,9 @@ class Page:
 
     def open(self, path: Path, fragment: str = "") -> Page:
         """Load a file and run its script to the end."""
-        self.send("Page.navigate", url=path.resolve().as_uri() + fragment)
-        self._browser.until(self._session, "Page.loadEventFired")
+        loader = self.send("Page.navigate", url=path.resolve().as_uri() + fragment).get("loaderId")
+        if loader is not None:  # where only the fragment is another one, nothing is loaded
+            self._browser.until(self._session, "Page.lifecycleEvent", loaderId=loader, name="load")
         return self
 
     def run(self, expression: str) -> Any:

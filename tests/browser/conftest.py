@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.browser.chromium import Chromium, Page, chromium_path, running
+from tests.browser.chromium import NO_CHROMIUM, Chromium, Page, chromium_path, running
 
 import mat
 from mat.boundary.catalog import operator
@@ -38,7 +38,7 @@ def chromium() -> Iterator[Chromium]:
         pytest.skip("the browser is driven over inherited pipes, which this system does not have")
     path = chromium_path()
     if path is None:
-        pytest.skip("no Chromium: apt-get install chromium, or name one in MAT_CHROMIUM")
+        pytest.skip(NO_CHROMIUM)
     with running(path) as browser:
         yield browser
 

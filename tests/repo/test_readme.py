@@ -2,18 +2,10 @@
 
 from __future__ import annotations
 
-import os
 import re
-import shlex
-import subprocess
-import sys
-from pathlib import Path
 
 import pytest
-
-ROOT = Path(__file__).parents[2]
-BLOCK = re.compile(r"<!-- (file: (?P<file>\S+)|run) -->\n```\w+\n(?P<body>.*?)\n```", re.DOTALL)
-
+from tests.repo.guides import ROOT, blocks, run, typed, write
 
 GUIDES = (
     "README.md",
@@ -41,17 +33,6 @@ GUIDES = (
     "examples/resources/README.md",
     "examples/treasury/README.md",
 )
-
-
-def blocks(guide: str) -> list[re.Match[str]]:
-    return list(BLOCK.finditer((ROOT / guide).read_text(encoding="utf-8")))
-
-
-def environment() -> dict[str, str]:
-    """The environment of a user: without what lengthens the output of pytest, and what speaks of another one."""
-    return {
-        key: each for key, each in os.environ.items() if key not in ("CI", "BUILD_NUMBER") and not key.startswith("PYTEST_")
-    }
 
 
 def _pattern(expected: str) -> str:
@@ -98,13 +79,8 @@ def test_a_guide_has_blocks_to_run(guide, least):
 def test_every_block_runs_and_prints_what_it_says(guide, tmp_path):
     for block in blocks(guide):
         if block["file"]:
-            (tmp_path / block["file"]).write_text(block["body"] + "\n", encoding="utf-8")
+            write(block, tmp_path)
             continue
-        command, _, expected = block["body"].partition("\n")
-        words = shlex.split(command.removeprefix("$ "))
-        done = subprocess.run(
-            [sys.executable, "-m", *words, *(("-p", "no:cacheprovider", "-p", "no:xdist") if words[0] == "pytest" else ())],
-            cwd=ROOT if guide.startswith("examples/") else tmp_path, env={**environment(), "COLUMNS": "80"},
-            capture_output=True, text=True, timeout=300, check=False,
-        )  # fmt: skip
+        command, expected = typed(block)
+        done = run(command, ROOT if guide.startswith("examples/") else tmp_path, COLUMNS="80")
         assert re.fullmatch(_pattern(expected), done.stdout), f"{command}\n{done.stdout}\n{done.stderr}"
