@@ -221,8 +221,8 @@ def test_as_a_guard_it_lets_no_call_begin_that_needs_what_is_used_up(budget: int
         ({"money": 1}, {"prices": {"modell:x": Price()}}, "names? no port"),
         ({"money": 1}, {"prices": {"model:x": 3}}, "not a Price"),
         ({"tokens": 1}, {"per": "agents"}, "did you mean 'agent'"),
-        (None, {"per": "agent"}, "per without budgets"),
-        (None, {"prices": {}}, "prices without budgets"),
+        (None, {"per": "agent"}, "per= is given without budgets="),
+        (None, {"prices": {}}, "prices= is given without budgets="),
     ],
 )
 def test_a_budget_that_would_count_nothing_is_refused(budgets: Any, options: dict[str, Any], text: str) -> None:

@@ -25,7 +25,7 @@ def idle(call: Any, reply: Any, stream: Any) -> Any:
     ("given", "says"),
     [
         (dict(id="service"), "its id must be of the form boundary.name"),
-        (dict(id="network.slow"), "with boundary one of service, retrieval"),
+        (dict(id="network.slow"), "where boundary is one of service, retrieval"),
         (dict(grid=[]), "its grid is empty"),
         (dict(price=lambda parameters, model: 0), "must be an integer >= 1"),
         (dict(price=lambda parameters, model: 1.5), "must be an integer >= 1"),

@@ -402,7 +402,7 @@ def test_payloads_of_a_user_make_an_operator_of_their_own():
     [
         ([("service.timeot", "main/service:pay#1")], "did you mean 'service.timeout'"),
         ([("model.rate_limit", "main/service:pay#1")], "cannot bind"),
-        ([("service.timeout", "main/service:pay#1"), ("service.stale", "main/service:pay#1..3")], "share"),
+        ([("service.timeout", "main/service:pay#1"), ("service.stale", "main/service:pay#1..3")], "two perturbations overlap"),
         ([("service.timeout", "main/servce:pay#1")], "not a site"),
     ],
 )
@@ -441,7 +441,7 @@ def test_a_schedule_over_its_budget_is_refused_with_a_fix():
     with pytest.raises(MatError) as caught:
         mat.spec.schedule([mat.spec.perturbation("service.timeout", "main/service:pay#1", {}, 4)]).within(3)
     assert (caught.value.what, bool(caught.value.why), bool(caught.value.fix)) == (
-        "the schedule costs 4, the budget is 3", True, True,
+        "the schedule costs 4; the budget is 3", True, True,
     )  # fmt: skip
 
 

@@ -87,7 +87,7 @@ def test_a_text_hidden_by_zero_width_spaces_matches_no_filter_on_words_and_reads
         (lambda: mat_faults.prompt.splice(styles=["urgent"]), "did you mean 'urgency'"),
         (lambda: mat_faults.memory.insert(styles=["urgent"], goal=""), "the goal '' is not an instruction"),
         (lambda: named([3]), "3 is not a string"),
-        (lambda: named({"a": " "}), "' ' is not a string"),
+        (lambda: named({"a": " "}), "' ' is empty"),
         (lambda: named(["Buy one, get one!", "buy one get one?"]), "two payloads are called 'buy_one_get_one'"),
         (lambda: mat_faults.retrieval.poison([]), "its grid is empty"),
         (lambda: mat_faults.prompt.distract([]), "its grid is empty"),
