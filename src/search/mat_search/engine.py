@@ -138,7 +138,7 @@ def _plan(campaign: Campaign, entropy: Entropy) -> SearchPlan:
     if campaign.stop not in STOPS:
         problems.append(f"stop={campaign.stop!r} is not one of {', '.join(STOPS)}")
     if problems:
-        raise SpecError(what="; ".join(problems), fix="see mat_search.Campaign")
+        raise SpecError(what="; ".join(problems), fix="correct the arguments of mat_search.Campaign")
     return SearchPlan(
         operators=campaign.operators, budget=campaign.budget, max_runs=campaign.max_runs, prune=campaign.prune,
         stream=entropy.stream(f"search/{campaign.strategy}"),

@@ -162,7 +162,10 @@ def operator(
     ):
         problems.append("the cost of every grid point must be an integer >= 1")
     if problems:
-        raise SpecError(what=f"operator {id!r}: {'; '.join(problems)}", fix="see mat_faults for examples")
+        raise SpecError(
+            what=f"operator {id!r}: {'; '.join(problems)}",
+            fix="correct the arguments; the operators of mat_faults are examples",
+        )
     return made
 
 

@@ -288,7 +288,11 @@ def loads(text: str, *, json: bool = False, approvers: Mapping[str, Approver] | 
     reader = FileReader(lines, where)
     policy = _read(reader, data, _Approvers(approvers or {}))
     if reader.problems or policy is None:
-        raise reader.error("policy", why="a policy with a problem is not applied at all", fix="see docs/governance.md")
+        raise reader.error(
+            "policy",
+            why="a policy with a problem is not applied at all",
+            fix="correct these; docs/governance.md describes the file",
+        )
     return policy
 
 

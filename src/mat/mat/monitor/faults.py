@@ -157,7 +157,7 @@ class DetectionRules:
         if problems:
             raise SpecError(
                 what=f"these rules cannot be applied: {'; '.join(problems)}",
-                fix="see mat.monitor.faults.DetectionRules",
+                fix="correct the arguments of mat.monitor.faults.DetectionRules",
                 where="Rules",
             )
         for name in ("boundaries", "errors", "escalates_to", "trouble", "without"):

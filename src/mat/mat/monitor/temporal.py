@@ -571,7 +571,10 @@ def _path(given: str) -> tuple[str, ...]:
         root, ()
     )
     if rest and root not in _MAPPINGS and not (len(rest) == 1 and rest[0] in attributes):
-        raise SpecError(what=f"{given!r}: {root} has no parts {'.'.join(rest)!r}", fix="see mat.temporal.field")
+        raise SpecError(
+            what=f"{given!r}: {root} has no parts {'.'.join(rest)!r}",
+            fix="correct the path; mat.temporal.field describes paths",
+        )
     if attributes and not rest:
         rest = attributes[:1]
     return (*_SHORT.get(root, (root,)), *rest)

@@ -92,7 +92,11 @@ def loads(
     reader = FileReader(lines, where)
     made = _ContractFile(reader, context).contracts(found)
     if reader.problems:
-        raise reader.error("contract file", why="an invalid contract would limit nothing", fix="see docs/budgets.md")
+        raise reader.error(
+            "contract file",
+            why="an invalid contract would limit nothing",
+            fix="correct these; docs/budgets.md describes the file",
+        )
     return made
 
 

@@ -477,9 +477,8 @@ class Work:
         for resource in sorted(names):
             account = self.node.tracked.get(resource)
             if account is None:
-                raise SpecError(
-                    what=f"{self.id} has no budget of {resource}", fix=f"it has {', '.join(self.node.tracked) or 'none'}"
-                )
+                others = f", or choose from {', '.join(self.node.tracked)}" if self.node.tracked else ""
+                raise SpecError(what=f"{self.id} has no budget of {resource}", fix=f"give the contract this budget{others}")
             total = max(0, account.lendable)
             parts = equal(total, receivers) if weights is None else proportional(total, weights)
             for name, part in parts.items():
