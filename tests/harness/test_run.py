@@ -158,7 +158,7 @@ def test_a_call_that_carries_a_finished_run_warns_and_is_recorded_nowhere() -> N
             with warnings.catch_warnings(record=True) as caught:
                 warnings.simplefilter("always")
                 assert await task == "status of A"
-            assert any("finished run" in str(item.message) for item in caught)
+            assert any("a call belongs to a run that is over" in str(item.message) for item in caught)
         assert [record.action.kind for record in (*first.trace, *second.trace)] == ["termination", "termination"]
 
     async def late() -> str:

@@ -39,7 +39,8 @@ def test_one_broken_test_is_one_entry_and_its_failure_section_repeats_nothing(sh
         "BROKEN test_refund  cost 4  no_double",
         "  o1 was refunded twice (shop.py:22) when service.unconfirmed acts on the 1st refund call by main",
         f"  repair: ask what happened before a retry        {show}",
-        "test_refund: in 1 of 3 disturbed runs the test's body did not catch the TimeoutError injected at check",
+        "test_refund: in 1 of 3 disturbed runs the test's body did not catch the TimeoutError injected at",
+        "  check",
         "test_refund: 1 of 3 disturbed runs ended in an exception (TimeoutError 1) (not judged:",
         "  objective='task')",
     ]
