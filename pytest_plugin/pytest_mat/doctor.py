@@ -43,6 +43,8 @@ class Doctor:
         report = yield
         if call.when == "call" or (call.when == "setup" and not report.passed):
             self._found[item.nodeid] = {"item": item.nodeid, "outcome": report.outcome, **examined(item, call)}
+            if report.failed and self._found[item.nodeid]["armed"]:
+                self._found[item.nodeid]["problems"].insert(0, _failed(call))
         return report
 
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
@@ -89,6 +91,12 @@ def _overlooked(target: str, holders: list[str]) -> tuple[str, str]:
         f"{target} is patched, but nobody called it there: {hold} the function itself",
         "decorate the function with @mat.tool, or patch where it is called",
     )
+
+
+def _failed(call: pytest.CallInfo[Any]) -> dict[str, str]:
+    """Why a run without faults fails: the error's first line."""
+    said = str(call.excinfo.value).partition("\n")[0] if call.excinfo is not None else ""
+    return {"what": f"it fails without any fault{said and f': {said}'}", "fix": "make it pass with plain pytest first"}
 
 
 def _stopped(call: pytest.CallInfo[Any]) -> tuple[str, str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import sys
 from typing import Any
 
@@ -12,6 +13,7 @@ import pytest
 
 import mat
 from mat.adapters import Adapter, Attachment
+from mat.adapters.attach import attached
 from mat.core.errors import MatError, SpecError
 from mat.core.site import site_text
 from mat_faults import operators
@@ -100,6 +102,16 @@ def test_what_cannot_be_attached_is_refused_with_a_reason(arguments: tuple[Any, 
     with pytest.raises(MatError) as refused, mat.attach(name, **options):
         pass
     assert said in str(refused.value)
+
+
+@pytest.mark.parametrize(("options", "said"), [
+    ({"retreivers": ["search"]}, "attach 'httpx' has no option 'retreivers'; did you mean 'retrievers'?"),
+    ({"tape": "external"}, "attach 'httpx' has no option 'tape'"),
+    ("search", "'search' is not a dict of options"),
+])  # fmt: skip
+def test_options_of_the_fixture_that_do_not_exist_are_refused_before_anything_is_attached(options: Any, said: str) -> None:
+    with pytest.raises(SpecError, match=re.escape(said)), attached({"httpx": options}):
+        pass
 
 
 def test_nothing_stays_attached_after_the_block() -> None:

@@ -174,6 +174,20 @@ def test_one_fit_test_is_0_and_told_in_words(tmp_path: Path) -> None:
 
 
 @pytest.mark.full
+def test_a_test_that_fails_without_a_fault_is_a_problem(tmp_path: Path) -> None:
+    tmp_path.joinpath("test_shop.py").write_text(
+        SHOP + "def test_fails(mat_run):\n    assert pay('A1') == 'A2'\n\ndef test_skips(mat_run):\n    pytest.skip('later')\n"
+    )
+    done = mat_command(tmp_path, "doctor", "test_shop.py::test_fails")
+    assert done.returncode == 1
+    assert (
+        "  problem: it fails without any fault: assert 'A1' == 'A2'\n    fix: make it pass with plain pytest first"
+        in done.stdout
+    )
+    assert "it fails" not in mat_command(tmp_path, "doctor", "test_shop.py::test_skips").stdout
+
+
+@pytest.mark.full
 def test_a_patched_function_that_a_table_of_tools_still_holds_is_named(tmp_path: Path) -> None:
     tools = (
         "def look(order):\n    return order\n\n\ndef pay(order):\n    return order\n\n\nTOOLS = {'look': look, 'pay': pay}\n"

@@ -148,6 +148,12 @@ def test_what_is_open_is_said_with_reason_and_help_a_few_times_each() -> None:
     ]
 
 
+def test_remarks_that_are_left_out_are_counted_as_remarks_and_not_as_tests() -> None:
+    said = text(open_lines([item("t.py::test_a", "certified", notes=[f"remark {number}" for number in range(5)])]))
+    assert said[-1] == "  and 2 more remarks (-v lists them)"
+    assert sum("remark" in line for line in said) == 4
+
+
 def test_tests_with_one_reason_are_one_line() -> None:
     items = [item(f"t.py::test_{number}", "not_judged", reason="it raised") for number in range(9)]
     assert text(open_lines(items)) == ["NOT JUDGED test_0 and 8 more: it raised; make the contract judge every run"]

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+import inspect
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from typing import Any, Final
 
 from mat.adapters.attachment import Adapter, Attachment
 from mat.boundary.port import Errors, option_problems
-from mat.core.errors import SpecError
+from mat.core.errors import SpecError, did_you_mean
 from mat.core.redact import POLICIES, RedactionPolicy
 
 GROUP: Final = "mat.adapters"
@@ -172,6 +173,16 @@ def _check_options(
         raise SpecError(what=f"attach {name!r}: {'; '.join(problems)}", fix="correct the options of the attachment")
 
 
+def _check_names(name: str, options: object) -> None:
+    """Refuse options that `attach` does not have."""
+    known = [option for option in inspect.signature(attach).parameters if option != "name"]
+    if not isinstance(options, Mapping):
+        raise SpecError(what=f"attach {name!r}: {options!r} is not a dict of options", fix=f"write {{{name!r}: {{...}}}}")
+    unknown = [f"{option!r}{did_you_mean(str(option), known)}" for option in options if option not in known]
+    if unknown:
+        raise SpecError(what=f"attach {name!r} has no option {', '.join(unknown)}", fix=f"choose from {', '.join(known)}")
+
+
 def _install(name: str, adapter: Adapter, attachment: Attachment) -> None:
     try:
         adapter.install(attachment)
@@ -189,6 +200,8 @@ def attached(
 ) -> Iterator[tuple[Attachment, ...]]:
     """Attach to several frameworks, as the `mat_attach` fixture says: options by name, or names alone."""
     given = names if isinstance(names, Mapping) else {name: {} for name in ([names] if isinstance(names, str) else names)}
+    for name, options in given.items():
+        _check_names(name, options)
     with ExitStack() as stack:
         yield tuple(stack.enter_context(attach(name, **options)) for name, options in given.items())
 

@@ -350,10 +350,13 @@ def _wrapped(text: str, *, width: int, label: str = "", tone: Tone = "") -> list
 
 
 def _more(entries: Sequence[OpenEntry]) -> list[BriefLine]:
-    """How many items have these entries, which are not shown."""
-    count = len({test for entry in entries for test in entry.tests})
-    what = f" {entries[0].label.lower()}" if entries and entries[0].label else ""
-    return [BriefLine(text=f"  and {words.plural(count, f'more{what} test')} (-v lists them)")] if count else []
+    """How many items or, without a label, remarks are not shown."""
+    if not entries:
+        return []
+    label = entries[0].label.lower()
+    tests = {test for entry in entries for test in entry.tests}
+    left = words.plural(len(tests), f"more {label} test") if label else words.plural(len(entries), "more remark")
+    return [BriefLine(text=f"  and {left} (-v lists them)")]
 
 
 def _grouped(pairs: Iterable[tuple[str, str]]) -> list[tuple[str, tuple[str, ...]]]:
