@@ -93,10 +93,10 @@ def test_a_configuration_file_sets_what_no_marker_does(shop: Any) -> None:
 @pytest.mark.parametrize(
     ("line", "problem"),
     [
-        ("mat_seeds = 0", "mat_seeds: 0 is not an integer >= 1"),
+        ("mat_seeds = 0", "mat_seeds: '0' is not an integer >= 1"),
         ("mat_seeds = two", "mat_seeds is not a number ("),
         ("mat_strategy = bean", "mat_strategy: 'bean' is not one of exhaustive, "),
-        ("mat_workers = 0", "mat_workers: 0 is not an integer >= 1"),
+        ("mat_workers = 0", "mat_workers: '0' is not an integer >= 1"),
         ("mat_timeout = soon", "mat_timeout is not a number ("),
         ("mat_target = 2", "mat_target: '2.0' is not a share between 0 and 1, such as 0.05"),
     ],
