@@ -31,7 +31,7 @@ def test_every_problem_of_a_marker_is_reported_at_once(shop: Any) -> None:
         "horizon=True is not an integer >= 1",
         "objective='tusk' is not one of contracts, task",
         "strategy='bean' is not one of exhaustive, anytime,",
-        "fix: it takes seeds, budget,",
+        "fix: correct the marker; its arguments are seeds, budget,",
         "where: test_shop.py::test_refund",
     ):
         assert part in said

@@ -265,13 +265,13 @@ def test_without_the_extra_the_option_is_refused_with_the_line_that_installs_it(
 def test_what_names_no_cluster_is_refused_at_once(shop: Any, text: str) -> None:
     refused = shop.pytester.runpytest_inprocess("--mat-stress", "--mat-executor", text)
     assert refused.ret == pytest.ExitCode.USAGE_ERROR
-    refused.stderr.fnmatch_lines([f"*{text!r} is neither dask nor dask: with an address*"])
+    refused.stderr.fnmatch_lines([f"*{text!r} is neither dask nor dask:ADDRESS, such as dask:tcp*"])
 
 
 def test_the_help_says_what_workers_are_for_each_kind_of_cluster(shop: Any) -> None:
     text = " ".join(shop.pytester.runpytest_inprocess("--help").stdout.str().split())
-    assert "with --mat-workers executions at once (default: all threads of the cluster)" in text
-    assert "a cluster on this machine of --mat-workers processes (default: one per CPU)" in text
+    assert "runs --mat-workers executions at once (default: one per thread of the cluster)" in text
+    assert "starts a cluster of --mat-workers processes on this machine (default: one per CPU)" in text
 
 
 def test_the_link_is_the_only_part_that_imports_dask() -> None:
