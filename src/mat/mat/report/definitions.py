@@ -15,10 +15,10 @@ _OTHERS: Final = {
     "p": "probability of a split of the pairs at least this uneven, if old and new were equal (exact test, two-sided)",
     "n": "what the number was computed from",
     "area": "mean of the curve over budgets 0 to B",
-    "score": "share of an agent's actions outside its role, mean over runs",
-    "drifted": "share of the runs in which an agent acted outside its role",
-    "rate": "share of the proposed actions that are declared unsafe",
-    "effected": "share of the proposed actions that are unsafe and were not stopped",
+    "score": "share of an agent's actions outside its role, mean over runs (D_i, Sec. III-B F3)",
+    "drifted": "share of the runs in which an agent acted outside its role (Sec. III-B F3)",
+    "rate": "share of the proposed actions that are declared unsafe (Eq. 3, Sec. III-B F4)",
+    "effected": "share of the proposed actions that are unsafe and were not stopped (Eq. 3, Sec. III-B F4)",
     "bound": "no counterexample costs at most this much, on the grid that was searched",
     "cost": "cost of the cheapest counterexample",
 }
@@ -56,10 +56,10 @@ _ALIASES: Final = {"steps_to_termination": "steps", "allowed": "p_allow", "rewri
 
 
 def definition_of(name: str) -> str:
-    """The meaning of a column or a metric; "" if it has no definition.
+    """The meaning of a column or a metric, with its source; "" if it has no definition.
 
     >>> definition_of("nominal.success")
-    'runs whose task succeeded (share)'
+    'runs whose task succeeded (share; Sec. V-C 1a)'
     >>> definition_of("pass^4")
     'tasks solved in all of k runs (Yao et al. 2024)'
     """
@@ -67,13 +67,13 @@ def definition_of(name: str) -> str:
     if match is not None:
         return _K[match[1]]
     if curve := _OF_CURVE.match(name):
-        return f"{_MEASURED[curve['measure']]} {_UNDER[curve['kind']]}: {_POINTS[curve['part']]}"
+        return f"{_MEASURED[curve['measure']]} {_UNDER[curve['kind']]}: {_POINTS[curve['part']]} (Sec. V-D)"
     if name.startswith("containment."):
         return f"{definition_of('containment')}, of this operator or boundary alone"
     for known in (name, name.partition(".")[2], _ALIASES.get(name, "")):
         if known in METRICS:
             metric = METRICS[known]
-            return f"{metric.text} ({metric.unit})"
+            return f"{metric.text} ({metric.unit}; {metric.source})"
     return _OTHERS.get(name, "")
 
 
