@@ -24,24 +24,17 @@ def test_every_framework_has_an_example() -> None:
     assert sections().keys() == {"", *FRAMEWORKS}
 
 
-def write_example(path: Path, framework: str) -> int:
-    """Write a framework's example into a folder. Returns how many lines attach it: the ini line, and those of conftest.py."""
-    found = sections()
-    own = dict(FILE.findall(found[framework]))
-    for name, text in {**dict(FILE.findall(found[""])), **own}.items():
-        (path / name).write_text(f"{text}{os.linesep}", encoding="utf-8")
-    said = own.get("conftest.py", "")
-    attach = "" if "mat_attach" in said else f"mat_attach = {framework}\n"
-    (path / "pytest.ini").write_text(f"[pytest]\npythonpath = .\n{attach}")
-    return len([line for line in [*said.splitlines(), *attach.splitlines()] if line and "import " not in line])
-
-
 @pytest.mark.full
 @pytest.mark.parametrize("framework", FRAMEWORKS)
 def test_an_example_runs_and_is_broken_as_it_says(framework: str, tmp_path: Path) -> None:
     if missing(framework):
         pytest.skip(f"{framework} is not installed")
-    write_example(tmp_path, framework)
+    found = sections()
+    own = dict(FILE.findall(found[framework]))
+    for name, text in {**dict(FILE.findall(found[""])), **own}.items():
+        (tmp_path / name).write_text(f"{text}{os.linesep}", encoding="utf-8")
+    attach = "" if "mat_attach" in own.get("conftest.py", "") else f"mat_attach = {framework}\n"
+    (tmp_path / "pytest.ini").write_text(f"[pytest]\npythonpath = .\n{attach}")
     done = pytest_in(tmp_path, "--mat-stress", "--mat-report", "report.json")
     item = json.loads((tmp_path / "report.json").read_text())["items"][0]
     assert item["status"] == "counterexample", done.stdout
