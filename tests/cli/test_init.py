@@ -89,6 +89,27 @@ def test_a_second_time_nothing_is_written(tmp_path: Path, capsys: pytest.Capture
     }
 
 
+def test_what_a_project_has_already_is_not_suggested_or_made_again(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "agent.py").write_text(
+        "import httpx\nimport mat\n\n@mat.tool(effect='read')\ndef vendor(name): ...\n\n@tool\ndef pay(order): ...\n"
+    )
+    assert main(["init", str(tmp_path)]) == 0
+    conftest = (tmp_path / "tests" / "conftest.py").read_text()
+    assert "agent.pay" in conftest
+    assert "vendor" not in conftest
+    (tmp_path / "tests" / "test_mat_agent.py").unlink()
+    (tmp_path / "tests" / "test_own.py").write_text("async def test_pay(mat_run): ...\n")
+    capsys.readouterr()
+    assert main(["init", str(tmp_path)]) == 0
+    assert "set mat_attach" not in capsys.readouterr().out
+    assert not (tmp_path / "tests" / "test_mat_agent.py").exists()
+    (tmp_path / "tests" / "test_own.py").write_text("def test_pay(): ...\n")
+    (tmp_path / "tests" / "conftest.py").write_text("")
+    assert main(["init", str(tmp_path)]) == 0
+    assert "to attach to httpx: set mat_attach = httpx" in capsys.readouterr().out
+    assert (tmp_path / "tests" / "test_mat_agent.py").exists()
+
+
 def test_a_dry_run_writes_nothing_and_says_what_it_would(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["init", "--dry-run", str(tmp_path)]) == 0
     said = capsys.readouterr().out

@@ -89,13 +89,17 @@ class FirstFile:
     text: str
 
 
+SAMPLE: Final = "test_mat_agent.py"
+"""The name of the first test."""
+
+
 def first_files(project: Project) -> tuple[FirstFile, ...]:
     settings = FirstFile(
         path=Path("pytest.ini"), what="tests import the code of this folder", text="[pytest]\npythonpath = .\n"
     )
     return (
         FirstFile(path=project.tests / "conftest.py", what="what every test of the agent needs", text=conftest(project)),
-        FirstFile(path=project.tests / "test_mat_agent.py", what="a first test with a contract", text=_TEST),
+        FirstFile(path=project.tests / SAMPLE, what="a first test with a contract", text=_TEST),
         FirstFile(
             path=Path(".github", "workflows", "mat.yml"), what="CI: tests on each push, a search each night",
             text=_WORKFLOW.format(install=install(project), install_with_report=install(project, "report")),
@@ -117,7 +121,7 @@ def conftest(project: Project) -> str:
     missing = [each for each in project.attached if not each.installed]
     framework = next((each.name for each in project.attached if each.name not in CLIENTS), "")
     attached = tuple(tool for tool in project.tools if tool.called and framework)
-    own = tuple(tool for tool in project.tools if tool not in attached)
+    own = tuple(tool for tool in project.tools if tool not in attached and tool.why != "@mat.tool")
     parts = ['"""What every test of the agent needs; made by `mat init`."""\n']
     if usable:
         parts.append("import pytest\n\n")

@@ -7,7 +7,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Final
 
-from mat.commands.first_files import FirstFile, first_files
+from mat.commands.first_files import SAMPLE, FirstFile, first_files
 from mat.commands.project import Project, look_at
 from mat.commands.shared import PASS, Add, check_files, print_json, width, write_text
 from mat.core.errors import MatError, plural
@@ -34,7 +34,10 @@ def init(options: argparse.Namespace) -> int:
     if not folder.is_dir():
         raise MatError(f"{folder} is a file", why="a project is a folder", fix="name its folder", where=str(folder))
     project = look_at(folder)
-    made = first_files(project)
+    made = tuple(
+        file for file in first_files(project)
+        if (folder / file.path).exists() or not (project.has_runs and file.path.name == SAMPLE)  # it may have been deleted
+    )  # fmt: skip
     new = [file for file in made if not (folder / file.path).exists()]
     if not options.dry_run:
         for file in new:
@@ -118,7 +121,7 @@ def _left(project: Project, made: tuple[FirstFile, ...], new: list[FirstFile]) -
     conftest = made[0]
     names = [each.name for each in project.attached if each.installed]
     lines = []
-    if conftest not in new and names:
+    if conftest not in new and names and not project.attaches:
         lines.append(f"to attach to {', '.join(names)}: set mat_attach = {' '.join(names)} in the configuration of pytest")
     if project.at_top and project.configuration:
         lines.append(f"to import the code of this folder in tests: set pythonpath to . in {project.configuration}")

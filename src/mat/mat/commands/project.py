@@ -67,7 +67,8 @@ class FoundAdapter:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Project:
     """What was found in a folder. `at_top`: code at its top that nothing installs, so that tests find it only
-    with a `pythonpath`. `left_out`: Python files beyond the limit; `unreadable`: those that do not parse.
+    with a `pythonpath`. `left_out`: Python files beyond the limit; `unreadable`: those that do not parse. `has_runs`: a test
+    takes `mat_run`; `attaches`: there is a fixture `mat_attach`.
     """
 
     folder: Path
@@ -82,6 +83,8 @@ class Project:
     files: int
     left_out: int = 0
     unreadable: tuple[str, ...] = ()
+    has_runs: bool = False
+    attaches: bool = False
 
     @property
     def attached(self) -> tuple[FoundAdapter, ...]:
@@ -99,6 +102,7 @@ def look_at(folder: Path) -> Project:
     imported: set[str] = set()
     tools: list[FoundTool] = []
     unreadable = []
+    has_runs = attaches = False
     for path in paths[:FILES]:
         try:
             with warnings.catch_warnings():
@@ -110,12 +114,17 @@ def look_at(folder: Path) -> Project:
         imported |= set(_imports(tree))
         if not _is_test(path.relative_to(folder)):
             tools += _functions(tree, path.relative_to(folder))
+            continue
+        for node in ast.walk(tree):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                has_runs |= any(each.arg == "mat_run" for each in node.args.args)
+                attaches |= node.name == "mat_attach"
     tests, has_tests = _test_folder(folder, paths)
     return Project(
         folder=folder, adapters=tuple(_adapters(imported)), tools=tuple(tools), tests=tests, has_tests=has_tests,
         configuration=_configuration(folder), installs=_installs(folder), at_top=_is_at_top(folder, paths),
         ci=tuple(name for name in _CI if (folder / name).exists()), files=len(paths[:FILES]),
-        left_out=max(0, len(paths) - FILES), unreadable=tuple(unreadable),
+        left_out=max(0, len(paths) - FILES), unreadable=tuple(unreadable), has_runs=has_runs, attaches=attaches,
     )  # fmt: skip
 
 

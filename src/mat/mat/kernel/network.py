@@ -179,9 +179,10 @@ _WHY: Final = {
     "process": "it is outside the run: what it does is neither recorded nor put back, and it could reach the network",
 }
 _FIX: Final = {
-    "network": 'serve it in process, tape the port (tape="external"), or use clock="real"; for a server '
+    "network": 'serve it in process, record its port (mat.tool(..., tape="external")), or use clock="real"; for a server '
     "that a fixture starts on this machine, set loopback=True in the marker",
-    "process": 'declare it (mat.adapters.program([...])), tape the port (tape="external"), or use clock="real"',
+    "process": 'declare it (mat.adapters.program([...])), record its port (mat.tool(..., tape="external")), or use '
+    'clock="real"',
 }
 
 
