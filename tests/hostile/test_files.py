@@ -60,10 +60,10 @@ def test_damage_is_that_of_its_seed_and_reaches_each_level() -> None:
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ('{"mat": 1, "rules": [' + '{"a": 1}, ' * 19_000 + "1]}", "more than 20000 values"),
-        ("{" + ", ".join(f'"k{number}": 1' for number in range(25_000)) + "}", "more than 20000 values"),
-        ('{"mat": 1, "rules": [' + "[], " * 1_000_000 + "1]}", "the limit is 2000000"),
-        ("mat: 1\nrules:\n" + "- a\n" * 21_000, "more than 20000 values"),
+        ('{"mat": 1, "rules": [' + '{"a": 1}, ' * 19_000 + "1]}", "more than 20,000 values"),
+        ("{" + ", ".join(f'"k{number}": 1' for number in range(25_000)) + "}", "more than 20,000 values"),
+        ('{"mat": 1, "rules": [' + "[], " * 1_000_000 + "1]}", "the limit is 2,000,000"),
+        ("mat: 1\nrules:\n" + "- a\n" * 21_000, "more than 20,000 values"),
     ],
     ids=["rules", "keys", "bytes", "yaml"],
 )

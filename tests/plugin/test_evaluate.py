@@ -301,7 +301,7 @@ def test_workloads_are_validated_at_load_before_any_test_runs_and_all_problems_a
     assert session.outcomes == {}
     said = session.errors
     assert "ERROR: --mat-evaluate: 5 workloads are invalid; no test was run" in said
-    assert "an untrusted channel (channels=), a tool boundary (tools=)" in said
+    assert "an untrusted channel (channels=) and a tool boundary (tools=)" in said
     assert "lacks a category" in said
     assert "unknown argument 'categry'; did you mean 'category', as in workload=mat.Workload(category=...)?" in said
     assert "tools=7 is not a list of names" in said

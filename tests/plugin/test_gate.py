@@ -223,7 +223,7 @@ def test_too_few_seeds_are_undecided_and_fail(gated):
     assert session.code == 1
     assert "The gate fails. Undecided: success." in session.text
     assert (
-        "3 seeds do not decide a tolerance of 20%; 17 more seeds without a loss would decide it: 20 seeds of each test"
+        "3 seeds do not decide a tolerance of 20%; 17 more seeds without a loss would decide it (in all, 20 seeds of each"
         in session.text
     )
 
