@@ -94,9 +94,9 @@ def _overlooked(target: str, holders: list[str]) -> tuple[str, str]:
 
 
 def _failed(call: pytest.CallInfo[Any]) -> dict[str, str]:
-    """Why a run without faults fails: the error's first line."""
+    """Why an item fails in plain pytest, too: the error's first line."""
     said = str(call.excinfo.value).partition("\n")[0] if call.excinfo is not None else ""
-    return {"what": f"it fails without any fault{said and f': {said}'}", "fix": "make it pass with plain pytest first"}
+    return {"what": f"it fails{said and f': {said}'}", "fix": "make it pass with plain pytest first"}
 
 
 def _stopped(call: pytest.CallInfo[Any]) -> tuple[str, str]:

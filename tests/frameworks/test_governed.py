@@ -133,7 +133,7 @@ for mode in sys.argv[1:]:
     with mat.run() as run, patched({instrument}), mat.attach({framework!r}, effects={effects}, retrievers=["search_kb"]):
         for mind in (shop.careful_refunder, shop.careful_reader, shop.hurried):
             handle(mind, mode)
-    print("head", mode, len(run.result.records), run.result.head)
+    print("\\nhead", mode, len(run.result.records), run.result.head)
 """
 
 

@@ -331,6 +331,14 @@ def test_the_next_task_of_a_killed_worker_goes_to_another_and_can_be_cancelled_u
     os.close(writing)
 
 
+def test_a_task_that_was_cancelled_is_no_error_where_no_worker_is_left() -> None:
+    with Forked(1) as pool:
+        broken, *waiting = [pool.submit(suicide, 0) for _ in range(4)]
+        assert waiting[-1].cancel()
+        assert isinstance(broken.exception(), WorkerDied)
+        assert [str(each.exception()) for each in waiting[:-1]] == ["no worker is left"] * 2
+
+
 def suicide_after(reading: int) -> None:
     os.read(reading, 1)
     suicide(0)

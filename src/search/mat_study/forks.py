@@ -82,7 +82,7 @@ class Forked(ReceivingExecutor):
         while self._waiting:
             alive = [worker for worker in self._workers if worker.alive]
             if not alive:
-                self._waiting.popleft()[0].set_exception(WorkerDied("no worker is left"))
+                _fail(self._waiting.popleft()[0], WorkerDied("no worker is left"))
                 continue
             worker = min(alive, key=lambda each: len(each.tasks))
             answer, task = self._waiting[0]
@@ -116,7 +116,9 @@ class Forked(ReceivingExecutor):
         """End the workers and abandon their current tasks: whoever needs a result has waited for it."""
         self.closed = True
         while self._waiting:
-            self._waiting.popleft()[0].cancel()
+            answer, _ = self._waiting.popleft()
+            if not answer.cancel():  # it was the task of a worker that died
+                _fail(answer, WorkerDied("the workers were shut down"))
         for worker in self._workers:
             worker.end()
         self._workers.clear()

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from mat.core.endpoint import MISSING, values_at
-from mat.core.errors import MatError, did_you_mean
+from mat.core.errors import MatError, did_you_mean, enumeration
 from mat.core.record import ActionKind, Record
 from mat.core.verdict import Severity, Verdict
 from mat.monitor.compile import contract as compiled
@@ -130,10 +130,7 @@ def _ended(kinds: frozenset[ActionKind] | None) -> frozenset[ActionKind] | None:
 
 
 def _kinds_text(kinds: frozenset[ActionKind] | None) -> str:
-    if kinds is None:
-        return "a record"
-    *others, last = sorted(kinds)
-    return f"a record of kind {', '.join(others)} or {last}" if others else f"a record of kind {last}"
+    return "a record" if kinds is None else f"a record of kind {enumeration(sorted(kinds), 'or')}"
 
 
 def _bound(goal: Goal, condition: FormulaNode) -> FormulaNode:

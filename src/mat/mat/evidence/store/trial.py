@@ -15,7 +15,7 @@ from typing import Final
 from mat.core.errors import MatError
 
 LIMIT_S: Final = 0.6
-"""Seconds of processor time to start and to open a small file, ten times what it takes."""
+"""Seconds of processor time to open a small file, once DuckDB is loaded: some thirty times what it takes."""
 BYTES_PER_S: Final = 20_000_000
 """What a second more is allowed for: opening reads the log of the last changes, and of the rest only a table of contents."""
 WALL_FACTOR: Final = 100
