@@ -105,17 +105,40 @@ def test_a_run_that_differs_before_the_injection_is_caught_with_the_step_that_di
     assert result.certificate.checks["prefix"] == 3
 
 
-def test_a_nominal_run_that_cannot_be_reproduced_is_caught_before_anything_is_searched(lab):
+def test_a_nominal_run_that_cannot_be_reproduced_proves_nothing_and_yet_what_breaks_is_found(lab, found):
     calls = []
 
     def body():
         calls.append(1)
-        read(len(calls))
+        try:
+            read(len(calls))
+        except TimeoutError:
+            harm()
 
     result = lab(body, [no_harm], ("service.timeout",)).search()
     assert result.certificate.reason.startswith("the nominal run, repeated before the search, differs at step 0")
-    assert result.certificate.states == 0
-    assert result.executions == 1
+    assert not result.certificate.proven
+    assert found(result) == {"harm.none": 4}
+
+
+def test_a_search_goes_on_where_a_run_differs_before_its_injection(lab, found):
+    """One schedule meets another run; what breaks is found at a later one."""
+    calls = []
+
+    def body():
+        calls.append(1)
+        read(100 + (len(calls) == 4))
+        for index in range(4):
+            try:
+                read(index)
+            except TimeoutError:
+                if index == 3:
+                    harm()
+
+    result = lab(body, [no_harm], ("service.timeout",)).search()
+    assert "differs from the previous run" in result.certificate.reason
+    assert not result.certificate.proven
+    assert found(result) == {"harm.none": 4}
 
 
 def test_a_nominal_run_changed_by_a_counterexample_is_caught(lab):
@@ -159,7 +182,7 @@ def test_a_contract_with_state_outside_the_search_is_caught_by_the_sample_of_ski
     assert "mat_state_digest" in result.certificate.reason
 
 
-def test_an_uncontrolled_run_is_not_certified(lab):
+def test_an_uncontrolled_run_is_not_certified_and_is_searched_as_far_as_any_other(lab):
     made = lab(reader, [no_harm])
     marked = mat.core.run.Finding(code="order-not-controlled", message="a plain thread took a step")
     nominal = made.nominal()
@@ -169,6 +192,7 @@ def test_an_uncontrolled_run_is_not_certified(lab):
     said = "the run is not controlled (order-not-controlled): a plain thread took a step; fix: make locks"
     assert result.certificate.reason.startswith(said)
     assert not result.certificate.proven
+    assert result.executions == made.search(budget=4).searched > 1
 
 
 def test_a_real_dice_is_caught(lab):

@@ -84,15 +84,19 @@ class Checks:
 
     # -- while exploring --------------------------------------------------------------------------------------------
 
+    def controlled(self, run: Run) -> None:
+        """Check that all that happened in a run was decided by its spec."""
+        if run.uncontrolled:
+            finding = run.uncontrolled[0]
+            raise WithdrawnError(f"the run is not controlled ({finding.code}): {finding.message}; fix: {remedy(finding.code)}")
+
     def begin(self, run: Run) -> None:
         """Check that the search begins with the run that was reported."""
-        _require_control(run)
         self._compare(self.nominal, run, "the nominal run, repeated before the search,")
         self.nominal = run
 
     def explored(self, edge: Edge, run: Run, states: Sequence[str]) -> None:
         """Check that the child equals its parent up to the injected site, and meets the injection there."""
-        _require_control(run)
         if edge.key is not None:
             self._check_prefix(edge, run, states)
             ending = self._run_ending(edge, run, states)
@@ -279,12 +283,6 @@ class Checks:
 def _by_history(edge: Edge, of: GridKey) -> bool:
     """Whether an edge equals another by its history, not only by the user's state digest."""
     return edge.key is not None and edge.key[0] == of[0]
-
-
-def _require_control(run: Run) -> None:
-    if run.uncontrolled:
-        finding = run.uncontrolled[0]
-        raise WithdrawnError(f"the run is not controlled ({finding.code}): {finding.message}; fix: {remedy(finding.code)}")
 
 
 def _wrong_site(edge: Edge, run: Run) -> bool:

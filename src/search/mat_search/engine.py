@@ -57,6 +57,8 @@ STRATEGIES: Final[dict[str, Factory]] = {
 }
 """The strategies by name. The statistical one is not among them: it does not assume deterministic runs."""
 
+_LOSING: Final = (Exhaustive, Anytime, Portfolio)
+"""Strategies that go on without the run of an edge."""
 _LAYERS_EVERY: Final = 100
 """Executions between two estimates of what is left at the next cost; an estimate takes time."""
 
@@ -212,6 +214,7 @@ class _Search:
         self._unanswered = ""
         self._unfinished = ""
         self._unfaithful = ""
+        self._withdrawn = ""
 
     def run(self) -> CampaignResult:
         reason, proven = self._explore_and_check()
@@ -259,20 +262,36 @@ class _Search:
             recorded = self._recorded
             if recorded is not None:
                 reason, self._limited = "; ".join(filter(None, (in_words(recorded, self._unanswered), reason))), True
+            if self._withdrawn:
+                return self._withdrawn, False
             self._checks.verify(self._strategy.skipped, self._claim())
         except SearchStopped as stopped:
             self._limited = True
             return f"{reason or stopped}; the checks that a proof needs could not run", False
         except WithdrawnError as withdrawn:
-            if withdrawn.run is not None:
-                self._hits.repeated(withdrawn.run)
-            return str(withdrawn), False
+            self._withdraw(withdrawn)
+            return self._withdrawn, False
         except KeyboardInterrupt:
             if not self._hits:
                 raise
             self._interrupted = True
             return "interrupted", False
         return reason, True
+
+    def _withdraw(self, withdrawn: WithdrawnError) -> None:
+        """Nothing is proven any more; what broke in the run that shows why counts as found."""
+        self._withdrawn = self._withdrawn or str(withdrawn)
+        if withdrawn.run is not None:
+            self._hits.repeated(withdrawn.run)
+
+    def _holds(self, check: Callable[..., None], *arguments: object) -> bool:
+        """Whether a check passes. One that does not withdraws the proof, and the search goes on for what it can find."""
+        try:
+            check(*arguments)
+        except WithdrawnError as withdrawn:
+            self._withdraw(withdrawn)
+            return False
+        return True
 
     def _claim(self) -> SearchClaim:
         hits = self._hits
@@ -294,16 +313,23 @@ class _Search:
             except Unanswered as missing:
                 self._unanswered = self._unanswered or str(missing)
                 self._reach.unanswered[edge.schedule] = missing.missing
-                if not isinstance(strategy, Exhaustive | Anytime | Portfolio):
+                if not isinstance(strategy, _LOSING):
                     raise
                 strategy.lose(edge)
                 continue
             self._reach.reached += 1
-            if not begun:
-                self._checks.begin(run)
-                begun = True
             states = prefixes(run)
-            self._checks.explored(edge, run, states)
+            self._holds(self._checks.controlled, run)
+            if not begun:
+                self._holds(self._checks.begin, run)
+                begun = True
+            if not self._holds(self._checks.explored, edge, run, states):
+                if edge.cost <= self._plan.budget:
+                    self._hits.repeated(run)
+                if not isinstance(strategy, _LOSING):
+                    return
+                strategy.lose(edge)
+                continue
             hits = self._hits.note(edge, run) if edge.cost <= self._plan.budget else ()
             strategy.tell(edge, EdgeOutcome(run=run, states=states, broken=self._hits.broken(run)))
             if hits:
@@ -347,7 +373,7 @@ class _Search:
         new = {hit.violation.contract for hit in hits} - self._checked
         if new:
             self._checked |= new
-            self._checks.again("after a counterexample")
+            self._holds(self._checks.again, "after a counterexample")
         reduced = isinstance(self._strategy, Portfolio)
         if self._campaign.stop != "budget" and not reduced and self._strategy.bound < hits[0].schedule.cost - 1:
             for hit in hits:
