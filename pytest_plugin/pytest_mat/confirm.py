@@ -16,7 +16,7 @@ from mat_study.fresh import FreshAnswer, FreshBatch, FreshFrame, FreshProcesses,
 from mat_study.pristine import SendFrame
 from mat_study.settings import ItemSettings
 from mat_study.sources import Sources
-from pytest_mat.evaluators import ItemEvaluator, reports_of
+from pytest_mat.evaluators import ItemEvaluator, LostItem, reports_of
 from pytest_mat.fresh_item import fresh_item
 from pytest_mat.options import session_began_ns
 from pytest_mat.protocol import Reports
@@ -34,6 +34,8 @@ class RequestedBatch:
     def answer(self, given: Evaluated | Lost, sources: Sources) -> None:
         """Send an answer; `sources` knows those that had been imported when the item was collected."""
         answer = FreshAnswer.of(given)
+        if isinstance(given, LostItem):
+            answer = replace(answer, detail=_failure(given.reports))
         if self.batch.more:
             answer = replace(answer, sources=tuple(sources.since_first().items()))
             self.send(FreshFrame(kind="answer", packed=answer.packed()))
@@ -41,21 +43,28 @@ class RequestedBatch:
             self.send(FreshFrame(kind="answer", answer=answer))
 
 
+def _failure(reports: Sequence[pytest.TestReport]) -> str:
+    """The exception of the first report that failed."""
+    crash = next((getattr(each.longrepr, "reprcrash", None) for each in reports if each.failed), None)
+    return "" if crash is None else str(crash.message)
+
+
 BATCH: Final = pytest.StashKey[RequestedBatch]()
 
 
 def confirmer(
     item: pytest.Item, processes: FreshProcesses, variant: str, hash_seed: HashSeed, *, recorded: bool
-) -> Callable[[Sequence[Schedule]], Iterator[Run | None]]:
+) -> Callable[[Sequence[Schedule]], Iterator[Run | str]]:
     """How the study of this item confirms schedules: a function that executes them in one fresh process.
 
-    It yields each run as soon as it is ready, None for a lost one.
+    It yields each run as soon as it is ready; for a lost one, why it is.
     """
 
-    def confirm(schedules: Sequence[Schedule]) -> Iterator[Run | None]:
+    def confirm(schedules: Sequence[Schedule]) -> Iterator[Run | str]:
         plans = [Plan(mode="search", schedule=schedule, variant=variant) for schedule in schedules]
         for answer in processes.execute(fresh_item(item, recorded=recorded), plans, hash_seed=hash_seed):
-            yield answer.run
+            why = (each.partition("\n")[0] for each in (answer.why, answer.detail) if each)
+            yield answer.run or ": ".join(why)
 
     return confirm
 

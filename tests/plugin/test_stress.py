@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import socket
 import subprocess
 import sys
 from typing import Any
@@ -356,4 +357,27 @@ def test_a_wrong_argument_that_an_option_overrides_leaves_the_search_without_a_p
     session = shop.stress("--mat-budget", "2")
     assert session.outcomes == {ID: "passed"}
     assert session.statuses == {ID: "not_proven"}
-    assert session.items[ID]["reason"] == "the nominal run could not be executed in a fresh process"
+    why = "marker mat: budget=-1 is not an integer >= 0"
+    assert session.items[ID]["reason"] == f"the nominal run could not be executed in a fresh process: {why}"
+
+
+SERVER = """
+import socket
+
+@pytest.fixture(scope="session", autouse=True)
+def server():
+    with socket.create_server(("127.0.0.1", {port})):
+        yield
+"""
+
+
+def test_a_fixture_that_fails_in_a_fresh_process_is_named_with_its_exception(shop: Any) -> None:
+    """A server at a fixed port: this process still has the port when the other one asks for it."""
+    with socket.create_server(("127.0.0.1", 0)) as found:
+        port = found.getsockname()[1]
+    shop.tests(NAIVE.replace("naive", "careful") + SERVER.format(port=port))
+    session = shop.stress(process=True)
+    assert session.statuses == {ID: "not_proven"}
+    why = "the nominal run could not be executed in a fresh process: set-up failed: OSError: [Errno "
+    assert session.items[ID]["reason"].startswith(why)
+    assert "in use" in session.items[ID]["reason"]

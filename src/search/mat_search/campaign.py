@@ -18,8 +18,8 @@ from mat.core.value import FrozenDict
 from mat.core.verdict import Violation
 from mat_search.hits import JudgeRun
 
-Confirm: TypeAlias = Callable[[Sequence[Schedule]], Sequence[Run | None]]
-"""Execute schedules in a fresh process; None for a schedule without a run."""
+Confirm: TypeAlias = Callable[[Sequence[Schedule]], Sequence[Run | str | None]]
+"""Execute schedules in a fresh process; for a schedule without a run, why there is none, or None."""
 Progress: TypeAlias = Callable[[int, int | None, int], None]
 """(executions, cheapest cost found or None, bound proven so far)."""
 EndExploring: TypeAlias = Callable[[int], str]

@@ -80,7 +80,8 @@ class Checks:
         self._executed: dict[Schedule, str] = {}
         self.counts: dict[str, int] = {"prefix": 0, "nominal": 0, "skipped": 0, "repeated": 0, "fresh": 0}
         self.counts |= {"audited": 0} if nominal.complete else {}
-        self.fresh_nominal = 0
+        self.fresh_nominal = self.same_nominal = 0
+        self.unexecuted = ""
 
     # -- while exploring --------------------------------------------------------------------------------------------
 
@@ -120,6 +121,7 @@ class Checks:
         """Repeat the nominal run; it must not differ."""
         self.counts["nominal"] += 1
         self._compare(self.nominal, self._executions.again(NO_SCHEDULE), f"the nominal run, repeated {when},")
+        self.same_nominal += 1
 
     def _compare(self, one: Run, other: Run, what: str) -> None:
         """Raise WithdrawnError if two runs differ. Only facts are compared: the reported run may have no monitor states."""
@@ -255,7 +257,7 @@ class Checks:
         self.counts["fresh"] += 1 + len(sample) + schedules
         try:
             if nominal is None:
-                raise WithdrawnError("the nominal run could not be executed in a fresh process")
+                raise WithdrawnError(f"the nominal run could not be executed in a fresh process{self._why_not}")
             self._compare(self.nominal, nominal, "the nominal run in a fresh process, under another hash seed,")
             differing = []
             for schedule, run in sample:
@@ -270,9 +272,13 @@ class Checks:
         self.fresh_nominal = 1
         return "", None
 
+    @property
+    def _why_not(self) -> str:
+        return f": {self.unexecuted}" if self.unexecuted else ""
+
     def _check_fresh(self, schedule: Schedule, run: Run | None, ending: str) -> None:
         if run is None:
-            raise WithdrawnError(f"a schedule ({words(schedule)}) could not be executed in a fresh process")
+            raise WithdrawnError(f"a schedule ({words(schedule)}) could not be executed in a fresh process{self._why_not}")
         if prefixes(run)[-1] != ending:
             here = self._executions.again(schedule)
             what = f"a run in a fresh process ({words(schedule)})"

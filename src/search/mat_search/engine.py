@@ -10,7 +10,7 @@ executions in a fresh process.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Executor
 from dataclasses import replace
 from typing import Final
@@ -92,8 +92,8 @@ def search(
 
     - `evaluate`, `vary`: functions that execute a `mat.spec.RunSpec` and return its `mat.Run`. `adapt` gets a function that
       chooses perturbations, too.
-    - `confirm`, `confirm_again`: functions of a sequence of schedules that return a sequence of as many Runs, with None for
-      one that was not executed.
+    - `confirm`, `confirm_again`: functions of a sequence of schedules that return a sequence of as many Runs, and in the place of
+      one that was not executed why it was not, or None.
     - `campaign`: the settings. `progress(executions, cheapest, proven)` is called now and then, with the cost of the
       cheapest counterexample (or None) and the cost up to which all is proven.
     - `enough(runs)` gets the number of executions that the checks will take, and returns why exploring ends now, or "".
@@ -497,14 +497,14 @@ class _Search:
         sample = self._checks.fresh_sample(without=schedules) if nominal_too else []
         try:
             alone = [*schedules, *sample[: limits.FRESH_CHEAPEST]]
-            first = [run for schedule in alone for run in self._confirm([schedule])]
+            first = [run for schedule in alone for run in self._elsewhere(self._confirm, [schedule])]
             found, cheapest = first[: len(schedules)], zip(sample, first[len(schedules) :], strict=False)
             backwards = sample[limits.FRESH_CHEAPEST :][::-1]
-            *runs, nominal = self._confirm([*backwards, NO_SCHEDULE])
+            *runs, nominal = self._elsewhere(self._confirm, [*backwards, NO_SCHEDULE])
             compared = [*cheapest, *zip(backwards, runs, strict=True)]
             differs, other = self._checks.fresh(nominal, compared, len(schedules))
             if nominal_too and not differs and self._confirm_again is not None:
-                *runs, nominal = self._confirm_again([*sample, NO_SCHEDULE])
+                *runs, nominal = self._elsewhere(self._confirm_again, [*sample, NO_SCHEDULE])
                 differs, other = self._checks.fresh(nominal, [*zip(sample, runs, strict=True)], 0)
         except KeyboardInterrupt:
             self._interrupted = True
@@ -513,13 +513,22 @@ class _Search:
             return [], str(stopped), None
         return found, differs, other
 
+    def _elsewhere(self, confirm: Confirm, schedules: Sequence[Schedule]) -> Iterator[Run | None]:
+        """The runs of a fresh process, None for one that was not executed; the first reason for that is kept."""
+        for given in confirm(schedules):
+            if isinstance(given, str):
+                self._checks.unexecuted = self._checks.unexecuted or given
+            yield None if isinstance(given, str) else given
+
     def _only_elsewhere(self, run: Run | None) -> list[Counterexample]:
         """What a run of a fresh process breaks, and the same schedule here does not, with how often it does so there."""
         if run is None or self._confirm is None or self._confirm_again is None:
             return []
         schedule = run.spec.schedule
         try:
-            again = [run, *self._confirm([schedule]), *self._confirm_again([schedule])]
+            again = [
+                run, *self._elsewhere(self._confirm, [schedule]), *self._elsewhere(self._confirm_again, [schedule])
+            ]  # fmt: skip
         except KeyboardInterrupt:
             self._interrupted = True
             again = [run]
@@ -537,9 +546,9 @@ class _Search:
         ]
 
     def _nominal_stability(self, *, differs: bool) -> Stability:
-        """How often the nominal run was repeated. Only the fresh one may differ: any other difference ends the search."""
+        """How often the nominal run was repeated, here and in a fresh process, and how often it was the same."""
         fresh, repeated = self._checks.fresh_nominal, self._checks.counts["nominal"]
-        return Stability(runs=repeated + (1 if fresh or differs else 0), reproduced=repeated + fresh)
+        return Stability(runs=repeated + (1 if fresh or differs else 0), reproduced=self._checks.same_nominal + fresh)
 
     def _repeat(self, item: Counterexample, times: int) -> list[Run | None]:
         """The runs of up to `times` executions in this process."""

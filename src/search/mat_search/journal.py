@@ -29,12 +29,13 @@ from mat.core.packed import pack, unpack
 from mat.core.redact import cleaned
 from mat.core.run import Run
 from mat.core.spec import RunSpec, Schedule
+from mat_search.campaign import Confirm
 
 More: TypeAlias = Callable[[Run], Any]
 """Returns JSON data to keep with a run."""
 Restore: TypeAlias = Callable[[Run, Any], None]
 """Called with a recalled run and the data kept with it."""
-ConfirmInOrder: TypeAlias = Callable[[Sequence[Schedule]], Iterable[Run | None]]
+ConfirmInOrder: TypeAlias = Callable[[Sequence[Schedule]], Iterable[Run | str | None]]
 
 _RUN: Final = re.compile(rb'\{"kind":"([a-z0-9 -]+)","of":"([0-9a-f]{32})",')
 
@@ -105,16 +106,16 @@ class SearchJournal:
                 self._sources[name] = found
                 self._write(json.dumps({"source": name, "digest": found}))
 
-    def confirming(self, confirm: ConfirmInOrder, kind: str) -> Callable[[Sequence[Schedule]], Sequence[Run | None]]:
+    def confirming(self, confirm: ConfirmInOrder, kind: str) -> Confirm:
         """Wrap `confirm` so that it executes only what is not kept yet; each run is kept as soon as it is ready."""
 
-        def confirm_missing(schedules: Sequence[Schedule]) -> Sequence[Run | None]:
-            runs = [self.recall(kind, schedule) for schedule in schedules]
+        def confirm_missing(schedules: Sequence[Schedule]) -> Sequence[Run | str | None]:
+            runs: list[Run | str | None] = [self.recall(kind, schedule) for schedule in schedules]
             missing = [index for index, run in enumerate(runs) if run is None]
             answers = confirm([schedules[index] for index in missing]) if missing else ()
             for index, run in zip(missing, answers, strict=True):
                 runs[index] = run
-                if run is not None:
+                if isinstance(run, Run):
                     self.keep(kind, schedules[index], run)
             return runs
 

@@ -101,13 +101,15 @@ class FreshBatch:
 class FreshAnswer:
     """An execution in a fresh process, without what cannot be sent between processes. `run` None: it was lost.
 
-    `sources`: with `more`, what was imported there since the item was collected, with digests.
+    `detail`: the exception that lost it; `why` has the same words for the same cause. `sources`: with `more`,
+    what was imported there since the item was collected, with digests.
     """
 
     run: Run | None = None
     judged: Judged = field(default_factory=Judged)
     outcome: TestOutcome = "passed"
     why: str = ""
+    detail: str = ""
     refused: bool = False
     unanswered: str = ""
     outlived: tuple[OutlivedState, ...] = ()
