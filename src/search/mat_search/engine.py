@@ -92,8 +92,8 @@ def search(
 
     - `evaluate`, `vary`: functions that execute a `mat.spec.RunSpec` and return its `mat.Run`. `adapt` gets a function that
       chooses perturbations, too.
-    - `confirm`, `confirm_again`: functions of a sequence of schedules that return a sequence of as many Runs, and in the place of
-      one that was not executed why it was not, or None.
+    - `confirm`, `confirm_again`: functions of a sequence of schedules that return a sequence of as many Runs; in the place of
+      one that was not executed is why it was not, or None.
     - `campaign`: the settings. `progress(executions, cheapest, proven)` is called now and then, with the cost of the
       cheapest counterexample (or None) and the cost up to which all is proven.
     - `enough(runs)` gets the number of executions that the checks will take, and returns why exploring ends now, or "".
