@@ -99,7 +99,7 @@ def test_replies_are_recorded_once_and_serve_every_session_after(desk: pytest.Py
     assert KEY not in kept
 
 
-@pytest.mark.full
+@pytest.mark.nightly
 def test_a_branch_that_was_not_recorded_is_named_and_found_once_it_is(desk: pytest.Pytester) -> None:
     desk.runpytest_subprocess("--mat-live-calls", "8")
     missed = " ".join(desk.runpytest_subprocess("--mat-live-calls", "0", "--mat-stress").stdout.str().split())

@@ -88,6 +88,7 @@ def test_a_double_write_to_a_server_in_javascript_is_found_shrunk_and_replayed_w
     assert "Cannot find module" not in replayed.stdout
 
 
+@pytest.mark.nightly
 def test_an_agent_that_looks_before_it_writes_again_is_certified_and_its_old_replay_is_silent(
     tmp_path: Path, server: Path
 ) -> None:
@@ -98,6 +99,7 @@ def test_an_agent_that_looks_before_it_writes_again_is_certified_and_its_old_rep
     assert "1 certified" in fixed.stdout
 
 
+@pytest.mark.nightly
 def test_twenty_processes_with_twenty_hash_seeds_make_one_trace(tmp_path: Path, server: Path) -> None:
     script = tmp_path / "once.py"
     script.write_text(

@@ -359,6 +359,7 @@ def test_a_double_refund_is_found_replayed_in_a_new_process_and_gone_when_it_is_
     assert {each["status"] for each in json.loads((tmp_path / "report.json").read_text())["items"]} == {"certified", "replayed"}
 
 
+@pytest.mark.nightly
 def test_a_recording_answers_in_the_place_of_servers_until_the_program_does_something_else(tmp_path: Path) -> None:
     """A server that starts late is told what the recording answered for it: else a fixed agent would look in vain."""
     write_test(tmp_path, "forgetful", tape="external")

@@ -14,7 +14,9 @@ from mat.core.errors import MatError
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("name", files.FORMATS)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=pytest.mark.nightly) if name == "store" else name for name in files.FORMATS]
+)
 def test_damaged_files_are_read_or_refused(name: str) -> None:
     found = files.read_damaged(name, 150)
     assert not found.wrong
@@ -34,7 +36,7 @@ def _is_large(path: Path) -> object:
     return len(bytearray(300 * 2**20)) if b"a" in path.read_bytes() else 0
 
 
-@pytest.mark.full
+@pytest.mark.nightly
 def test_a_reader_that_crashes_or_is_slow_or_large_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     make = files.text_file("x.json", '{"a": [1, 2]}')
     monkeypatch.setitem(files.FORMATS, "crashes", files.FileFormat(make, _crashes))

@@ -40,7 +40,9 @@ def faulty(how: str) -> kills.Command:
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("name", kills.COMMANDS)
+@pytest.mark.parametrize(
+    "name", [name if name == "import" else pytest.param(name, marks=pytest.mark.nightly) for name in kills.COMMANDS]
+)
 def test_a_command_that_is_killed_again_and_again_ends_as_one_that_was_not(name: str) -> None:
     found = kills.kill(name, 4, 11)
     assert found.wrong == []

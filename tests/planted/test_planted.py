@@ -108,7 +108,7 @@ def test_what_is_drawn_is_what_it_is_called(kind: str) -> None:
         assert (truth.cost is not None) == (kind == "breakable"), truth
 
 
-@pytest.mark.full
+@pytest.mark.nightly
 def test_every_place_can_be_broken() -> None:
     """One agent is drawn for each place of state, and breaks in a fresh process."""
     found = {}
@@ -138,12 +138,12 @@ def test_four_agents_and_four_safe_ones(tmp_path: Path) -> None:
     held_against_the_truth(tmp_path, "--count", "4", "--seed", "3", "--kinds", "breakable,safe")
 
 
-@pytest.mark.full
+@pytest.mark.nightly
 def test_a_few_agents_of_each_kind(tmp_path: Path) -> None:
     held_against_the_truth(tmp_path, "--count", "8", "--seed", "1")
 
 
-@pytest.mark.full
+@pytest.mark.nightly
 def test_the_same_words_with_workers_and_after_a_kill(tmp_path: Path) -> None:
     modes = "one,workers,resume"
     held_against_the_truth(tmp_path, "--count", "3", "--seed", "2", "--kinds", "breakable,safe", "--modes", modes)

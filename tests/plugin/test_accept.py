@@ -70,7 +70,7 @@ def test_after_its_date_it_fails_again_and_says_so(shop: Any) -> None:
     assert session.statuses[ID] == "counterexample"
 
 
-@pytest.mark.full
+@pytest.mark.nightly
 def test_a_cheaper_one_and_one_of_another_signature_still_fail(shop: Any) -> None:
     name = found(shop)
     accept(shop, name)

@@ -167,7 +167,7 @@ def test_a_cluster_whose_workers_are_killed_gives_the_report_and_the_replays_of_
     assert not found.lost, "others go on"
 
 
-@pytest.mark.full
+@pytest.mark.nightly
 def test_two_xdist_workers_share_a_cluster_and_go_on_without_it_when_its_scheduler_dies(
     shop: Any, scheduler: tuple[str, int]
 ) -> None:
@@ -182,7 +182,7 @@ def test_two_xdist_workers_share_a_cluster_and_go_on_without_it_when_its_schedul
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("all_of_them", [False, True])
+@pytest.mark.parametrize("all_of_them", [False, pytest.param(True, marks=pytest.mark.nightly)])
 def test_a_worker_that_cannot_collect_a_test_is_given_up_by_name_and_the_search_goes_on(shop: Any, all_of_them: bool) -> None:
     expected = alone(shop)
     shop.conftest(SICK)

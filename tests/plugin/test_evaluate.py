@@ -665,7 +665,7 @@ def test_fault(mat_run):
     assert "service.timout" in session.failures["test_shop.py::test_fault"]
 
 
-@pytest.mark.full
+@pytest.mark.nightly
 def test_every_strategy_can_look_for_the_worst_case(shop: Any, measured: Any) -> None:
     from mat_search import STRATEGIES
 
@@ -847,7 +847,7 @@ def test_processes_hash_seeds_and_workers_give_the_same_report_byte_for_byte(ben
 
 
 @pytest.mark.full
-@pytest.mark.parametrize(("by", "seed"), [("SIGKILL", 1), ("SIGINT", 2)])
+@pytest.mark.parametrize(("by", "seed"), [("SIGKILL", 1), pytest.param("SIGINT", 2, marks=pytest.mark.nightly)])
 def test_an_interrupted_evaluation_goes_on_and_ends_as_one_that_was_not(bench: Bench, by: str, seed: int) -> None:
     done = bench.run()
     assert done.returncode == 0, done.stdout
@@ -895,7 +895,7 @@ def test_no_finished_part_is_executed_twice_and_none_is_lost(bench: Bench) -> No
     assert len(bench.runs) == len(whole) - 1 - finished + extra
 
 
-@pytest.mark.full
+@pytest.mark.nightly
 def test_a_search_that_an_interrupt_cut_short_is_no_finished_part(bench: Bench) -> None:
     """A search that has found something ends with it when it is interrupted; an evaluation wants the whole of it."""
     assert bench.run("-k", "naive").returncode == 0

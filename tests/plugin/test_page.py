@@ -46,7 +46,7 @@ def test_a_search_puts_the_undisturbed_run_next_to_its_counterexample_and_no_run
     assert compared(shop) == [(FOUND, PLAIN), (PLAIN, None)]
 
 
-@pytest.mark.full
+@pytest.mark.nightly
 def test_an_evaluation_does_so_too_and_after_an_interruption_as_well(shop: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     task = 'workload=mat.Workload(category="policy", waive=["channels"], tools=["refund"])'
     shop.tests(STRESSED.replace("budget=4", f"budget=4, seeds=2, {task}"))
@@ -109,7 +109,7 @@ def test_fine(mat_run, no_refund):
     assert compared(shop) == [(replayed, PLAIN), (refused, None), (PLAIN, None)]
 
 
-@pytest.mark.full
+@pytest.mark.nightly
 def test_a_page_takes_the_runs_of_all_workers(shop: Any) -> None:
     pytest.importorskip("xdist")
     shop.tests(STRESSED)

@@ -117,7 +117,7 @@ def bench(shop: Any) -> Bench:
     return Bench(shop)
 
 
-@pytest.mark.full
+@pytest.mark.nightly
 def test_a_session_killed_again_and_again_ends_as_one_that_was_not(bench: Bench) -> None:
     expected, whole = bench.whole()
     seeds, step, sessions = 2, 9, 0
@@ -175,7 +175,7 @@ def test_a_person_may_ask_for_a_search_from_the_start(bench: Bench) -> None:
     assert len(bench.runs) - count == len(whole)
 
 
-@pytest.mark.full
+@pytest.mark.nightly
 def test_a_session_of_workers_that_was_killed_is_taken_up_without_them(bench: Bench) -> None:
     expected, _ = bench.whole()
     process = subprocess.Popen(
@@ -199,7 +199,7 @@ sys.exit(pytest.main(sys.argv[1:]))
 """
 
 
-@pytest.mark.full
+@pytest.mark.nightly
 def test_what_a_finished_search_executed_is_not_repeated_when_a_later_one_is_killed(bench: Bench) -> None:
     bench.shop.tests(TEST + SECOND)
     os.utime(bench.path / "test_shop.py", (1_000_000_000, 1_000_000_000))
@@ -255,7 +255,7 @@ def test_an_interrupted_session_keeps_what_it_executed(bench: Bench) -> None:
     assert executed < len(whole) - 5
 
 
-@pytest.mark.full
+@pytest.mark.nightly
 def test_with_xdist_the_controller_removes_what_its_workers_kept(bench: Bench) -> None:
     done = bench.run("-n", "2")
     assert "1 failed" in done.stdout

@@ -440,7 +440,7 @@ def test_a_source_that_changes_while_the_session_runs_is_not_kept(shop: Any) -> 
     searched_anew(shop, "test_shop.py", because="prices.py changed while the session ran")
 
 
-@pytest.mark.full
+@pytest.mark.nightly
 def test_bytecode_of_an_earlier_version_of_a_source_is_noticed(shop: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("PYTHONDONTWRITEBYTECODE")
     careful(shop, "amount = 1")
@@ -468,7 +468,7 @@ def test_what_is_named_by_the_descriptor_of_a_folder_is_not_known(shop: Any, how
     searched_anew(shop, because="a file is named by the descriptor of its folder")
 
 
-@pytest.mark.full
+@pytest.mark.nightly
 def test_a_damaged_foreign_or_forged_record_is_not_used(shop: Any) -> None:
     careful(shop)
     certified(shop)
@@ -575,7 +575,7 @@ def test_the_nominal_run_is_executed_and_must_be_the_same(shop: Any) -> None:
     assert f"{ID}: searched again: the nominal run changed" in session.text
 
 
-@pytest.mark.parametrize("tests", [pytest.param(9, marks=pytest.mark.full), pytest.param(50, marks=pytest.mark.nightly)])
+@pytest.mark.parametrize("tests", [pytest.param(4, marks=pytest.mark.full), pytest.param(50, marks=pytest.mark.nightly)])
 def test_of_many_tests_the_one_that_changed_is_searched_and_the_others_are_reused(shop: Any, tests: int) -> None:
     for number in range(tests):
         shop.write(f"agent_{number}.py", CAREFUL % "pass")
@@ -585,13 +585,13 @@ def test_of_many_tests_the_one_that_changed_is_searched_and_the_others_are_reuse
             f"    agent_{number}.naive()\n",
         )
     assert set(shop.stress().statuses.values()) == {"certified"}
-    path = shop.path / "agent_7.py"
+    path = shop.path / "agent_3.py"
     path.write_text(path.read_text() + "# changed\n")
     session = shop.stress("-v")
-    assert [name for name, day in reused(session).items() if not day] == ["test_7.py::test_agent"]
+    assert [name for name, day in reused(session).items() if not day] == ["test_3.py::test_agent"]
     assert f"{tests} certified ({tests - 1} reused)" in session.text
     assert session.text.count("searched again") == 1
-    assert "test_7.py::test_agent: searched again: agent_7.py changed" in session.text
+    assert "test_3.py::test_agent: searched again: agent_3.py changed" in session.text
 
 
 @pytest.mark.full
@@ -623,7 +623,7 @@ def test_a_time_for_the_session_is_shared_out_and_what_it_was_not_enough_for_is_
     assert all(item["bound"] < 40 for item in session.items.values())
 
 
-@pytest.mark.full
+@pytest.mark.nightly
 def test_a_test_that_changed_gets_its_time_before_one_that_did_not(shop: Any) -> None:
     """What a session expects of each search decides about the shares (`mat_study.allotment`)."""
     shop.conftest(
@@ -668,7 +668,7 @@ def test_a_time_for_the_session_that_is_no_time_is_refused(shop: Any, value: str
     assert "number of seconds" in result.stderr.str()
 
 
-@pytest.mark.full
+@pytest.mark.nightly
 def test_workers_of_xdist_keep_and_reuse_certificates(shop: Any) -> None:
     pytest.importorskip("xdist")
     careful(shop)

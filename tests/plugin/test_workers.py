@@ -123,7 +123,7 @@ def test_wider_fixtures_are_set_up_and_torn_down_once_by_the_process_that_search
     assert fresh["setup freshly"] == fresh["run freshly"], "fresh processes have fixtures of their own"
 
 
-@pytest.mark.full
+@pytest.mark.nightly
 def test_workers_write_nothing_into_the_session(shop: Any) -> None:
     shop.tests(TEAM)
     options = ("--log-file", "session.log", "-rA", "--mat-no-reuse")

@@ -561,7 +561,7 @@ def told(history: History, *, foretold: bool = True) -> Story:
     return story
 
 
-@pytest.mark.full
+@pytest.mark.nightly
 @settings(max_examples=EXAMPLES)
 @given(histories())
 def test_the_laws_hold_after_every_act_of_every_history(history: History) -> None:
@@ -677,7 +677,11 @@ WITHOUT: Final = {
 
 @pytest.mark.full
 @pytest.mark.parametrize(
-    ("guard", "laws", "most"), [(name, *expected) for name, expected in WITHOUT.items()], ids=list(WITHOUT)
+    ("guard", "laws", "most"),
+    [
+        pytest.param(name, *expected, id=name, marks=[pytest.mark.nightly] if name == "gives back what it has lent" else [])
+        for name, expected in WITHOUT.items()
+    ],
 )
 def test_a_ledger_without_one_guard_is_caught_by_a_short_history(
     guard: str, laws: set[str], most: int, take_out: Callable[[str], None]

@@ -161,10 +161,8 @@ def first_failure(body, strategy, *, most):
 
 
 class TestFailuresInStages:
-    @pytest.mark.full
-    @pytest.mark.parametrize(
-        ("name", "most", "times"), [("failover", 160, 1), pytest.param("three_stages", 200, 2, marks=pytest.mark.nightly)]
-    )
+    @pytest.mark.nightly
+    @pytest.mark.parametrize(("name", "most", "times"), [("failover", 160, 1), ("three_stages", 200, 2)])
     def test_it_finds_every_one_in_fewer_executions_than_chance(self, name, most, times):
         """Over 20 seeds; where chance has not found it within `most`, it counts as having found it then."""
         body = AGENTS[name]

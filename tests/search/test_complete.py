@@ -89,7 +89,7 @@ tables = st.tuples(*[st.tuples(*[st.tuples(fine, cells, cells)] * SITES)] * STAT
 OPERATORS = ("service.timeout", "service.lost_ack", "service.wrong")
 
 
-@pytest.mark.full
+@pytest.mark.nightly
 @many
 @given(table=tables)
 def test_what_is_vouched_for_prunes_more_and_agrees_with_brute_force(lab, found, table):
