@@ -90,7 +90,7 @@ class Executions:
         self._failures = self._late = 0
         self._answered = False
         self._longest_s = 0.0
-        self.lookahead = 0 if executor is None else _PER_WORKER * _worker_count(executor)
+        self._workers = 0 if executor is None else _worker_count(executor)
         self.same_as_plain = vary is None
         self.count = 0
         self.recalled = 0
@@ -158,11 +158,16 @@ class Executions:
 
     # -- workers ----------------------------------------------------------------------------------------------------
 
+    @property
+    def lookahead(self) -> int:
+        """How many schedules workers should have; 0 without workers."""
+        return 0 if self._executor is None else _PER_WORKER * (getattr(self._executor, "_max_workers", None) or self._workers)
+
     def begin(self, schedules: Iterable[Schedule]) -> None:
         """Let workers start schedules that will probably be explored. Runs they finish are kept at once."""
-        waiting = sum(not begun.future.done() for begun in self._worker_runs.values())
+        waiting, lookahead = sum(not begun.future.done() for begun in self._worker_runs.values()), self.lookahead
         for schedule in schedules:
-            if self._executor is None or waiting >= self.lookahead:
+            if self._executor is None or waiting >= lookahead:
                 break
             if schedule in self._worker_runs or schedule in self._explored or self._in_journal(schedule):
                 continue
@@ -217,7 +222,7 @@ class Executions:
 
     def _give_up(self, why: str) -> None:
         """Continue without workers; runs they finished are still used, and no other is waited for."""
-        self._executor, self.lookahead = None, 0
+        self._executor = None
         for schedule, begun in list(self._worker_runs.items()):
             if not begun.future.done():
                 begun.abandon()

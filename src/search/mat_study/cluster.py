@@ -67,6 +67,7 @@ class Cluster:
         self._count = 0
         self._pools: dict[int, ClusterPool] = {}
         self._threads = 0
+        self.batch = 1
         self.failure: MatError | None = None
         self.gone = ""
 
@@ -151,7 +152,7 @@ class Cluster:
     def _dispatch(self, frame: LinkFrame) -> None:
         match frame.kind:
             case "ready":
-                self._threads, self.gone = frame.threads, ""
+                self._threads, self.batch, self.gone = frame.threads, frame.batch, ""
             case "failed":
                 self._fail(frame.text)
             case "gone":
@@ -214,7 +215,6 @@ class ClusterPool(ReceivingExecutor):
         self._item = zlib.compress(pickle.dumps(subject.item))
         self._answers: dict[int, Answer] = {}
         self._unfit: UnfitWorkersError | None = None
-        self._max_workers = max(1, cluster.threads)
 
     def submit(self, function: Callable[..., Any], /, *arguments: Any, **named: Any) -> Future[Any]:
         """`function` is `mat_search.executions.work`, which a worker of a cluster replaces by an execution of its own."""
@@ -225,6 +225,11 @@ class ClusterPool(ReceivingExecutor):
         answer = Answer(self)
         self._answers[self._cluster.send(self, self._item, pickle.dumps(self._plan(evaluate, spec)))] = answer
         return answer
+
+    @property
+    def _max_workers(self) -> int:
+        """How many tasks the cluster has begun at a time; what is known of that changes."""
+        return max(1, self._cluster.threads) * self._cluster.batch
 
     def take(self, timeout: float | None = 0) -> None:
         self._cluster.receive(timeout)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from concurrent.futures import CancelledError
 from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass
@@ -34,6 +34,13 @@ _GONE: Final = "the scheduler is gone"
 _REASON_CHARS: Final = 200
 _LOOK_S: Final = 1.0
 """Real seconds between two looks at the cluster."""
+_BATCH: Final = 4
+_BATCH_S: Final = 0.1
+"""Tasks of one item go to a worker together: so many at most, and so many that they take about these real seconds at most. What
+dask does for each of its own takes about 10 ms of processors.
+"""
+_GATHER_S: Final = 0.001
+"""Real seconds that a task waits for others."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,13 +55,14 @@ class ClusterTasks:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LinkFrame:
-    """What the link writes: that the cluster has `threads` to execute with (again), that it is gone, or cannot be reached;
-    the reply to a task, or why there is none; `unfit`: no worker can be used; `given-up`: a worker that cannot execute the item
-    of a task, which another one executes.
+    """What the link writes: that the cluster has `threads` to execute with (again), each of them `batch` tasks at a time; that
+    it is gone, or cannot be reached; the reply to a task, or why there is none; `unfit`: no worker can be used; `given-up`: a
+    worker that cannot execute the item of a task, which another one executes.
     """
 
     kind: Literal["ready", "gone", "failed", "reply", "lost", "unfit", "given-up"]
     threads: int = 0
+    batch: int = 1
     text: str = ""
     number: int = -1
     reply: RemoteReply | None = None
@@ -101,17 +109,33 @@ def serve(connection: Connection, tasks: ClusterTasks, *, address: str, workers:
     os._exit(0)  # a thread may still wait for a connection
 
 
-def on_worker(execute: Callable[..., RemoteReply], *arguments: object) -> tuple[str, RemoteReply]:
-    """What a worker executes: its reply, with its address."""
+def on_worker(
+    execute: Callable[[str, bytes, bytes], RemoteReply], versions: str, item: bytes, plans: Sequence[bytes]
+) -> tuple[str, list[RemoteReply], float]:
+    """What a worker executes: its address, replies to plans of one item, and the real seconds that they took.
+
+    After a reply without a run there may be no more of them; nor after an exception, which is raised for the first plan only.
+    """
     distributed: Any = import_module("distributed")
-    return distributed.get_worker().address, execute(*arguments)
+    began_s = monotonic()
+    replies: list[RemoteReply] = []
+    for plan in plans:
+        try:
+            replies.append(execute(versions, item, plan))
+        except Exception:
+            if not replies:
+                raise
+            break
+        if replies[-1][0] != "answer":
+            break
+    return distributed.get_worker().address, replies, monotonic() - began_s
 
 
-@dataclass(slots=True)
-class _Sent:
-    """A task that the cluster has: the addresses of the workers that may execute it, None for all."""
+@dataclass(slots=True, eq=False)
+class _Batch:
+    """Tasks of one item that the cluster has: the addresses of the workers that may execute them, None for all."""
 
-    task: LinkTask
+    tasks: list[LinkTask]
     future: Any
     able: frozenset[str] | None
 
@@ -123,7 +147,8 @@ class _Link:
         self._tasks, self._write, self._versions, self._name = tasks, write, versions, client
         self._client: Any = None
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._sent: dict[int, _Sent] = {}
+        self._waiting: list[LinkTask] = []
+        self._sent: dict[int, _Batch] = {}
         self._unable: dict[bytes, dict[str, str]] = {}
         self._workers: frozenset[str] = frozenset()
         self._running: set[asyncio.Task[None]] = set()
@@ -131,7 +156,9 @@ class _Link:
         self._connected = False
         self._prefix = f"mat-{uuid4().hex[:12]}"
         self._count = 0
-        self._told = -1
+        self._told = (-1, 0)
+        self._threads, self._task_s = 0, 0.0
+        self._batch = 1
 
     def begin(self, task: LinkTask) -> None:
         assert self._loop is not None
@@ -176,7 +203,7 @@ class _Link:
             distributed.Client(where, asynchronous=True, set_as_default=False, timeout=_CONNECT_S)
         )
         await self._client.wait_for_workers(1, timeout=_FIRST_WORKER_S)
-        await self._threads()
+        await self._count_threads()
 
     def _spawn(self, work: Any) -> None:
         task = asyncio.ensure_future(work)
@@ -187,50 +214,89 @@ class _Link:
 
     def _begin_task(self, task: LinkTask) -> None:
         if task.plan is not None:
-            self._submit(task)
-        elif (sent := self._sent.pop(task.number, None)) is not None:
-            self._spawn(_ignoring(sent.future.cancel()))
+            self._waiting.append(task)
+            if len(self._waiting) == 1:
+                asyncio.get_running_loop().call_later(_GATHER_S, self._send_waiting)
+            return
+        self._waiting = [each for each in self._waiting if each.number != task.number]
+        batch = self._sent.pop(task.number, None)
+        if batch is not None and batch not in self._sent.values():
+            self._spawn(_ignoring(batch.future.cancel()))
 
-    def _submit(self, task: LinkTask) -> None:
-        """Give a task to the workers that are not known to be unable to execute its item."""
-        unable = self._unable.get(task.item, {})
+    def _send_waiting(self) -> None:
+        waiting, self._waiting = self._waiting, []
+        while waiting:
+            item = waiting[0].item
+            size = self._batch_size(len(waiting))
+            alike = [task for task in waiting if task.item == item][:size]
+            waiting = [task for task in waiting if task not in alike]
+            self._submit(alike)
+
+    def _batch_size(self, waiting: int) -> int:
+        """As many as a worker gets at a time, or fewer while threads of the cluster have nothing to execute."""
+        idle = self._threads - len(set(map(id, self._sent.values())))
+        return max(1, min(self._batch, -(-waiting // idle) if idle > 0 else self._batch))
+
+    def _submit(self, tasks: list[LinkTask]) -> None:
+        """Give tasks of one item to the workers that are not known to be unable to execute it."""
+        item = tasks[0].item
+        unable = self._unable.get(item, {})
         able = self._workers - unable.keys() if unable and self._workers else None
         if able is not None and not able:
-            self._sent.pop(task.number, None)
-            self._write(LinkFrame(kind="lost", number=task.number, text=f"no worker is left: {'; '.join(unable.values())}"))
+            self._lose(tasks, f"no worker is left: {'; '.join(unable.values())}")
             return
         self._count += 1
         try:
             future = self._client.submit(
-                on_worker, self._tasks.execute, self._versions, task.item, task.plan, key=f"{self._prefix}-{self._count:09}",
-                pure=False, workers=None if able is None else sorted(able),
+                on_worker, self._tasks.execute, self._versions, item, [task.plan for task in tasks],
+                key=f"{self._prefix}-{self._count:09}", pure=False, workers=None if able is None else sorted(able),
             )  # fmt: skip
         except Exception as error:  # the client is closed
-            self._sent.pop(task.number, None)
-            self._write(LinkFrame(kind="lost", number=task.number, text=_error_text(error)))
+            self._lose(tasks, _error_text(error))
         else:
-            sent = self._sent[task.number] = _Sent(task, future, able)
-            self._spawn(self._report(sent))
+            batch = _Batch(tasks, future, able)
+            self._sent |= dict.fromkeys((task.number for task in tasks), batch)
+            self._spawn(self._report(batch))
 
-    async def _report(self, sent: _Sent) -> None:
-        """Write what becomes of a task. One that a lost worker had is executed by another, which is the cluster's business."""
-        number = sent.task.number
+    def _lose(self, tasks: Sequence[LinkTask], text: str, kind: Literal["lost", "unfit"] = "lost") -> None:
+        for task in tasks:
+            self._sent.pop(task.number, None)
+            self._write(LinkFrame(kind=kind, number=task.number, text=text))
+
+    async def _report(self, batch: _Batch) -> None:
+        """Write what becomes of tasks. What a lost worker had is executed by another, which is the cluster's business."""
+        replies: list[RemoteReply] = []
+        error: BaseException | None = None
+        address = ""
         try:
-            address, reply = await sent.future
-            frame = LinkFrame(kind="reply", number=number, reply=reply)
-        except (Exception, CancelledError) as error:
-            address, reply = "", None
-            frame = LinkFrame(kind="unfit" if _is_other_code(error) else "lost", number=number, text=_error_text(error))
+            address, replies, took_s = await batch.future
+            self._learn(took_s / len(replies))
+        except (Exception, CancelledError) as raised:
+            error = raised
             if self._client.status != "running":
                 self._tell(0, _GONE)
-        if self._sent.get(number) is not sent:  # nobody needs it any more, or it was sent again
+        wanted = [task for task in batch.tasks if self._sent.get(task.number) is batch]  # by the session, and not sent again
+        if error is not None and len(batch.tasks) == 1:
+            self._lose(wanted, _error_text(error), "unfit" if _is_other_code(error) else "lost")
             return
-        if reply is not None and reply[0] == "failed":
-            self._give_up(address, reply[1], sent.task)
-            self._submit(sent.task)
-        else:
-            del self._sent[number]
-            self._write(frame)
+        for task, reply in zip(batch.tasks, replies, strict=False):
+            if task not in wanted:
+                continue
+            if reply[0] == "failed":
+                self._give_up(address, reply[1], task)
+                break
+            wanted.remove(task)
+            del self._sent[task.number]
+            self._write(LinkFrame(kind="reply", number=task.number, reply=reply))
+        for task in wanted:  # alone, because what happened may be the fault of one of them
+            self._submit([task])
+
+    def _learn(self, task_s: float) -> None:
+        """Learn what a task takes, and with that how many go to a worker together."""
+        self._task_s = task_s if not self._task_s else (self._task_s + task_s) / 2
+        self._batch = max(1, min(_BATCH, int(_BATCH_S / max(self._task_s, 1e-6))))
+        if self._told[0] > 0:
+            self._tell(self._told[0], "")
 
     def _give_up(self, address: str, facts: Mapping[str, str], task: LinkTask) -> None:
         """A worker gets no task of this item any more."""
@@ -242,10 +308,10 @@ class _Link:
 
     def _send_again(self) -> None:
         """Tasks wait forever for workers that are gone, where only those may execute them."""
-        for sent in list(self._sent.values()):
-            if sent.able is not None and self._workers and not sent.able & self._workers:
-                self._spawn(_ignoring(sent.future.cancel()))
-                self._submit(sent.task)
+        for batch in set(self._sent.values()):
+            if batch.able is not None and self._workers and not batch.able & self._workers:
+                self._spawn(_ignoring(batch.future.cancel()))
+                self._submit([task for task in batch.tasks if self._sent.get(task.number) is batch])
 
     # -- the cluster ----------------------------------------------------------------------------------------------------
 
@@ -253,7 +319,7 @@ class _Link:
         """Write how many threads the cluster has, whenever that changes; 0 for some time: it is gone."""
         since_s = monotonic()
         while True:
-            threads, why = await self._threads()
+            threads, why = await self._count_threads()
             if threads:
                 since_s = monotonic()
                 self._send_again()
@@ -262,18 +328,20 @@ class _Link:
             await asyncio.sleep(_LOOK_S)
 
     def _tell(self, threads: int, why: str) -> None:
-        if threads != self._told:
-            self._told = threads
-            self._write(LinkFrame(kind="ready", threads=threads) if threads else LinkFrame(kind="gone", text=why))
+        batch = self._batch if threads else 0
+        if (threads, batch) != self._told:
+            self._told = threads, batch
+            ready = LinkFrame(kind="ready", threads=threads, batch=batch)
+            self._write(ready if threads else LinkFrame(kind="gone", text=why))
 
-    async def _threads(self) -> tuple[int, str]:
+    async def _count_threads(self) -> tuple[int, str]:
         """The threads of all workers; 0 with the reason if the scheduler does not answer."""
         if self._client.status != "running":
             return 0, _GONE
         try:
             threads = await asyncio.wait_for(self._client.nthreads(), _CONNECT_S)
-            self._workers = frozenset(threads)
-            return sum(threads.values()), ""
+            self._workers, self._threads = frozenset(threads), sum(threads.values())
+            return self._threads, ""
         except Exception as error:
             return 0, f"the scheduler does not answer: {_error_text(error)}"
 
