@@ -239,6 +239,13 @@ def _names(node: FormulaNode) -> Iterator[tuple[ActionKind, str]]:
                 yield kind, part.name
 
 
+def named_ports(contract: Contract) -> tuple[str, ...]:
+    """The ports that a contract names: in its formula, or in the arguments of its template. A fold of the user's names none."""
+    goals = () if contract.formula is None else contract.formula.goals
+    named = [name for goal in goals for _, name in _names(goal.body)]
+    return tuple(sorted({*contract.selects, *named}))
+
+
 # -- the triggers of several contracts --------------------------------------------------------------------------------
 
 
