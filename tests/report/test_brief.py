@@ -14,7 +14,10 @@ from mat.core.spec import Schedule
 from mat.core.verdict import Violation
 from mat.report import brief
 from mat.report.brief import headline, namer
+from mat.report.build import build
+from mat.report.files import rendered
 from mat.report.findings import finding_line, finding_lines, item_line
+from mat.report.terminal import whole
 
 LOST = mat.spec.perturbation("service.lost_ack", "clerk/service:refund#1", cost=4)
 FILE = "mat_replays/test_refund-1fd1ed.mat.json"
@@ -179,3 +182,19 @@ def test_what_a_green_test_rests_on_is_said() -> None:
     ))  # fmt: skip
     said = " ".join(text(open_lines([item("t.py::test_a", "counterexample", TWICE, certificate=estimated)])))
     assert said.startswith("test_a: 20.0% of random schedules within the budget break a contract")
+
+
+def test_a_report_as_text_begins_with_what_broke_and_what_is_open() -> None:
+    items = [
+        item("t.py::test_refund", "counterexample", TWICE, executions=9, reason="cost 4 is not complete"),
+        item("t.py::test_idle", "vacuous", reason="once is vacuous: nothing triggered it"),
+    ]
+    document = build([each for each, _, _ in items], [], broken={each.id: broken for each, broken, _ in items})
+    lines = rendered(document, "txt").decode().splitlines()
+    assert lines[:2] == [
+        "mat: 1 broken, 1 vacuous  (9 executions)",
+        "BROKEN test_refund  cost 4  refund.once",
+    ]
+    assert f"  repair: send an idempotency key        mat show {FILE}" in lines[2:6]
+    assert "VACUOUS test_idle: once is vacuous: nothing triggered it; " in " ".join(lines[4:8])
+    assert whole(document) in "\n".join([*lines, ""])

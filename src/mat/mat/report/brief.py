@@ -15,7 +15,7 @@ from typing import Final, Literal, TypeAlias
 from mat.core.campaign import NOT_JUDGED, ItemStatus, Stability, Standing
 from mat.core.value import EMPTY
 from mat.report import words
-from mat.report.document import FindingLine, ItemLine
+from mat.report.document import Document, FindingLine, ItemLine
 
 WIDTH: Final = 100
 """The widest line, in columns."""
@@ -62,16 +62,29 @@ class OpenEntry:
 # -- the first line ---------------------------------------------------------------------------------------------------
 
 
-def headline(items: Sequence[ItemLine], *, seconds: float, stress: bool = False) -> BriefLine:
+def answer_lines(document: Document, *, width: int = WIDTH) -> list[BriefLine]:
+    """The beginning of a report, as the end of its session in a terminal: counts, what broke, and what is open."""
+    if not document.items:
+        return []
+    name = namer(line.id for line in document.items)
+    return [
+        headline(document.items, stress=any(line.bound is not None for line in document.items)),
+        *broken_lines(document.findings, name, width=width),
+        *held_lines(document.findings, name, width=width),
+        *open_lines(document.items, name, width=width, rest="listed below"),
+    ]
+
+
+def headline(items: Sequence[ItemLine], *, seconds: float | None = None, stress: bool = False) -> BriefLine:
     """The first line of a session's summary: how many tests ended how, after how many executions, in what time.
 
-    `stress`: count what a search says of tests in any case.
+    `seconds`: None if a report does not know them. `stress`: count what a search says of tests in any case.
     """
     executions = sum(each.executions for each in items)
     always = _COUNTED_UNDER_STRESS if stress else _COUNTED_IN_NOMINAL_RUNS
     return BriefLine(
         label=f"mat: {counts_text([each.status for each in items], always=always, reused=_reused(items))}",
-        text=f"  ({executions:,} execution{'s' * (executions != 1)}, {seconds:.0f} s)",
+        text=f"  ({executions:,} execution{'s' * (executions != 1)}{'' if seconds is None else f', {seconds:.0f} s'})",
         tone=tone_of(each.status for each in items),
     )
 
@@ -245,11 +258,16 @@ def failure_lines(found: FindingLine) -> list[str]:
 
 
 def open_lines(
-    items: Sequence[ItemLine], name: Callable[[str], str], *, explained: Collection[str] = (), width: int = WIDTH
+    items: Sequence[ItemLine],
+    name: Callable[[str], str],
+    *,
+    explained: Collection[str] = (),
+    width: int = WIDTH,
+    rest: str = "-v lists them",
 ) -> list[BriefLine]:
     """What is neither a broken contract nor all well: with the reason and what would help, each kind at most a few times.
 
-    `explained`: items whose own failure section is shown and says why.
+    `explained`: items whose own failure section is shown and says why. `rest`: where the others are.
     """
     lines: list[BriefLine] = []
     for status, label in _OPEN.items():
@@ -257,9 +275,9 @@ def open_lines(
         if seen:
             text = f" {tests_text(seen, name)}: see its failure section above"
             lines += _wrapped(text, label=label, tone=_TONES[status], width=width)
-        lines += _group_lines(_open_entries(status, [item for item in items if item.id not in explained]), name, width)
+        lines += _group_lines(_open_entries(status, [item for item in items if item.id not in explained]), name, width, rest)
     for group in _remark_groups(items):
-        lines += _group_lines(group, name, width)
+        lines += _group_lines(group, name, width, rest)
     return lines
 
 
@@ -285,14 +303,14 @@ def _remark_groups(items: Sequence[ItemLine]) -> Iterator[list[OpenEntry]]:
     yield _unjudged_bodies(items)
 
 
-def _group_lines(entries: Sequence[OpenEntry], name: Callable[[str], str], width: int) -> list[BriefLine]:
+def _group_lines(entries: Sequence[OpenEntry], name: Callable[[str], str], width: int, rest: str) -> list[BriefLine]:
     lines: list[BriefLine] = []
     for entry in entries[:SHOWN]:
         text = "; ".join(filter(None, (words.clean(entry.text), entry.fix)))
         space = " " if entry.label and entry.tests else ""
         tests = f"{tests_text(entry.tests, name)}: " if entry.tests else ": "
         lines += _wrapped(f"{space}{tests}{text}", label=entry.label, tone=entry.tone, width=width)
-    return lines + _more(entries[SHOWN:])
+    return lines + _more(entries[SHOWN:], rest)
 
 
 _OPEN: Final[Mapping[ItemStatus, str]] = {
@@ -349,14 +367,14 @@ def _wrapped(text: str, *, width: int, label: str = "", tone: Tone = "") -> list
     return [BriefLine(text=first.removeprefix(label), label=label, tone=tone), *(BriefLine(text=line) for line in rest)]
 
 
-def _more(entries: Sequence[OpenEntry]) -> list[BriefLine]:
+def _more(entries: Sequence[OpenEntry], rest: str) -> list[BriefLine]:
     """How many items or, without a label, remarks are not shown."""
     if not entries:
         return []
     label = entries[0].label.lower()
     tests = {test for entry in entries for test in entry.tests}
     left = words.plural(len(tests), f"more {label} test") if label else words.plural(len(entries), "more remark")
-    return [BriefLine(text=f"  and {left} (-v lists them)")]
+    return [BriefLine(text=f"  and {left} ({rest})")]
 
 
 def _grouped(pairs: Iterable[tuple[str, str]]) -> list[tuple[str, tuple[str, ...]]]:

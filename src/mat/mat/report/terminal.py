@@ -17,6 +17,7 @@ from mat.evidence.replay_file import hit_step
 from mat.monitor.localize import backward_slice, region
 from mat.monitor.propagation import journey_of, reaching, speaks_of, way
 from mat.report import words
+from mat.report.brief import WIDTH, answer_lines
 from mat.report.document import Document
 from mat.report.grouping import found_runs, held_findings, other_violations
 from mat.report.table import Listing, NoteList, ReportBlock, Table, compact, shown, texts
@@ -84,6 +85,12 @@ def whole(document: Document, *, width: int | None = None) -> str:
         _counterexamples(document, width, replays=True),
     ]
     return _join_parts(parts)
+
+
+def report_text(document: Document, *, width: int | None = None) -> str:
+    """A report as text: first the answer, as at the end of the session, then everything that `whole` has."""
+    answer = answer_lines(document, width=min(width or WIDTH, WIDTH))
+    return _join_parts(["".join(f"{line}\n" for line in answer), whole(document, width=width)])
 
 
 def _preamble(document: Document) -> str:
