@@ -122,3 +122,13 @@ def test_steps_that_are_shown_already_are_not_shown_again(file: Path, capsys: py
     said = capsys.readouterr().out
     assert said.count("VIOLATES") == 1
     assert "All steps (4); the run ended: its body returned; the table above shows all of them" in said
+
+
+def test_each_step_of_a_long_run_is_shown_once(capsys: pytest.CaptureFixture[str]) -> None:
+    replays = Path(__file__).parents[2] / "examples" / "helpdesk" / "mat_replays"
+    assert main(["show", str(replays / "test_a_parcel_is_located-5154cd.mat.json")]) == 0
+    said = capsys.readouterr().out
+    total = int(re.findall(r"All steps \((\d+)\)", said)[0])
+    shown = [int(number) for number in re.findall(r"^ *(\d+) +\d+  ", said, re.MULTILINE)]
+    assert (shown, total > 10) == (list(range(total)), True)
+    assert said.index("Repair: ") < said.index("All steps (")

@@ -40,10 +40,15 @@ def show(options: argparse.Namespace) -> int:
         return PASS
     if _is_interactive(options):
         return _view(replay, options)
-    file, columns = str(options.file), width()
-    print(failure_section(replay.counterexample, replay.certificate, replay_path=file, item=replay.item, width=columns))
+    columns, around = width(), region(run.records, replay.counterexample.verdict)
+    are_all = len(around) == len(run.records)
+    section = failure_section(
+        replay.counterexample, replay.certificate, replay_path=str(options.file), item=replay.item,
+        steps=around if are_all else (), width=columns,
+    )  # fmt: skip
+    print(section)
     title = f"All steps ({len(run.records)}); the run ended: {ending_text(run.termination)}"
-    if len(region(run.records, replay.counterexample.verdict)) == len(run.records):
+    if are_all:
         print(wrap(f"{title}; the table above shows all of them", width=columns or WIDTH))
         return PASS
     print(steps_table(run, run.records, title=title, width=columns))

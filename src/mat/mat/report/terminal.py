@@ -315,15 +315,21 @@ def _select_columns(laid: _TextTable, block: Sequence[int]) -> tuple[list[str], 
 
 
 def failure_section(
-    counterexample: Counterexample, certificate: Certificate, *, replay_path: str, item: str, width: int | None = None
+    counterexample: Counterexample,
+    certificate: Certificate,
+    *,
+    replay_path: str,
+    item: str,
+    steps: Sequence[Record] | None = None,
+    width: int | None = None,
 ) -> str:
     """One counterexample in full: what broke, the schedule, certificate, stability, steps, causes and the replay command.
 
-    `width` as in `summary`.
+    `steps`: those that the table shows, by default those around the violation. `width` as in `summary`.
     """
     fill = words.filler(width)
     run, verdict = counterexample.run, counterexample.verdict
-    steps = region(run.records, verdict)
+    steps = region(run.records, verdict) if steps is None else steps
     parts = [
         fill(_headline(run, verdict), hanging="  "),
         fill(_violation_place(verdict, item), indent="  "),
@@ -332,7 +338,7 @@ def failure_section(
         fill(words.certificate_in_words(certificate, counterexample.cost), indent="  "),
         fill(words.stability_in_words(counterexample.stability), indent="  "),
         "",
-        steps_table(run, steps, title=_region_title(run, steps), width=width),
+        *([steps_table(run, steps, title=_region_title(run, steps), width=width)] if steps else []),
         *_slice_lines(run, verdict, fill),
         *_fault_lines(run, verdict, fill),
         *_other_violations(run, verdict, fill, mentioned=_mentioned_violations(run, verdict)),
