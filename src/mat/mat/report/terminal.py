@@ -321,11 +321,13 @@ def failure_section(
     replay_path: str,
     item: str,
     steps: Sequence[Record] | None = None,
+    folder: str = "",
     width: int | None = None,
 ) -> str:
     """One counterexample in full: what broke, the schedule, certificate, stability, steps, causes and the replay command.
 
-    `steps`: those that the table shows, by default those around the violation. `width` as in `summary`.
+    `steps`: those that the table shows, by default those around the violation. `folder` as in `words.replay_command`, `width`
+    as in `summary`.
     """
     fill = words.filler(width)
     run, verdict = counterexample.run, counterexample.verdict
@@ -344,7 +346,7 @@ def failure_section(
         *_other_violations(run, verdict, fill, mentioned=_mentioned_violations(run, verdict)),
         *(fill(f"Not controlled: {words.clean(finding.message)}", hanging="  ") for finding in run.uncontrolled),
         *_repair_lines(verdict, fill),
-        f"Replay: {words.replay_command(replay_path)}",
+        f"Replay: {words.replay_command(replay_path, folder=folder)}",
     ]
     return "\n".join(parts) + "\n"
 
