@@ -8,7 +8,7 @@ from typing import TypeAlias, get_args
 import pytest
 
 import mat
-from mat.core.campaign import NOT_JUDGED, BrokenRun, Certificate, ItemResult, ItemStatus, Stability
+from mat.core.campaign import BROKE, NOT_JUDGED, BrokenRun, Certificate, ItemResult, ItemStatus, Stability
 from mat.core.run import UNCAUGHT, Finding
 from mat.core.spec import Schedule
 from mat.core.verdict import Violation
@@ -135,6 +135,14 @@ def test_results_are_counted_with_the_worst_first() -> None:
         ("1 stale", "bad"), ("1 vacuous", "open"), ("1 certified", "good"),
     ]  # fmt: skip
     assert brief.worst_first([]) == []
+
+
+def test_an_evaluation_that_broke_contracts_is_not_counted_as_good() -> None:
+    note = f"once: 2 of 8 runs {BROKE}"
+    items = [item_line(item(f"t.py::test_{name}", "evaluated", notes=notes)[0]) for name, notes in (("a", (note,)), ("b", ()))]
+    assert [(each.text, each.tone) for each in brief.worst_first(items)] == [("2 evaluated (1 with broken contracts)", "open")]
+    assert (brief.tone_of(items), brief.tone_of(items[1:])) == ("open", "good")
+    assert str(headline(items, seconds=1)) == "mat: 2 evaluated (1 with broken contracts)  (0 executions, 1 s)"
 
 
 def test_what_is_open_is_said_with_reason_and_help_a_few_times_each() -> None:

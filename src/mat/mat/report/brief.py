@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import dataclass
 from typing import Final, Literal, TypeAlias
 
-from mat.core.campaign import NOT_JUDGED, ItemStatus, Stability, Standing
+from mat.core.campaign import BROKE, NOT_JUDGED, ItemStatus, Stability, Standing
 from mat.core.value import EMPTY
 from mat.report import words
 from mat.report.document import Document, FindingLine, ItemLine
@@ -81,11 +81,13 @@ def headline(items: Sequence[ItemLine], *, seconds: float | None = None, stress:
     `seconds`: None if a report does not know them. `stress`: count what a search says of tests in any case.
     """
     executions = sum(each.executions for each in items)
-    always = _COUNTED_UNDER_STRESS if stress else _COUNTED_IN_NOMINAL_RUNS
+    always: Collection[str] = _COUNTED_UNDER_STRESS if stress else _COUNTED_IN_NOMINAL_RUNS
+    if any(each.status == "evaluated" for each in items):  # "0 broken" would be misread next to tasks that broke contracts
+        always = ()
     return BriefLine(
-        label=f"mat: {counts_text([each.status for each in items], always=always, reused=_reused(items))}",
+        label=f"mat: {counts_text([each.status for each in items], always=always, remarks=_remarks(items))}",
         text=f"  ({executions:,} execution{'s' * (executions != 1)}{'' if seconds is None else f', {seconds:.0f} s'})",
-        tone=tone_of(each.status for each in items),
+        tone=tone_of(items),
     )
 
 
@@ -94,38 +96,48 @@ def result_text(status: str) -> str:
     return "broken" if status in _COUNTED["broken"] else status.replace("_", " ")
 
 
-def tone_of(statuses: Iterable[ItemStatus]) -> Tone:
-    """The worst colour of these statuses."""
-    tones = {_TONES.get(status, "good") for status in statuses}
+def tone_of(items: Iterable[ItemLine]) -> Tone:
+    """The worst colour of these items. An evaluation fails nothing, but is not good where its runs broke hard contracts."""
+    tones = {"open" if _broke(item) else _TONES.get(item.status, "good") for item in items}
     return "bad" if "bad" in tones else "open" if "open" in tones else "good"
 
 
-def counts_text(statuses: Iterable[ItemStatus], *, always: Collection[str] = (), reused: Mapping[str, int] = EMPTY) -> str:
+def counts_text(statuses: Iterable[ItemStatus], *, always: Collection[str] = (), remarks: Mapping[str, str] = EMPTY) -> str:
     """How many items have which result: `2 broken, 1 accepted`. `always`: what is counted even if there is none.
 
-    `reused`: how many of a result stand from an earlier session.
+    `remarks`: what is said of a result, such as how many items have it from an earlier session.
     """
-    return ", ".join(each.text for each in _counts(statuses, always, reused))
+    return ", ".join(each.text for each in _counts(statuses, always, remarks))
 
 
 def worst_first(items: Sequence[ItemLine]) -> list[BriefLine]:
     """How many items have which result, each with its colour: bad results, then open ones, then good ones."""
     order: tuple[Tone, ...] = ("bad", "open", "good")
-    return sorted(_counts([each.status for each in items], (), _reused(items)), key=lambda each: order.index(each.tone))
+    return sorted(_counts([each.status for each in items], (), _remarks(items)), key=lambda each: order.index(each.tone))
 
 
-def _counts(statuses: Iterable[ItemStatus], always: Collection[str], reused: Mapping[str, int]) -> Iterator[BriefLine]:
+def _counts(statuses: Iterable[ItemStatus], always: Collection[str], remarks: Mapping[str, str]) -> Iterator[BriefLine]:
     counted: Counter[str] = Counter(statuses)
     for name, those in _COUNTED.items():
         count = sum(counted[status] for status in those)
         if count or name in always:
-            again = f" ({reused[name]:,} reused)" if reused.get(name) else ""
-            text = f"{count:,} {_one(name) if count == 1 else name}{again}"
-            yield BriefLine(text=text, tone=_TONES.get(those[0], "good"))
+            remark = remarks.get(name, "")
+            text = f"{count:,} {_one(name) if count == 1 else name}{remark and f' ({remark})'}"
+            yield BriefLine(text=text, tone="open" if remark.endswith(_BROKEN) else _TONES.get(those[0], "good"))
 
 
-def _reused(items: Iterable[ItemLine]) -> dict[str, int]:
-    return {"certified": sum(bool(each.reused) for each in items)}
+def _remarks(items: Sequence[ItemLine]) -> dict[str, str]:
+    reused, broke = sum(bool(each.reused) for each in items), sum(map(_broke, items))
+    found = {"certified": f"{reused:,} reused"} if reused else {}
+    return found | ({"evaluated": f"{broke:,} {_BROKEN}"} if broke else {})
+
+
+_BROKEN: Final = "with broken contracts"
+"""The end of a remark on a result that has another colour because of it."""
+
+
+def _broke(item: ItemLine) -> bool:
+    return any(note.endswith(BROKE) for note in item.notes)
 
 
 _COUNTED: Final[Mapping[str, tuple[str, ...]]] = {
