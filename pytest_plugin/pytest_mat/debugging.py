@@ -116,7 +116,7 @@ def _refusals(
     error: BaseException, above: tuple[TracebackType, ...]
 ) -> Iterator[tuple[BaseException, tuple[TracebackType, ...]]]:
     """The exceptions in nested groups, each with the project's entries of its traceback, those of the groups first."""
-    entries = (*above, *(each for each in _entries(error.__traceback__) if _is_of_project(each.tb_frame)))
+    entries = (*above, *(each for each in _traceback_entries(error.__traceback__) if _is_of_project(each.tb_frame)))
     if not isinstance(error, BaseExceptionGroup):
         yield error, entries
         return
@@ -145,10 +145,10 @@ def without_our_frames(error: BaseException) -> BaseException:
 
 def _filtered(traceback: TracebackType | None) -> TracebackType | None:
     """The traceback without our frames; unchanged if there are no others."""
-    return _linked([each for each in _entries(traceback) if _module(each.tb_frame) not in _OURS]) or traceback
+    return _linked([each for each in _traceback_entries(traceback) if _module(each.tb_frame) not in _OURS]) or traceback
 
 
-def _entries(traceback: TracebackType | None) -> Iterator[TracebackType]:
+def _traceback_entries(traceback: TracebackType | None) -> Iterator[TracebackType]:
     while traceback is not None:
         yield traceback
         traceback = traceback.tb_next

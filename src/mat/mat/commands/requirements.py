@@ -86,11 +86,11 @@ def _declared(folder: Path) -> set[str] | None:
         return None
     lines = [*project.get("dependencies", ()), *project.get("optional-dependencies", {}).get(_extra(data), ())]
     for name in _FILES:
-        lines += _lines(folder / name, _INCLUSIONS)
-    return {str(canonicalize_name(name)) for name in (*_names(lines), *poetry.get("dependencies", ()))}
+        lines += _requirement_lines(folder / name, _INCLUSIONS)
+    return {str(canonicalize_name(name)) for name in (*_required_names(lines), *poetry.get("dependencies", ()))}
 
 
-def _lines(path: Path, left: int) -> Iterator[str]:
+def _requirement_lines(path: Path, left: int) -> Iterator[str]:
     """The lines of a file of requirements and of those that it includes."""
     try:
         lines = path.read_text(encoding="utf-8").splitlines() if left else []
@@ -98,12 +98,12 @@ def _lines(path: Path, left: int) -> Iterator[str]:
         return
     for line in lines:
         if included := _INCLUDED.match(line.strip()):
-            yield from _lines(path.parent / included["file"], left - 1)
+            yield from _requirement_lines(path.parent / included["file"], left - 1)
         else:
             yield line
 
 
-def _names(lines: Iterable[object]) -> Iterator[str]:
+def _required_names(lines: Iterable[object]) -> Iterator[str]:
     for line in lines:
         try:
             yield Requirement(str(line).partition(" #")[0].partition("--hash")[0].rstrip(" \\")).name
