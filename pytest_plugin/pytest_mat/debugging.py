@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import bdb
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from types import FrameType, TracebackType
 from typing import Any, Final, NoReturn
 
@@ -15,10 +15,11 @@ import pytest
 from _pytest.debugging import pytestPDB
 from _pytest.outcomes import Failed
 
+from mat.core.errors import Uncontrolled, plural
 from mat.core.record import Record
 from mat.core.verdict import Verdict, Violation
-from mat.kernel.callers import agent_frame
-from mat.kernel.names import origin
+from mat.kernel.callers import agent_frame, place_texts
+from mat.kernel.names import HARNESS, origin
 
 _OURS: Final = frozenset({"mat", "mat_contracts", "mat_faults", "mat_search", "mat_study", "pytest_mat"})
 """Packages whose frames a user need not see."""
@@ -91,6 +92,43 @@ def fail(text: str, *, inspected: bool) -> NoReturn:
     raise (Inspected if inspected else Failed)(text, pytrace=False)
 
 
+def as_refusal(error: BaseException) -> Uncontrolled | None:
+    """The refused ways out of a run that an exception consists of, alone or in groups, as one exception; None for any other.
+
+    Its traceback has the project's own frames only: between the agent's call and the refusal are dozens of a library's.
+    """
+    found = list(_refusals(error, ()))
+    if not found or not all(isinstance(each, Uncontrolled) for each, _ in found):
+        return None
+    first, entries = found[0]
+    assert isinstance(first, Uncontrolled)
+    others = sorted({each.what for each, _ in found if isinstance(each, Uncontrolled) and each.what != first.what})
+    where, places = first.where, place_texts((each.tb_frame.f_code.co_filename, each.tb_lineno) for each in entries)
+    if places:  # a task of a library, as those of anyio, began where the loop was started: the call itself is in the traceback
+        site = next((where.removesuffix(each).removesuffix(" at ") for each in places if where.endswith(each)), where)
+        where = " at ".join(filter(None, (site, places[-1])))
+    what = f"{first.what}, and {plural(len(others), 'more way')} out" if others else first.what
+    refusal = Uncontrolled(what, why=first.why, fix=first.fix, where=where)
+    return refusal.with_traceback(_linked(entries))
+
+
+def _refusals(
+    error: BaseException, above: tuple[TracebackType, ...]
+) -> Iterator[tuple[BaseException, tuple[TracebackType, ...]]]:
+    """The exceptions in nested groups, each with the project's entries of its traceback, those of the groups first."""
+    entries = (*above, *(each for each in _traceback_entries(error.__traceback__) if _is_of_project(each.tb_frame)))
+    if not isinstance(error, BaseExceptionGroup):
+        yield error, entries
+        return
+    for each in error.exceptions:
+        yield from _refusals(each, entries)
+
+
+def _is_of_project(frame: FrameType) -> bool:
+    path = frame.f_code.co_filename
+    return _module(frame) not in HARNESS and not path.startswith("<") and origin(path) == "project"
+
+
 def without_our_frames(error: BaseException) -> BaseException:
     """The exception, and those that led to it, without our frames in their tracebacks."""
     seen: set[int] = set()
@@ -107,13 +145,18 @@ def without_our_frames(error: BaseException) -> BaseException:
 
 def _filtered(traceback: TracebackType | None) -> TracebackType | None:
     """The traceback without our frames; unchanged if there are no others."""
-    entries = []
-    each = traceback
-    while each is not None:
-        if _module(each.tb_frame) not in _OURS:
-            entries.append(each)
-        each = each.tb_next
+    return _linked([each for each in _traceback_entries(traceback) if _module(each.tb_frame) not in _OURS]) or traceback
+
+
+def _traceback_entries(traceback: TracebackType | None) -> Iterator[TracebackType]:
+    while traceback is not None:
+        yield traceback
+        traceback = traceback.tb_next
+
+
+def _linked(entries: Sequence[TracebackType]) -> TracebackType | None:
+    """A traceback of these entries; None for none."""
     found: TracebackType | None = None
     for entry in reversed(entries):
         found = TracebackType(found, entry.tb_frame, entry.tb_lasti, entry.tb_lineno)
-    return found or traceback
+    return found

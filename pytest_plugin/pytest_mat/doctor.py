@@ -4,17 +4,22 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Generator
+from collections.abc import Generator, Iterable, Set
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Final
 
 import pytest
 
+from mat.adapters.attach import observers
 from mat.adapters.attachment import Attachment
+from mat.boundary.port import declared_ports
+from mat.core.errors import did_you_mean
 from mat.core.run import ATTACHED, PortErrors, Run, remedy
 from mat.govern.variant import NONE
 from mat.harness.patching import overlooked
+from mat.monitor.contract import Contract
+from mat.monitor.triggers import named_ports
 from mat_search.declarations import undeclared
 from pytest_mat.execution import EXECUTION
 from pytest_mat.session import session_of
@@ -23,7 +28,10 @@ _NOT_ARMED: Final = (
     "it is a plain test: it has no mat marker and requests neither mat_run nor a contract",
     "add the fixture mat_run, or @pytest.mark.mat()",
 )
-_NO_CONTRACT: Final = ("no contract is armed: nothing could break", "request a contract fixture, or override mat_contracts")
+_NO_CONTRACT: Final = (
+    "no contract is armed: --mat-stress judges only the test's own asserts and exceptions",
+    'request a contract fixture or override mat_contracts, or write objective="task" in the marker if they are what you mean',
+)
 _NO_CROSSING: Final = (
     "its body crosses no boundary: it called no instrumented tool, model, memory or retriever",
     "decorate what the agent calls (@mat.tool, @mat.model, ...), or name it in a mat_instrument fixture; calls of fixtures "
@@ -37,17 +45,35 @@ class Doctor:
     def __init__(self, path: Path) -> None:
         self._path = path
         self._found: dict[str, dict[str, Any]] = {}
+        self._item = ""
+        self._attached: list[tuple[str, Attachment]] = []
+        self._crossed: set[str] = set()
+
+    def pytest_sessionstart(self) -> None:
+        observers.append(self._observe)
+
+    def _observe(self, attachment: Attachment) -> None:
+        self._attached.append((self._item, attachment))
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtest_setup(self, item: pytest.Item) -> None:
+        self._item = item.nodeid
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_makereport(self, item: pytest.Item, call: pytest.CallInfo[Any]) -> Generator[None, Any, Any]:
         report = yield
         if call.when == "call" or (call.when == "setup" and not report.passed):
             self._found[item.nodeid] = {"item": item.nodeid, "outcome": report.outcome, **examined(item, call)}
+            self._crossed.update(name.partition(":")[2] for name in self._found[item.nodeid]["crossings"])
             if report.failed and self._found[item.nodeid]["armed"]:
                 self._found[item.nodeid]["problems"].insert(0, _failed(call))
         return report
 
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
+        observers.remove(self._observe)
+        for item, port, text in _uncrossed_options(self._attached, self._crossed):
+            if item in self._found:
+                _add_uncrossed(self._found[item], text, port, self._crossed)
         for id, found in session_of(session.config).savings.items():
             self._found.setdefault(id, {"item": id})["declarations"] = [asdict(each) for each in found]
         self._path.write_text(json.dumps(list(self._found.values())), encoding="utf-8")
@@ -65,13 +91,14 @@ def examined(item: pytest.Item, call: pytest.CallInfo[Any]) -> dict[str, Any]:
     elif run is None:
         problems.append(_stopped(call))
     else:
-        problems += [] if contracts else [_NO_CONTRACT]
+        judged_by_body = known is not None and known.settings.objective == "task"
+        problems += [] if contracts or judged_by_body else [_NO_CONTRACT]
         unseen = list(overlooked({record.action.name for record in run.records}))
         problems += [_overlooked(*each) for each in unseen] if unseen or crossings else [_NO_CROSSING]
         problems += [
             (f"{finding.code}: {finding.message}", remedy(finding.code)) for finding in run.findings if finding.code != ATTACHED
         ]
-    return {
+    found = {
         "armed": run is not None,
         "contracts": contracts,
         "crossings": dict(sorted(crossings.items())),
@@ -81,8 +108,42 @@ def examined(item: pytest.Item, call: pytest.CallInfo[Any]) -> dict[str, Any]:
         "persisting": _persisting(item),
         "undeclared": [] if run is None else undeclared([run]),
         "errors": [] if run is None else [_port_errors(item) for item in run.errors],
+        "uncrossed": [],
         "problems": [{"what": what, "fix": fix} for what, fix in problems],
     }
+    if known is not None and run is not None:
+        crossed = {record.action.name for record in run.records if record.action.boundary}
+        for contract in known.contracts:
+            _examine_names(contract, found, crossed)
+    return found
+
+
+def _examine_names(contract: Contract, found: dict[str, Any], crossed: Set[str]) -> None:
+    """The ports that a contract names, that nothing declares, and that the run did not cross."""
+    known = {name for _, name in declared_ports()} | crossed
+    for name in named_ports(contract):
+        if name not in known:
+            _add_uncrossed(found, f"contract {contract.id}", name, known)
+
+
+def _uncrossed_options(attached: Iterable[tuple[str, Attachment]], crossed: Set[str]) -> list[tuple[str, str, str]]:
+    """(item, port, options): the ports that options of attachments name and that no test crossed, at the first such test."""
+    found: dict[tuple[str, str], str] = {}
+    for item, attachment in attached:
+        of = "" if attachment.adapter is None else f" of {attachment.adapter.name}"
+        for port, options in attachment.options_by_port().items():
+            if port not in crossed:
+                found.setdefault((port, f"{', '.join(f'{option}=' for option in options)}{of}"), item)
+    return [(item, port, text) for (port, text), item in found.items()]
+
+
+def _add_uncrossed(found: dict[str, Any], where: str, name: str, known: Iterable[str]) -> None:
+    """Add a name that no crossed boundary has: as a problem if another name is so near that it is probably misspelt."""
+    text = f"{where}: no boundary called {name!r} was crossed"
+    if nearest := did_you_mean(name, sorted(known)):
+        found["problems"].append({"what": f"{text}{nearest}", "fix": "correct the name, as in the list of boundaries crossed"})
+    else:
+        found["uncrossed"].append(text)
 
 
 def _overlooked(target: str, holders: list[str]) -> tuple[str, str]:

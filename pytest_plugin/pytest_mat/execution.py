@@ -45,7 +45,7 @@ from mat_study.replay import ReplayJudgement, judge
 from mat_study.settings import ItemSettings
 from mat_study.tasks import TASK, Judged, JudgeFailed, is_task, judged, refuse_gaps, with_success, with_task, workload_of
 from pytest_mat.arming import contracts_in, values_of
-from pytest_mat.debugging import Breakpoint, fail, without_our_frames
+from pytest_mat.debugging import Breakpoint, as_refusal, fail, without_our_frames
 from pytest_mat.options import is_in_the_summary, settings_of, verbosity_of, width_of
 from pytest_mat.replays import source_of, task_of
 from pytest_mat.session import session_of
@@ -490,6 +490,9 @@ _ALWAYS: Final = (KeyboardInterrupt, SystemExit, Exit, pytest.skip.Exception, XF
 def _outcome(item: pytest.Item, execution: Execution, result: Run, error: BaseException | None) -> None:
     mode, expect = execution.plan.mode, execution.settings.expect
     stored = bool(getattr(item, "_excinfo", None))
+    refusal = None if error is None else as_refusal(error)
+    if refusal is not None and not stored:
+        raise refusal from None
     if isinstance(error, _ALWAYS):
         if not stored:
             raise error

@@ -93,13 +93,26 @@ def _set_node_id(item: Any, nodeid: str) -> None:
         item._nodeid = nodeid
 
 
+def _not_collected(path: Path, config: pytest.Config) -> str:
+    """That the test of the replay file to run was not collected, and where it can be."""
+    item = replay_file.read(path).item
+    project = replay_file.project_of(path, item)
+    if project is None:
+        help = f"{item.partition('::')[0]} is neither below this folder nor below one above the file: run it in its project"
+    elif project != config.rootpath:
+        help = f"run it in its project: cd {project}"
+    else:
+        help = "it was renamed, removed or deselected"
+    return f"--mat-replay {path}: its test {item} was not collected\n  fix: {help}"
+
+
 def complete(session: pytest.Session, config: pytest.Config, items: list[pytest.Item]) -> None:
     """Add what only a complete collection reveals: replays of unittest methods, unreadable files, files without a test."""
     wanted = config.getoption("mat_replay")
     if wanted:
         chosen = [item for item in items if _path(item) == Path(wanted)] or _missing_clones(items, [Path(wanted)])
         if not chosen:
-            raise pytest.UsageError(f"--mat-replay {wanted}: its test {replay_file.read(Path(wanted)).item} was not collected")
+            raise pytest.UsageError(_not_collected(Path(wanted), config))
         config.hook.pytest_deselected(items=[item for item in items if item not in chosen])
         items[:] = chosen
         return

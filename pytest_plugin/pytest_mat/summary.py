@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
+from mat.core.campaign import BROKE
 from mat.core.codec import decode
 from mat.core.errors import MatError
 from mat.core.redact import cleaned
@@ -72,6 +73,8 @@ def print_summary(reporter: Any, config: pytest.Config, *, interrupted: bool = F
     for_github = bool(_payloads) and github.is_asked(config)
     if not (printed or held or names or asked or kept is not None or for_github):
         return
+    if config.getoption("mat_evaluate"):
+        _count_broken(reporter)
     reports = _reports(config)
     if printed:
         _print(reports, reporter, config, interrupted=interrupted)
@@ -91,6 +94,14 @@ def print_summary(reporter: Any, config: pytest.Config, *, interrupted: bool = F
         from mat.core.errors import plural
 
         reporter.write_line(f"mat store: {kept} ({plural(sum(each.kept for each in reports), 'run')})")
+
+
+def _count_broken(reporter: Any) -> None:
+    """Count the evaluated tasks whose runs broke contracts in pytest's closing line: nothing fails, but it is not all green."""
+    broken = {data["result"]["id"] for data in _payloads if any(note.endswith(BROKE) for note in data["result"]["notes"])}
+    found = [report for report in reporter.getreports("passed") if cleaned(report.nodeid) in broken]
+    if found:
+        reporter.stats.setdefault("broken", []).extend(found)
 
 
 def _print(reports: Sequence[ItemReport], reporter: Any, config: pytest.Config, *, interrupted: bool) -> None:

@@ -279,3 +279,100 @@ def test_bash_reads_its_script(tmp_path: Path, capsys: pytest.CaptureFixture[str
     tmp_path.joinpath("mat.sh").write_text(capsys.readouterr().out)
     done = subprocess.run(["bash", "-n", str(tmp_path / "mat.sh")], capture_output=True, text=True, check=False, timeout=60)
     assert (done.returncode, done.stderr) == (0, "")
+
+
+MISSPELT = """
+import pytest
+
+import mat
+from mat.temporal import always, at_most, tool_call
+from mat_contracts import no_duplicate_effect
+
+
+@mat.tool(effect="write")
+def refund(order):
+    return order
+
+
+@pytest.fixture
+def once():
+    return [
+        no_duplicate_effect(tool="refnud"), mat.contract("capped", always(at_most(1, tool_call("refunds")))),
+        no_duplicate_effect(tool="zip_code"), no_duplicate_effect(tool="refund"),
+    ]
+
+
+def test_refunds(mat_run, once):
+    refund("A1")
+"""
+
+
+def test_a_port_that_a_contract_names_and_no_call_has_is_named_with_the_nearest(tmp_path: Path) -> None:
+    tmp_path.joinpath("test_shop.py").write_text(MISSPELT)
+    done = mat_command(tmp_path, "doctor", "test_shop.py")
+    assert done.returncode == 1
+    meant = "; did you mean 'refund'?"
+    assert [line for line in done.stdout.splitlines() if "crossed" in line] == [
+        "  boundaries crossed: service:refund (1)",
+        "  contract zip_code.no_duplicate_effect: no boundary called 'zip_code' was crossed",
+        f"  problem: contract refnud.no_duplicate_effect: no boundary called 'refnud' was crossed{meant}",
+        "    fix: correct the name, as in the list of boundaries crossed",
+        f"  problem: contract capped: no boundary called 'refunds' was crossed{meant}",
+        "    fix: correct the name, as in the list of boundaries crossed",
+    ]
+
+
+ATTACHED = """
+import httpx
+import pytest
+
+import mat
+from mat_contracts import terminates
+
+SHOP = httpx.Client(transport=httpx.MockTransport(lambda request: httpx.Response(200, json={})), base_url="http://shop.test")
+
+
+@pytest.fixture
+def mat_contracts():
+    return [terminates()]
+"""
+OPTIONS = 'effects={"POST shop.test/refund": "write", "GET shop.test/orders": "read"}, perturb={"other.test/x": False}'
+IN_A_FIXTURE = """
+@pytest.fixture
+def mat_attach():
+    return {"httpx": dict(OPTIONS)}
+
+
+def test_a(mat_run):
+    SHOP.post("/refunds")
+
+
+def test_b(mat_run):
+    SHOP.get("/orders")
+"""
+IN_A_BLOCK = """
+def test_a(mat_run):
+    with mat.attach("httpx", OPTIONS):
+        SHOP.post("/refunds")
+        SHOP.get("/orders")
+"""
+
+
+@pytest.mark.parametrize("form", [IN_A_FIXTURE, IN_A_BLOCK], ids=["fixture", "block"])
+def test_a_port_that_an_attachment_names_and_no_test_crosses_is_named_with_the_nearest(tmp_path: Path, form: str) -> None:
+    tmp_path.joinpath("test_shop.py").write_text(ATTACHED + form.replace("OPTIONS", OPTIONS))
+    first, *others = json.loads(mat_command(tmp_path, "doctor", "--json", "test_shop.py").stdout)["tests"]
+    assert [each["what"] for each in first["problems"]] == [
+        "effects= of httpx: no boundary called 'POST shop.test/refund' was crossed; did you mean 'POST shop.test/refunds'?"
+    ]
+    assert first["uncrossed"] == ["perturb= of httpx: no boundary called 'other.test/x' was crossed"]
+    assert [(each["problems"], each["uncrossed"]) for each in others] == [([], [])] * len(others)
+
+
+@pytest.mark.parametrize("marker", ["", '@pytest.mark.mat(objective="task")'])
+def test_without_a_contract_the_asserts_are_what_is_judged(tmp_path: Path, marker: str) -> None:
+    body = f"{marker}\ndef test_it(mat_run):\n    assert refund('A1') == 'A1'\n"
+    tmp_path.joinpath("test_shop.py").write_text(MISSPELT + body)
+    (found,) = json.loads(mat_command(tmp_path, "doctor", "--json", "test_shop.py::test_it").stdout)["tests"]
+    said = [] if marker else ["no contract is armed: --mat-stress judges only the test's own asserts and exceptions"]
+    assert [each["what"] for each in found["problems"]] == said

@@ -71,7 +71,7 @@ def test_an_existing_project_keeps_its_files_and_layout(tmp_path: Path, capsys: 
     assert (tmp_path / "checks" / "conftest.py").read_text() == before
     assert "unchanged checks/conftest.py" in said
     assert "mat_attach = httpx" in said
-    assert "pip install -e . pytest-mat" in (tmp_path / ".github" / "workflows" / "mat.yml").read_text()
+    assert "pip install -e . httpx pytest-mat" in (tmp_path / ".github" / "workflows" / "mat.yml").read_text()
     done = _pytest(tmp_path)
     assert (done.returncode, "2 passed" in done.stdout) == (0, True), done.stdout
 
@@ -205,6 +205,48 @@ def test_tests_can_import_the_code_at_the_top_of_a_project(tmp_path: Path, name:
         command = [str(Path(sys.executable).parent / "pytest"), "-q", "-p", "no:cacheprovider"]
         done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path, timeout=120)
         assert "2 passed" in done.stdout
+
+
+@pytest.mark.parametrize(("files", "install"), [
+    ({}, "httpx pytest-mat"),
+    ({"requirements.txt": "pydantic>=2\nhttpx[http2] >= 0.27  # the shop\n"}, "-r requirements.txt pytest-mat"),
+    ({"requirements.txt": "-r base.txt\n", "base.txt": "HTTPX==0.28\n"}, "-r requirements.txt pytest-mat"),
+    ({"requirements.txt": "pydantic\n"}, "-r requirements.txt httpx pytest-mat"),
+    (
+        {"requirements.txt": "httpx\n", "requirements-dev.txt": "anyio\n"},
+        "-r requirements.txt -r requirements-dev.txt pytest-mat",
+    ),
+    ({"pyproject.toml": "[project]\nname = 'x'\ndependencies = ['httpx>=0.27']\n"}, "-e . pytest-mat"),
+    (
+        {"pyproject.toml": "[project]\nname = 'x'\n[project.optional-dependencies]\ntest = ['httpx']\n"},
+        '-e ".[test]" pytest-mat',
+    ),
+    ({"pyproject.toml": "[project]\nname = 'x'\ndynamic = ['dependencies']\n"}, "-e . pytest-mat"),
+    ({"pyproject.toml": "[tool.poetry.dependencies]\nhttpx = '*'\n[build-system]\nrequires = []\n"}, "-e . pytest-mat"),
+    ({"setup.py": "setup(install_requires=NEEDED)\n"}, "-e . pytest-mat"),
+])  # fmt: skip
+def test_ci_installs_what_the_project_requires_and_what_its_code_imports_besides(
+    tmp_path: Path, files: dict[str, str], install: str
+) -> None:
+    (tmp_path / "agent.py").write_text("import json, httpx, nobody_has_this, shop\nfrom .desk import x\n")
+    (tmp_path / "shop.py").write_text("")
+    for name, text in files.items():
+        (tmp_path / name).write_text(text)
+    assert main(["init", str(tmp_path)]) == 0
+    workflow = (tmp_path / ".github" / "workflows" / "mat.yml").read_text()
+    assert f"- run: pip install {install}\n" in workflow
+    assert f"""- run: pip install {install.removesuffix("pytest-mat")}"pytest-mat[report]"\n""" in workflow
+
+
+def test_ci_installs_frameworks_by_their_extra_and_clients_by_their_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("mat.commands.requirements.packages_distributions", dict)
+    (tmp_path / "agent.py").write_text("import langgraph.graph, aiohttp, google.adk\n")
+    assert look_at(tmp_path).needs == ("aiohttp",)
+    main(["init", str(tmp_path)])
+    workflow = (tmp_path / ".github" / "workflows" / "mat.yml").read_text()
+    assert '- run: pip install aiohttp "pytest-mat[google-adk,langgraph]"\n' in workflow
 
 
 def test_a_folder_that_is_none_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

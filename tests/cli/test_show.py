@@ -12,6 +12,7 @@ import pytest
 from mat.__main__ import main
 from mat.commands.keys import single_keys
 from mat.core.errors import MatError
+from mat.evidence import replay_file
 
 
 def spawned(*arguments: str, **environment: str) -> Any:
@@ -122,3 +123,61 @@ def test_steps_that_are_shown_already_are_not_shown_again(file: Path, capsys: py
     said = capsys.readouterr().out
     assert said.count("VIOLATES") == 1
     assert "All steps (4); the run ended: its body returned; the table above shows all of them" in said
+
+
+def test_each_step_of_a_long_run_is_shown_once(capsys: pytest.CaptureFixture[str]) -> None:
+    replays = Path(__file__).parents[2] / "examples" / "helpdesk" / "mat_replays"
+    assert main(["show", str(replays / "test_a_parcel_is_located-5154cd.mat.json")]) == 0
+    said = capsys.readouterr().out
+    total = int(re.findall(r"All steps \((\d+)\)", said)[0])
+    shown = [int(number) for number in re.findall(r"^ *(\d+) +\d+  ", said, re.MULTILINE)]
+    assert (shown, total > 10) == (list(range(total)), True)
+    assert said.index("Repair: ") < said.index("All steps (")
+
+
+@pytest.fixture
+def kept(project: Path, a_replay: replay_file.Replay) -> str:
+    """The path of a replay file in its project, relative to it."""
+    folder = project / "mat_replays"
+    folder.mkdir()
+    replay_file.write(folder / "x.mat.json", a_replay)
+    return "mat_replays/x.mat.json"
+
+
+def test_in_another_folder_the_command_names_the_folder_of_the_project(
+    project: Path, kept: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (elsewhere := tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(elsewhere)
+    assert main(["show", str(project / kept)]) == 0
+    assert f"Replay: cd {project} && pytest --mat-replay {kept}\n" in capsys.readouterr().out
+    monkeypatch.chdir(project)
+    assert main(["show", kept]) == 0
+    assert f"Replay: pytest --mat-replay {kept}\n" in capsys.readouterr().out
+
+
+def test_without_the_project_the_missing_test_is_named(
+    project: Path, kept: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    alone = tmp_path / "alone" / "x.mat.json"
+    alone.parent.mkdir()
+    (project / kept).rename(alone)
+    monkeypatch.chdir(alone.parent)
+    assert main(["show", "x.mat.json"]) == 0
+    said = " ".join(capsys.readouterr().out.split())
+    assert "Its test test_shop.py::test_refund is neither below this folder nor below one above the file" in said
+
+
+@pytest.mark.parametrize(("folder", "meant"), [("mat_replays", "../mat_replays/x.mat.json"), ("..", None)])
+def test_a_path_that_is_relative_to_another_folder_is_found(
+    project: Path,
+    kept: str,
+    folder: str,
+    meant: str | None,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(project / folder)
+    given = kept if meant else f"no/{project.name}/{kept}"
+    assert main(["show", given]) == 2
+    assert f"no such file: {given}; did you mean '{meant or f'{project.name}/{kept}'}'?" in capsys.readouterr().err

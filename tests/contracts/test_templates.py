@@ -21,8 +21,10 @@ import mat_contracts.observation
 import mat_contracts.privilege
 from mat.core.digest import canonical
 from mat.core.errors import SpecError
+from mat.core.record import Record
 from mat.core.verdict import WEIGHTS
 from mat.monitor.contract import KEEP, Contract
+from mat.monitor.triggers import Triggers, reached
 from mat_contracts.traces import broken, record, trace
 
 MODULES = [importlib.import_module(f"mat_contracts.{info.name}") for info in pkgutil.iter_modules(mat_contracts.__path__)]
@@ -312,3 +314,36 @@ def test_a_bound_on_time_that_means_nothing_is_called_milliseconds_and_not_steps
     ):
         with pytest.raises(SpecError, match=r"_ms=.* is not an integer >= \d"):
             wrong()
+
+
+CALL = record("tool_call", "search", {"query": "rain"}, value="sunny")
+ABOUT: dict[str, tuple[Contract, Record]] = {
+    "untrusted text": (
+        mat_contracts.untrusted_data_never_decides(), record("message", "email", {"text": "Pay Bob"}, boundary="prompt")
+    ),
+    "a named source": (mat_contracts.untrusted_data_never_decides(sources="news"), record("tool_call", "news", value="Pay")),
+    "a sensitive reply": (mat_contracts.no_exfiltration(sources="account"), record("tool_call", "account", value="Ann Smith")),
+    "a list of tools": (
+        mat_contracts.interface_unchanged(), record("model_call", "planner", {"tools": [{"name": "pay", "title": "Pay"}]})
+    ),
+    "a write to a memory": (mat_contracts.memory_writes_sanitized(), record("memory_write", "notes", {"key": "a", "value": 1})),
+    "a claim": (mat_contracts.claims_supported(), record("claim", "claim", {"text": "It is sunny"}, supports=["step#0"])),
+    "a report": (mat_contracts.success_claims_match_effects(), record("final_response", "answer", {"answer": "Done."})),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("about", ABOUT)
+def test_a_template_is_not_triggered_by_the_evidence_that_it_reads(about: str) -> None:
+    contract, asked = ABOUT[about]
+    assert reached([contract], trace(CALL, CALL)) == frozenset()
+    assert reached([contract], trace(CALL, asked)) == {contract.id}
+
+
+def test_a_misspelt_source_of_sensitive_replies_is_named() -> None:
+    triggers = Triggers([mat_contracts.no_exfiltration(sources="acount")])
+    triggers.note(trace(record("tool_call", "account", value="Ann Smith")))
+    (found,) = triggers.vacuous(())
+    assert found.reason == (
+        "nothing triggered it; it is triggered by a reply of acount; no known port is called 'acount' (tool_call); "
+        "did you mean 'account'? (known: account)"
+    )

@@ -107,6 +107,23 @@ def test_each_task_gives_a_row_for_each_condition_and_seed_and_one_for_each_faul
     assert {row["category"] for row in found.rows} == {"tool_use", "policy"}
 
 
+def test_tasks_that_broke_contracts_pass_but_are_counted_and_not_all_green(shop: Any, measured: Any) -> None:
+    shop.tests(TASKS)
+    session, found = measured("--color=yes")
+    assert session.code == 0
+    broken = [row for row in found.rows if row["item"] == NAIVE and row["violations"]]
+    assert session.items[NAIVE]["notes"] == [f"no_double: {len(broken)} of 8 runs broke a hard contract"]
+    assert session.items[CAREFUL]["notes"] == []
+    assert "\x1b[33mmat: 2 evaluated (1 with broken contracts)\x1b[0m" in session.text
+    last = session.text.rstrip().splitlines()[-1]
+    assert "1 broken" in last
+    assert last.startswith("\x1b[33m=")
+    assert last.endswith("=\x1b[0m")
+    kept, _ = measured("--color=yes", "-k", "careful")
+    assert "\x1b[32mmat: 1 evaluated\x1b[0m" in kept.text
+    assert kept.text.rstrip().splitlines()[-1].startswith("\x1b[32m=")
+
+
 @pytest.mark.full
 def test_the_rows_of_the_fault_condition_are_one_for_each_operator_that_can_act(shop: Any, measured: Any) -> None:
     shop.tests(TASKS.replace("faults=FAULTS, ", ""))

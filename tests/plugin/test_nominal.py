@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
+
+import pytest
 
 
 def test_a_violation_fails_the_item_with_a_section_to_act_on(shop: Any) -> None:
@@ -59,6 +62,53 @@ def test_a_refused_connection_is_shown_though_the_agent_swallows_the_refusal(sho
     session = shop.run()
     assert "a look-up of 127.0.0.1:9 was refused during the run" in session.text
     assert "loopback=True" in session.text
+
+
+ASYNC = """
+import asyncio, anyio, httpx
+
+async def fetch(url):
+    async with httpx.AsyncClient() as client:
+        return (await client.get(url)).json()
+
+async def connect(host, port):
+    await anyio.connect_tcp(host, port)
+
+async def several():
+    async with asyncio.TaskGroup() as group:
+        group.create_task(fetch("http://127.0.0.1:8123/a"))
+        group.create_task(fetch("http://127.0.0.1:8124/a"))
+
+async def opened():
+    await asyncio.open_connection("127.0.0.1", 8123)
+
+def test_refund(mat_run):
+    with mat.attach("httpx"):
+        asyncio.run(AGENT)
+"""
+
+
+@pytest.mark.parametrize(
+    ("agent", "call", "what"),
+    [
+        ('fetch("http://127.0.0.1:8123/orders")', "client.get", "a connection to 127.0.0.1:8123 was refused during the run"),
+        ('fetch("http://shop.invalid/orders")', "client.get", "a look-up of shop.invalid:80 was refused during the run"),
+        ('connect("127.0.0.1", 8123)', "connect_tcp", "a connection to 127.0.0.1:8123 was refused during the run"),
+        ("opened()", "open_connection", "a connection to 127.0.0.1:8123 was refused during the run"),
+        ("several()", "client.get", "a connection to 127.0.0.1:8123 was refused during the run, and 1 more way out"),
+    ],
+)
+def test_a_refusal_in_async_code_is_short_and_names_the_line_of_the_agent(shop: Any, agent: str, call: str, what: str) -> None:
+    shop.tests(ASYNC.replace("AGENT", agent))
+    said = [line.removeprefix("E").strip() for line in shop.run().failures["test_shop.py::test_refund"].splitlines()]
+    code = enumerate((shop.path / "test_shop.py").read_text().splitlines(), 1)
+    (place,) = [f"test_shop.py:{number}" for number, line in code if call in line]
+    assert f"mat.core.errors.Uncontrolled: {what}" in said
+    assert any("loopback=True" in line for line in said)
+    site = r"(main/service:GET [a-z0-9.:]+/[a-z]+#1 at )?"
+    assert any(re.fullmatch(f"where: {site}{place}", line) for line in said), said
+    assert len(said) < 35
+    assert not any("site-packages" in line or "asyncio/" in line or "mat/kernel" in line for line in said)
 
 
 def test_an_assertion_and_a_violation_are_both_shown(shop: Any) -> None:

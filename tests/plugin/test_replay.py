@@ -189,6 +189,18 @@ def test_a_spoiled_file_is_a_failing_item_and_the_other_tests_run_on(shop: Any, 
     assert int(refused.ret) == 4
 
 
+def test_a_replay_that_is_run_in_another_folder_is_told_its_own(shop: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    found(shop)
+    (path,) = shop.replays
+    elsewhere = shop.pytester.mkdir("elsewhere")
+    (elsewhere / "pytest.ini").write_text("[pytest]\n")
+    (elsewhere / "test_other.py").write_text("def test_other(): pass\n")
+    monkeypatch.chdir(elsewhere)
+    refused = shop.pytester.runpytest_inprocess(f"--mat-replay={path}")
+    assert int(refused.ret) == 4
+    assert f"its test {ID} was not collected\n  fix: run it in its project: cd {shop.path}" in str(refused.stderr)
+
+
 def test_a_file_that_is_not_text_is_a_failing_item(shop: Any) -> None:
     found(shop)
     (path,) = shop.replays

@@ -8,13 +8,16 @@ from typing import TypeAlias, get_args
 import pytest
 
 import mat
-from mat.core.campaign import NOT_JUDGED, BrokenRun, Certificate, ItemResult, ItemStatus, Stability
+from mat.core.campaign import BROKE, NOT_JUDGED, BrokenRun, Certificate, ItemResult, ItemStatus, Stability
 from mat.core.run import UNCAUGHT, Finding
 from mat.core.spec import Schedule
 from mat.core.verdict import Violation
 from mat.report import brief
 from mat.report.brief import headline, namer
+from mat.report.build import build
+from mat.report.files import rendered
 from mat.report.findings import finding_line, finding_lines, item_line
+from mat.report.terminal import whole
 
 LOST = mat.spec.perturbation("service.lost_ack", "clerk/service:refund#1", cost=4)
 FILE = "mat_replays/test_refund-1fd1ed.mat.json"
@@ -134,6 +137,14 @@ def test_results_are_counted_with_the_worst_first() -> None:
     assert brief.worst_first([]) == []
 
 
+def test_an_evaluation_that_broke_contracts_is_not_counted_as_good() -> None:
+    note = f"once: 2 of 8 runs {BROKE}"
+    items = [item_line(item(f"t.py::test_{name}", "evaluated", notes=notes)[0]) for name, notes in (("a", (note,)), ("b", ()))]
+    assert [(each.text, each.tone) for each in brief.worst_first(items)] == [("2 evaluated (1 with broken contracts)", "open")]
+    assert (brief.tone_of(items), brief.tone_of(items[1:])) == ("open", "good")
+    assert str(headline(items, seconds=1)) == "mat: 2 evaluated (1 with broken contracts)  (0 executions, 1 s)"
+
+
 def test_what_is_open_is_said_with_reason_and_help_a_few_times_each() -> None:
     items = [item(f"t.py::test_{number}", "not_proven", reason=f"{number} runs are not enough") for number in range(5)]
     items += [item("t.py::test_a", "vacuous", reason="no boundary is crossed"), item("t.py::test_b", "vacuous", explained=True)]
@@ -179,3 +190,19 @@ def test_what_a_green_test_rests_on_is_said() -> None:
     ))  # fmt: skip
     said = " ".join(text(open_lines([item("t.py::test_a", "counterexample", TWICE, certificate=estimated)])))
     assert said.startswith("test_a: 20.0% of random schedules within the budget break a contract")
+
+
+def test_a_report_as_text_begins_with_what_broke_and_what_is_open() -> None:
+    items = [
+        item("t.py::test_refund", "counterexample", TWICE, executions=9, reason="cost 4 is not complete"),
+        item("t.py::test_idle", "vacuous", reason="once is vacuous: nothing triggered it"),
+    ]
+    document = build([each for each, _, _ in items], [], broken={each.id: broken for each, broken, _ in items})
+    lines = rendered(document, "txt").decode().splitlines()
+    assert lines[:2] == [
+        "mat: 1 broken, 1 vacuous  (9 executions)",
+        "BROKEN test_refund  cost 4  refund.once",
+    ]
+    assert f"  repair: send an idempotency key        mat show {FILE}" in lines[2:6]
+    assert "VACUOUS test_idle: once is vacuous: nothing triggered it; " in " ".join(lines[4:8])
+    assert whole(document) in "\n".join([*lines, ""])

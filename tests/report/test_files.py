@@ -34,7 +34,7 @@ from mat.report.source_lines import REPOSITORY_ROOT
 from mat.report.table import Column, Table, shown
 from mat.report.table_csv import harmless, numbers_csv, table_csv
 from mat.report.tables import tables_of
-from mat.report.terminal import whole
+from mat.report.terminal import report_text
 from mat.report.to_json import as_data, to_json
 
 
@@ -56,7 +56,7 @@ def document(shop_tests: Any, found: Counterexample, desk: Any) -> Document:
 
 @pytest.mark.full
 def test_reports_are_written_in_the_form_of_their_suffix(document: Document, tmp_path: Path) -> None:
-    texts = {"json": to_json(document), "md": to_markdown(document), "txt": whole(document)}
+    texts = {"json": to_json(document), "md": to_markdown(document), "txt": report_text(document)}
     texts["sarif"] = sarif_text(document, folders=REPOSITORY_ROOT)
     for form in FORMS:
         path = tmp_path / "deep" / f"out.{form.upper()}"

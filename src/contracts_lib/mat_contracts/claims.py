@@ -18,10 +18,10 @@ from functools import lru_cache
 from itertools import islice
 from typing import Final, Literal, TypeAlias, Unpack
 
-from mat.core.errors import MatError, SpecError, plural
+from mat.core.errors import MatError, SpecError, enumeration, plural
 from mat.core.record import ActionKind, Record
 from mat.core.value import fast_constructor
-from mat.monitor.contract import Contract, Violated, kinds_of
+from mat.monitor.contract import Contract, FoldTrigger, Violated, kinds_of
 from mat_contracts._facts import MONTHS, Facts, facts_of, ids_of, plain_number
 from mat_contracts._outcome import is_error_reply
 from mat_contracts._reading import is_from_user, statement
@@ -200,6 +200,10 @@ def claims_supported(
         id="claims.supported", step=step, start=_START, finish=_raise_if_undecided, kinds=_EVIDENCE_KINDS | rules.on,
         repair="claim only what a result in the trace says and link it with supports=, or ask again before claiming",
         text="every claim is supported by evidence in the trace",
+        trigger=FoldTrigger(
+            text=f"a record of kind {enumeration(sorted(rules.on), 'or')}",
+            holds=lambda _, record: record.action.kind in rules.on,
+        ),
     )  # fmt: skip
 
 

@@ -14,12 +14,12 @@ from functools import lru_cache
 from typing import Any, Final, NamedTuple, TypeAlias, Unpack
 
 from mat.core.approval import granted
-from mat.core.errors import MatError, SpecError, plural
+from mat.core.errors import MatError, SpecError, enumeration, plural
 from mat.core.record import ActionKind, Record
 from mat.core.value import FrozenDict
 from mat.core.verbs import words_of
 from mat.core.verdict import Obligation
-from mat.monitor.contract import Contract, Violated, kinds_of
+from mat.monitor.contract import Contract, FoldTrigger, Violated, kinds_of
 from mat_contracts._facts import facts_of, ids_of
 from mat_contracts._outcome import reported_failure
 from mat_contracts._reading import is_from_user, is_withheld, statement
@@ -307,6 +307,9 @@ def success_claims_match_effects(
         kinds=_LEDGER_KINDS | _READ_KINDS | watched,
         repair="report an action as done only after the call has confirmed it; report what failed or is unknown",
         text="every action reported to the user as done was done",
+        trigger=FoldTrigger(
+            text=f"a record of kind {enumeration(sorted(watched), 'or')}", holds=lambda _, record: record.action.kind in watched
+        ),
     )  # fmt: skip
 
 

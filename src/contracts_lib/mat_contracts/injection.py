@@ -20,11 +20,11 @@ from typing import Any, Final, Literal, NamedTuple, TypeAlias, Unpack
 from urllib.parse import unquote_plus, urlsplit
 
 from mat.core.approval import granted
-from mat.core.errors import LimitReached, SpecError
+from mat.core.errors import LimitReached, SpecError, enumeration
 from mat.core.record import ActionKind, Record
 from mat.core.redact import CUT_OUT, find_pii
 from mat.core.value import EMPTY, FrozenDict, snapshot
-from mat.monitor.contract import Contract, Violated
+from mat.monitor.contract import Contract, FoldTrigger, Violated
 from mat_contracts._facts import plain_number
 from mat_contracts._reading import cell_of, is_withheld
 from mat_contracts._shared import any_names, count_of, folded, judged, label, let_through, names_of, short, too_many, writes
@@ -432,11 +432,17 @@ def untrusted_data_never_decides(
         id="injection.untrusted_data_never_decides", step=step, start=_NO_FLOW, kinds=_FLOW,
         repair="take the value from the user's request or a trusted record, or have exactly this value approved or verified",
         text="no argument of an effect comes from untrusted text alone",
+        trigger=FoldTrigger(text=_untrusted_text(rules), holds=lambda state, _: any(state[0])),
     )  # fmt: skip
 
 
 def _names(names: str | Iterable[str], what: str) -> frozenset[str]:
     return frozenset(any_names(names, what))
+
+
+def _untrusted_text(rules: _Rules) -> str:
+    named = f", or a text of {enumeration(sorted(rules.sources), 'or')}" if rules.sources else ""
+    return f"an untrusted text: of mat.untrusted or a retriever{named}"
 
 
 def _fragment_size(size: int) -> int:
@@ -736,6 +742,11 @@ def interface_unchanged(
         id="injection.interface_unchanged", step=step, start=_Shown(FrozenDict(pins)), kinds=_SHOWN,
         repair="do not show the changed tool to a model; have a person review it, then declare the new interface",
         text="tools are shown to models as first seen or declared",
+        trigger=FoldTrigger(
+            text=f"a list of tools: in {enumeration(parameters, 'or')} of a model call, or a reply of "
+            f"{enumeration(sorted(listings), 'or')}",
+            holds=lambda state, _: state.last is not None,
+        ),
     )  # fmt: skip
 
 
@@ -913,7 +924,9 @@ def no_exfiltration(
         least=count_of(least, "least", least=2), fragment=_fragment_size(fragment),
     )  # fmt: skip
     count_of(window, "window", least=1)
-    watched = _Sinks(rules, window)
+    watched, replies = _Sinks(rules, window), None
+    if not (digests or wanted):  # then only the replies of its sources are sensitive
+        replies = FoldTrigger(text=f"a reply of {enumeration(sorted(inside), 'or')}", holds=lambda state, _: any(state))
 
     def step(state: _Kept, record: Record) -> _Kept | Violated:
         action = record.action
@@ -928,6 +941,7 @@ def no_exfiltration(
         id="injection.no_exfiltration", step=step, start=_NOTHING, kinds=_SINKS,
         repair="leave it out, send it to an allowed recipient only, or ask for approval of exactly this message",
         text=f"nothing of {label(sorted(inside)) or 'what is sensitive'} leaves to a recipient that is not allowed",
+        trigger=replies, selects=() if replies is None else tuple(sorted(name for name in inside if "/" not in name)),
     )  # fmt: skip
 
 

@@ -19,7 +19,7 @@ from mat.core.endpoint import MISSING, values_at
 from mat.core.errors import SpecError, plural
 from mat.core.record import ACTION_KINDS, ActionKind, Record
 from mat.core.value import EMPTY, FrozenDict
-from mat.monitor.contract import Contract, Violated, kinds_of
+from mat.monitor.contract import Contract, FoldTrigger, Violated, kinds_of
 from mat_contracts._outcome import answered, effect_of
 from mat_contracts._reading import is_inbound, statement
 from mat_contracts._shared import (
@@ -818,6 +818,10 @@ def memory_writes_sanitized(
         repair="store facts, not texts as they arrived: remove personal data and instructions to a model, or pass "
         "the value through a sanitizer and write its output",
         text=f"every value written to {label(memories) if memories else 'a memory'} is sanitized",
+        trigger=FoldTrigger(
+            text=f"a write to {label(memories) if memories else 'a memory'}",
+            holds=lambda _, record: record.action.kind == "memory_write" and (not memories or record.action.name in memories),
+        ),
     )  # fmt: skip
 
 

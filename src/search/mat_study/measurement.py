@@ -11,8 +11,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
-from mat.core.campaign import ItemResult
+from mat.core.campaign import BROKE, ItemResult
 from mat.core.digest import digest
+from mat.core.errors import plural
 from mat.core.operator import grid_digest
 from mat.core.spec import Schedule
 from mat.govern.variant import NONE
@@ -113,8 +114,16 @@ class Measurement:
         return ItemResult(
             id=self._subject.id, status="evaluated", counterexamples=tuple(total.found), executions=total.executions,
             category=self._task.first.task.category, certificate=next(iter(total.certificates), None),
-            covered=next(iter(total.covered), None), reason=self._reason(),
+            covered=next(iter(total.covered), None), reason=self._reason(), notes=self._broken(),
         )  # fmt: skip
+
+    def _broken(self) -> tuple[str, ...]:
+        """A note on the runs that broke hard contracts, except expected ones; none if there is no such run."""
+        expected = self._subject.settings.expect
+        rows = [row for row in self.total.rows if not row.infrastructure]
+        broken = [{each.contract for each in row.hard} - set(expected) for row in rows]
+        count, contracts = sum(map(bool, broken)), sorted(set().union(*broken))
+        return (f"{', '.join(contracts)}: {count} of {plural(len(rows), 'run')} {BROKE}",) if contracts else ()
 
     def _reason(self) -> str:
         """What a reader should know about how the cells were made."""

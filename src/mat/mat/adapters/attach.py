@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import inspect
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from typing import Any, Final
 
@@ -31,6 +31,8 @@ BUILT_IN: Final = {
     "urllib3": "mat.adapters.urllib3",
 }
 """Our own adapters: what users write, and the module, which has them in ADAPTERS."""
+observers: Final[list[Callable[[Attachment], object]]] = []
+"""Called with each attachment that is made (by `mat doctor`)."""
 
 
 def adapter_named(name: str) -> Adapter:
@@ -149,6 +151,8 @@ def attach(
     )  # fmt: skip
     try:
         _install(name, adapter, attachment)
+        for observe in observers:
+            observe(attachment)
         yield attachment
     finally:
         attachment.undo()
@@ -206,4 +210,4 @@ def attached(
         yield tuple(stack.enter_context(attach(name, **options)) for name, options in given.items())
 
 
-__all__ = ["BUILT_IN", "GROUP", "adapter_named", "attach", "attached"]
+__all__ = ["BUILT_IN", "GROUP", "adapter_named", "attach", "attached", "observers"]

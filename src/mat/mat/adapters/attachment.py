@@ -96,6 +96,15 @@ class Attachment:
     _replaced: list[tuple[Any, str, Any]] = field(default_factory=list)
     _followed: dict[type, list[tuple[str, Callable[[Any], Any]]]] = field(default_factory=dict)
 
+    def options_by_port(self) -> dict[str, tuple[str, ...]]:
+        """The options that name a port, by the name of the port."""
+        given: dict[str, Collection[str]] = {
+            "effects": self.effects, "impacts": self.impacts, "retrievers": self.retrievers,
+            "perturb": self.perturb if isinstance(self.perturb, Mapping) else (),
+        }  # fmt: skip
+        ports = sorted({port for ports in given.values() for port in ports})
+        return {port: tuple(option for option, named in given.items() if port in named) for port in ports}
+
     # -- ports --------------------------------------------------------------------------------------------------------
 
     def tool(

@@ -149,6 +149,7 @@ def _test_text(test: dict[str, Any]) -> str:
     if test["undeclared"] and "declarations" not in test:
         names = ", ".join(test["undeclared"])
         lines.append(f"  undeclared effects, which count as writes: {names} (--declarations counts what reads would save)")
+    lines += [f"  {found}" for found in test.get("uncrossed", [])]
     lines += [_errors_text(found) for found in test.get("errors", [])]
     if test.get("declarations"):
         lines += [_declaration_text(saving) for saving in test["declarations"]]

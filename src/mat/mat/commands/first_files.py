@@ -109,10 +109,10 @@ def first_files(project: Project) -> tuple[FirstFile, ...]:
 
 
 def install(project: Project, *extras: str) -> str:
-    """The command that installs the project, pytest-mat, and the extras of the frameworks that it uses."""
+    """The command that installs the project, what its code needs besides, pytest-mat, and the extras of its frameworks."""
     names = sorted({*extras, *(each.extra for each in project.attached if each.extra)})
     package = f'"pytest-mat[{",".join(names)}]"' if names else "pytest-mat"
-    return " ".join(filter(None, ("pip install", project.installs, package)))
+    return " ".join(filter(None, ("pip install", project.installs, *project.needs, package)))
 
 
 def conftest(project: Project) -> str:

@@ -19,6 +19,7 @@ from typing import Any, Final
 
 from mat.adapters.attach import BUILT_IN
 from mat.adapters.attachment import Adapter
+from mat.commands.requirements import arguments_of_pip, is_installable, undeclared
 from mat.core.verbs import sounds_like_reading
 
 FILES: Final = 2_000
@@ -68,7 +69,8 @@ class FoundAdapter:
 class Project:
     """What was found in a folder. `at_top`: code at its top that nothing installs, so that tests find it only
     with a `pythonpath`. `left_out`: Python files beyond the limit; `unreadable`: those that do not parse. `has_runs`: a test
-    takes `mat_run`; `attaches`: there is a fixture `mat_attach`.
+    takes `mat_run`; `attaches`: there is a fixture `mat_attach`. `installs`: what pip installs the project by; `needs`:
+    distributions that its code imports and its requirements do not name.
     """
 
     folder: Path
@@ -85,6 +87,7 @@ class Project:
     unreadable: tuple[str, ...] = ()
     has_runs: bool = False
     attaches: bool = False
+    needs: tuple[str, ...] = ()
 
     @property
     def attached(self) -> tuple[FoundAdapter, ...]:
@@ -122,9 +125,10 @@ def look_at(folder: Path) -> Project:
     tests, has_tests = _test_folder(folder, paths)
     return Project(
         folder=folder, adapters=tuple(_adapters(imported)), tools=tuple(tools), tests=tests, has_tests=has_tests,
-        configuration=_configuration(folder), installs=_installs(folder), at_top=_is_at_top(folder, paths),
+        configuration=_configuration(folder), installs=arguments_of_pip(folder), at_top=_is_at_top(folder, paths),
         ci=tuple(name for name in _CI if (folder / name).exists()), files=len(paths[:FILES]),
         left_out=max(0, len(paths) - FILES), unreadable=tuple(unreadable), has_runs=has_runs, attaches=attaches,
+        needs=_needs(folder, imported),
     )  # fmt: skip
 
 
@@ -162,6 +166,13 @@ def _adapters(imported: set[str]) -> Iterator[FoundAdapter]:
         in_code, here = adapter.package in imported or name in imported, _is_installed(adapter.package)
         if in_code or here:
             yield FoundAdapter(name=name, extra=adapter.extra, imported=in_code, installed=here)
+
+
+def _needs(folder: Path, imported: set[str]) -> tuple[str, ...]:
+    """What the code imports and no requirement names, without the frameworks that extras of pytest-mat install."""
+    adapters = [import_module(module).ADAPTERS[name] for name, module in BUILT_IN.items()]
+    packages = {name.partition(".")[0] for name in imported} - {each.package for each in adapters if each.extra}
+    return undeclared(folder, packages, named_so=CLIENTS)
 
 
 def _is_installed(package: str) -> bool:
@@ -276,21 +287,10 @@ def _is_below(path: Path, folder: Path) -> bool:
 def _is_at_top(folder: Path, paths: list[Path]) -> bool:
     """Whether code lies at the top, and neither a build nor pytest makes it importable for tests in a folder of their own."""
     name = _configuration(folder)
-    if _installs(folder) == "-e ." or "pythonpath" in ((_pytest_section(folder / name) or {}) if name else {}):
+    if is_installable(folder) or "pythonpath" in ((_pytest_section(folder / name) or {}) if name else {}):
         return False
     tests, _ = _test_folder(folder, paths)
     if any((folder / each).exists() for each in ("conftest.py", tests / "__init__.py")):  # then pytest adds the folder
         return False
     code = (path.relative_to(folder) for path in paths if not _is_test(path))
     return any(not path.is_relative_to(tests) and path.parts[0] not in ("src", "docs") for path in code)
-
-
-def _installs(folder: Path) -> str:
-    """What pip installs the project by: "-e .", "-r requirements.txt", or "" for neither."""
-    try:
-        data = tomllib.loads((folder / "pyproject.toml").read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        data = {}
-    if "project" in data or "build-system" in data or (folder / "setup.py").is_file():
-        return "-e ."
-    return "-r requirements.txt" if (folder / "requirements.txt").is_file() else ""

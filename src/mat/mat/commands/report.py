@@ -328,10 +328,10 @@ def _print(form: str, source: RecordedSource, extras: ReportExtras) -> None:
         print(_rendered(form, source, extras).decode(), end="")
         return
     from mat.report.regression import regression_blocks
-    from mat.report.terminal import blocks_in_text, whole
+    from mat.report.terminal import blocks_in_text, report_text
 
     columns = width()
-    print(whole(source.document, width=columns), end="")
+    print(report_text(source.document, width=columns), end="")
     if extras.regression is not None:
         print("\n" + blocks_in_text(regression_blocks(extras.regression, names=extras.names), width=columns), end="")
 

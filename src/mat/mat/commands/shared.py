@@ -107,7 +107,14 @@ def _unreadable(path: Path, *, folders: bool) -> str:
 
 
 def _suggestion(path: Path) -> str:
-    """A file in the same folder with a similar name, as a suggestion."""
+    """A suggestion: the file as a path from a folder above or below this one, or one in its folder with a similar name."""
+    if not path.is_absolute():
+        parts = path.parts
+        above = [Path(*[".."] * depth, path) for depth in range(1, len(Path.cwd().parts))]
+        below = [Path(*parts[start:]) for start in range(1, len(parts))]
+        found = next((each for each in (*above, *below) if not _unreadable(each, folders=True)), None)
+        if found is not None:
+            return f"; did you mean {str(found)!r}?"
     try:
         return did_you_mean(path.name, sorted(os.listdir(path.parent)))
     except OSError:

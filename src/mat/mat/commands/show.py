@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from mat.commands.shared import PASS, check_files, print_json, replay_of, width
-from mat.core.errors import MatError, plural
+from mat.core.errors import MatError, plural, printable
 
 if TYPE_CHECKING:
     from mat.core.run import Run
@@ -40,10 +40,21 @@ def show(options: argparse.Namespace) -> int:
         return PASS
     if _is_interactive(options):
         return _view(replay, options)
-    file, columns = str(options.file), width()
-    print(failure_section(replay.counterexample, replay.certificate, replay_path=file, item=replay.item, width=columns))
+    columns, around = width(), region(run.records, replay.counterexample.verdict)
+    are_all = len(around) == len(run.records)
+    project = replay_file.project_of(options.file, replay.item)
+    is_elsewhere = project is not None and project != Path.cwd()
+    section = failure_section(
+        replay.counterexample, replay.certificate, item=replay.item, steps=around if are_all else (), width=columns,
+        replay_path=os.path.relpath(options.file, project) if is_elsewhere else str(options.file),
+        folder=str(project) if is_elsewhere else "",
+    )  # fmt: skip
+    print(section)
+    if project is None:
+        text = f"Its test {replay.item} is neither below this folder nor below one above the file; replay it in its project."
+        print(f"{wrap(printable(text), hanging='  ', width=columns or WIDTH)}\n")
     title = f"All steps ({len(run.records)}); the run ended: {ending_text(run.termination)}"
-    if len(region(run.records, replay.counterexample.verdict)) == len(run.records):
+    if are_all:
         print(wrap(f"{title}; the table above shows all of them", width=columns or WIDTH))
         return PASS
     print(steps_table(run, run.records, title=title, width=columns))

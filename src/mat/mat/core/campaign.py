@@ -294,6 +294,8 @@ class Recorded:
 
 NOT_JUDGED: Final = "(not judged: objective='task')"
 """The end of a note of an item: of its disturbed runs, some failed the test's own asserts without being judged by them."""
+BROKE: Final = "broke a hard contract"
+"""The end of a note of an evaluated item, whose broken contracts fail nothing."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

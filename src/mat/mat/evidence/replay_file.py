@@ -476,6 +476,15 @@ def name_of(replay: Replay) -> str:
     return f"{safe}-{short_id(replay)}{SUFFIX}"
 
 
+def project_of(path: Path, item: str) -> Path | None:
+    """The folder from which the test of a replay file is run: this one, or the nearest above the file that has the test's file.
+
+    None if the test's file is in none of them.
+    """
+    test = item.partition("::")[0]
+    return next((each for each in (Path.cwd(), *path.absolute().parents) if (each / test).is_file()), None)
+
+
 def find(directory: Path) -> list[Path]:
     """The replay files that belong to the tests of a folder, by name."""
     return sorted(path for path in (directory / FOLDER).glob("*" + SUFFIX) if path.is_file())

@@ -18,6 +18,7 @@ from typing import Any, Final
 from weakref import WeakKeyDictionary
 
 from mat.core.errors import Uncontrolled
+from mat.core.site import unescape
 from mat.kernel import audit
 from mat.kernel.callers import agent_place, place_texts
 from mat.kernel.world import World, guarding
@@ -187,7 +188,7 @@ _FIX: Final = {
 
 
 def _refuse(world: World, what: str, kind: str) -> None:
-    site = world.site()
+    site = unescape(world.site())
     (place,) = place_texts([agent_place(sys._getframe(1))])
     code = "network-refused" if kind == "network" else "process-refused"
     world.note(code, f"a {what} was refused")

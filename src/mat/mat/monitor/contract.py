@@ -68,6 +68,18 @@ class Violated:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class FoldTrigger:
+    """What triggers a fold that reads some records only as evidence.
+
+    `text`: in words. `holds(state, record)`: whether a run has reached it, asked of each record that the contract folds, with
+    the state after that record.
+    """
+
+    text: str
+    holds: Callable[[FoldState, Record], bool]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Contract:
     """A property that every run must have: a fold over the records of a run, with an id, a severity and a policy.
 
@@ -89,7 +101,8 @@ class Contract:
     - `margin`: a function from a finished trace to the margin by which the contract is kept (0 or less if it is broken); it
       guides the search and decides nothing.
     - `selects`: the names of the ports whose calls it is about, and `keys`: the arguments that it reads of them. They decide
-      whether a run triggered it (`mat.monitor.triggers`); without them, its kinds or its formula do.
+      whether a run triggered it (`mat.monitor.triggers`); without them, its kinds or its formula do. `trigger`: what decides
+      it instead, for a template that reads some records only as evidence.
     - `formula` and `predicate` are set by the functions that make contracts.
 
     Calling a contract with one record says whether that record alone keeps it. Raises `mat.MatError` without an id, and for an
@@ -123,6 +136,7 @@ class Contract:
     on_error: OnError = "fail"
     selects: tuple[str, ...] = field(default=(), compare=False, repr=False)
     keys: tuple[str, ...] = field(default=(), compare=False, repr=False)
+    trigger: FoldTrigger | None = field(default=None, compare=False, repr=False)
 
     def __post_init__(self) -> None:
         problems = []

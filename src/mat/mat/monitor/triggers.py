@@ -72,9 +72,9 @@ class _Trigger:
     """What triggers a contract.
 
     `probe` is a contract that is broken where the trigger holds; without one, any record of `kinds` triggers it, or with
-    `folds` a record that changes its state. `said`: the trigger in words. `names`: what it forbids by name. `conditions` and
-    `ids`: the parts of the trigger, and the fields with the ids that they are about. `selects` and `keys`: the calls, by name,
-    and the arguments, one of which they must have.
+    `folds` a record that changes its state, or after which the contract's own trigger holds. `said`: the trigger in words.
+    `names`: what it forbids by name. `conditions` and `ids`: the parts of the trigger, and the fields with the ids that they
+    are about. `selects` and `keys`: the calls, by name, and the arguments, one of which they must have.
     """
 
     said: str
@@ -91,6 +91,8 @@ class _Trigger:
 def _trigger_of(contract: Contract) -> _Trigger:
     kinds = _ended(contract.kinds)
     of_kinds = _Trigger(said=_kinds_text(kinds), kinds=kinds)
+    if contract.trigger is not None and not contract.raw:  # records do not show what a raw contract reads
+        return replace(of_kinds, folds=True, said=contract.trigger.text, selects=frozenset(contract.selects))
     if contract.formula is None and contract.selects:
         with_keys = f" with {' or '.join(contract.keys)}" if contract.keys else ""
         call = f"a call of {' or '.join(contract.selects)}{with_keys}"
@@ -237,6 +239,13 @@ def _names(node: FormulaNode) -> Iterator[tuple[ActionKind, str]]:
                 yield kind, part.name
 
 
+def named_ports(contract: Contract) -> tuple[str, ...]:
+    """The ports that a contract names: in its formula, or in the arguments of its template. A fold of the user's names none."""
+    goals = () if contract.formula is None else contract.formula.goals
+    named = [name for goal in goals for _, name in _names(goal.body)]
+    return tuple(sorted({*contract.selects, *named}))
+
+
 # -- the triggers of several contracts --------------------------------------------------------------------------------
 
 
@@ -289,7 +298,7 @@ class Triggers:
         probes = [trigger.probe for trigger in self._waiting.values() if trigger.probe is not None]
         self._judge = Judge(probes) if probes else None
         plain = {name: trigger for name, trigger in self._waiting.items() if trigger.probe is None}
-        self._selected = {name: trigger for name, trigger in plain.items() if trigger.selects}
+        self._selected = {name: trigger for name, trigger in plain.items() if trigger.selects and not trigger.folds}
         self._kinds = {name: trigger.kinds for name, trigger in plain.items() if not (trigger.folds or trigger.selects)}
         self._states = {name: self._contracts[name].start for name, trigger in plain.items() if trigger.folds}
 
@@ -316,16 +325,21 @@ class Triggers:
 
     def _fold_state(self, name: str, state: Any, record: Record, acted: bool) -> None:
         """Fold a record once more by a contract whose kinds do not say what triggers it."""
+        contract = self._contracts[name]
+        if contract.kinds is not None and record.action.kind not in contract.kinds:
+            return
         try:
-            after = self._contracts[name].step(state, record)
+            after = contract.step(state, record)
             if isinstance(after, Violated):
-                changed, after = True, state if after.state is KEEP else after.state
+                triggered, after = True, state if after.state is KEEP else after.state
+            elif contract.trigger is not None:
+                triggered = contract.trigger.holds(after, record)
             else:
-                changed = after is not state and bool(after != state)
+                triggered = after is not state and bool(after != state)
         except Exception:  # it could not judge this step, so this step triggered it
-            changed, after = True, state
+            triggered, after = True, state
         self._states[name] = after
-        if changed and acted:
+        if triggered and acted:
             self.reached(name)
 
     def vacuous(self, known: Iterable[tuple[str, str]]) -> tuple[Vacuous, ...]:

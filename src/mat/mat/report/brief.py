@@ -12,10 +12,10 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import dataclass
 from typing import Final, Literal, TypeAlias
 
-from mat.core.campaign import NOT_JUDGED, ItemStatus, Stability, Standing
+from mat.core.campaign import BROKE, NOT_JUDGED, ItemStatus, Stability, Standing
 from mat.core.value import EMPTY
 from mat.report import words
-from mat.report.document import FindingLine, ItemLine
+from mat.report.document import Document, FindingLine, ItemLine
 
 WIDTH: Final = 100
 """The widest line, in columns."""
@@ -62,17 +62,32 @@ class OpenEntry:
 # -- the first line ---------------------------------------------------------------------------------------------------
 
 
-def headline(items: Sequence[ItemLine], *, seconds: float, stress: bool = False) -> BriefLine:
+def answer_lines(document: Document, *, width: int = WIDTH) -> list[BriefLine]:
+    """The beginning of a report, as the end of its session in a terminal: counts, what broke, and what is open."""
+    if not document.items:
+        return []
+    name = namer(line.id for line in document.items)
+    return [
+        headline(document.items, stress=any(line.bound is not None for line in document.items)),
+        *broken_lines(document.findings, name, width=width),
+        *held_lines(document.findings, name, width=width),
+        *open_lines(document.items, name, width=width, rest="listed below"),
+    ]
+
+
+def headline(items: Sequence[ItemLine], *, seconds: float | None = None, stress: bool = False) -> BriefLine:
     """The first line of a session's summary: how many tests ended how, after how many executions, in what time.
 
-    `stress`: count what a search says of tests in any case.
+    `seconds`: None if a report does not know them. `stress`: count what a search says of tests in any case.
     """
     executions = sum(each.executions for each in items)
-    always = _COUNTED_UNDER_STRESS if stress else _COUNTED_IN_NOMINAL_RUNS
+    always: Collection[str] = _COUNTED_UNDER_STRESS if stress else _COUNTED_IN_NOMINAL_RUNS
+    if any(each.status == "evaluated" for each in items):  # "0 broken" would be misread next to tasks that broke contracts
+        always = ()
     return BriefLine(
-        label=f"mat: {counts_text([each.status for each in items], always=always, reused=_reused(items))}",
-        text=f"  ({executions:,} execution{'s' * (executions != 1)}, {seconds:.0f} s)",
-        tone=tone_of(each.status for each in items),
+        label=f"mat: {counts_text([each.status for each in items], always=always, remarks=_remarks(items))}",
+        text=f"  ({executions:,} execution{'s' * (executions != 1)}{'' if seconds is None else f', {seconds:.0f} s'})",
+        tone=tone_of(items),
     )
 
 
@@ -81,38 +96,48 @@ def result_text(status: str) -> str:
     return "broken" if status in _COUNTED["broken"] else status.replace("_", " ")
 
 
-def tone_of(statuses: Iterable[ItemStatus]) -> Tone:
-    """The worst colour of these statuses."""
-    tones = {_TONES.get(status, "good") for status in statuses}
+def tone_of(items: Iterable[ItemLine]) -> Tone:
+    """The worst colour of these items. An evaluation fails nothing, but is not good where its runs broke hard contracts."""
+    tones = {"open" if _broke(item) else _TONES.get(item.status, "good") for item in items}
     return "bad" if "bad" in tones else "open" if "open" in tones else "good"
 
 
-def counts_text(statuses: Iterable[ItemStatus], *, always: Collection[str] = (), reused: Mapping[str, int] = EMPTY) -> str:
+def counts_text(statuses: Iterable[ItemStatus], *, always: Collection[str] = (), remarks: Mapping[str, str] = EMPTY) -> str:
     """How many items have which result: `2 broken, 1 accepted`. `always`: what is counted even if there is none.
 
-    `reused`: how many of a result stand from an earlier session.
+    `remarks`: what is said of a result, such as how many items have it from an earlier session.
     """
-    return ", ".join(each.text for each in _counts(statuses, always, reused))
+    return ", ".join(each.text for each in _counts(statuses, always, remarks))
 
 
 def worst_first(items: Sequence[ItemLine]) -> list[BriefLine]:
     """How many items have which result, each with its colour: bad results, then open ones, then good ones."""
     order: tuple[Tone, ...] = ("bad", "open", "good")
-    return sorted(_counts([each.status for each in items], (), _reused(items)), key=lambda each: order.index(each.tone))
+    return sorted(_counts([each.status for each in items], (), _remarks(items)), key=lambda each: order.index(each.tone))
 
 
-def _counts(statuses: Iterable[ItemStatus], always: Collection[str], reused: Mapping[str, int]) -> Iterator[BriefLine]:
+def _counts(statuses: Iterable[ItemStatus], always: Collection[str], remarks: Mapping[str, str]) -> Iterator[BriefLine]:
     counted: Counter[str] = Counter(statuses)
     for name, those in _COUNTED.items():
         count = sum(counted[status] for status in those)
         if count or name in always:
-            again = f" ({reused[name]:,} reused)" if reused.get(name) else ""
-            text = f"{count:,} {_one(name) if count == 1 else name}{again}"
-            yield BriefLine(text=text, tone=_TONES.get(those[0], "good"))
+            remark = remarks.get(name, "")
+            text = f"{count:,} {_one(name) if count == 1 else name}{remark and f' ({remark})'}"
+            yield BriefLine(text=text, tone="open" if remark.endswith(_BROKEN) else _TONES.get(those[0], "good"))
 
 
-def _reused(items: Iterable[ItemLine]) -> dict[str, int]:
-    return {"certified": sum(bool(each.reused) for each in items)}
+def _remarks(items: Sequence[ItemLine]) -> dict[str, str]:
+    reused, broke = sum(bool(each.reused) for each in items), sum(map(_broke, items))
+    found = {"certified": f"{reused:,} reused"} if reused else {}
+    return found | ({"evaluated": f"{broke:,} {_BROKEN}"} if broke else {})
+
+
+_BROKEN: Final = "with broken contracts"
+"""The end of a remark on a result that has another colour because of it."""
+
+
+def _broke(item: ItemLine) -> bool:
+    return any(note.endswith(BROKE) for note in item.notes)
 
 
 _COUNTED: Final[Mapping[str, tuple[str, ...]]] = {
@@ -245,11 +270,16 @@ def failure_lines(found: FindingLine) -> list[str]:
 
 
 def open_lines(
-    items: Sequence[ItemLine], name: Callable[[str], str], *, explained: Collection[str] = (), width: int = WIDTH
+    items: Sequence[ItemLine],
+    name: Callable[[str], str],
+    *,
+    explained: Collection[str] = (),
+    width: int = WIDTH,
+    rest: str = "-v lists them",
 ) -> list[BriefLine]:
     """What is neither a broken contract nor all well: with the reason and what would help, each kind at most a few times.
 
-    `explained`: items whose own failure section is shown and says why.
+    `explained`: items whose own failure section is shown and says why. `rest`: where the others are.
     """
     lines: list[BriefLine] = []
     for status, label in _OPEN.items():
@@ -257,9 +287,9 @@ def open_lines(
         if seen:
             text = f" {tests_text(seen, name)}: see its failure section above"
             lines += _wrapped(text, label=label, tone=_TONES[status], width=width)
-        lines += _group_lines(_open_entries(status, [item for item in items if item.id not in explained]), name, width)
+        lines += _group_lines(_open_entries(status, [item for item in items if item.id not in explained]), name, width, rest)
     for group in _remark_groups(items):
-        lines += _group_lines(group, name, width)
+        lines += _group_lines(group, name, width, rest)
     return lines
 
 
@@ -285,14 +315,14 @@ def _remark_groups(items: Sequence[ItemLine]) -> Iterator[list[OpenEntry]]:
     yield _unjudged_bodies(items)
 
 
-def _group_lines(entries: Sequence[OpenEntry], name: Callable[[str], str], width: int) -> list[BriefLine]:
+def _group_lines(entries: Sequence[OpenEntry], name: Callable[[str], str], width: int, rest: str) -> list[BriefLine]:
     lines: list[BriefLine] = []
     for entry in entries[:SHOWN]:
         text = "; ".join(filter(None, (words.clean(entry.text), entry.fix)))
         space = " " if entry.label and entry.tests else ""
         tests = f"{tests_text(entry.tests, name)}: " if entry.tests else ": "
         lines += _wrapped(f"{space}{tests}{text}", label=entry.label, tone=entry.tone, width=width)
-    return lines + _more(entries[SHOWN:])
+    return lines + _more(entries[SHOWN:], rest)
 
 
 _OPEN: Final[Mapping[ItemStatus, str]] = {
@@ -349,14 +379,14 @@ def _wrapped(text: str, *, width: int, label: str = "", tone: Tone = "") -> list
     return [BriefLine(text=first.removeprefix(label), label=label, tone=tone), *(BriefLine(text=line) for line in rest)]
 
 
-def _more(entries: Sequence[OpenEntry]) -> list[BriefLine]:
+def _more(entries: Sequence[OpenEntry], rest: str) -> list[BriefLine]:
     """How many items or, without a label, remarks are not shown."""
     if not entries:
         return []
     label = entries[0].label.lower()
     tests = {test for entry in entries for test in entry.tests}
     left = words.plural(len(tests), f"more {label} test") if label else words.plural(len(entries), "more remark")
-    return [BriefLine(text=f"  and {left} (-v lists them)")]
+    return [BriefLine(text=f"  and {left} ({rest})")]
 
 
 def _grouped(pairs: Iterable[tuple[str, str]]) -> list[tuple[str, tuple[str, ...]]]:

@@ -3,7 +3,7 @@
     .json     everything, as data (mat.report.to_json.as_data)
     .md       tables and counterexamples as Markdown, for a pull request
     .html     one self-contained page with plots and a trace viewer
-    .txt      all tables, as on a terminal
+    .txt      what broke and what is open, as at the end of a session, then all tables
     .sarif    the findings, for code scanning and editors (SARIF 2.1.0)
     .csv      every number of every table, one per line
     .parquet  the same lines, typed
@@ -83,9 +83,9 @@ def _markdown(document: Document, extras: ReportExtras) -> bytes:
 
 def _text(document: Document, extras: ReportExtras) -> bytes:
     from mat.report.regression import regression_blocks
-    from mat.report.terminal import blocks_in_text, whole
+    from mat.report.terminal import blocks_in_text, report_text
 
-    text = whole(document)
+    text = report_text(document)
     if extras.regression is not None:
         text += f"\n{blocks_in_text(regression_blocks(extras.regression, names=extras.names))}"
     return text.encode()

@@ -17,6 +17,7 @@ from mat.evidence.replay_file import hit_step
 from mat.monitor.localize import backward_slice, region
 from mat.monitor.propagation import journey_of, reaching, speaks_of, way
 from mat.report import words
+from mat.report.brief import WIDTH, answer_lines
 from mat.report.document import Document
 from mat.report.grouping import found_runs, held_findings, other_violations
 from mat.report.table import Listing, NoteList, ReportBlock, Table, compact, shown, texts
@@ -84,6 +85,12 @@ def whole(document: Document, *, width: int | None = None) -> str:
         _counterexamples(document, width, replays=True),
     ]
     return _join_parts(parts)
+
+
+def report_text(document: Document, *, width: int | None = None) -> str:
+    """A report as text: first the answer, as at the end of the session, then everything that `whole` has."""
+    answer = answer_lines(document, width=min(width or WIDTH, WIDTH))
+    return _join_parts(["".join(f"{line}\n" for line in answer), whole(document, width=width)])
 
 
 def _preamble(document: Document) -> str:
@@ -308,15 +315,23 @@ def _select_columns(laid: _TextTable, block: Sequence[int]) -> tuple[list[str], 
 
 
 def failure_section(
-    counterexample: Counterexample, certificate: Certificate, *, replay_path: str, item: str, width: int | None = None
+    counterexample: Counterexample,
+    certificate: Certificate,
+    *,
+    replay_path: str,
+    item: str,
+    steps: Sequence[Record] | None = None,
+    folder: str = "",
+    width: int | None = None,
 ) -> str:
     """One counterexample in full: what broke, the schedule, certificate, stability, steps, causes and the replay command.
 
-    `width` as in `summary`.
+    `steps`: those that the table shows, by default those around the violation. `folder` as in `words.replay_command`, `width`
+    as in `summary`.
     """
     fill = words.filler(width)
     run, verdict = counterexample.run, counterexample.verdict
-    steps = region(run.records, verdict)
+    steps = region(run.records, verdict) if steps is None else steps
     parts = [
         fill(_headline(run, verdict), hanging="  "),
         fill(_violation_place(verdict, item), indent="  "),
@@ -325,13 +340,13 @@ def failure_section(
         fill(words.certificate_in_words(certificate, counterexample.cost), indent="  "),
         fill(words.stability_in_words(counterexample.stability), indent="  "),
         "",
-        steps_table(run, steps, title=_region_title(run, steps), width=width),
+        *([steps_table(run, steps, title=_region_title(run, steps), width=width)] if steps else []),
         *_slice_lines(run, verdict, fill),
         *_fault_lines(run, verdict, fill),
         *_other_violations(run, verdict, fill, mentioned=_mentioned_violations(run, verdict)),
         *(fill(f"Not controlled: {words.clean(finding.message)}", hanging="  ") for finding in run.uncontrolled),
         *_repair_lines(verdict, fill),
-        f"Replay: {words.replay_command(replay_path)}",
+        f"Replay: {words.replay_command(replay_path, folder=folder)}",
     ]
     return "\n".join(parts) + "\n"
 

@@ -245,10 +245,14 @@ def seconds(ms: int) -> str:
     return f"{ms // 1000} s" if ms % 1000 == 0 else f"{ms} ms"
 
 
-def replay_command(file: str) -> str:
-    """The command that runs a replay file again. Only with "=" does pytest not look for its root folder near the file."""
+def replay_command(file: str, *, folder: str = "") -> str:
+    """The command that runs a replay file again. Only with "=" does pytest not look for its root folder near the file.
+
+    `folder`: the project's, if it is another one than this.
+    """
     elsewhere = PurePath(file).is_absolute()
-    return f"pytest --mat-replay{'=' if elsewhere else ' '}{shlex.quote(clean(file))}"
+    first = f"cd {shlex.quote(clean(folder))} && " if folder else ""
+    return f"{first}pytest --mat-replay{'=' if elsewhere else ' '}{shlex.quote(clean(file))}"
 
 
 def show_command(file: str) -> str:

@@ -73,7 +73,7 @@ class PageParts:
 
     @property
     def tone(self) -> brief.Tone:
-        return brief.tone_of(line.status for line in self.document.items) if self.document.items else "open"
+        return brief.tone_of(self.document.items) if self.document.items else "open"
 
     @property
     def executions(self) -> int:
