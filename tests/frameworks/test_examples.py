@@ -24,17 +24,25 @@ def test_every_framework_has_an_example() -> None:
     assert sections().keys() == {"", *FRAMEWORKS}
 
 
+def write_example(path: Path, framework: str) -> list[str]:
+    """Write a framework's example into a folder. Returns the lines that attach it, without imports."""
+    found = sections()
+    own = dict(FILE.findall(found[framework]))
+    conftest = own.get("conftest.py", "")
+    attach = "" if "mat_attach" in conftest else f"mat_attach = {framework}"
+    files = {"pytest.ini": f"[pytest]\npythonpath = .\n{attach}", **dict(FILE.findall(found[""])), **own}
+    for name, text in files.items():
+        (path / name).write_text(f"{text}{os.linesep}", encoding="utf-8")
+    settings = [line for line in files["pytest.ini"].splitlines() if line.startswith("mat_")]
+    return settings + [line for line in conftest.splitlines() if line and "import " not in line]
+
+
 @pytest.mark.full
 @pytest.mark.parametrize("framework", FRAMEWORKS)
 def test_an_example_runs_and_is_broken_as_it_says(framework: str, tmp_path: Path) -> None:
     if missing(framework):
         pytest.skip(f"{framework} is not installed")
-    found = sections()
-    own = dict(FILE.findall(found[framework]))
-    for name, text in {**dict(FILE.findall(found[""])), **own}.items():
-        (tmp_path / name).write_text(f"{text}{os.linesep}", encoding="utf-8")
-    attach = "" if "mat_attach" in own.get("conftest.py", "") else f"mat_attach = {framework}\n"
-    (tmp_path / "pytest.ini").write_text(f"[pytest]\npythonpath = .\n{attach}")
+    assert len(write_example(tmp_path, framework)) <= 3
     done = pytest_in(tmp_path, "--mat-stress", "--mat-report", "report.json")
     item = json.loads((tmp_path / "report.json").read_text())["items"][0]
     assert item["status"] == "counterexample", done.stdout
