@@ -2,9 +2,11 @@
 
 The agent of tests/frameworks that looks an order up and refunds it, run bare and inside `with mat.run(), mat.attach(NAME)`, in
 turns; and what attaching takes, and importing the framework in a new process (its bytecode is there). Medians of processor time
-in milliseconds. Then the example of docs/reference/frameworks.md: how many lines attach the framework, and how many executions
-the search for its fault takes. An environment usually has one framework: `python benchmarks/frameworks.py`, in each. The table
-of `benchmarks/frameworks.md` is made of what they print.
+in milliseconds. Then how many lines attach the example of docs/reference/frameworks.md, and how many executions a search takes
+until it has found, shrunk and proved the cheapest fault of it, and of each agent with a planted mistake.
+
+An environment usually has one framework: `python benchmarks/frameworks.py`, in each. It prints a row of the table in
+`benchmarks/frameworks.md`; `--json` prints the figures.
 """
 
 from __future__ import annotations
@@ -26,8 +28,8 @@ from mat.harness.patching import patched
 ROOT = Path(__file__).parents[1]
 DESKS = ROOT / "tests" / "frameworks"
 sys.path[:0] = [str(ROOT), str(DESKS)]
-from tests.frameworks.test_examples import write_example  # noqa: E402  (the path is set above)
-from tests.frameworks.test_frameworks import EFFECTS, FRAMEWORKS, INSTRUMENT, item_of, missing, pytest_in  # noqa: E402
+from tests.frameworks import test_frameworks as agents  # noqa: E402  (the path is set above)
+from tests.frameworks.test_examples import write_example  # noqa: E402
 
 ROUNDS, IMPORTS = 30, 5
 
@@ -46,9 +48,13 @@ def imports_ms(framework: str) -> list[float]:
     return [float(each.stdout.split()[-1]) for each in done[1:]]
 
 
+def mode_of(framework: str) -> str:
+    return "async" if framework not in agents.MODES else agents.MODES[framework][0]
+
+
 def measured(framework: str) -> dict[str, Any]:
     desk, shop = importlib.import_module(f"{framework}_desk"), importlib.import_module("shop")
-    mode = "sync" if framework == "smolagents" else "async"
+    mode = mode_of(framework)
 
     def bare() -> None:
         shop.reset()
@@ -58,7 +64,7 @@ def measured(framework: str) -> dict[str, Any]:
 
     def attached() -> None:
         nonlocal steps
-        with mat.run() as run, patched(INSTRUMENT.get(framework, {})), mat.attach(framework, effects=EFFECTS):
+        with mat.run() as run, patched(agents.INSTRUMENT.get(framework, {})), mat.attach(framework, effects=agents.EFFECTS):
             bare()
         assert run.result is not None
         steps = len(run.result.records)
@@ -77,27 +83,39 @@ def measured(framework: str) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def searched(framework: str) -> dict[str, int]:
+def executions(folder: Path) -> int:
+    """Of the search in a folder, which has to find something."""
+    done = agents.pytest_in(folder, "--mat-stress", "--mat-report", "report.json")
+    item = agents.item_of(folder)
+    assert item["status"] == "counterexample", done.stdout
+    return int(item["executions"])
+
+
+def searched(framework: str) -> dict[str, Any]:
+    found: dict[str, Any] = {}
     with tempfile.TemporaryDirectory() as folder:
-        lines = len(write_example(Path(folder), framework))
-        pytest_in(Path(folder), "--mat-stress", "--mat-report", "report.json")
-        item = item_of(Path(folder))
-    assert item["status"] == "counterexample"
-    return {"lines": lines, "executions": item["executions"], "cost": item["cost"]}
+        found["lines"] = len(write_example(Path(folder), framework))
+        found["executions"] = {"example": executions(Path(folder))}
+    for case in agents.CASES:
+        with tempfile.TemporaryDirectory() as folder:
+            agents.folder(Path(folder), framework, case, mode_of(framework), careful=False)
+            found["executions"][case] = executions(Path(folder))
+    return found
+
+
+def row(found: dict[str, Any]) -> str:
+    cells = [
+        found["framework"], found["lines"], *found["executions"].values(), found["steps"], found["bare_ms"],
+        found["attached_ms"], found["ratio"], found["attach_ms"], found["import_ms"],
+    ]  # fmt: skip
+    return "".join(f"| {cell} " for cell in cells) + "|"
 
 
 def main() -> None:
-    found = [{**measured(name), **searched(name)} for name in FRAMEWORKS if not missing(name)]
-    for each in found:
-        print(
-            f"{each['framework']:14} {each['steps']:3} steps  bare {each['bare_ms']:7.2f} ms  "
-            f"attached {each['attached_ms']:7.2f} ms  ratio {each['ratio']:.2f}  "
-            f"attaching {each['attach_ms']:.2f} ms  import {each['import_ms']} ms  "
-            f"lines {each['lines']}  executions {each['executions']} (cost {each['cost']})"
-        )
+    found = [{**measured(name), **searched(name)} for name in agents.FRAMEWORKS if not agents.missing(name)]
     if not found:
-        print(f"none of these is installed: {', '.join(FRAMEWORKS)}")
-    print(json.dumps(found))
+        print(f"none of these is installed: {', '.join(agents.FRAMEWORKS)}")
+    print(json.dumps(found) if "--json" in sys.argv else "\n".join(row(each) for each in found))
 
 
 if __name__ == "__main__":

@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 from tests.frameworks.test_frameworks import FRAMEWORKS, missing, pytest_in
 
-PAGE = Path(__file__).parents[2] / "docs" / "reference" / "frameworks.md"
+ROOT = Path(__file__).parents[2]
+PAGE, FIGURES = ROOT / "docs" / "reference" / "frameworks.md", ROOT / "benchmarks" / "frameworks.md"
 FILE = re.compile(r"<!-- file: (\S+) -->\n```\w+\n(.*?)\n```", re.DOTALL)
 
 
@@ -22,6 +23,13 @@ def sections() -> dict[str, str]:
 
 def test_every_framework_has_an_example() -> None:
     assert sections().keys() == {"", *FRAMEWORKS}
+
+
+def test_the_page_of_figures_says_how_many_lines_attach_each_framework_and_three_are_enough(tmp_path: Path) -> None:
+    rows = re.findall(r"^\| (\w+) [\d.]+ \| (\d+) \|", FIGURES.read_text(encoding="utf-8"), flags=re.MULTILINE)
+    said = {framework: int(lines) for framework, lines in rows}
+    assert said == {framework: len(write_example(tmp_path, framework)) for framework in FRAMEWORKS}
+    assert max(said.values()) <= 3
 
 
 def write_example(path: Path, framework: str) -> list[str]:
@@ -42,7 +50,7 @@ def write_example(path: Path, framework: str) -> list[str]:
 def test_an_example_runs_and_is_broken_as_it_says(framework: str, tmp_path: Path) -> None:
     if missing(framework):
         pytest.skip(f"{framework} is not installed")
-    assert len(write_example(tmp_path, framework)) <= 3
+    write_example(tmp_path, framework)
     done = pytest_in(tmp_path, "--mat-stress", "--mat-report", "report.json")
     item = json.loads((tmp_path / "report.json").read_text())["items"][0]
     assert item["status"] == "counterexample", done.stdout
