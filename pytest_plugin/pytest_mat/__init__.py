@@ -328,9 +328,12 @@ def mat_governance() -> Any:
 
 
 @pytest.fixture
-def mat_instrument() -> dict[str, dict[str, Any]]:
-    """Targets to patch while the test runs, with the options of mat.patch for each. Override it."""
-    return {}
+def mat_instrument(pytestconfig: pytest.Config) -> Any:
+    """Targets to patch while the test runs: dotted paths, or a dict from paths to the options of mat.patch. Override it.
+
+    By default those that the ini option mat_instrument names.
+    """
+    return pytestconfig.getini("mat_instrument")
 
 
 @pytest.fixture

@@ -34,7 +34,7 @@ _NO_CONTRACT: Final = (
 )
 _NO_CROSSING: Final = (
     "its body crosses no boundary: it called no instrumented tool, model, memory or retriever",
-    "decorate what the agent calls (@mat.tool, @mat.model, ...), or name it in a mat_instrument fixture; calls of fixtures "
+    "decorate what the agent calls (@mat.tool, @mat.model, ...), or name it in mat_instrument; calls of fixtures "
     "are outside the run",
 )
 

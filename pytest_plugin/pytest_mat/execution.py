@@ -321,7 +321,7 @@ def _make_run(item: pytest.Item, execution: Execution, stack: ExitStack) -> run:
     execution.task = workload_of(value("mat_workload", None), settings)
     plan = execution.plan = _plan_for_workload(item, execution)
     governance = _governance(execution, value("mat_governance", None))
-    stack.enter_context(patched(value("mat_instrument", {})))
+    stack.enter_context(patched(value("mat_instrument", item.config.getini("mat_instrument"))))
     execution.attached = stack.enter_context(attached(value("mat_attach", item.config.getini("mat_attach"))))
     stack.enter_context(loopback_allowed(settings.loopback))
     execution.tape = execution.live.tape_for(plan.seed, plan.tape)

@@ -75,6 +75,12 @@ def add_options(parser: pytest.Parser) -> None:
         type="args",
     )  # fmt: skip
     setting(
+        "mat_instrument",
+        "functions to patch in every test with a run (example: shop.refund shop.look_up); for options, write a fixture "
+        "mat_instrument",
+        type="args",
+    )
+    setting(
         "mat_loopback", "allow connections to servers of this machine in a run (marker: loopback=)", type="bool", default=False
     )
     setting(

@@ -99,6 +99,15 @@ def test_the_kind_of_a_patch_decides_the_boundary_and_its_defaults(shop):
     assert crossed(lambda: shop.search("kettle")) == []
 
 
+@pytest.mark.parametrize("targets", [["patched_shop.search"], "patched_shop.search"])
+def test_targets_alone_are_tools_whose_effect_is_unknown(shop, targets):
+    with patched(targets), mat.run() as run:
+        shop.search("kettle")
+    assert [(each.site, each.action.effect) for each in run.trace if each.action.boundary] == [
+        ("main/service:search#1", "unknown")
+    ]
+
+
 def test_a_patch_that_fails_takes_back_the_ones_before_it(shop):
     with pytest.raises(SpecError), patched({"patched_shop.search": {}, "patched_shop.missing": {}}):
         pytest.fail("must not be entered")

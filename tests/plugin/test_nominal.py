@@ -6,6 +6,7 @@ import re
 from typing import Any
 
 import pytest
+from tests.plugin.conftest import INI
 
 
 def test_a_violation_fails_the_item_with_a_section_to_act_on(shop: Any) -> None:
@@ -278,6 +279,36 @@ def test_episodes_judge_contracts_from_their_start(shop: Any) -> None:
         """
     )
     assert shop.run().outcomes == {"test_shop.py::test_episodes": "passed", "test_shop.py::test_one_run": "failed"}
+
+
+def test_an_ini_option_instruments_functions_in_every_run_and_a_fixture_replaces_it(shop: Any) -> None:
+    shop.write("pytest.ini", f"{INI}mat_instrument = bare.transfer bare.audit\n")
+    shop.write("bare.py", "def transfer(amount):\n    return amount\ndef audit():\n    return True\n")
+    shop.tests(
+        """
+        import bare
+
+        def called(run):
+            bare.transfer(3), bare.audit()
+            return [(each.action.name, each.action.effect) for each in run.trace if each.action.boundary]
+
+        def test_all(mat_run):
+            assert called(mat_run) == [("transfer", "unknown"), ("audit", "unknown")]
+
+        def test_with_the_default_of_the_fixture(mat_instrument, mat_run):
+            assert mat_instrument == ["bare.transfer", "bare.audit"]
+            assert len(called(mat_run)) == 2
+
+        class TestOwn:
+            @pytest.fixture
+            def mat_instrument(self):
+                return {"bare.audit": {"effect": "read"}}
+
+            def test_one(self, mat_run):
+                assert called(mat_run) == [("audit", "read")]
+        """
+    )
+    assert shop.run().failures == {}
 
 
 def test_config_governance_and_instrument_fixtures_reach_the_run(shop: Any) -> None:

@@ -19,7 +19,7 @@ BOUNDARIES = {
     "litellm": "models (streamed too)",
     "mcp": "tools, resources, prompts",
     "openai_agents": "tools, models (streamed too), hand-offs, sessions",
-    "pydantic_ai": "tools, models",
+    "pydantic_ai": "tools, models (streamed too)",
     "requests": "endpoints, models behind endpoints (streamed too)",
     "smolagents": "tools, models (streamed too), managed agents",
     "urllib3": "endpoints, models behind endpoints (streamed too)",

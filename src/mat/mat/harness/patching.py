@@ -46,8 +46,8 @@ def patch(target: str, *, kind: str = "tool", name: str = "", **options: Any) ->
     `target`: its dotted path, such as "shop.api.Client.refund". `kind`: "tool" (default), "retriever" or "model". `name`: what
     contracts and reports call it, by default the last part of the path. `options`: those of `mat.tool`, `mat.retriever` or
     `mat.model`. Names that other modules imported before are not replaced. Returns a Patch; its `undo()` restores the
-    original. In tests, the fixture `mat_instrument` does both. Raises `mat.MatError` for an unknown kind, a path that leads
-    nowhere, and invalid options.
+    original. In tests, `mat_instrument` (a fixture, or an ini option) does both. Raises `mat.MatError` for an unknown kind, a
+    path that leads nowhere, and invalid options.
 
     >>> import posixpath
     >>> patch = mat.patch("posixpath.basename", name="basename")
@@ -133,11 +133,14 @@ def _resolve(target: str) -> tuple[Any, str]:
 
 
 @contextmanager
-def patched(targets: Mapping[str, Mapping[str, Any]]) -> Iterator[None]:
-    """Patch several targets inside a block; options by target, as in the `mat_instrument` fixture."""
+def patched(targets: Mapping[str, Mapping[str, Any]] | Collection[str]) -> Iterator[None]:
+    """Patch several targets inside a block, as the `mat_instrument` fixture says: options by target, or targets alone."""
+    given = (
+        targets if isinstance(targets, Mapping) else {each: {} for each in ([targets] if isinstance(targets, str) else targets)}
+    )
     patches = []
     try:
-        for target, options in targets.items():
+        for target, options in given.items():
             patches.append(patch(target, **options))
         yield
     finally:
