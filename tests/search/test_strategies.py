@@ -212,6 +212,25 @@ class TestEveryStrategy:
         assert [strategy.ask().schedule for _ in ahead] == ahead
 
 
+def test_workers_hear_of_the_children_of_a_run_before_they_are_queued_and_nothing_changes(stage):
+    """At every turn there are four schedules to execute ahead, until the last ones; most of them are executed next."""
+    lab = stage(3)
+    still, peeking = Exhaustive(plan(lab)), Exhaustive(plan(lab))
+    told = []
+    ahead = peeking.upcoming
+    peeking.upcoming = lambda count: told.append((len(told), [edge.schedule for edge in ahead(count)]))
+    one = drive(lab, still, most=300, stop="budget")
+    two = drive(lab, peeking, most=300, stop="budget", peek=4)
+    assert one.schedules == two.schedules
+    assert still.skipped.by_reason() == peeking.skipped.by_reason()
+    short = [turn for turn, schedules in told[1:-4] if len(schedules) < 4]
+    assert not short
+    later = [two.schedules[turn + 1 : turn + 30] for turn, _ in told]
+    announced = [schedule in later[turn] for turn, schedules in told[1:-30] for schedule in schedules]
+    assert sum(announced) > 0.9 * len(announced)
+    assert still._plan.grid.covering.assumptions == peeking._plan.grid.covering.assumptions
+
+
 # -- what they find -----------------------------------------------------------------------------------------------------
 
 

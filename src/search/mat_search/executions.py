@@ -164,8 +164,13 @@ class Executions:
         return 0 if self._executor is None else _PER_WORKER * (getattr(self._executor, "_max_workers", None) or self._workers)
 
     def begin(self, schedules: Iterable[Schedule]) -> None:
-        """Let workers start schedules that will probably be explored. Runs they finish are kept at once."""
+        """Let workers start schedules that will probably be explored. Runs they finish are kept at once.
+
+        An executor with an attribute `batch` sends so many together, and so gets so many together.
+        """
         waiting, lookahead = sum(not begun.future.done() for begun in self._worker_runs.values()), self.lookahead
+        if lookahead - waiting < getattr(self._executor, "batch", 1):
+            return
         for schedule in schedules:
             if self._executor is None or waiting >= lookahead:
                 break

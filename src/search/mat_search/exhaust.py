@@ -38,9 +38,10 @@ edges that cost as much or more, so the order of execution decides nothing.
 from __future__ import annotations
 
 import heapq
-from collections import Counter
+from collections import Counter, OrderedDict
 from collections.abc import Sequence, Set
 from dataclasses import dataclass, replace
+from functools import cached_property
 from itertools import islice
 from typing import Final, TypeAlias
 
@@ -55,6 +56,8 @@ from mat_search.strategy import EdgeOutcome, SearchPlan, Skips, Why
 _Entry: TypeAlias = tuple[Why, GridKey, int]
 """Why edges of a key are skipped, and the key and cost of the executed one; a cheaper edge is not skipped for it."""
 NO_OPERATORS: Final[frozenset[str]] = frozenset()
+_AHEAD: Final = 64
+"""Runs whose children of one cost are kept that were worked out in advance."""
 
 
 class SeenEdges:
@@ -164,7 +167,9 @@ class Exhaustive:
 
     def __init__(self, plan: SearchPlan) -> None:
         self._grid, self._budget, self._prune = plan.grid, plan.budget, plan.prune
-        self._queue: list[tuple[int, int, int, int, Edge | Offers | _Unkept]] = [(0, 0, 0, 0, ROOT)]
+        self._plan = plan
+        self._ahead: OrderedDict[tuple[int, int], list[Edge]] = OrderedDict()
+        self._queue: list[_Queued] = [(0, 0, 0, 0, ROOT)]
         self._sequence = 0
         self._records = 0
         self._open: Edge | None = None
@@ -312,13 +317,27 @@ class Exhaustive:
 
     def upcoming(self, count: int) -> Sequence[Edge]:
         """The first edges of the queue that cannot be skipped, by current knowledge."""
-        near = (item[-1] for item in heapq.nsmallest(2 * count, self._queue))
-        edges = (
-            item
-            for item in near
-            if isinstance(item, Edge) and not (self._prune and self._seen.why(item, self._operators_after(item)))
-        )
+        near = heapq.nsmallest(2 * count, self._queue)
+        edges = (edge for item in near for edge in self._edges_of(item) if self.is_needed(edge))
         return list(islice(edges, count))
+
+    def _edges_of(self, queued: _Queued) -> Sequence[Edge]:
+        """The edges in a place of the queue. Children are worked out in advance on a grid of their own, once."""
+        cost, _, sequence, _, found = queued
+        if isinstance(found, Edge):
+            return (found,)
+        if isinstance(found, _Unkept):
+            return ()
+        if (sequence, cost) not in self._ahead:
+            self._ahead[sequence, cost] = found.ahead(cost - found.cost, self._grid_ahead)
+            if len(self._ahead) > _AHEAD:
+                self._ahead.popitem(last=False)
+        return self._ahead[sequence, cost]
+
+    @cached_property
+    def _grid_ahead(self) -> Grid:
+        """A second grid: what the first one notes belongs to the certificate."""
+        return replace(self._plan).grid
 
     def policy(self, edge: Edge) -> Choose | None:
         return None
@@ -372,3 +391,7 @@ class _Again:
     cost: int
     size: int
     sequence: int
+
+
+_Queued: TypeAlias = tuple[int, int, int, int, Edge | Offers | _Unkept]
+"""(cost, perturbations, when it was found, place among its kind, what is queued)."""

@@ -218,7 +218,7 @@ class Offers:
     """
 
     def __init__(self, run: Run, schedule: Schedule, step: int, grid: Grid, states: Sequence[str], *, budget: int) -> None:
-        self._run, self._schedule, self._step, self._states = run, schedule, step, states
+        self._run, self._schedule, self._step, self._states, self._budget = run, schedule, step, states, budget
         self._grid, self._covering = grid, grid.covering
         self._errors = {item.port: item for item in run.errors}
         self.cost, self.records = schedule.cost, len(run.records)
@@ -246,6 +246,11 @@ class Offers:
                 for boundary, options in self._options.items()
             }
         )
+
+    def ahead(self, cost: int, grid: Grid) -> list[Edge]:
+        """The edges of `at` as another grid like this one gives them: this one notes nothing."""
+        offers = Offers(self._run, self._schedule, self._step, grid, self._states, budget=self._budget)
+        return list(offers.at(cost))
 
     @cached_property
     def _context(self) -> tuple[_Trace, list[_Pending], bytes, frozenset[int]]:

@@ -231,6 +231,11 @@ class ClusterPool(ReceivingExecutor):
         """How many tasks the cluster has begun at a time; what is known of that changes."""
         return max(1, self._cluster.threads) * self._cluster.batch
 
+    @property
+    def batch(self) -> int:
+        """How many tasks a worker gets together."""
+        return self._cluster.batch
+
     def take(self, timeout: float | None = 0) -> None:
         self._cluster.receive(timeout)
 
