@@ -56,7 +56,7 @@ def _pattern(expected: str) -> str:
         ("docs/instrument.md", 1),
         ("docs/live-models.md", 3),
         ("docs/opentelemetry.md", 1),
-        ("docs/reference/adapters.md", 4),
+        ("docs/reference/adapters.md", 5),
         ("docs/reference/faults.md", 2),
         ("docs/reference/govern.md", 1),
         ("docs/reference/metrics.md", 1),
