@@ -25,6 +25,7 @@ from mat.core.search import STOPS
 from mat.core.spec import NO_SCHEDULE, Schedule
 from mat.core.value import FrozenDict
 from mat.core.verdict import Violation
+from mat.kernel.clock import real_monotonic
 from mat.kernel.entropy import Entropy
 from mat_search.adversary import AdversarySearch
 from mat_search.anytime import Anytime
@@ -214,7 +215,7 @@ class _Search:
         self._unanswered = ""
         self._unfinished = ""
         self._unfaithful = ""
-        self._withdrawn = ""
+        self._withdrawn, self._withdrawn_s = "", 0.0
 
     def run(self) -> CampaignResult:
         reason, proven = self._explore_and_check()
@@ -280,7 +281,8 @@ class _Search:
 
     def _withdraw(self, withdrawn: WithdrawnError) -> None:
         """Nothing is proven any more; what broke in the run that shows why counts as found."""
-        self._withdrawn = self._withdrawn or str(withdrawn)
+        if not self._withdrawn:
+            self._withdrawn, self._withdrawn_s = str(withdrawn), real_monotonic()
         if withdrawn.run is not None:
             self._hits.repeated(withdrawn.run)
 
@@ -304,6 +306,9 @@ class _Search:
                 limit = self._campaign.max_runs
                 counted = "1 execution does" if limit == 1 else f"{limit} executions do"
                 raise SearchStopped(f"{counted} not cover the budget of {self._campaign.budget}")
+            if self._withdrawn and real_monotonic() - self._withdrawn_s > limits.UNPROVEN_S:
+                self._limited = True
+                return
             if begun:
                 self._end_in_time()
             if executions.lookahead:

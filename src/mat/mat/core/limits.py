@@ -73,6 +73,8 @@ LAYER_OFFERS: Final = 50
 """Runs whose next perturbations are counted, to say how far a search came in its last layer; others count like the average."""
 SHRINK_RESERVE: Final = 20
 """Executions for which a search with a time limit sets time aside to shrink each counterexample."""
+UNPROVEN_S: Final = 20.0
+"""Real seconds that a search goes on for what it can find, once it can prove nothing: such runs may be slow."""
 AUDITS: Final = 8
 """How many of these edges are extended at random, to check whether the claim also holds for longer schedules."""
 SHRINK_LEAST: Final = 200
