@@ -125,6 +125,14 @@ def received(connection: Connection) -> LinkFrame:
     return frame
 
 
+def told(connection: Connection) -> LinkFrame:
+    """The next frame that tells of a task: how many a worker gets together may change at any time."""
+    frame = received(connection)
+    while frame.kind == "ready":
+        frame = received(connection)
+    return frame
+
+
 def ready(connection: Connection) -> None:
     frame = received(connection)
     while frame.threads < 2:
@@ -299,7 +307,7 @@ def test_a_worker_that_fails_is_given_up_by_name_and_for_its_item_alone(
     ready(connection)
     for number in range(6):
         connection.send(LinkTask(number=number, item=b"sick", plan=b""))
-    frames = [received(connection) for _ in range(7)]
+    frames = [told(connection) for _ in range(7)]
     sick = (place / "claimed").read_text()
     assert [each.text for each in frames if each.kind == "given-up"] == [f"worker {sick}: the disk is full"]
     replies = {each.number: each.reply for each in frames if each.kind == "reply"}
@@ -308,7 +316,7 @@ def test_a_worker_that_fails_is_given_up_by_name_and_for_its_item_alone(
     assert sick.encode() not in {each and each[2] for each in replies.values()}
     for number in range(10, 30):
         connection.send(LinkTask(number=number, item=b"another", plan=b""))
-    answers = [received(connection).reply for _ in range(20)]
+    answers = [told(connection).reply for _ in range(20)]
     assert sick.encode() in {each and each[2] for each in answers}
 
 
@@ -319,7 +327,7 @@ def test_a_task_whose_only_worker_dies_does_not_wait_for_it_and_later_ones_go_to
     connection, _ = link
     ready(connection)
     connection.send(LinkTask(number=1, item=b"sick", plan=b""))
-    while received(connection).kind != "reply":
+    while told(connection).kind != "reply":
         connection.send(LinkTask(number=2, item=b"sick", plan=b""))
     connection.send(LinkTask(number=3, item=b"sick", plan=b"slow"))
     until((place / "slow").exists)
@@ -329,7 +337,7 @@ def test_a_task_whose_only_worker_dies_does_not_wait_for_it_and_later_ones_go_to
     number, frame = 3, LinkFrame(kind="lost")
     while frame.reply is None:  # nobody is left, until a worker takes the place of the one that died
         while frame.number != number:
-            frame = received(connection)
+            frame = told(connection)
         number += 1
         connection.send(LinkTask(number=number, item=b"sick", plan=b""))
         time.sleep(0.1)
@@ -344,15 +352,15 @@ def test_a_task_that_no_worker_can_execute_is_lost_and_only_missing_code_makes_w
     connection, _ = link
     ready(connection)
     connection.send(LinkTask(number=1, item=b"sick everywhere", plan=b""))
-    frames = [received(connection) for _ in range(3)]
+    frames = [told(connection) for _ in range(3)]
     assert [each.kind for each in frames] == ["given-up", "given-up", "lost"]
     assert frames[-1].text == f"no worker is left: {frames[0].text}; {frames[1].text}"
     connection.send(LinkTask(number=2, item=b"sick everywhere", plan=b""))
-    assert received(connection).kind == "lost"
+    assert told(connection).kind == "lost"
     connection.send(LinkTask(number=3, item=b"", plan=b"no library"))
-    assert received(connection).kind == "lost"
+    assert told(connection).kind == "lost"
     connection.send(LinkTask(number=4, item=b"", plan=b"no module"))
-    assert received(connection).kind == "unfit"
+    assert told(connection).kind == "unfit"
 
 
 def until(met: Callable[[], object]) -> None:
