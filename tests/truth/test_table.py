@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import pytest
+import scipy.special  # noqa: F401  (a session in this process takes away what it imports, and numpy loads only once)
 
 import mat
 from mat.__main__ import main
