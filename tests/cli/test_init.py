@@ -211,6 +211,10 @@ def test_tests_can_import_the_code_at_the_top_of_a_project(tmp_path: Path, name:
     ({}, "httpx pytest-mat"),
     ({"requirements.txt": "pydantic>=2\nhttpx[http2] >= 0.27  # the shop\n"}, "-r requirements.txt pytest-mat"),
     ({"requirements.txt": "-r base.txt\n", "base.txt": "HTTPX==0.28\n"}, "-r requirements.txt pytest-mat"),
+    (
+        {"requirements.txt": "-r base.txt\n" * 30, "base.txt": "-r requirements.txt\n" * 30 + "HTTPX==0.28\n"},
+        "-r requirements.txt pytest-mat",
+    ),
     ({"requirements.txt": "pydantic\n"}, "-r requirements.txt httpx pytest-mat"),
     (
         {"requirements.txt": "httpx\n", "requirements-dev.txt": "anyio\n"},

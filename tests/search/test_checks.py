@@ -121,6 +121,21 @@ def test_a_nominal_run_that_cannot_be_reproduced_proves_nothing_and_yet_what_bre
     assert found(result) == {"harm.none": 4}
 
 
+def test_a_search_without_a_proof_goes_on_for_a_limited_time(lab, monkeypatch):
+    monkeypatch.setattr("mat.core.limits.UNPROVEN_S", -1.0)
+    calls = []
+
+    def body():
+        calls.append(1)
+        for index in range(4):
+            with suppress(TimeoutError):
+                read(100 * len(calls) + index)
+
+    result = lab(body, [no_harm], ("service.timeout",)).search()
+    assert result.executions == 1
+    assert result.certificate.reason.startswith("the nominal run, repeated before the search, differs")
+
+
 def test_a_search_goes_on_where_a_run_differs_before_its_injection(lab, found):
     """One schedule meets another run; what breaks is found at a later one."""
     calls = []

@@ -9,6 +9,7 @@ import socket
 import subprocess
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from multiprocessing import Pipe
@@ -33,6 +34,8 @@ import sys
 import time
 from multiprocessing.connection import Connection
 
+import distributed
+
 from mat_study.link import ClusterTasks, serve
 
 
@@ -49,6 +52,8 @@ def execute(versions, item, plan):
             file.write(str(os.getpid()))
         os.rename("slow.part", "slow")
         time.sleep(60)
+    if plan == b"quick":
+        return "answer", {"task": distributed.get_worker().get_current_task()}, b""
     time.sleep(0.05)
     return "answer", {}, str(os.getpid()).encode()
 
@@ -361,6 +366,34 @@ def test_a_task_that_no_worker_can_execute_is_lost_and_only_missing_code_makes_w
     assert told(connection).kind == "lost"
     connection.send(LinkTask(number=4, item=b"", plan=b"no module"))
     assert told(connection).kind == "unfit"
+
+
+@pytest.mark.full
+def test_short_tasks_travel_together_and_one_that_fails_takes_no_other_with_it(
+    link: tuple[Connection, subprocess.Popen[bytes]],
+) -> None:
+    connection, _ = link
+    ready(connection)
+    connection.send(LinkTask(number=0, item=b"", plan=b"quick"))
+    batch = 1
+    while (frame := received(connection)).kind != "reply":
+        batch = frame.batch
+    for number in range(1, 20):  # what a task takes is learnt, though the first one may have waited for an import
+        connection.send(LinkTask(number=number, item=b"", plan=b"quick"))
+        while (frame := received(connection)).kind != "reply":
+            batch = frame.batch
+    assert batch == 4
+    for number in range(20, 40):
+        connection.send(LinkTask(number=number, item=b"", plan=b"quick"))
+    replies = [told(connection).reply for _ in range(20)]
+    together = Counter(reply[1]["task"] for reply in replies if reply is not None)
+    assert 1 < max(together.values()) <= 4
+    for number in range(40, 60):
+        connection.send(LinkTask(number=number, item=b"", plan=b"no library" if number in (41, 48) else b"quick"))
+    frames = [told(connection) for _ in range(20)]
+    assert {frame.number: frame.kind for frame in frames} == {
+        number: "lost" if number in (41, 48) else "reply" for number in range(40, 60)
+    }
 
 
 def until(met: Callable[[], object]) -> None:

@@ -36,8 +36,8 @@ _LOOK_S: Final = 1.0
 """Real seconds between two looks at the cluster."""
 _BATCH: Final = 4
 _BATCH_S: Final = 0.1
-"""Tasks of one item go to a worker together: so many at most, and so many that they take about these real seconds at most. What
-dask does for each of its own takes about 10 ms of processors.
+"""Tasks of one item go to a worker together: so many at most, and so many that they take about these real seconds at most. With
+them, dask has less to do for each (`benchmarks/workers.md`).
 """
 _GATHER_S: Final = 0.001
 """Real seconds that a task waits for others."""

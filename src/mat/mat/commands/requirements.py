@@ -26,9 +26,9 @@ _FILES: Final = (
 _EXTRAS: Final = ("test", "tests", "testing", "dev")
 """Extras of a project that its tests need, by their usual names."""
 _OURS: Final = frozenset({"pytest", "pytest-mat"})
-_INCLUDED: Final = re.compile(r"^(?:-r|--requirement)[ =]*(?P<file>\S+)")
-_INCLUSIONS: Final = 20
+_INCLUSIONS: Final = 100
 """The most files of requirements that are read."""
+_INCLUDED: Final = re.compile(r"^(?:-r|--requirement)[ =]*(?P<file>\S+)")
 
 
 def arguments_of_pip(folder: Path) -> str:
@@ -85,20 +85,25 @@ def _declared(folder: Path) -> set[str] | None:
     if by_code or "dependencies" in project.get("dynamic", ()):
         return None
     lines = [*project.get("dependencies", ()), *project.get("optional-dependencies", {}).get(_extra(data), ())]
+    seen: set[Path] = set()
     for name in _FILES:
-        lines += _requirement_lines(folder / name, _INCLUSIONS)
+        lines += _requirement_lines(folder / name, seen)
     return {str(canonicalize_name(name)) for name in (*_required_names(lines), *poetry.get("dependencies", ()))}
 
 
-def _requirement_lines(path: Path, left: int) -> Iterator[str]:
-    """The lines of a file of requirements and of those that it includes."""
+def _requirement_lines(path: Path, seen: set[Path]) -> Iterator[str]:
+    """The lines of a file of requirements and of those that it includes, each file once."""
+    path = path.absolute()
+    if path in seen or len(seen) == _INCLUSIONS:
+        return
+    seen.add(path)
     try:
-        lines = path.read_text(encoding="utf-8").splitlines() if left else []
+        lines = path.read_text(encoding="utf-8").splitlines()
     except (OSError, ValueError):
         return
     for line in lines:
         if included := _INCLUDED.match(line.strip()):
-            yield from _requirement_lines(path.parent / included["file"], left - 1)
+            yield from _requirement_lines(path.parent / included["file"], seen)
         else:
             yield line
 

@@ -67,8 +67,9 @@ def answer_lines(document: Document, *, width: int = WIDTH) -> list[BriefLine]:
     if not document.items:
         return []
     name = namer(line.id for line in document.items)
+    counts = headline(document.items, stress=any(line.bound is not None for line in document.items))
     return [
-        headline(document.items, stress=any(line.bound is not None for line in document.items)),
+        *_wrapped(str(counts), width=width),
         *broken_lines(document.findings, name, width=width),
         *held_lines(document.findings, name, width=width),
         *open_lines(document.items, name, width=width, rest="listed below"),

@@ -89,10 +89,8 @@ def whole(document: Document, *, width: int | None = None) -> str:
 
 def report_text(document: Document, *, width: int | None = None) -> str:
     """A report as text: first the answer, as at the end of the session, then everything that `whole` has."""
-    columns = min(width or WIDTH, WIDTH)
-    answer = answer_lines(document, width=columns)
-    lines = (words.wrap(str(line), hanging="  ", width=columns) for line in answer)
-    return _join_parts(["".join(f"{line}\n" for line in lines), whole(document, width=width)])
+    answer = answer_lines(document, width=min(width or WIDTH, WIDTH))
+    return _join_parts(["".join(f"{line}\n" for line in answer), whole(document, width=width)])
 
 
 def _preamble(document: Document) -> str:
