@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from random import Random
 from typing import Any
 
 import pytest
@@ -14,10 +15,12 @@ from hypothesis import strategies as st
 import mat
 import mat_faults
 from mat.core.record import DeclaredEffect
-from mat.core.run import Run
+from mat.core.run import Run, prefixes
 from mat.core.value import FrozenDict
 from mat_contracts import no_duplicate_effect
 from mat_search.covering import Covering, digest_assumptions
+from mat_search.exhaust import Exhaustive
+from mat_search.strategy import EdgeOutcome, SearchPlan
 
 OPERATORS = {item.id: item for item in mat_faults.operators()}
 ACK, TIMEOUT, STALE, TWICE = "service.lost_ack", "service.timeout", "service.stale", "service.duplicate"
@@ -57,6 +60,20 @@ def test_an_undeclared_refund_is_found_to_happen_twice(lab):
     undeclared = search(lab, refunding(None), once, TIMEOUT, ACK)
     assert outcome(undeclared)[2] == {"refund.no_duplicate_effect": 4}
     assert outcome(undeclared)[2] == outcome(search(lab, refunding("write"), once, TIMEOUT, ACK))[2]
+
+
+def test_what_workers_begin_early_relies_on_no_declaration(lab):
+    """The first call's children are worked out for the workers before their turn; only then may a declaration be noted."""
+    made = lab(refunding("read"), [no_duplicate_effect(tool="refund")], (), [OPERATORS[TIMEOUT], OPERATORS[ACK]])
+    plan = SearchPlan(operators=made.specs, budget=8, max_runs=100, stream=Random(0))
+    strategy = Exhaustive(plan)
+    edge = strategy.ask()
+    run = made.nominal()
+    strategy.tell(edge, EdgeOutcome(run=run, states=prefixes(run)))
+    assert [each.schedule.cost for each in strategy.upcoming(10)] == [4]
+    assert plan.grid.covering.assumptions == ()
+    strategy.ask()
+    assert plan.grid.covering.assumptions == ("reads that are declared to change nothing: refund",)
 
 
 def test_whoever_declares_the_refund_a_read_gets_a_certificate_that_says_so(lab):
