@@ -372,7 +372,7 @@ def server():
 
 
 def test_a_fixture_that_fails_in_a_fresh_process_is_named_with_its_exception(shop: Any) -> None:
-    """A server at a fixed port: this process still has the port when the other one asks for it."""
+    """A server at a fixed port: the fresh process cannot have the port while this one has it."""
     with socket.create_server(("127.0.0.1", 0)) as found:
         port = found.getsockname()[1]
     shop.tests(NAIVE.replace("naive", "careful") + SERVER.format(port=port))
