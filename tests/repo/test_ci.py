@@ -27,6 +27,8 @@ environment() { hit environment "$@"; }
 installed() { hit installed "$@"; }
 npm() { hit npm "$@"; }
 browser() { hit browser; }
+tools() { hit tools; }
+as_readme() { hit as_readme "$@"; }
 refuses() { hit refuses "$@"; }
 build() { hit build; wheel=WHEEL; }
 copy() {

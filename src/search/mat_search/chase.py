@@ -14,16 +14,14 @@ from dataclasses import dataclass
 from random import Random
 from typing import Final, TypeAlias
 
-from mat.core.record import Record
 from mat.core.run import Run
 from mat.core.spec import NO_SCHEDULE, Schedule
+from mat_search.reactions import calls_of, compared, ending_of, record_port
 from mat_search.strategy import EdgeOutcome
 from mat_search.vocabulary import Vocabulary, first_ask, port_of
 
 _FRESH: Final = 6
 """Fresh calls of a run at which something is injected."""
-_NEXT: Final = 2
-"""Calls after the fault, which are not fresh, at which something is injected too."""
 _WAITING: Final = 64
 """Places of one kind that wait; further ones are not chased."""
 _UNANSWERED: Final = 3
@@ -70,7 +68,7 @@ class Chasing:
 class Chase:
     def __init__(self, vocabulary: Vocabulary, nominal: Run, stream: Random) -> None:
         self._vocabulary, self._stream = vocabulary, stream
-        self._nominal = Chased(schedule=NO_SCHEDULE, calls=_calls(nominal), ending=_ending(nominal))
+        self._nominal = Chased(schedule=NO_SCHEDULE, calls=calls_of(nominal), ending=ending_of(nominal))
         self._met: set[Schedule] = set()
         self._waiting: dict[_Kind, list[tuple[Chased, int]]] = {}
         self._chosen: Counter[_Kind] = Counter()
@@ -94,24 +92,24 @@ class Chase:
         step = next((record.step for record in run.records if record.site == ask), None)
         if step is None:
             return False
-        fresh, following, missing = _compared(run, step, parent)
-        ending = _ending(run)
+        fresh, following, missing = compared(run, step, parent.calls)
+        ending = ending_of(run)
         quiet = not fresh and not missing and ending == parent.ending
         if quiet and parent.reactions:
             return True
         reaction = (
             port_of(added),
             added.operator,
-            tuple(sorted({_port(record) for record in fresh})[:4]),
+            tuple(sorted({record_port(record) for record in fresh})[:4]),
             min(missing, 3),
             *ending,
         )
         reactions = (*parent.reactions, (parent.fresh, reaction))
         only_fresh = all(known for known, _ in reactions)
         for is_fresh, records in ((True, fresh[:_FRESH]), (False, following if only_fresh else [])):
-            grown = Chased(schedule=schedule, calls=_calls(run), ending=ending, reactions=reactions, fresh=is_fresh)
+            grown = Chased(schedule=schedule, calls=calls_of(run), ending=ending, reactions=reactions, fresh=is_fresh)
             for record in records:
-                port, nth = _port(record), int(record.site.rpartition("#")[2])
+                port, nth = record_port(record), int(record.site.rpartition("#")[2])
                 for operator in self._vocabulary.points.get(port, {}):
                     kind = _Kind(reactions=reactions, fresh=is_fresh, port=port, operator=operator, turn=0)
                     self._wait(kind, grown, nth)
@@ -152,38 +150,3 @@ class Chase:
     def _times_chosen(self, kind: _Kind) -> int:
         """Kinds that were chosen less often come first."""
         return self._chosen[kind] * (1 if kind.fresh else 4) * 2 // (1 + len(kind.reactions)) + 4 * kind.turn
-
-
-def _ending(run: Run) -> tuple[object, ...]:
-    return run.termination, tuple(sorted((each.contract, each.standing) for each in run.outcomes))
-
-
-def _port(record: Record) -> str:
-    return record.site.rpartition("#")[0]
-
-
-def _call(record: Record) -> int:
-    return hash((_port(record), record.action.arguments))
-
-
-def _calls(run: Run) -> array[int]:
-    return array("q", [_call(record) for record in run.records if record.action.boundary])
-
-
-def _compared(run: Run, step: int, parent: Chased) -> tuple[list[Record], list[Record], int]:
-    """The fresh calls after a step, the next ones that are not, and how many calls of the parent's run are missing."""
-    left = Counter(parent.calls)
-    fresh: list[Record] = []
-    following: list[Record] = []
-    for record in run.records:
-        if not record.action.boundary:
-            continue
-        call = _call(record)
-        left[call] -= 1
-        if record.step <= step:
-            continue
-        if left[call] < 0:
-            fresh.append(record)
-        elif len(following) < _NEXT:
-            following.append(record)
-    return fresh, following, sum(count for count in left.values() if count > 0)

@@ -6,6 +6,7 @@ a search without a state digest cannot execute everything up to an interesting c
 - single faults out of order (they count for the proof), the extreme points of each operator at each call first;
 - probes (`mat_search.probes`): many perturbations at once, even beyond the budget;
 - chases (`mat_search.chase`): calls that exist only because of a fault;
+- rare answers (`mat_search.rare`): calls that react to a fault as few others do;
 - pairs at random, and evolution (`mat_search.evolve`).
 
 What fails is reduced at once (`mat_search.reduction`). Only schedules within the budget count as found. Once every contract is
@@ -33,17 +34,18 @@ from mat_search.evolve import Evolutionary
 from mat_search.exhaust import Exhaustive
 from mat_search.forecast import Forecast
 from mat_search.probes import draw_few, draw_probe
+from mat_search.rare import RareAnswers
 from mat_search.reduction import Reduction, Steps
 from mat_search.space import ROOT, Edge, GridKey, edges, free
 from mat_search.strategy import EdgeOutcome, SearchPlan
 from mat_search.vocabulary import Vocabulary
 
-Lane: TypeAlias = Literal["proof", "single", "probe", "chase", "pair", "evolve", "reduction"]
+Lane: TypeAlias = Literal["proof", "single", "probe", "chase", "rare", "pair", "evolve", "reduction"]
 
-_GUESSES: Final[tuple[Lane, ...]] = ("single", "probe", "chase", "probe")
+_GUESSES: Final[tuple[Lane, ...]] = ("single", "probe", "chase", "rare", "probe")
 _ROUND: Final[tuple[Lane, ...]] = (*2 * _GUESSES, "proof", *2 * _GUESSES, "evolve", "pair")
 """The lanes while anything within the budget is wanted."""
-_CHEAPER: Final[tuple[Lane, ...]] = ("proof", "evolve", "probe", "chase")
+_CHEAPER: Final[tuple[Lane, ...]] = ("proof", "evolve", "probe", "chase", "rare")
 """The lanes while something cheaper is wanted."""
 _SHARE: Final = 3
 """Guessing takes at most one in this many of the executions."""
@@ -169,6 +171,7 @@ class _Guesses:
         self._singles = deque(_extremes_first(singles, plan.stream))
         self.kinds = len({(edge.site, edge.option.operator.id) for edge in singles if edge.option is not None})
         self._chase = Chase(self._vocabulary, run, plan.stream)
+        self._rare = RareAnswers(run, plan.stream)
         self._evolution = Evolutionary(own)
         root = self._evolution.ask()
         assert root is ROOT
@@ -249,6 +252,9 @@ class _Guesses:
         if lane == "chase":
             chasing = self._chase.draw(limit)
             return None if chasing is None else _Asked(lane=lane, edge=free(chasing.schedule), chasing=chasing)
+        if lane == "rare":
+            pair = self._rare.draw(limit)
+            return None if pair is None else _Asked(lane=lane, edge=free(pair))
         if lane == "evolve":
             self._evolution.narrow(limit)
             edge_or_none = self._evolution.ask()
@@ -296,6 +302,8 @@ class _Guesses:
             self._chase.learn(asked.chasing, outcome)
         elif edge.size == 1 and edge.option is not None:
             self._chase.learn_single(edge.schedule, outcome)
+            if not outcome.hit and not outcome.run.unreached:
+                self._rare.learn(edge.schedule.perturbations[0], outcome.run)
         if outcome.hit:
             self._note_hit(asked, outcome)
 
