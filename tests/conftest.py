@@ -1,9 +1,9 @@
 """Shared by all test rooms: the tiers, sweeps, pytest's own harness for plugins, and a check of what a test leaves behind.
 
 Tiers: `pytest` runs the fast tier, `pytest --full` everything but what is marked `nightly`, `pytest --rest` what `--full` has
-and the fast tier has not, `pytest --nightly` everything. A test marked `full` is deselected from the fast tier, a sweep with
-`fast=N` runs N of its cases there, and Hypothesis draws few examples, the same ones each time. Tests that are selected by node
-id or with `-m full` or `-m nightly` run in whatever tier they are, with all their cases.
+and the fast tier has not, some cases and examples of each test, `pytest --nightly` everything. A test marked `full` is left out
+of the fast tier, a sweep with `fast=N` runs N of its cases there, and Hypothesis draws few examples, the same ones each time.
+Tests that are selected by node id or with `-m full` or `-m nightly` run in whatever tier they are, with all their cases.
 """
 
 from __future__ import annotations
@@ -37,10 +37,13 @@ limits.ISOLATED_NODES = 1_000_000
 """To a session that a test begins in this process, the modules of all tests here are the user's own."""
 EXAMPLES = 15
 """Hypothesis's examples for each property in the fast tier, at most."""
+SOME_EXAMPLES, SOME_CASES = 60, 3
+"""Examples of each property, and cases of each parametrized test, with --rest, at most."""
 # how many real seconds an example takes says something of the machine and of what else it does, and nothing of the property
 _timeless = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("fast", _timeless, derandomize=True, database=None, max_examples=EXAMPLES, print_blob=False)
 settings.register_profile("full", _timeless, derandomize=False, print_blob=True)
+settings.register_profile("rest", settings.get_profile("full"), max_examples=SOME_EXAMPLES)
 
 
 # -- tiers ----------------------------------------------------------------------------------------------------------------
@@ -51,7 +54,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--rest",
         action="store_true",
-        help="Run what --full has and the fast tier has not: tests marked full, sweeps, properties.",
+        help="Run what --full has and the fast tier has not, some cases of each: tests marked full, sweeps, properties.",
     )
     parser.addoption("--nightly", action="store_true", help="Run all tests, also those that .ci/run has no time for.")
     parser.addoption("--case", help="Run only those cases of sweeps whose name holds this text.")
@@ -70,7 +73,7 @@ def pytest_configure(config: pytest.Config) -> None:
             nothing = providers.Constants(**{kind: type(found)() for kind, found in vars(providers._local_constants).items()})
             providers._get_local_constants = lambda: nothing
         return
-    settings.load_profile("full")
+    settings.load_profile("rest" if config.option.rest else "full")
     if getattr(config.option, "hypothesis_seed", "") is None:  # workers of xdist are given the controller's
         config.option.hypothesis_seed = str(random.SystemRandom().randrange(2**32))
 
@@ -108,13 +111,15 @@ SELECTED = pytest.StashKey[int]()
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     config.stash[COLLECTED] = tuple(items)
     keep, drop = [], []
+    some = _some_cases(items) if config.option.rest else set()
     for item in items:
         left_out = item.get_closest_marker("nightly") is not None and not _nightly(config)
         if config.option.rest:
-            left_out = left_out or not _more_in_the_full_tier(item)
+            left_out = left_out or not _more_in_the_full_tier(item) or item not in some
+            _draw_few(item, SOME_EXAMPLES)
         elif not _full(config):
             left_out = left_out or item.get_closest_marker("full") is not None
-            _draw_few(item)
+            _draw_few(item, EXAMPLES)
         (drop if left_out and not _asked_for(item) else keep).append(item)
     config.stash[SELECTED] = len(keep)
     if drop:
@@ -166,12 +171,20 @@ def _asked_for(item: pytest.Item) -> bool:
     return False
 
 
-def _draw_few(item: pytest.Item) -> None:
-    """What a test itself says of its number of examples is meant for the full tier."""
+def _some_cases(items: Iterable[pytest.Item]) -> set[pytest.Item]:
+    """Of each parametrized test a sample of its cases, which its name fixes, and all tests without parameters."""
+    cases: dict[str, list[pytest.Item]] = {}
+    for item in items:
+        cases.setdefault(item.nodeid.partition("[")[0], []).append(item)
+    return {item for name, found in cases.items() for item in random.Random(name).sample(found, min(SOME_CASES, len(found)))}
+
+
+def _draw_few(item: pytest.Item, most: int) -> None:
+    """What a test itself says of its number of examples is meant for the whole of the full tier."""
     test = getattr(getattr(item, "obj", None), "__func__", getattr(item, "obj", None))
     own = getattr(test, "_hypothesis_internal_use_settings", None)
-    if own is not None and own.max_examples > EXAMPLES:
-        test._hypothesis_internal_use_settings = settings(own, max_examples=EXAMPLES)
+    if own is not None and own.max_examples > most:
+        test._hypothesis_internal_use_settings = settings(own, max_examples=most)
 
 
 # -- sweeps ---------------------------------------------------------------------------------------------------------------

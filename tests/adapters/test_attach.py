@@ -60,6 +60,7 @@ def test_refund(mat_run, refunded_once):
 """
 
 
+@pytest.mark.full
 def test_an_ini_line_is_enough_to_find_a_double_refund_over_http(pytester: pytest.Pytester) -> None:
     pytester.makepyfile(desk=DESK, test_desk=TEST)
     pytester.makeini("[pytest]\nmat_attach = httpx\n")
@@ -72,6 +73,7 @@ def test_an_ini_line_is_enough_to_find_a_double_refund_over_http(pytester: pytes
     assert pytester.runpytest_subprocess("-q").ret == 1  # the replay, in another process
 
 
+@pytest.mark.full
 def test_a_fixture_gives_the_options(pytester: pytest.Pytester) -> None:
     pytester.makepyfile(
         desk=DESK,
@@ -218,6 +220,7 @@ def test_a_release_without_a_seam_is_refused_and_what_was_replaced_is_put_back(m
     assert httpx.Client.get is real
 
 
+@pytest.mark.full
 def test_doctor_says_what_is_attached_how_effects_were_known_and_the_line_that_settles_the_others(
     pytester: pytest.Pytester,
 ) -> None:

@@ -88,7 +88,7 @@ def desk(pytester: pytest.Pytester) -> Iterator[pytest.Pytester]:
     server.shutdown()
 
 
-@pytest.mark.full
+@pytest.mark.nightly
 def test_replies_are_recorded_once_and_serve_every_session_after(desk: pytest.Pytester) -> None:
     assert desk.runpytest_subprocess("--mat-live-calls", "8").ret == 0
     assert Model.asked == 2
@@ -133,7 +133,7 @@ def money(calls: int) -> dict[str, Any]:
     return {"calls": calls, "tokens": 13 * calls, "price": 5_500 * calls, "currency": "USD", "unpriced": []}
 
 
-@pytest.mark.full
+@pytest.mark.nightly
 def test_what_is_missing_is_recorded_call_by_call_and_nothing_is_asked_twice(desk: pytest.Pytester) -> None:
     desk.runpytest_subprocess("--mat-live-calls", "8")
     nothing_new = recorded(desk, "--mat-live-calls", "0")

@@ -72,6 +72,7 @@ def run(folder: Path, server: Path, *options: str, care: str, **env: str) -> sub
     return subprocess.run(command, cwd=folder, env=known, capture_output=True, text=True, timeout=300, check=False)
 
 
+@pytest.mark.nightly
 def test_a_double_write_to_a_server_in_javascript_is_found_shrunk_and_replayed_without_it(tmp_path: Path, server: Path) -> None:
     nominal = run(tmp_path, server, care="careless")
     assert nominal.returncode == 0, nominal.stdout

@@ -344,6 +344,7 @@ def pytest_in(folder: Path, *arguments: str, hash_seed: str = "0") -> subprocess
     return subprocess.run(made, cwd=folder, env=environment, capture_output=True, text=True, timeout=240, check=False)
 
 
+@pytest.mark.nightly
 def test_a_double_refund_is_found_replayed_in_a_new_process_and_gone_when_it_is_mended(tmp_path: Path) -> None:
     write_test(tmp_path, "careless")
     searched = pytest_in(tmp_path, "--mat-stress", "--mat-report", "report.json")
@@ -377,6 +378,7 @@ def test_a_recording_answers_in_the_place_of_servers_until_the_program_does_some
     assert "2 passed" in mended.stdout
 
 
+@pytest.mark.nightly
 def test_a_program_that_a_module_makes_once_keeps_nothing_from_run_to_run(tmp_path: Path) -> None:
     made = command("careless", tmp_path / "ledger")
     (tmp_path / "pytest.ini").write_text("[pytest]\n")

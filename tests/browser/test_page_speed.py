@@ -85,7 +85,7 @@ def busy(page: Any, act: Callable[[], object], until: str = "true") -> float:
     return float(page.run("Math.max(0, ...window.gaps)"))
 
 
-@pytest.mark.full
+@pytest.mark.nightly
 @pytest.mark.parametrize("count", [5_000, 50_000])
 def test_a_long_trace_opens_filters_and_scrolls_with_a_screen_of_rows(
     opened: Callable[..., Any], pages: dict[int, str], count: int, record_property: Callable[[str, object], None]

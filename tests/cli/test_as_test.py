@@ -144,7 +144,7 @@ def shop(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> Project:
     return Project(pytester)
 
 
-@pytest.mark.full
+@pytest.mark.nightly
 def test_the_test_fails_on_the_weak_system_passes_on_the_mended_one_and_needs_no_replay_file(shop: Project) -> None:
     shop.tests(TESTS)
     path = shop.replay()
@@ -179,6 +179,7 @@ def test_a_schedule_that_is_not_reached_any_more_does_not_pass(shop: Project) ->
     assert "1 failed" in said
 
 
+@pytest.mark.full
 def test_a_known_weakness_is_expected_to_fail_and_a_mended_one_says_so(shop: Project) -> None:
     weak = TESTS.replace("@pytest.mark.mat", '@pytest.mark.mat(expect={"refund.once"})')
     shop.tests(weak)

@@ -173,6 +173,7 @@ def test_what_cannot_be_compared_is_an_error(
     assert reason in " ".join(capsys.readouterr().err.split())
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("seeds", [1, 3, 20])
 def test_a_side_that_always_succeeds_has_an_interval(seeds: int) -> None:
     """Effective numbers of runs are not whole; rounding must not give more successes than runs."""

@@ -307,6 +307,7 @@ def test_refunds(mat_run, once):
 """
 
 
+@pytest.mark.full
 def test_a_port_that_a_contract_names_and_no_call_has_is_named_with_the_nearest(tmp_path: Path) -> None:
     tmp_path.joinpath("test_shop.py").write_text(MISSPELT)
     done = mat_command(tmp_path, "doctor", "test_shop.py")
@@ -358,6 +359,7 @@ def test_a(mat_run):
 """
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("form", [IN_A_FIXTURE, IN_A_BLOCK], ids=["fixture", "block"])
 def test_a_port_that_an_attachment_names_and_no_test_crosses_is_named_with_the_nearest(tmp_path: Path, form: str) -> None:
     tmp_path.joinpath("test_shop.py").write_text(ATTACHED + form.replace("OPTIONS", OPTIONS))
@@ -369,6 +371,7 @@ def test_a_port_that_an_attachment_names_and_no_test_crosses_is_named_with_the_n
     assert [(each["problems"], each["uncrossed"]) for each in others] == [([], [])] * len(others)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("marker", ["", '@pytest.mark.mat(objective="task")'])
 def test_without_a_contract_the_asserts_are_what_is_judged(tmp_path: Path, marker: str) -> None:
     body = f"{marker}\ndef test_it(mat_run):\n    assert refund('A1') == 'A1'\n"

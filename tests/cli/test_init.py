@@ -43,6 +43,7 @@ def plain(): ...
 """
 
 
+@pytest.mark.full
 def test_an_empty_folder_gets_a_green_test(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["init", str(tmp_path)]) == 0
     assert "wrote tests/test_mat_agent.py" in capsys.readouterr().out
@@ -63,6 +64,7 @@ def test_the_first_test_is_certified_and_a_second_try_breaks_it(tmp_path: Path) 
     assert (done.returncode, "BROKEN test_agent" in done.stdout) == (1, True), done.stdout
 
 
+@pytest.mark.full
 def test_an_existing_project_keeps_its_files_and_layout(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     _project(tmp_path)
     before = (tmp_path / "checks" / "conftest.py").read_text()
@@ -191,6 +193,7 @@ def test_a_tool_is_named_with_what_cannot_be_recorded_and_where_a_retry_must_sta
     assert '# mat.patch("tools.find", effect="read", exclude=["client"])' in written
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("name", ["", "requirements.txt", "tests/__init__.py", "conftest.py", "pyproject.toml", "pytest.ini"])
 def test_tests_can_import_the_code_at_the_top_of_a_project(tmp_path: Path, name: str) -> None:
     (tmp_path / "agent.py").write_text("ANSWER = 42\n")

@@ -98,7 +98,7 @@ def judged(command: str, path: str, capsys: pytest.CaptureFixture[str], *, allow
     return [f"{command} {path}: {', '.join(missing)} | {said[:200]}"] if missing else []
 
 
-@pytest.mark.full
+@pytest.mark.nightly
 @pytest.mark.parametrize("command", COMMANDS)
 def test_a_file_of_another_kind_is_refused_in_four_parts(
     command: str, folder: Path, capsys: pytest.CaptureFixture[str]

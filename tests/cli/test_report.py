@@ -312,7 +312,7 @@ def pytest_run(project: Path, *arguments: object) -> subprocess.CompletedProcess
     return subprocess.run(command, cwd=project, capture_output=True, text=True, check=False, timeout=300)
 
 
-@pytest.mark.full
+@pytest.mark.nightly
 def test_a_session_writes_every_form_and_junit_properties_and_its_json_is_reported_the_same(project: Path) -> None:
     forms = [f"out.{form}" for form in FORMS]
     asked = [part for name in forms for part in ("--mat-report", name)]

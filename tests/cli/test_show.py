@@ -33,6 +33,7 @@ def seen(child: Any) -> str:
     return re.sub(r"\x1b\[[?0-9;]*[A-Za-z]", "", child.before)
 
 
+@pytest.mark.full
 @pytest.mark.skipif(sys.platform == "win32", reason="pexpect needs a POSIX terminal")
 def test_a_person_steps_searches_and_quits_and_the_terminal_is_restored(file: Path) -> None:
     import termios
@@ -66,6 +67,7 @@ def test_a_person_steps_searches_and_quits_and_the_terminal_is_restored(file: Pa
     assert child.exitstatus == 130
 
 
+@pytest.mark.full
 @pytest.mark.skipif(sys.platform == "win32", reason="pexpect needs a POSIX terminal")
 @pytest.mark.parametrize(("options", "environment"), [(["--plain"], {}), ([], {"TERM": "dumb"}), (["--json"], {})])
 def test_text_is_printed_where_it_is_asked_for(file: Path, options: list[str], environment: dict[str, str]) -> None:
@@ -95,6 +97,7 @@ def test_where_there_are_no_single_keys_they_are_refused_with_the_reason(
         pass
 
 
+@pytest.mark.full
 @pytest.mark.skipif(sys.platform == "win32", reason="pexpect needs a POSIX terminal")
 def test_the_nominal_run_of_the_store_is_compared_with(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     import subprocess

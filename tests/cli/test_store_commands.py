@@ -72,6 +72,7 @@ def asked(capsys: pytest.CaptureFixture[str], sql: str, *options: str) -> Any:
 # -- query ------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.full
 def test_a_query_shows_what_the_log_holds_without_any_other_step(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["query", "SELECT category, count(*) AS runs, sum(steps) AS steps, NULL AS none FROM runs GROUP BY ALL"]) == 0
     assert capsys.readouterr().out == (
@@ -167,6 +168,7 @@ def test_the_command_leaves_no_stack_trace_in_a_process_of_its_own(here: Path) -
 # -- export -----------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.full
 def test_an_export_is_asked_by_query_and_taken_in_by_import(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["export", "out", "--machine", "m1"]) == 0
     assert capsys.readouterr().out == "3 runs in 9 files in out\n"
@@ -214,6 +216,7 @@ def test_recorded_traces_are_taken_in_once_and_judged(here: Path, capsys: pytest
     assert json.loads(capsys.readouterr().out)["files"][0]["new"] == 3
 
 
+@pytest.mark.full
 def test_two_recordings_that_are_alike_are_two_runs(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = here / "runs.mat.jsonl"
     for _ in range(3):
@@ -228,6 +231,7 @@ def capsys_cleared(capsys: pytest.CaptureFixture[str]) -> pytest.CaptureFixture[
     return capsys
 
 
+@pytest.mark.full
 def test_what_was_imported_is_there_after_a_rebuild(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     traces(here / "runs.mat.jsonl", run_of(1))
     assert main(["import", "runs.mat.jsonl"]) == 0
@@ -238,6 +242,7 @@ def test_what_was_imported_is_there_after_a_rebuild(here: Path, capsys: pytest.C
     assert asked(capsys_cleared(capsys), "SELECT count(*) FROM runs") == [[4]]
 
 
+@pytest.mark.full
 def test_what_was_imported_from_exports_is_there_after_a_rebuild(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Of a store that cannot be read any more, and of one that can but was filled before exports were kept."""
     with Store(here / "other.duckdb") as other:

@@ -42,7 +42,7 @@ def played():
     return {hash_seed: elsewhere(hash_seed) for hash_seed in (1, 4242)}
 
 
-@pytest.mark.full
+@pytest.mark.nightly
 def test_every_oracle_does_the_same_in_processes_with_different_hash_seeds(played):
     first, second = played.values()
     assert sorted(first) == sorted(ids())

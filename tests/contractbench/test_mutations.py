@@ -212,7 +212,7 @@ def sites(run, fault):
     return [record.site.partition(":")[2] for record in calls if relevant(record, parameters, ())]
 
 
-@pytest.mark.full
+@pytest.mark.nightly
 @pytest.mark.parametrize("fault", [TRUNCATE, WRAP, REENCODE, REORDER], ids=lambda fault: fault[0])
 def test_in_every_task_a_mutation_is_never_put_down_to_the_agent(disturbed, fault):
     """At the first and the last call that it can change: what the agent asked with was whole and in time, and where the

@@ -49,7 +49,7 @@ def odd(rng, route, names):
     return path, {**parts, "headers": {name: rng.choice(WORDS) for name in rng.sample(HEADERS, 3)}}
 
 
-@pytest.mark.full
+@pytest.mark.nightly
 @pytest.mark.sweep("id", ids(), fast=5)
 def test_odd_requests_are_answered(id):
     names = sorted(set(re.findall(r'"([a-z_]+)"', (FOLDER / id.replace("-", "_") / "server.py").read_text(encoding="utf-8"))))

@@ -263,7 +263,7 @@ def episodes():
     return suite(seeds=SEEDS)
 
 
-@pytest.mark.full
+@pytest.mark.nightly
 def test_every_task_is_played_by_every_agent(episodes):
     assert len(ids()) == 33
     assert len(episodes) == 33 * len(SCRIPTED) * SEEDS
@@ -334,7 +334,7 @@ def test_every_task_is_failed_by_a_persona_and_not_by_all_of_them(episodes):
         assert 1 < sum(whole.values()) < len(whole), (task, whole)
 
 
-@pytest.mark.full
+@pytest.mark.nightly
 def test_the_same_episodes_have_the_same_trace_hashes_when_they_are_played_again(episodes):
     assert digest(suite(seeds=1)) == digest(item for item in episodes if item.result.seed == 0)
 

@@ -135,7 +135,7 @@ def episodes():
     return {name: [labels(the_task(name), number) for number in range(AGENTS)] for name in ids()}
 
 
-@pytest.mark.full
+@pytest.mark.nightly
 def test_the_trace_alone_tells_of_random_agents_what_the_server_tells_in_95_of_100_episodes(episodes):
     apart = Counter((name, *pair) for name, pairs in episodes.items() for pair in pairs if pair[0] != pair[1])
     assert sum(apart.values()) <= 0.05 * AGENTS * len(episodes), apart.most_common()

@@ -142,7 +142,7 @@ def test_an_instance_is_the_same_for_the_same_seed_and_another_one_for_another(t
 # -- oracles --------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.full
+@pytest.mark.nightly
 @every_task
 def test_the_oracle_passes_ten_seeds_with_room_in_both_budgets(play_as, task_id):
     found = task(task_id)
@@ -152,7 +152,7 @@ def test_the_oracle_passes_ten_seeds_with_room_in_both_budgets(play_as, task_id)
     assert max(result.virtual_time_elapsed for result in results) <= found.seconds * 2 / 3
 
 
-@pytest.mark.full
+@pytest.mark.nightly
 @every_task
 def test_the_oracle_keeps_all_promises_of_its_task_on_ten_seeds(task_id):
     found = task(task_id)
@@ -201,7 +201,7 @@ class Overheard:
 LABEL = re.compile("|".join(rf"\b{name.replace('_', '[_ -]?')}\b" for name in (*FAILURES, "TOOL_INPUT_TOO_LONG")), re.I)
 
 
-@pytest.mark.full
+@pytest.mark.nightly
 @every_task
 def test_no_reply_names_a_label_or_a_state_of_the_log(task_id):
     """Whatever an agent does: the oracle and all personas, two seeds each."""

@@ -253,7 +253,7 @@ def test_delegations_of_a_real_run_are_followed_through_their_blocks() -> None:
         assert [item.step for item in run.result.violations] == expected
 
 
-@pytest.mark.full
+@pytest.mark.nightly
 def test_the_graph_stays_small_however_many_delegations_end() -> None:
     many = [item for n in range(3_000) for item in (hand("lead", f"w{n}", f"task {n}"), act(f"w{n}"))]
     found = sizes(no_circular_delegation(within=50), trace(*many))

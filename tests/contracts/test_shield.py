@@ -273,7 +273,7 @@ def test_a_delay_that_resets_a_rate_limit_is_found_with_the_least_that_does(sear
     assert found["cost"] == 6
 
 
-@pytest.mark.full
+@pytest.mark.nightly
 @pytest.mark.parametrize(("test", "rule"), [(CLOSED, "keeps_books"), (THIRD, "two_in_all")])
 def test_a_sound_shield_is_certified_to_the_budget_under_the_same_faults(searched: Any, test: str, rule: str) -> None:
     (item,) = searched(test, rule)["items"]

@@ -320,6 +320,7 @@ def test_texts_that_only_resemble_a_secret_are_kept():
         assert Redactor({"p": None}).text(text) == text
 
 
+@pytest.mark.full
 @pytest.mark.sweep("secret", ["\\\\x", "a\\b", "Z/x", "%%%", "&&&&a", "25%", HARD, "\\"])
 def test_a_secret_is_looked_for_in_linear_time(secret):
     """Characters that are read, counted by a pattern that would read a quadratic number of them for hours."""

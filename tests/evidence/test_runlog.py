@@ -551,7 +551,7 @@ def test_a_folder_that_cannot_be_written_is_an_error_with_its_name(tmp_path: Pat
 # -- processes that are killed ----------------------------------------------------------------------------------------
 
 
-@pytest.mark.full
+@pytest.mark.nightly
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="processes are forked")
 def test_no_finished_run_is_lost_to_a_killed_process_and_the_store_is_rebuilt(tmp_path: Path, shop_tests: Any) -> None:
     """The witness is a pipe: the child writes a byte to it after each append that returned, and is killed at any moment."""

@@ -356,7 +356,7 @@ def opened_elsewhere(path: Path, mode: str) -> str:
     return found.stdout.strip()
 
 
-@pytest.mark.full
+@pytest.mark.nightly
 def test_a_store_open_for_writing_is_refused_to_others_with_the_reason(tmp_path: Path, log: Path) -> None:
     path = tmp_path / "store.duckdb"
     with Store(path) as store:
@@ -367,7 +367,7 @@ def test_a_store_open_for_writing_is_refused_to_others_with_the_reason(tmp_path:
     assert opened_elsewhere(path, "write") == "6"
 
 
-@pytest.mark.full
+@pytest.mark.nightly
 def test_several_read_at_once_and_what_is_newer_waits_in_the_log(tmp_path: Path, log: Path, runs: list[Run]) -> None:
     path = tmp_path / "store.duckdb"
     assert bring_up_to_date(path, log) == ()
@@ -390,7 +390,7 @@ def test_without_a_log_there_is_nothing_to_bring_up_to_date(tmp_path: Path) -> N
     assert not (tmp_path / "store.duckdb").exists()
 
 
-@pytest.mark.full
+@pytest.mark.nightly
 def test_two_workers_of_one_session_append_at_once_and_one_merges(pytester: pytest.Pytester) -> None:
     pytester.makeconftest(
         """

@@ -155,7 +155,7 @@ def differing(store: Store, rows: Sequence[RunRow], by: Sequence[str], sampling:
     return wrong
 
 
-@pytest.mark.full
+@pytest.mark.nightly
 @pytest.mark.parametrize("sampling", [TASKS, RUNS], ids=["by task", "by run"])
 @pytest.mark.parametrize("by", [BY, ("category",), (), ("item", "input")])
 def test_every_metric_of_the_protocol_is_that_of_the_rows_of_its_group(by: tuple[str, ...], sampling: Sampling) -> None:

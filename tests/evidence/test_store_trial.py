@@ -79,6 +79,7 @@ def runs(path: Path) -> tuple[tuple[Any, ...], ...]:
         return store.query("SELECT count(*) FROM runs").rows
 
 
+@pytest.mark.full
 def test_a_file_on_which_duckdb_runs_in_a_circle_is_refused_and_made_again_from_its_log(path: Path, log: Path) -> None:
     run_in_a_circle(path)
     for reading in (lambda: Store(path), lambda: Store(path, mode="read"), lambda: bring_up_to_date(path, log)):

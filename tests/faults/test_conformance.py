@@ -32,7 +32,7 @@ ACCEPTED = {"service.changed_after_approval": ["misses"]}
 """It is relevant only where something was approved; without that, its change is another operator's."""
 
 
-@pytest.mark.full
+@pytest.mark.nightly
 @pytest.mark.sweep("operator", OPERATORS, ids=lambda item: item.id)
 def test_every_operator_of_the_catalogue_conforms(operator):
     assert_conforms(operator, accept=ACCEPTED.get(operator.id, ()))

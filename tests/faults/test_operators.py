@@ -276,6 +276,7 @@ def bound(operator: mat.spec.Operator, point: Any, record: Record) -> mat.spec.P
     return mat.spec.perturbation(operator.id, replace(site, last=site.nth + choice.span - 1), point, choice.cost)
 
 
+@pytest.mark.full
 @pytest.mark.covers("operator", [item.id for item in OPERATORS])
 @pytest.mark.covers("law", ["L13"])
 @pytest.mark.sweep("asynchronous", [False, True], ids=["sync", "async"])
@@ -295,6 +296,7 @@ def test_every_grid_point_changes_a_run_where_it_says_it_could(operator, point, 
     assert play(added, asynchronous=asynchronous)[0].head == run.head
 
 
+@pytest.mark.full
 @pytest.mark.sweep(("operator", "point"), POINTS)
 def test_where_an_operator_says_it_cannot_matter_it_does_not(operator, point):
     calm, saw = nominal()

@@ -340,6 +340,7 @@ def test_a_rule_changes_whatever_a_path_can_mean() -> None:
     assert posted(rewrites.clamp("to.*", most=10), to={"*": 1, "b": 99}) == {"to": {"*": 1, "b": 10}}
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("expression", "text"), [(r"\s+x", " " * 20_000), ("IGNORE.*?!", "IGNORE" * 3_333), ("(?:a|ab)c{0,9}d", "ac" * 10_000)]
 )

@@ -485,6 +485,7 @@ print(run.result.head)
 """
 
 
+@pytest.mark.full
 @pytest.mark.covers("law", ["L1"])
 def test_one_spec_has_one_head_across_processes_and_hash_seeds() -> None:
     processes = [

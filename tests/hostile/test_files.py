@@ -47,6 +47,7 @@ def test_a_reader_that_crashes_or_is_slow_or_large_is_named(monkeypatch: pytest.
     assert any(wrong.endswith(" MB") for wrong in files.read_damaged("large", 1).wrong)
 
 
+@pytest.mark.full
 def test_damage_is_that_of_its_seed_and_reaches_each_level() -> None:
     text = json.dumps({"a": [1, {"b": "x"}], "c": 2.5}).encode()
     made = [files.damaged(text, random.Random(seed)) for seed in range(300)]
@@ -59,6 +60,7 @@ def test_damage_is_that_of_its_seed_and_reaches_each_level() -> None:
     assert 60 < valid < 240, "some are JSON of another shape, and some are no JSON"
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("text", "said"),
     [

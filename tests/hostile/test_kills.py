@@ -39,7 +39,7 @@ def faulty(how: str) -> kills.Command:
     )
 
 
-@pytest.mark.full
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     "name", [name if name == "import" else pytest.param(name, marks=pytest.mark.nightly) for name in kills.COMMANDS]
 )
@@ -57,7 +57,7 @@ def test_what_a_kill_does_to_a_faulty_command_is_found(how: str, said: str) -> N
     assert any(said in each for each in kills.kill(how, 12, 1, faulty(how)).wrong)
 
 
-@pytest.mark.full
+@pytest.mark.nightly
 def test_an_evaluation_that_is_killed_after_its_words_but_before_its_end_resumes(tmp_path: Path) -> None:
     command = kills.COMMANDS["evaluation"]
     command.make(tmp_path)

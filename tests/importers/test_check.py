@@ -274,7 +274,7 @@ def spans(trace: int) -> str:
     return json.dumps({"resourceSpans": [{"scopeSpans": [{"spans": [span(0, "refund"), span(2, "open"), span(4, "refund")]}]}]})
 
 
-@pytest.mark.full
+@pytest.mark.nightly
 @pytest.mark.parametrize("format", ["mat", "otlp", "one long trace"])
 def test_memory_does_not_grow_with_the_file(format: str, tmp_path: Path) -> None:
     contracts = (once_only, is_closed, approvals)

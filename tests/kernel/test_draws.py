@@ -112,6 +112,7 @@ with mat.run(seed=7):
 """
 
 
+@pytest.mark.full
 def test_draws_are_the_same_where_the_standard_library_is_in_an_archive(tmp_path: Path) -> None:
     """As in the interpreters that Windows applications embed."""
     archive = tmp_path / "python399.zip"
@@ -133,6 +134,7 @@ def all_apart(*draws: list[Any]) -> bool:
     return all(len({json.dumps(item) for item in same}) == len(same) for same in zip(*draws, strict=True))
 
 
+@pytest.mark.full
 @pytest.mark.covers("law", ["L1"])
 @pytest.mark.parametrize("processes", [2, pytest.param(4, marks=pytest.mark.full), pytest.param(19, marks=pytest.mark.nightly)])
 def test_a_task_draws_the_same_in_every_process_order_and_hash_seed_and_three_tasks_draw_apart(

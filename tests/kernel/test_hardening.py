@@ -531,7 +531,7 @@ def test_heartbeats_sleepers_and_stuck_threads_end_with_the_run_and_let_the_proc
     assert said == "deadlock\n"
 
 
-@pytest.mark.full
+@pytest.mark.nightly
 @pytest.mark.skipif(sys.platform == "win32", reason="signals are sent otherwise")
 @pytest.mark.parametrize("waits", ["lock", "join", "sleep", "loop", "compute"])
 def test_an_interrupt_ends_the_run_wherever_its_owner_waits_and_leaves_nothing_patched(waits: str) -> None:

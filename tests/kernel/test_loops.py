@@ -351,6 +351,7 @@ ORDER = """
 """
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("runs", [3, pytest.param(20, marks=pytest.mark.full)])
 def test_sets_of_tasks_and_futures_have_one_order_in_every_run_of_a_process_and_across_processes(runs: int) -> None:
     told = [in_process(ORDER, str(runs), seed=seed) for seed in ("0", "1", "random")[: 2 if runs == 3 else 3]]

@@ -17,6 +17,7 @@ EXAMPLES = [ROOT / "examples" / name for name in ("contractbench", "helpdesk", "
 SESSION = ("-q", "-p", "no:cacheprovider", "-p", "no:xdist", "-k", "replay")
 
 
+@pytest.mark.full
 @pytest.mark.covers("law", ["L1", "L6"])
 def test_committed_replays_run_again_to_the_heads_that_they_recorded(tmp_path: Path) -> None:
     session = subprocess.run(

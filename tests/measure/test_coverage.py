@@ -169,7 +169,7 @@ def per_failure(stream: numpy.random.Generator) -> Estimate:
     return paired_difference((0.0, float(more)) for more in stream.lognormal(0, 1, 10))
 
 
-@pytest.mark.full
+@pytest.mark.nightly
 @pytest.mark.usefixtures("fewer")
 @pytest.mark.parametrize(("draw", "truth"), [(heavy_mean, math.exp(0.5)), (few_fail, 5 / 6), (per_failure, math.exp(0.5))])
 def test_resampled_means_of_skewed_numbers_cover_with_the_guard_and_not_without(
@@ -264,7 +264,7 @@ def test_the_time_between_failures_covers_at_its_rate_and_its_plain_mean_does_no
 # -- shares -----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.full
+@pytest.mark.nightly
 def test_success_of_alike_runs_covers_by_task_and_not_by_run(row: Any) -> None:
     """Twenty tasks with success rates of their own, five runs each."""
     from mat.measure import reliability

@@ -157,7 +157,7 @@ CHANCE = 2 * (float(ALPHA) / CAMPAIGNS) ** 0.5
 """What a share of campaigns may lie above ALPHA by chance."""
 
 
-@pytest.mark.full
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     "draw",
     [
@@ -555,6 +555,7 @@ def test_the_plan_takes_passing_tests_by_category_on_the_baselines_seeds_and_nam
     assert every.seeds == SEEDS
 
 
+@pytest.mark.full
 def test_rounds_double_stop_at_a_judgement_and_do_not_look_beyond_where_one_is_possible():
     def at(seeds: int, change=lambda one: None, rules=BY_SEED) -> int:
         outcomes = tuple(one for one in SAME.outcomes if one.seed < seeds)

@@ -348,7 +348,7 @@ def as_if_chains_were_items(drawn):
     return estimate.low, estimate.high
 
 
-@pytest.mark.full
+@pytest.mark.nightly
 @pytest.mark.parametrize("population", [even, mostly_robust, alike])
 @pytest.mark.parametrize("items", [4, 10, 25])
 def test_random_curves_cover_at_their_rate(monkeypatch, population, items):

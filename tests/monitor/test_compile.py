@@ -262,6 +262,7 @@ def test_a_field_that_is_always_there_is_compared_with_none_without_a_warning() 
     assert [broken(mat.contract("c", always(part)), made) for part in (*seen, *lost)] == [()] * 3 + [(1,)] * 3
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("joined", [operator.or_, operator.and_])
 @pytest.mark.parametrize("count", [250, 3000])
 def test_a_formula_of_many_parts_is_as_deep_as_one_of_two(count: int, joined: Callable[[Any, Any], Any]) -> None:

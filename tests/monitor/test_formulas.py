@@ -653,6 +653,7 @@ def batch(number: int) -> Iterator[tuple[list[Armed], list[tuple[Record, ...]], 
         yield armed, [random_trace(dice) for _ in range(TRACES)], f"batch {number}, group {group}"
 
 
+@pytest.mark.nightly
 @pytest.mark.sweep("number", range(BATCHES), fast=4)
 def test_online_and_offline_say_what_the_slow_evaluator_says(number: int) -> None:
     for armed, traces, where in batch(number):
@@ -872,7 +873,7 @@ print(module.spoken(2))
 """
 
 
-@pytest.mark.full
+@pytest.mark.nightly
 def test_nothing_that_is_said_depends_on_the_hash_seed() -> None:
     said = {
         subprocess.run(
@@ -1040,7 +1041,7 @@ def bounded_by_windows() -> dict[str, Formula]:
     }
 
 
-@pytest.mark.full
+@pytest.mark.nightly
 def test_states_are_bounded_by_their_windows_over_a_hundred_thousand_steps_and_ids() -> None:
     court = Judge([contract_of(formula, name) for name, formula in bounded_by_windows().items()])
     pay, ship, checked = BODIES[0], BODIES[7], BODIES[12]

@@ -55,6 +55,7 @@ def test_so_it_is_of_thousands_of_requests(places: ModuleType, name: str) -> Non
     assert agreement(places, name, 2_000, 2) >= places.LEAST
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("name", [name for name in NAMES if name != "basic"])
 def test_a_rule_that_looks_for_the_artifact_anywhere_in_its_place_does_not_agree(
     places: ModuleType, name: str, monkeypatch: pytest.MonkeyPatch

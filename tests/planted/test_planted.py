@@ -133,7 +133,7 @@ def held_against_the_truth(folder: Path, *arguments: str) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-@pytest.mark.full
+@pytest.mark.nightly
 def test_four_agents_and_four_safe_ones(tmp_path: Path) -> None:
     held_against_the_truth(tmp_path, "--count", "4", "--seed", "3", "--kinds", "breakable,safe")
 

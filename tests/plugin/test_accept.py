@@ -36,6 +36,7 @@ def edit(shop: Any, **changes: object) -> None:
     path.write_text(json.dumps(data))
 
 
+@pytest.mark.full
 def test_an_accepted_finding_fails_neither_its_replay_nor_its_search_and_is_shown(shop: Any) -> None:
     name = found(shop)
     replay = f"{ID}[replay-{name[-15:-9]}]"
@@ -60,6 +61,7 @@ def test_an_accepted_finding_fails_neither_its_replay_nor_its_search_and_is_show
     assert shop.stress("--mat-require-proof").outcomes[ID] == "passed"
 
 
+@pytest.mark.full
 def test_after_its_date_it_fails_again_and_says_so(shop: Any) -> None:
     name = found(shop)
     accept(shop, name)
@@ -89,7 +91,7 @@ def test_a_cheaper_one_and_one_of_another_signature_still_fail(shop: Any) -> Non
     assert "more severe (hard, effected) than the accepted one" in shop.stress().text
 
 
-@pytest.mark.full
+@pytest.mark.nightly
 def test_another_contract_of_the_same_run_still_fails(shop: Any) -> None:
     name = found(shop)
     accept(shop, name)
@@ -111,6 +113,7 @@ def test_another_contract_of_the_same_run_still_fails(shop: Any) -> None:
     assert shop.stress().statuses[ID] == "counterexample"
 
 
+@pytest.mark.full
 def test_an_acceptance_that_is_no_longer_needed_is_named(shop: Any, capsys: pytest.CaptureFixture[str]) -> None:
     name = found(shop)
     accept(shop, name)
@@ -130,6 +133,7 @@ def test_an_acceptance_that_is_no_longer_needed_is_named(shop: Any, capsys: pyte
     assert "fixed:" not in shop.run().text
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("text", ["{", "[]", '{"mat": 2, "accepted": []}', '{"mat": 1, "accepted": [{}]}'])
 def test_a_damaged_file_fails_the_tests_of_its_folder(shop: Any, text: str) -> None:
     name = found(shop)
@@ -140,7 +144,7 @@ def test_a_damaged_file_fails_the_tests_of_its_folder(shop: Any, text: str) -> N
     assert name
 
 
-@pytest.mark.full
+@pytest.mark.nightly
 def test_with_a_baseline_only_what_is_new_fails(shop: Any) -> None:
     name = found(shop)
     replay = f"{ID}[replay-{name[-15:-9]}]"
@@ -161,7 +165,7 @@ def test_with_a_baseline_only_what_is_new_fails(shop: Any) -> None:
     assert shop.stress("--mat-baseline", "none.json").outcomes[ID] == "failed"
 
 
-@pytest.mark.full
+@pytest.mark.nightly
 def test_a_baseline_does_not_prolong_an_acceptance(shop: Any) -> None:
     name = found(shop)
     shop.stress("--mat-report", "old.json")
@@ -215,6 +219,7 @@ def test_a_run_that_breaks_a_contract_at_many_steps_is_one_counterexample_everyw
     assert set(shop.run().outcomes.values()) == {"passed"}
 
 
+@pytest.mark.full
 def test_a_flaky_finding_fails_although_it_is_accepted(shop: Any) -> None:
     """An acceptance is about a failure that can be shown again."""
     accept(shop, found(shop))

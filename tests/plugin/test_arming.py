@@ -212,6 +212,7 @@ def test_a_requested_contract_arms_a_test_without_marker_and_without_mat_run(sho
     assert session.failures["test_shop.py::test_breaks"].startswith("no_refund: no_refund does not hold")
 
 
+@pytest.mark.full
 def test_of_a_test_that_only_requests_a_contract_the_body_alone_is_in_the_world_and_nothing_of_it_stays(shop: Any) -> None:
     shop.conftest(
         """
@@ -242,6 +243,7 @@ def test_of_a_test_that_only_requests_a_contract_the_body_alone_is_in_the_world_
         assert session.code == pytest.ExitCode.OK
 
 
+@pytest.mark.full
 def test_the_body_goes_on_in_the_world_that_its_fixtures_were_made_in(shop: Any) -> None:
     shop.tests(
         """

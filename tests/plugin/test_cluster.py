@@ -156,7 +156,7 @@ def scheduler(shop: Any) -> Iterator[tuple[str, int]]:
     second.wait()
 
 
-@pytest.mark.full
+@pytest.mark.nightly
 def test_a_cluster_whose_workers_are_killed_gives_the_report_and_the_replays_of_one_process(shop: Any) -> None:
     expected = alone(shop)
     (shop.path / ".mat").mkdir(exist_ok=True)
@@ -181,7 +181,7 @@ def test_two_xdist_workers_share_a_cluster_and_go_on_without_it_when_its_schedul
     assert (left.report, left.replays, left.lost) == (expected.report, expected.replays, True)
 
 
-@pytest.mark.full
+@pytest.mark.nightly
 @pytest.mark.parametrize("all_of_them", [False, pytest.param(True, marks=pytest.mark.nightly)])
 def test_a_worker_that_cannot_collect_a_test_is_given_up_by_name_and_the_search_goes_on(shop: Any, all_of_them: bool) -> None:
     expected = alone(shop)
@@ -197,7 +197,7 @@ def test_a_worker_that_cannot_collect_a_test_is_given_up_by_name_and_the_search_
     assert found.processes > expected.processes or all_of_them
 
 
-@pytest.mark.full
+@pytest.mark.nightly
 def test_a_file_of_the_project_that_is_another_one_on_a_worker_is_refused_by_its_name(shop: Any) -> None:
     shop.conftest(
         """
@@ -231,7 +231,7 @@ def test_no_two_processes_of_pytest_have_one_name_on_a_cluster(pytestconfig: pyt
     assert all(platform.node() in each.process for each in (first, second))
 
 
-@pytest.mark.full
+@pytest.mark.nightly
 def test_a_worker_that_has_other_sources_is_refused_by_their_name(shop: Any) -> None:
     shop.conftest(
         """
@@ -274,6 +274,7 @@ def test_the_help_says_what_workers_are_for_each_kind_of_cluster(shop: Any) -> N
     assert "starts a cluster of --mat-workers processes on this machine (default: one per CPU)" in text
 
 
+@pytest.mark.full
 def test_the_link_is_the_only_part_that_imports_dask() -> None:
     code = "import pytest_mat.cluster, pytest_mat.remote, sys; print({'dask', 'distributed'}.intersection(sys.modules))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

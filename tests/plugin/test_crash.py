@@ -118,7 +118,7 @@ RESUMES = {
 ID = "test_shop.py::test_pay"
 
 
-@pytest.mark.full
+@pytest.mark.nightly
 @pytest.mark.parametrize("how", RESUMES)
 def test_a_service_that_pays_before_it_notes_so_pays_twice(shop: Any, how: str) -> None:
     shop.tests(WORK.replace("RESUME", RESUMES[how]).replace("CAREFUL", "False"))
@@ -136,6 +136,7 @@ def test_one_that_asks_what_was_paid_is_certified_also_where_it_ends_twice(shop:
     assert session.items[ID]["bound"] == 8
 
 
+@pytest.mark.full
 def test_the_fault_is_among_the_default_ones_where_a_test_can_be_resumed(shop: Any) -> None:
     without = WORK.replace(', faults=["process.crash"]', ", search=mat.Search(max_runs=60)")
     shop.tests(without.replace("RESUME", RESUMES["sync"]).replace("CAREFUL", "False"))
@@ -144,6 +145,7 @@ def test_the_fault_is_among_the_default_ones_where_a_test_can_be_resumed(shop: A
     assert "then the process ends" not in " ".join(shop.stress().text.split())
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("isolate", ["none", "fork"])
 def test_without_mat_resume_the_test_is_refused_with_what_to_write(shop: Any, isolate: str) -> None:
     work = WORK.replace("budget=8,", f"budget=8, isolate={isolate!r},")

@@ -58,7 +58,7 @@ def test_tests_draw_apart_at_one_seed_and_the_same_in_any_order_and_number(shop:
     assert some == {key: drawn for key, drawn in found.items() if key[0] != "b"}
 
 
-@pytest.mark.full
+@pytest.mark.nightly
 @pytest.mark.parametrize("hash_seed", ["0", "1", "77"])
 def test_tests_draw_the_same_in_other_processes(shop: Any, monkeypatch: pytest.MonkeyPatch, hash_seed: str) -> None:
     shop.tests(TESTS)

@@ -92,6 +92,7 @@ def measured(shop: Any) -> Any:
 # -- parts and rows ---------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.full
 def test_each_task_gives_a_row_for_each_condition_and_seed_and_one_for_each_fault_of_the_matrix(
     shop: Any, measured: Any
 ) -> None:
@@ -107,6 +108,7 @@ def test_each_task_gives_a_row_for_each_condition_and_seed_and_one_for_each_faul
     assert {row["category"] for row in found.rows} == {"tool_use", "policy"}
 
 
+@pytest.mark.full
 def test_tasks_that_broke_contracts_pass_but_are_counted_and_not_all_green(shop: Any, measured: Any) -> None:
     shop.tests(TASKS)
     session, found = measured("--color=yes")
@@ -167,6 +169,7 @@ def test_every_variant_meets_the_same_faults_and_the_own_variant_comes_first(sho
     assert all(each == schedules[0] for each in schedules)
 
 
+@pytest.mark.full
 def test_the_matrix_is_that_of_the_run_which_nothing_governs(shop: Any, measured: Any) -> None:
     """Where the shield stops every refund, faults of refunds are met by nobody, and would be missing from every table."""
     shop.conftest(POLICY)
@@ -177,6 +180,7 @@ def test_the_matrix_is_that_of_the_run_which_nothing_governs(shop: Any, measured
     assert alone.count("condition")[("fault",)] == 0
 
 
+@pytest.mark.full
 def test_one_named_variant_is_measured_alone(shop: Any, measured: Any) -> None:
     shop.conftest(POLICY)
     shop.tests(TASKS)
@@ -198,6 +202,7 @@ def test_the_adversarial_run_is_the_cheapest_counterexample_and_else_one_that_fa
     assert shop.replays == []
 
 
+@pytest.mark.full
 def test_of_runs_that_break_nothing_one_that_failed_its_task_is_worse_than_a_cheaper_one(shop: Any, measured: Any) -> None:
     shop.tests(TASKS.replace("faults=FAULTS", 'faults=["prompt.distract", "service.unanswered"]'))
     _, found = measured("-k", "careful", "--mat-max-runs", "60")
@@ -214,6 +219,7 @@ def test_where_nothing_can_be_disturbed_the_worst_case_is_the_undisturbed_run(sh
 # -- what becomes of a task -------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.full
 def test_a_task_that_fails_undisturbed_is_data_and_no_failed_test(shop: Any, measured: Any) -> None:
     shop.tests(
         HELP
@@ -329,6 +335,7 @@ def test_workloads_are_validated_at_load_before_any_test_runs_and_all_problems_a
     assert said.count("waive what the task does not have") == 2  # once for both cases of the first test
 
 
+@pytest.mark.full
 def test_what_is_deselected_is_not_validated_and_sound_workloads_pass(shop: Any) -> None:
     shop.tests(GAPS)
     session = shop.run("--mat-evaluate", "--mat-max-runs", "1", "-k", "plain or sound")
@@ -493,7 +500,7 @@ def test_an_oracle_is_not_asked_where_the_body_raised_which_is_a_failed_task(sho
 SCORED = "scorer none: ZeroDivisionError: division by zero"
 
 
-@pytest.mark.full
+@pytest.mark.nightly
 def test_a_scorers_error_is_in_every_report_and_in_no_number_but_its_own(shop: Any, measured: Any) -> None:
     shop.tests(ORACLES.replace("ORACLE", "lambda run: True"))
     names = ("out.md", "out.html", "out.csv", "out.txt")
@@ -640,7 +647,7 @@ def test_forked(mat_run, no_double, state=[]):
 )
 
 
-@pytest.mark.full
+@pytest.mark.nightly
 def test_items_of_every_kind_are_measured_or_skipped(shop: Any, measured: Any) -> None:
     pytest.importorskip("pytest_asyncio")
     shop.tests(KINDS)
@@ -732,7 +739,7 @@ def test_asked(mat_run, no_double):
 )
 
 
-@pytest.mark.full
+@pytest.mark.nightly
 def test_recorded_replies_serve_an_evaluation_and_live_calls_that_are_not_allowed_are_counted_apart(
     shop: Any, measured: Any
 ) -> None:
@@ -754,7 +761,7 @@ def test_recorded_replies_serve_an_evaluation_and_live_calls_that_are_not_allowe
 # -- the session's end ------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.full
+@pytest.mark.nightly
 def test_unequal_categories_are_reported_once_with_their_numbers_and_equal_ones_are_not(shop: Any, measured: Any) -> None:
     marker = '@pytest.mark.mat(**TASK, workload=mat.Workload(**WORK, category="{0}"))'
     task = f"\n{marker}\ndef test_{{0}}(mat_run):\n    seen(mat_run)\n    shop.careful()\n"
@@ -848,7 +855,7 @@ def bench(shop: Any) -> Bench:
     return Bench(shop)
 
 
-@pytest.mark.full
+@pytest.mark.nightly
 def test_processes_hash_seeds_and_workers_give_the_same_report_byte_for_byte(bench: Bench) -> None:
     assert bench.run(PYTHONHASHSEED="1").returncode == 0
     expected = bench.report()
@@ -863,7 +870,7 @@ def test_processes_hash_seeds_and_workers_give_the_same_report_byte_for_byte(ben
     assert bench.journals == []
 
 
-@pytest.mark.full
+@pytest.mark.nightly
 @pytest.mark.parametrize(("by", "seed"), [("SIGKILL", 1), pytest.param("SIGINT", 2, marks=pytest.mark.nightly)])
 def test_an_interrupted_evaluation_goes_on_and_ends_as_one_that_was_not(bench: Bench, by: str, seed: int) -> None:
     done = bench.run()
@@ -892,7 +899,7 @@ def test_an_interrupted_evaluation_goes_on_and_ends_as_one_that_was_not(bench: B
     assert bench.journals == []
 
 
-@pytest.mark.full
+@pytest.mark.nightly
 def test_no_finished_part_is_executed_twice_and_none_is_lost(bench: Bench) -> None:
     assert bench.run("-k", "naive").returncode == 0
     whole = bench.runs
@@ -932,7 +939,7 @@ def test_a_search_that_an_interrupt_cut_short_is_no_finished_part(bench: Bench) 
     assert bench.report() == expected
 
 
-@pytest.mark.full
+@pytest.mark.nightly
 def test_edited_code_begins_anew(bench: Bench) -> None:
     bench.run("-k", "naive", KILL_AT="20", KILL_BY="SIGKILL")
     assert len(bench.journals) == 1
@@ -948,7 +955,7 @@ def test_edited_code_begins_anew(bench: Bench) -> None:
     assert again == len(bench.runs)
 
 
-@pytest.mark.full
+@pytest.mark.nightly
 @pytest.mark.parametrize("how", ["flip", "cut", "header"])
 def test_a_damaged_journal_is_executed_again_and_never_trusted(bench: Bench, how: str) -> None:
     assert bench.run("-k", "naive").returncode == 0
@@ -968,7 +975,7 @@ def test_a_damaged_journal_is_executed_again_and_never_trusted(bench: Bench, how
     assert (f"resumed: 1 of 24 {RESUMED}" in done.stdout, RESUMED in done.stdout) == (how != "header", how != "header")
 
 
-@pytest.mark.full
+@pytest.mark.nightly
 def test_more_seeds_go_on_from_the_parts_of_fewer_and_fresh_takes_none(bench: Bench) -> None:
     bench.run("-k", "naive", KILL_AT="20", KILL_BY="SIGKILL")
     parts = len(bench.journals[0].read_text().splitlines()) - 1
@@ -989,7 +996,7 @@ def test_a_terminal_is_told_how_far_the_evaluation_is_and_how_long_it_will_take(
     child.close()
 
 
-@pytest.mark.full
+@pytest.mark.nightly
 def test_a_task_that_could_not_be_evaluated_is_counted(shop: Any, measured: Any) -> None:
     shop.tests(
         TASKS
@@ -1046,6 +1053,7 @@ def test_plain(mat_run, broken):
     assert (found.rows, session.statuses) == ([], {})
 
 
+@pytest.mark.full
 def test_a_task_on_which_no_structured_fault_can_act_is_named(shop: Any, measured: Any) -> None:
     shop.tests(TASKS.replace("budget=", "budget=0 * "))
     session, _ = measured("-k", "naive")

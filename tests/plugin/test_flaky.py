@@ -22,6 +22,7 @@ def test_refund(mat_run, no_double):
 """
 
 
+@pytest.mark.full
 def test_what_only_the_searching_process_shows_is_flaky_and_fails(shop: Any) -> None:
     shop.tests(AGENT.replace("CONDITION", "os.getpid() == IMPORTED"))
     session = shop.stress()
@@ -34,6 +35,7 @@ def test_what_only_the_searching_process_shows_is_flaky_and_fails(shop: Any) -> 
     assert "1 flaky" in session.text
 
 
+@pytest.mark.full
 def test_what_every_fresh_process_shows_and_this_one_does_not_is_a_counterexample(shop: Any) -> None:
     shop.tests(AGENT.replace("CONDITION", "os.getpid() != IMPORTED"))
     session = shop.stress()

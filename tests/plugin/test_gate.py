@@ -111,7 +111,7 @@ def test_a_change_within_its_contracts_and_its_success_is_let_through(gated):
     assert gated.run(*GATE).code == 0
 
 
-@pytest.mark.full
+@pytest.mark.nightly
 def test_a_replay_that_held_must_hold_and_is_judged_with_its_faults(shop):
     shop.tests(TESTS.replace("careful", "naive"))
     shop.stress("-k", "refund")
@@ -245,7 +245,7 @@ def test_a_test_that_is_skipped_now_is_listed(gated):
     assert "Without a run on each seed\n  test_shop.py::test_look: it was skipped" in session.text
 
 
-@pytest.mark.full
+@pytest.mark.nightly
 def test_workers_of_xdist_run_what_one_process_would_and_the_judgement_is_the_same(gated):
     change(gated, '"fine": True', '"fine": False')
     alone = gated.run(*GATE)
@@ -280,7 +280,7 @@ def test_a_broken_baseline_is_refused_with_the_reason_before_anything_runs(shop,
     assert not (shop.path / "ran.txt").exists()
 
 
-@pytest.mark.full
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [

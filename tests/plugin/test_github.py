@@ -28,6 +28,7 @@ def commands(text: str) -> list[str]:
     return [line for line in text.splitlines() if line.startswith("::")]
 
 
+@pytest.mark.full
 def test_a_broken_contract_is_an_annotation_at_the_agents_line_and_in_the_jobs_summary(actions: Any) -> None:
     session = actions.stress("--mat-report", "out.sarif")
     (line,) = commands(session.text)

@@ -55,7 +55,7 @@ def test_refund(mat_run, no_double):
 """
 
 
-@pytest.mark.full
+@pytest.mark.nightly
 @pytest.mark.parametrize("isolate", ["none", "fork"])
 @pytest.mark.parametrize(("body", "cost"), [(TURNS, None), (RETRIES_LATER, None), (RETRIES_ONCE, 4)])
 def test_a_global_that_only_faults_touch_changes_no_answer(shop: Any, body: str, cost: int | None, isolate: str) -> None:
@@ -67,6 +67,7 @@ def test_a_global_that_only_faults_touch_changes_no_answer(shop: Any, body: str,
     assert "breaker.seen outlives a run and is restored" in item["relative_to"]
 
 
+@pytest.mark.full
 def test_a_file_that_outlives_a_run_takes_the_certificate_away(shop: Any) -> None:
     shop.tests(
         """
@@ -82,6 +83,7 @@ def test_a_file_that_outlives_a_run_takes_the_certificate_away(shop: Any) -> Non
     assert item["reason"] == "ledger.txt is written outside of the run, where every execution sees it"
 
 
+@pytest.mark.full
 def test_an_agent_that_counts_in_a_module_is_executed_in_forks(shop: Any) -> None:
     shop.write("counting.py", "import itertools\n\nnumbers = itertools.count()\n")
     shop.tests(
@@ -100,6 +102,7 @@ def test_an_agent_that_counts_in_a_module_is_executed_in_forks(shop: Any) -> Non
     assert "counting.numbers outlives a run and cannot be restored, so each run was executed in a fork" in item["relative_to"]
 
 
+@pytest.mark.full
 def test_what_is_too_much_to_compare_is_executed_in_forks(shop: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "ISOLATED_NODES", 1_000)
     shop.write("register.py", "rows = [[number] for number in range(2_000)]\n")
@@ -120,7 +123,7 @@ def test_what_is_too_much_to_compare_is_executed_in_forks(shop: Any, monkeypatch
     )
 
 
-@pytest.mark.full
+@pytest.mark.nightly
 def test_an_order_taken_from_a_set_is_caught_by_the_fresh_process(shop: Any, monkeypatch: Any) -> None:
     monkeypatch.setenv("PYTHONHASHSEED", "3")  # an order that the fresh process, with a seed of its own, does not share
     shop.tests(
@@ -186,7 +189,7 @@ def test_a_pair_whose_first_half_looks_like_another_fault_is_found(shop: Any) ->
     assert (below["status"], below["bound"]) == ("certified", 7)
 
 
-@pytest.mark.full
+@pytest.mark.nightly
 def test_a_thread_of_the_agents_own_takes_turns_and_the_certificate_stands(shop: Any) -> None:
     shop.tests(
         """
@@ -204,7 +207,7 @@ def test_a_thread_of_the_agents_own_takes_turns_and_the_certificate_stands(shop:
     assert (item["status"], item["proven"]) == ("certified", True)
 
 
-@pytest.mark.full
+@pytest.mark.nightly
 def test_a_thread_that_virtual_time_does_not_know_takes_the_certificate_away(shop: Any) -> None:
     shop.tests(
         """
@@ -233,6 +236,7 @@ def test_a_thread_that_virtual_time_does_not_know_takes_the_certificate_away(sho
     assert "the run is not controlled (order-not-controlled)" in item["reason"]
 
 
+@pytest.mark.full
 def test_state_that_the_trace_does_not_show_is_caught_by_running_skipped_schedules(shop: Any) -> None:
     """Two faults that leave the same trace, and an agent that looks past it at what a reply carries in addition to its data."""
     shop.conftest(
@@ -294,7 +298,7 @@ def test_state_that_the_trace_does_not_show_is_caught_by_running_skipped_schedul
     assert (shown["status"], shown["bound"]) == ("certified", 8)
 
 
-@pytest.mark.full
+@pytest.mark.nightly
 def test_an_agent_that_follows_the_order_of_a_set_is_not_certified_even_where_nothing_breaks(
     pytester: Any, monkeypatch: Any
 ) -> None:
@@ -349,6 +353,7 @@ def test_a_call_that_cannot_be_recorded_fails_the_test_of_an_agent_that_swallows
         assert "parameter 'order' cannot be recorded" in session.failures[ID]
 
 
+@pytest.mark.full
 def test_a_call_that_cannot_be_recorded_under_a_fault_is_no_certificate(shop: Any) -> None:
     shop.tests(SWALLOWS.format(order='"o1"', again="object()", more="pass"))
     session = shop.stress()

@@ -47,12 +47,14 @@ def agent(*changes: str) -> str:
     return AGENT.replace("{change}", "\n    ".join(CHANGES[change] for change in changes))
 
 
+@pytest.mark.full
 def test_a_fresh_process_inherits_no_setting_that_the_first_run_left(shop: Any) -> None:
     shop.tests(agent("umask", "path", "ignored signal"))
     item = shop.stress(process=True).items[ID]
     assert (item["status"], item["cost"], item["proven"]) == ("counterexample", 4, True)
 
 
+@pytest.mark.full
 @pytest.mark.skipif(not hasattr(os, "sched_setscheduler"), reason="the system has no such setting")
 def test_a_setting_that_is_not_compared_is_caught_by_fresh_processes_that_do_not_inherit_it(shop: Any) -> None:
     shop.tests(agent("scheduler"))
@@ -61,6 +63,7 @@ def test_a_setting_that_is_not_compared_is_caught_by_fresh_processes_that_do_not
     assert "a run in a fresh process" in item["reason"]
 
 
+@pytest.mark.full
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="the system has no forks")
 def test_a_worker_inherits_no_setting_that_an_execution_left(shop: Any) -> None:
     shop.tests(agent("umask", "path", "ignored signal", "environment", "decimal"))

@@ -53,7 +53,7 @@ def _assert_found_and_certified(session: Any, suffix: str = "") -> None:
     assert (certified["status"], certified["bound"]) == ("certified", 4)
 
 
-@pytest.mark.full
+@pytest.mark.nightly
 @pytest.mark.parametrize("mode", ["strict", "auto"])
 def test_pytest_asyncio(shop: Any, mode: str) -> None:
     shop.write("ashop.py", ASYNC_SHOP)
@@ -84,7 +84,7 @@ def test_plain():
 """
 
 
-@pytest.mark.full
+@pytest.mark.nightly
 def test_xdist_gives_the_same_results_and_one_report(shop: Any) -> None:
     shop.tests(MANY)
     alone = shop.stress()
@@ -101,7 +101,7 @@ def test_xdist_gives_the_same_results_and_one_report(shop: Any) -> None:
     assert spread.report["metrics"] == alone.report["metrics"]
 
 
-@pytest.mark.full
+@pytest.mark.nightly
 def test_a_worker_that_dies_loses_nothing_of_the_other_items(shop: Any) -> None:
     """The worker that takes its place meets a replay file more than the first one did."""
     shop.tests(
@@ -126,7 +126,7 @@ def test_a_worker_that_dies_loses_nothing_of_the_other_items(shop: Any) -> None:
     assert len(shop.replays) == 1
 
 
-@pytest.mark.full
+@pytest.mark.nightly
 def test_unittest(shop: Any) -> None:
     shop.tests(
         """
@@ -166,7 +166,7 @@ def test_unittest(shop: Any) -> None:
     assert len(again.outcomes) == 4
 
 
-@pytest.mark.full
+@pytest.mark.nightly
 def test_k_and_last_failed_select_items_and_replays(shop: Any) -> None:
     shop.tests(
         STRESSED + "def test_refund(mat_run, no_double): shop.naive()\n\n"
@@ -297,6 +297,7 @@ def test_a_plain_suite_imports_nothing_of_it(pytester: pytest.Pytester) -> None:
     pytester.runpytest_subprocess().assert_outcomes(passed=1)
 
 
+@pytest.mark.full
 def test_a_foreign_timeout_ends_a_reported_run_that_hangs(shop: Any) -> None:
     shop.tests(
         """
@@ -319,6 +320,7 @@ def test_a_foreign_timeout_ends_a_reported_run_that_hangs(shop: Any) -> None:
     assert "Timeout" in session.failures[ID]
 
 
+@pytest.mark.full
 def test_a_foreign_timeout_between_executions_fails_the_test_and_not_the_session(
     shop: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -426,6 +428,7 @@ def test_made(pytestconfig):
 """
 
 
+@pytest.mark.full
 def test_function_fixtures_and_instances_are_fresh_in_each_evaluation_and_wider_ones_stay(shop: Any) -> None:
     shop.tests(FRESH)
     session = shop.stress()
@@ -562,7 +565,7 @@ def test_pytest_exit_ends_the_session(shop: Any) -> None:
     assert session.outcomes == {}
 
 
-@pytest.mark.full
+@pytest.mark.nightly
 def test_an_interrupt_keeps_what_was_found_and_ends_the_session(shop: Any) -> None:
     shop.tests(
         """

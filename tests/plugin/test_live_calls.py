@@ -68,6 +68,7 @@ def certificate(shop: Any) -> dict[str, Any]:
     return json.loads(path.read_text())["certificate"]
 
 
+@pytest.mark.full
 def test_without_recording_a_model_that_does_not_repeat_itself_is_never_certified(models: Any) -> None:
     models.tests(CAREFUL.format(more=""))
     session = models.stress()
@@ -77,6 +78,7 @@ def test_without_recording_a_model_that_does_not_repeat_itself_is_never_certifie
     assert not (models.path / ".mat" / "cassettes").exists()
 
 
+@pytest.mark.full
 def test_with_recording_it_is_certified_and_each_request_was_made_once(models: Any) -> None:
     models.tests(CAREFUL.format(more=""))
     session = models.stress("--mat-live-calls", "2")
@@ -84,7 +86,7 @@ def test_with_recording_it_is_certified_and_each_request_was_made_once(models: A
     assert calls(models) == ["how?", "really?"]
 
 
-@pytest.mark.full
+@pytest.mark.nightly
 def test_the_certificate_of_a_counterexample_says_that_it_is_relative_to_the_recorded_replies(models: Any) -> None:
     models.tests(NAIVE.format(more=", live_calls=1"))
     session = models.stress("-v")
@@ -105,7 +107,7 @@ def test_a_search_that_records_nothing_does_not_say_so(shop: Any) -> None:
     assert "recorded replies" not in session.failures[ID]
 
 
-@pytest.mark.full
+@pytest.mark.nightly
 def test_a_second_session_makes_no_call_and_finds_the_same(models: Any) -> None:
     models.tests(NAIVE.format(more=""))
     models.stress("--mat-live-calls", "1")
@@ -171,7 +173,7 @@ def test_forked_evaluations_record_for_all_that_follow(models: Any) -> None:
     assert calls(models) == ["how?", "and_now?"]
 
 
-@pytest.mark.full
+@pytest.mark.nightly
 @pytest.mark.parametrize("workers", ["1", "3"])
 def test_live_calls_are_made_once_and_by_the_searching_process_however_many_workers_there_are(
     models: Any, workers: str
@@ -203,6 +205,7 @@ def test_live_calls_are_made_once_and_by_the_searching_process_however_many_work
     assert "workers-lost" not in session.text + str(session.report)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("write", ["Path('state').write_text('x')", "Path('state').exists() or Path('state').write_text('x')"])
 def test_a_file_that_the_recorded_run_writes_outlives_it_all_the_same(models: Any, write: str) -> None:
     models.tests(

@@ -119,6 +119,7 @@ def test_every_module_is_imported_there(system: str) -> None:
     in_process(system + EVERY_MODULE)
 
 
+@pytest.mark.full
 @SYSTEMS
 def test_a_run_with_threads_and_tasks_has_the_same_head_there(system: str) -> None:
     here = in_process(RUN)
@@ -126,6 +127,7 @@ def test_a_run_with_threads_and_tasks_has_the_same_head_there(system: str) -> No
     assert in_process(system + RUN) == here
 
 
+@pytest.mark.full
 @SYSTEMS
 def test_a_nominal_session_passes_and_keeps_its_runs_there(shop: Any, system: str) -> None:
     shop.write("lacking.py", system)
@@ -135,7 +137,7 @@ def test_a_nominal_session_passes_and_keeps_its_runs_there(shop: Any, system: st
     assert list((shop.path / "kept").glob("*.mat.log"))
 
 
-@pytest.mark.full
+@pytest.mark.nightly
 @SYSTEMS
 def test_a_search_confirms_there_in_interpreters_of_its_own(shop: Any, system: str) -> None:
     shop.write("lacking.py", system)
@@ -175,6 +177,7 @@ def test_workers_are_refused_without_fork(shop: Any, monkeypatch: pytest.MonkeyP
     assert "workers are forked processes, which this platform does not support" in result.stderr.str()
 
 
+@pytest.mark.full
 def test_an_adversary_in_new_processes_is_refused_without_fork(shop: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     shop.tests(BROKEN.replace("budget=4", 'budget=4, isolate="fork"'))
     monkeypatch.delattr(os, "fork")

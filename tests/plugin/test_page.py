@@ -86,7 +86,7 @@ def mat_governance():
     assert compared(shop) == [(FOUND, PLAIN), (PLAIN, None)]
 
 
-@pytest.mark.full
+@pytest.mark.nightly
 def test_without_a_search_the_page_shows_runs_that_broke_and_replays_next_to_their_undisturbed_run(shop: Any) -> None:
     shop.tests(STRESSED)
     shop.stress()
@@ -117,7 +117,7 @@ def test_a_page_takes_the_runs_of_all_workers(shop: Any) -> None:
     assert compared(shop) == [(FOUND, PLAIN), (PLAIN, None)]
 
 
-@pytest.mark.full
+@pytest.mark.nightly
 def test_no_run_travels_where_no_page_is_asked_for(shop: Any) -> None:
     class Sent:
         runs: list[Any] = []
@@ -181,7 +181,7 @@ def test_the_store_says_where_it_is_and_how_many_runs_it_took(shop: Any) -> None
     assert "mat store" not in shop.run().text
 
 
-@pytest.mark.full
+@pytest.mark.nightly
 def test_a_gates_session_has_its_comparison_and_the_suite_of_its_replays_in_its_own_reports(shop: Any) -> None:
     shop.tests(STRESSED)
     shop.stress()
@@ -203,7 +203,7 @@ def test_a_gates_session_has_its_comparison_and_the_suite_of_its_replays_in_its_
     assert told.ret == 0
 
 
-@pytest.mark.full
+@pytest.mark.nightly
 def test_a_session_without_a_gate_compares_nothing(shop: Any) -> None:
     shop.tests(STRESSED)
     assert not {"comparison", "suite"} & set(shop.stress().report)

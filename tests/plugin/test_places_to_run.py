@@ -69,6 +69,7 @@ def test_refund(mat_run, server):
 # -- a folder that cannot be written to -----------------------------------------------------------------------------------
 
 
+@pytest.mark.full
 def test_a_search_in_a_read_only_folder_says_where_its_files_are_and_exits_as_usual(
     shop: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -99,6 +100,7 @@ def test_where_nothing_can_be_written_at_all_a_folder_says_both_reasons(
     assert found.why.count("Read-only file system") == 2
 
 
+@pytest.mark.full
 def test_a_plain_session_needs_no_temporary_folder_and_a_search_is_refused_without_one(shop: Any) -> None:
     shop.write(
         "nowhere.py",
@@ -125,6 +127,7 @@ def test_a_plain_session_needs_no_temporary_folder_and_a_search_is_refused_witho
 # -- stepwise -------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.full
 def test_a_finished_search_that_stepwise_stops_after_was_not_interrupted(shop: Any) -> None:
     shop.tests(BROKEN)
     session = shop.stress("--stepwise", "-p", "cacheprovider")
@@ -145,6 +148,7 @@ def test_a_server_of_a_fixture_is_refused_unless_loopback_is_allowed(shop: Any) 
     assert "loopback=True" in session.text
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("way", ["marker", "ini"])
 def test_an_allowed_server_is_reached_and_the_certificate_names_it(shop: Any, way: str) -> None:
     shop.tests(SERVER.format(more=", loopback=True" if way == "marker" else "", place="host"))

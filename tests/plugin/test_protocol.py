@@ -241,6 +241,7 @@ def compared(pytester: pytest.Pytester, source: str, *options: str) -> Compariso
     return comparison
 
 
+@pytest.mark.full
 def test_slim_executions_equal_full_ones(pytester: pytest.Pytester) -> None:
     comparison = compared(pytester, ITEMS)
     assert {name: slim for name, (full, slim) in comparison.found.items() if slim != full} == {}

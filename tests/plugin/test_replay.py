@@ -37,6 +37,7 @@ def mend(shop: Any) -> None:
     path.write_text(path.read_text().replace("def naive(tries=3", "def naive(tries=1"))
 
 
+@pytest.mark.full
 def test_plain_pytest_fails_with_the_replay_until_the_agent_is_mended(shop: Any) -> None:
     short = found(shop)
     session = shop.run()

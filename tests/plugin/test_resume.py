@@ -139,7 +139,7 @@ def test_a_session_killed_again_and_again_ends_as_one_that_was_not(bench: Bench)
     assert f"resumed: {sessions * step} {RESUMED}" in done.stdout
 
 
-@pytest.mark.full
+@pytest.mark.nightly
 def test_executions_of_edited_code_are_not_used_and_it_is_said(bench: Bench) -> None:
     _, whole = bench.whole()
     assert bench.run(after=15).returncode == -signal.SIGKILL
@@ -153,7 +153,7 @@ def test_executions_of_edited_code_are_not_used_and_it_is_said(bench: Bench) -> 
     assert len(bench.runs) - count == len(whole)
 
 
-@pytest.mark.full
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     ("options", "named"), [(("--mat-budget", "4"), "budget"), (("--mat-horizon", "50"), "spec and the reported run")]
 )
@@ -215,7 +215,7 @@ def test_what_a_finished_search_executed_is_not_repeated_when_a_later_one_is_kil
     assert bench.journals == []
 
 
-@pytest.mark.full
+@pytest.mark.nightly
 def test_a_session_killed_while_the_fresh_process_confirms_repeats_nothing_of_the_search(bench: Bench) -> None:
     expected, whole = bench.whole()
     assert bench.run(KILL_IN_FRESH="1").returncode == -signal.SIGKILL
@@ -235,7 +235,7 @@ def test_second(mat_run, no_double, mat_workload):
 """
 
 
-@pytest.mark.full
+@pytest.mark.nightly
 def test_an_interrupted_session_keeps_what_it_executed(bench: Bench) -> None:
     _, whole = bench.whole()
     text = AGENT.format(pay="1").replace("signal.SIGKILL", "signal.SIGINT")

@@ -89,6 +89,7 @@ def searched_anew(shop: Any, *arguments: str, because: str) -> None:
     assert because in third.text.partition("searched again: ")[2].partition("\n")[0]
 
 
+@pytest.mark.full
 def test_the_certificate_is_said_to_be_reused_in_terminal_json_and_page(shop: Any) -> None:
     careful(shop)
     certified(shop)
@@ -110,6 +111,7 @@ SOURCES: dict[str, tuple[str, str, str]] = {
 }
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("what", cases(SOURCES, "a module that this module imports"))
 def test_a_changed_source_is_searched_anew(shop: Any, what: str) -> None:
     name, after_a_fault, because = SOURCES[what]
@@ -169,6 +171,7 @@ READ: dict[str, tuple[str, Change, str]] = {
 }  # fmt: skip
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("what", cases(READ, "a file", "a variable"))
 def test_what_an_execution_under_faults_has_read_is_searched_anew_when_it_changes(
     shop: Any, monkeypatch: pytest.MonkeyPatch, what: str
@@ -241,6 +244,7 @@ SETTINGS: dict[str, tuple[tuple[str, ...], str]] = {
 }
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("what", cases(SETTINGS, "the budget"))
 def test_another_setting_is_searched_anew(shop: Any, what: str) -> None:
     arguments, because = SETTINGS[what]
@@ -265,7 +269,7 @@ CONTRACTS: dict[str, tuple[str, Change]] = {
 }
 
 
-@pytest.mark.full
+@pytest.mark.nightly
 @pytest.mark.parametrize("what", cases(CONTRACTS, "from a variable"))
 def test_another_argument_of_a_contract_is_searched_anew(shop: Any, monkeypatch: pytest.MonkeyPatch, what: str) -> None:
     argument, change = CONTRACTS[what]
@@ -388,7 +392,7 @@ def test_another_version_of_pytest_mat_is_searched_anew(shop: Any, monkeypatch: 
     searched_anew(shop, because="pytest-mat")
 
 
-@pytest.mark.full
+@pytest.mark.nightly
 @pytest.mark.parametrize("how", cases(("workers", "forks"), "forks"))
 def test_what_other_processes_read_counts_too(shop: Any, how: str) -> None:
     shop.write("limit.json", "5")
@@ -415,7 +419,7 @@ def test_a_module_that_only_another_test_has_loaded_counts_where_it_is_imported_
     assert f"{ID}: searched again: the module plans.gold changed" in session.text
 
 
-@pytest.mark.full
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     ("after_a_fault", "because"),
     [
@@ -456,7 +460,7 @@ def test_bytecode_of_an_earlier_version_of_a_source_is_noticed(shop: Any, monkey
     assert "the bytecode of shop.py may be that of an earlier version" in session.text
 
 
-@pytest.mark.full
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     "how",
     ["os.open('limit.json', os.O_RDONLY, dir_fd=folder)", "os.stat('limit.json', dir_fd=folder)", "os.listdir(folder)"],
@@ -488,7 +492,7 @@ def test_a_damaged_foreign_or_forged_record_is_not_used(shop: Any) -> None:
     assert set(reused(shop.stress()).values()) == {""}
 
 
-@pytest.mark.full
+@pytest.mark.nightly
 def test_it_can_be_turned_off(shop: Any) -> None:
     careful(shop)
     certified(shop)
@@ -499,6 +503,7 @@ def test_it_can_be_turned_off(shop: Any) -> None:
         assert reused(shop.stress()) == {ID: today()}
 
 
+@pytest.mark.full
 def test_a_certificate_holds_on_the_next_day_and_whatever_was_accepted(shop: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     careful(shop)
     certified(shop)
@@ -549,6 +554,7 @@ def test_an_evaluation_reuses_nothing(shop: Any) -> None:
     assert reused(session) == {ID: ""}
 
 
+@pytest.mark.full
 def test_a_counterexample_is_found_again_and_never_reused(shop: Any) -> None:
     shop.tests(
         """
@@ -575,6 +581,7 @@ def test_the_nominal_run_is_executed_and_must_be_the_same(shop: Any) -> None:
     assert f"{ID}: searched again: the nominal run changed" in session.text
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("tests", [pytest.param(4, marks=pytest.mark.full), pytest.param(50, marks=pytest.mark.nightly)])
 def test_of_many_tests_the_one_that_changed_is_searched_and_the_others_are_reused(shop: Any, tests: int) -> None:
     for number in range(tests):
@@ -594,7 +601,7 @@ def test_of_many_tests_the_one_that_changed_is_searched_and_the_others_are_reuse
     assert "test_3.py::test_agent: searched again: agent_3.py changed" in session.text
 
 
-@pytest.mark.full
+@pytest.mark.nightly
 def test_a_time_for_the_session_is_shared_out_and_what_it_was_not_enough_for_is_named(shop: Any) -> None:
     shop.tests(
         """

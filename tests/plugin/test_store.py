@@ -121,6 +121,7 @@ def test_of_a_search_its_counterexamples_are_kept_and_what_it_executed_on_the_wa
     assert kept(shop.path / "again", "condition")[("replay",)] == 1
 
 
+@pytest.mark.full
 def test_every_measured_run_of_an_evaluation_is_kept_as_its_row_says(shop: Any) -> None:
     shop.conftest(POLICY)
     shop.tests(TESTS)
@@ -138,6 +139,7 @@ def test_every_measured_run_of_an_evaluation_is_kept_as_its_row_says(shop: Any) 
     }  # fmt: skip
 
 
+@pytest.mark.full
 def test_what_was_redacted_is_in_no_log(shop: Any) -> None:
     shop.tests(
         """
@@ -166,7 +168,7 @@ def test_runs_of_a_folder_that_can_no_longer_be_written_are_stored_elsewhere_and
     assert "runs are stored in " in session.text
 
 
-@pytest.mark.full
+@pytest.mark.nightly
 def test_workers_write_a_shard_each_and_belong_to_one_session(shop: Any) -> None:
     pytest.importorskip("xdist")
     shop.tests(TESTS.replace("test_careful", "test_one") + TESTS.replace("test_task", "test_two"))
@@ -178,7 +180,7 @@ def test_workers_write_a_shard_each_and_belong_to_one_session(shop: Any) -> None
     assert len(kept(folder, "session")) == 1
 
 
-@pytest.mark.full
+@pytest.mark.nightly
 def test_an_evaluation_that_was_killed_and_goes_on_has_each_run_once_under_one_session(shop: Any) -> None:
     shop.conftest(
         """

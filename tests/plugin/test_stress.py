@@ -19,6 +19,7 @@ def test_refund(mat_run, no_double):
 ID = "test_shop.py::test_refund"
 
 
+@pytest.mark.full
 def test_a_counterexample_fails_the_test_and_leaves_a_file_that_a_second_search_writes_again(shop: Any) -> None:
     shop.tests(NAIVE)
     session = shop.stress()
@@ -56,7 +57,7 @@ def test_a_counterexample_fails_the_test_and_leaves_a_file_that_a_second_search_
     assert lines[-1] == f"Replay: pytest --mat-replay mat_replays/{path.name}"
 
 
-@pytest.mark.full
+@pytest.mark.nightly
 def test_the_search_writes_the_same_files_whatever_replays_there_are(shop: Any) -> None:
     shop.tests(
         """
@@ -82,7 +83,7 @@ def test_the_search_writes_the_same_files_whatever_replays_there_are(shop: Any) 
     assert {path: path.read_bytes() for path in shop.replays} == written
 
 
-@pytest.mark.full
+@pytest.mark.nightly
 def test_the_search_writes_the_same_files_whatever_the_hash_seed(shop: Any) -> None:
     shop.tests(
         """
@@ -106,6 +107,7 @@ def test_the_search_writes_the_same_files_whatever_the_hash_seed(shop: Any) -> N
     assert written[0] == written[1]
 
 
+@pytest.mark.full
 def test_a_careful_agent_is_certified_to_the_budget_and_says_so(shop: Any) -> None:
     shop.tests(
         """
@@ -123,7 +125,7 @@ def test_a_careful_agent_is_certified_to_the_budget_and_says_so(shop: Any) -> No
     assert "certified" in session.text
 
 
-@pytest.mark.full
+@pytest.mark.nightly
 def test_a_budget_below_the_weakness_certifies_to_that_budget_only(shop: Any) -> None:
     pair = """
     @pytest.mark.mat(budget=BUDGET, faults=FAULTS)
@@ -155,7 +157,7 @@ def test_a_budget_that_buys_no_fault_proves_nothing(shop: Any) -> None:
     assert item["reason"] == "no operator of the grid can change anything here within the budget of 3"
 
 
-@pytest.mark.full
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     ("expect", "status", "said"),
     [
@@ -195,7 +197,7 @@ def test_an_expected_contract_that_the_nominal_run_breaks_is_found_at_cost_0(sho
     assert len(again.outcomes) == 2
 
 
-@pytest.mark.full
+@pytest.mark.nightly
 def test_a_body_that_fails_under_a_fault_fails_the_item_only_where_the_task_is_the_objective(shop: Any) -> None:
     shop.tests(
         """
@@ -268,7 +270,7 @@ def test_a_search_out_of_time_passes_as_not_proven_with_the_reason(shop: Any) ->
     )
 
 
-@pytest.mark.full
+@pytest.mark.nightly
 def test_random_search_finds_and_shrinks_but_proves_nothing(shop: Any) -> None:
     shop.tests(NAIVE.replace("budget=8", 'budget=4, search=mat.Search(strategy="random", max_runs=60)'))
     session = shop.stress()
@@ -331,7 +333,7 @@ def test_a_plugin_sees_the_result_of_a_searched_item(shop: Any) -> None:
     assert seen == [(ID, "certified", 8)]
 
 
-@pytest.mark.full
+@pytest.mark.nightly
 @pytest.mark.parametrize("stop", ["first", "cheapest", "budget"])
 def test_a_search_that_was_told_to_stop_early_says_what_it_left(shop: Any, stop: str) -> None:
     shop.tests(NAIVE)
@@ -351,6 +353,7 @@ def test_the_live_line_is_for_terminals_only(shop: Any) -> None:
     assert "\r" not in session.text
 
 
+@pytest.mark.full
 def test_a_wrong_argument_that_an_option_overrides_leaves_the_search_without_a_proof(shop: Any) -> None:
     """The fresh process that confirms does not get the option: it has no run to give, and says so."""
     shop.tests(NAIVE.replace("naive", "careful").replace("budget=8", "budget=-1"))
@@ -371,6 +374,7 @@ def server():
 """
 
 
+@pytest.mark.full
 def test_a_fixture_that_fails_in_a_fresh_process_is_named_with_its_exception(shop: Any) -> None:
     """A server at a fixed port: the fresh process cannot have the port while this one has it."""
     with socket.create_server(("127.0.0.1", 0)) as found:

@@ -29,6 +29,7 @@ def section(session: Any) -> list[str]:
     return [re.sub(r", \d+ s\)", ", 1 s)", line) for line in lines[begin + 1 : end] if line]
 
 
+@pytest.mark.full
 def test_one_broken_test_is_one_entry_and_its_failure_section_repeats_nothing(shop: Any) -> None:
     shop.tests(NAIVE)
     session = shop.stress("-q")
@@ -52,7 +53,7 @@ def test_one_broken_test_is_one_entry_and_its_failure_section_repeats_nothing(sh
     ]
 
 
-@pytest.mark.full
+@pytest.mark.nightly
 def test_expected_counterexamples_and_replays_are_counted_and_v_lists_them(shop: Any) -> None:
     shop.tests(NAIVE.replace("budget=4", 'budget=4, expect=["no_double"]'))
     shop.stress()
@@ -64,6 +65,7 @@ def test_expected_counterexamples_and_replays_are_counted_and_v_lists_them(shop:
         assert (TABLE in said) == tables
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(("expect", "named"), [([], "no_double, few"), (["no_double"], "few")])
 def test_a_run_that_breaks_two_contracts_at_four_steps_is_one_entry(shop: Any, expect: list[str], named: str) -> None:
     shop.tests(
@@ -90,6 +92,7 @@ def test_a_run_that_breaks_two_contracts_at_four_steps_is_one_entry(shop: Any, e
     assert session.failures[ID].count("mat show") == 1
 
 
+@pytest.mark.full
 def test_what_a_failure_section_explains_is_explained_here_if_there_is_none(shop: Any) -> None:
     shop.tests(NAIVE.replace("budget=4", 'budget=4, expect=["no_double"]').replace("naive", "careful"))
     assert "MISSED test_refund: see its failure section above" in section(shop.stress())
@@ -108,6 +111,7 @@ def test_a_nominal_failure_is_short_where_a_summary_follows_and_in_full_where_no
     assert "BROKEN" not in session.text
 
 
+@pytest.mark.full
 def test_a_replay_that_breaks_another_contract_is_not_opened_by_its_recording(shop: Any) -> None:
     shop.tests(NAIVE)
     shop.stress()

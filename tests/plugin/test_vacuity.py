@@ -33,6 +33,7 @@ def test_a_contract_on_a_renamed_tool_warns_in_a_nominal_run(shop: Any) -> None:
     assert SAID in session.text
 
 
+@pytest.mark.full
 def test_a_contract_on_a_renamed_tool_fails_under_stress_and_certifies_nothing(shop: Any) -> None:
     shop.tests(RENAMED)
     session = shop.stress()
@@ -44,7 +45,7 @@ def test_a_contract_on_a_renamed_tool_fails_under_stress_and_certifies_nothing(s
     assert "mat: 0 certified, 0 broken, 0 expected, 1 vacuous, 0 not proven  (" in session.text
 
 
-@pytest.mark.full
+@pytest.mark.nightly
 @pytest.mark.parametrize("where", ["marker", "ini"])
 def test_a_vacuous_contract_is_allowed_by_name(shop: Any, where: str) -> None:
     if where == "marker":
@@ -98,7 +99,7 @@ APOLOGY = """
 """
 
 
-@pytest.mark.full
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     ("more", "options"),
     [("seeds=1", ()), ("seeds=1", ("--mat-workers=2",)), ('isolate="fork"', ())],
@@ -118,7 +119,7 @@ def test_a_test_that_only_requests_a_contract_is_warned(shop: Any) -> None:
     assert SAID in session.text
 
 
-@pytest.mark.full
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     "name",
     ["paid_once", pytest.param("other", marks=pytest.mark.full)],
@@ -211,6 +212,7 @@ BODY = """
 """
 
 
+@pytest.mark.full
 def test_asserts_that_fail_under_disturbances_are_counted_and_not_judged(shop: Any) -> None:
     shop.tests(BODY.replace("MORE", "seeds=1"))
     session = shop.stress()
@@ -263,6 +265,7 @@ def test_refund(mat_run):
 """
 
 
+@pytest.mark.full
 def test_a_contract_for_several_tests_need_not_concern_each_of_them_and_is_named_if_it_concerns_none(shop: Any) -> None:
     shop.tests("import mat_contracts as mat_contracts_of\n" + SHARED.replace("CALL", "refund"))
     session = shop.stress()
@@ -271,6 +274,7 @@ def test_a_contract_for_several_tests_need_not_concern_each_of_them_and_is_named
     assert "no test triggered refund.no_duplicate_effect" not in session.text
 
 
+@pytest.mark.full
 def test_a_test_that_puts_no_hard_contract_to_the_question_fails_wherever_they_come_from(shop: Any) -> None:
     shop.tests("import mat_contracts as mat_contracts_of\n" + SHARED.replace("CALL", "check"))
     session = shop.stress()
@@ -291,6 +295,7 @@ UNTRUSTED = """
 """
 
 
+@pytest.mark.full
 def test_a_contract_about_untrusted_text_certifies_nothing_where_no_text_is_untrusted(shop: Any) -> None:
     shop.tests(UNTRUSTED.replace("READ", ""))
     session = shop.stress()

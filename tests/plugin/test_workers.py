@@ -101,7 +101,7 @@ def without_times(report: Any) -> str:
     )
 
 
-@pytest.mark.full
+@pytest.mark.nightly
 def test_the_report_is_the_same_for_any_number_of_workers(shop: Any) -> None:
     alone = team(shop)
     assert {item["status"] for item in alone.report["items"]} == {"counterexample", "certified"}
@@ -113,7 +113,7 @@ def test_the_report_is_the_same_for_any_number_of_workers(shop: Any) -> None:
         assert (len(found.executing) > 1) is (count != "1")
 
 
-@pytest.mark.full
+@pytest.mark.nightly
 def test_wider_fixtures_are_set_up_and_torn_down_once_by_the_process_that_searches(shop: Any) -> None:
     words = team(shop, "--mat-workers", "3", "-k", "test_team").log
     (searching,) = {process for word, process in words[:1]}
@@ -149,7 +149,7 @@ def test_workers_are_gone_when_the_session_is(shop: Any) -> None:
             os.kill(int(process), 0)
 
 
-@pytest.mark.full
+@pytest.mark.nightly
 def test_an_agent_that_ends_its_worker_costs_no_result(shop: Any) -> None:
     """The parent does what the worker could not; the item says that the workers were lost."""
     shop.tests(
@@ -170,6 +170,7 @@ def test_an_agent_that_ends_its_worker_costs_no_result(shop: Any) -> None:
     assert (item["status"], item["cost"]) == ("counterexample", 4)
 
 
+@pytest.mark.full
 def test_an_evaluation_that_fails_its_set_up_is_reported_by_the_searching_process(shop: Any) -> None:
     text = """
         @pytest.fixture

@@ -136,6 +136,36 @@ def test_the_rest_is_what_the_fast_tier_leaves_out(session: Session) -> None:
     result.stdout.fnmatch_lines(["*test_marked*", "*test_part_of_a_sweep*", "*test_property*", "full tier: *-seed=*"])
 
 
+MANY = """
+import pytest
+from hypothesis import given, settings, strategies
+
+drawn = []
+
+@pytest.mark.full
+@pytest.mark.parametrize("one", range(10))
+def test_cases(one): pass
+
+@settings(max_examples=500)
+@given(strategies.integers())
+def test_property(number): drawn.append(number)
+
+@pytest.mark.full
+def test_drawn(): print("drawn:", "few" if len(drawn) <= 60 else "many")
+"""
+
+
+@pytest.mark.parametrize(("options", "cases", "drawn"), [(("--rest",), 3, "few"), (("--full",), 10, "many")])
+def test_of_the_rest_some_cases_and_examples_run_the_same_each_time(
+    session: Session, options: tuple[str, ...], cases: int, drawn: str
+) -> None:
+    first, second = (session(MANY, *options, "-v", "-s").outlines for _ in range(2))
+    chosen = [line.split()[0] for line in first if "test_cases[" in line]
+    assert len(chosen) == cases
+    assert chosen == [line.split()[0] for line in second if "test_cases[" in line]
+    assert any(line.endswith(f"drawn: {drawn}") for line in first)
+
+
 @pytest.mark.parametrize(
     ("options", "passed"), [((), 4), (("--full",), 5), (("--nightly",), 6), (("-m", "nightly"), 1), (("-k", "broad"), 0)]
 )

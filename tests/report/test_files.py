@@ -54,7 +54,7 @@ def document(shop_tests: Any, found: Counterexample, desk: Any) -> Document:
     return build(results, desk.rows(), curves=drawn)
 
 
-@pytest.mark.full
+@pytest.mark.nightly
 def test_reports_are_written_in_the_form_of_their_suffix(document: Document, tmp_path: Path) -> None:
     texts = {"json": to_json(document), "md": to_markdown(document), "txt": report_text(document)}
     texts["sarif"] = sarif_text(document, folders=REPOSITORY_ROOT)
@@ -110,7 +110,7 @@ print([hashlib.sha256(rendered(document, form)).hexdigest() for form in FORMS])
 """
 
 
-@pytest.mark.full
+@pytest.mark.nightly
 def test_equal_reports_give_equal_bytes_in_every_form_whatever_the_hash_seed(document: Document, tmp_path: Path) -> None:
     write(document, tmp_path / "r.json")
     source = _EQUAL.format(file=str(tmp_path / "r.json"), paths=[path for path in sys.path if path])

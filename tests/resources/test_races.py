@@ -191,7 +191,7 @@ def test_the_ledger_is_certified_over_all_orders_of_the_budget(body: Callable[[]
     assert found.certificate.executions > 2
 
 
-@pytest.mark.full
+@pytest.mark.nightly
 @pytest.mark.parametrize("body", [contracted_tasks, delegated_tasks], ids=lambda body: body.__name__)
 def test_no_fault_of_a_service_breaks_a_law_of_the_ledger(body: Callable[[], None]) -> None:
     """A model that writes without end is in flight when it overruns: that is reported, and no law is broken by it."""

@@ -357,7 +357,7 @@ class TestTheStrategy:
         assert (strategy.proves, strategy.bound, strategy.upcoming(4), len(strategy.skipped)) == (False, 0, (), 0)
         assert strategy.seen
 
-    @pytest.mark.full
+    @pytest.mark.nightly
     @pytest.mark.parametrize("name", AGENTS)
     def test_a_campaign_of_it_gives_the_counterexample_shrunk(self, name):
         body = AGENTS[name]

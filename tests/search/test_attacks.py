@@ -295,7 +295,7 @@ BEYOND = {
 }
 
 
-@pytest.mark.full
+@pytest.mark.nightly
 @pytest.mark.parametrize("beyond", BEYOND)
 def test_a_later_operator_that_looks_at_more_than_states_show_is_not_cheated_by_them(lab, found, beyond):
     """States that are one to the agent are two to an operator that counts calls, reads the time, or throws dice."""

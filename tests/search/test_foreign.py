@@ -59,6 +59,7 @@ class TestEveryAgent:
         assert count > 0 or name == "B02"
 
 
+@pytest.mark.full
 def test_the_proof_finds_a_counterexample_that_is_cheaper_than_claimed(search, make):
     agent = make("B03", 1)
     _, found = search.foreign.cheaper(replace(agent, least=10))
@@ -85,6 +86,7 @@ def test_a_search_that_ends_at_the_optimum_finds_what_the_whole_one_finds(search
     assert ended.total <= whole.total
 
 
+@pytest.mark.full
 def test_the_script_compares_a_set_of_agents(search, monkeypatch, capsys):
     monkeypatch.setattr(search, "SETS", {"some": ("B04", "B08")})
     monkeypatch.setattr(

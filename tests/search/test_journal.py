@@ -501,7 +501,7 @@ def script(tmp_path_factory):
     return run
 
 
-@pytest.mark.full
+@pytest.mark.nightly
 def test_a_search_killed_again_and_again_executes_each_run_once_and_ends_as_one_that_was_not(script, tmp_path):
     whole, killed = tmp_path / "whole", tmp_path / "killed"
     assert script(whole, 10**6).returncode == 0

@@ -167,7 +167,7 @@ def cheapest(agent, limit):
     return least
 
 
-@pytest.mark.full
+@pytest.mark.nightly
 @pytest.mark.parametrize("name", ["A01", "A02", "A03"])
 def test_nothing_is_cheaper_than_what_was_planted(name):
     agent = planted.AGENTS[name](3)
@@ -339,7 +339,7 @@ def contradictions(agent, *, runs=60, seed=0):
     return found, len(known)
 
 
-@pytest.mark.full
+@pytest.mark.nightly
 @pytest.mark.sweep("seed", [2])
 @pytest.mark.sweep("name", NAMES)
 def test_equal_states_have_equal_futures(name, seed):
@@ -355,7 +355,7 @@ class Forgetful(planted.Place):
         super().at(*here[:2])
 
 
-@pytest.mark.full
+@pytest.mark.nightly
 @pytest.mark.parametrize("name", ["A02", "A08", "A12"])
 def test_a_state_that_leaves_something_out_is_noticed(name):
     agent = planted.AGENTS[name](2)

@@ -164,6 +164,7 @@ class TestWhereTheProofEndsSoon:
 
 
 class TestWhereItDoesNot:
+    @pytest.mark.full
     def test_a_pair_far_above_the_proven_bound_is_found_and_reduced(self, large):
         result = large.search(budget=12, strategy="portfolio", max_runs=500)
         assert [item.cost for item in result.counterexamples] == [5]
@@ -173,11 +174,13 @@ class TestWhereItDoesNot:
         plain = large.search(budget=12, strategy="exhaustive", max_runs=500)
         assert plain.counterexamples == ()
 
+    @pytest.mark.full
     def test_only_schedules_within_the_budget_are_counterexamples(self, large):
         result = large.search(budget=4, strategy="portfolio", max_runs=300)
         assert result.counterexamples == ()
         assert max(schedule.cost for schedule in large.executed) > 4
 
+    @pytest.mark.full
     def test_its_bound_is_never_more_than_what_was_executed(self, large):
         asked, _ = drive(large, Portfolio(plan(large, max_runs=400)), most=400)
         for index, (_, bound) in enumerate(asked):
@@ -187,12 +190,14 @@ class TestWhereItDoesNot:
                 assert missing == []
         assert asked[-1][1] >= 2
 
+    @pytest.mark.full
     def test_a_third_of_the_executions_are_guesses(self, large):
         strategy = Portfolio(plan(large, max_runs=600))
         asked, _ = drive(large, strategy, most=600)
         guessed = sum(1 for schedule, _ in asked if len(schedule) > 2 or schedule.cost > 12)
         assert 100 <= guessed <= 450
 
+    @pytest.mark.full
     def test_the_same_stream_gives_the_same_schedules_and_looking_ahead_changes_nothing(self, large):
         one, two = Portfolio(plan(large, seed=3)), Portfolio(plan(large, seed=3))
         first, _ = drive(large, one, most=150)
@@ -201,6 +206,7 @@ class TestWhereItDoesNot:
         second, _ = drive(large, two, most=150)
         assert first == second
 
+    @pytest.mark.full
     def test_what_cannot_be_executed_is_left_out_and_the_bound_stays_below_it(self, large):
         strategy = Portfolio(plan(large, max_runs=300))
         lost = None
@@ -342,6 +348,7 @@ def test_a_chase_goes_on_at_the_calls_that_a_fault_has_caused(large, vocabulary)
 # -- flat memory --------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.full
 def test_a_search_that_keeps_no_runs_executes_and_proves_the_same(large, monkeypatch):
     kept = Exhaustive(plan(large, budget=5))
     asked, _ = drive(large, kept, most=400)
@@ -354,6 +361,7 @@ def test_a_search_that_keeps_no_runs_executes_and_proves_the_same(large, monkeyp
     assert len(again) > len(asked)
 
 
+@pytest.mark.full
 def test_the_next_cost_is_estimated_now_and_then(large):
     shown = []
     campaign = Campaign(operators=large.specs, budget=12, strategy="portfolio", max_runs=210)

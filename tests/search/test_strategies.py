@@ -212,6 +212,7 @@ class TestEveryStrategy:
         assert [strategy.ask().schedule for _ in ahead] == ahead
 
 
+@pytest.mark.full
 def test_workers_hear_of_the_children_of_a_run_before_they_are_queued_and_nothing_changes(stage):
     """At every turn there are four schedules to execute ahead, until the last ones; most of them are executed next."""
     lab = stage(3)
@@ -269,7 +270,7 @@ class TestAPlantedFault:
             found.append(driven.first or most)
         return found
 
-    @pytest.mark.full
+    @pytest.mark.nightly
     def test_is_found_greedily_within_60_and_in_less_than_half_of_what_random_takes(self, lab):
         greedy, drawn = self.firsts("anytime", lab, 100), self.firsts("random", lab, 100)  # not found counts 100
         assert max(greedy) <= 60

@@ -54,7 +54,7 @@ def test_the_search_for_leaks_finds_each_form(form: str) -> None:
     assert list(leaks(f"some text, {FORMS[form](SECRET)}, and more".encode()))
 
 
-@pytest.mark.full
+@pytest.mark.nightly
 def test_a_secret_said_everywhere_is_in_no_file_and_not_on_the_terminal(tmp_path: Path) -> None:
     folder = project(tmp_path, "everywhere")
     reports = [f"--mat-report={name}" for name in REPORTS]
@@ -78,7 +78,7 @@ def test_a_secret_said_everywhere_is_in_no_file_and_not_on_the_terminal(tmp_path
     assert leaking(folder) == {}
 
 
-@pytest.mark.full
+@pytest.mark.nightly
 def test_a_secret_in_node_ids_and_one_that_is_declared_in_the_run_are_in_no_file_of_ours(tmp_path: Path) -> None:
     folder = project(tmp_path, "ids")
     options = ("-p", "no:cacheprovider", "--mat-store", "--mat-live-calls=30", "--junitxml=junit.xml")
@@ -103,7 +103,7 @@ def test_without_redaction_of_documents_the_secret_is_found(tmp_path: Path) -> N
     assert {"i.json", *(path.name for path in folder.glob(".mat/store/*"))} - {".gitignore"} <= found.keys()
 
 
-@pytest.mark.full
+@pytest.mark.nightly
 def test_what_is_in_mat_is_for_its_owner_alone_and_a_report_for_whom_the_umask_admits(tmp_path: Path) -> None:
     folder = project(tmp_path, "ids")
     options = ("-p", "no:cacheprovider", "--mat-store", "--mat-live-calls=30", "--mat-report=i.json", "--mat-stress")

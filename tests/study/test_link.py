@@ -189,6 +189,7 @@ def test_a_session_that_ends_while_its_link_connects_does_not_wait_for_it(place:
         accepted.close()
 
 
+@pytest.mark.full
 def test_a_session_that_ends_while_a_local_cluster_starts_leaves_no_process(
     link: tuple[Connection, subprocess.Popen[bytes]],
 ) -> None:
@@ -211,6 +212,7 @@ def test_a_link_that_receives_what_it_cannot_read_ends_with_its_workers_told(
     assert set((place / "released").read_text().split()) == {"client"}
 
 
+@pytest.mark.full
 def test_a_task_that_was_written_by_half_ends_the_cluster(place: Path) -> None:
     found = cluster(place, "-c", "import time; time.sleep(2)")
     found.begin()

@@ -251,6 +251,7 @@ class _Interrupting:
         retries(plan)
 
 
+@pytest.mark.full
 def test_a_search_that_is_interrupted_anywhere_ends_as_one_that_was_not_and_repeats_nothing(tmp_path: Path) -> None:
     whole = Plain(retries)
     expected = whole.study(tmp_path / "whole", STRESS).result

@@ -202,6 +202,7 @@ def test_a_session_does_not_get_the_modules_that_another_one_has_collected(far: 
     assert len(far.log("executed")) == 3
 
 
+@pytest.mark.full
 def test_a_worker_releases_a_client_without_holding_up_its_event_loop(far: Far, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(remote, "_ITEMS", far.items)
     assert far.execute(far.item(client="one"))[0] == "answer"

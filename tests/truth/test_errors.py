@@ -620,7 +620,7 @@ def test_a_session_finds_it_says_where_failures_left_the_body_and_replays_it_wit
     assert (replayed.ret, "refund had the same effect at steps 0 and 1" in replayed.stdout.str()) == (1, True)
 
 
-@pytest.mark.full
+@pytest.mark.nightly
 def test_the_option_of_a_project_decides_where_nothing_is_declared(project):
     nothing = FILES["shop.py"].replace("import httpx\n", "")
     written(project, shop=nothing)

@@ -31,7 +31,7 @@ def test_random_formulas_mean_what_a_second_reading_of_the_guide_says(seed: int)
     assert differences(f"fast/{seed}", 50) == []
 
 
-@pytest.mark.full
+@pytest.mark.nightly
 @pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.nightly) for seed in range(1, 5))])
 def test_many_random_formulas_mean_what_a_second_reading_of_the_guide_says(seed: int) -> None:
     assert differences(f"full/{seed}", 1000) == []
@@ -306,7 +306,7 @@ def test_a_formula_of_the_greatest_depth_is_judged(name: str) -> None:
     judge_deeply(name, (limits.FORMULA_DEPTH - 10) // levels, "whole")
 
 
-@pytest.mark.full
+@pytest.mark.nightly
 @pytest.mark.parametrize("form", ["whole", "key", "variable"])
 @pytest.mark.parametrize("join", [operator.or_, operator.and_])
 @pytest.mark.parametrize("part", [lambda phi: phi, once, temporal.eventually], ids=["present", "past", "future"])

@@ -81,6 +81,7 @@ def histories(dice: random.Random) -> Iterator[tuple[Record, ...]]:
         yield at(times, *calls)
 
 
+@pytest.mark.nightly
 @pytest.mark.sweep("number", range(40), fast=4)
 def test_joined_promises_are_broken_where_one_of_them_is(number: int) -> None:
     """Each promise alone takes another path of the compiler than both together."""

@@ -106,14 +106,14 @@ def test_in_nominal_runs(shop: Any, row: str) -> None:
     assert cell_of(shop.run(), NOMINAL[row][-1]) == NOMINAL[row]
 
 
-@pytest.mark.full
+@pytest.mark.nightly
 @pytest.mark.parametrize("row", ROWS)
 def test_under_stress(shop: Any, row: str) -> None:
     written(shop, row)
     assert cell_of(shop.stress(), STRESS[row][-1]) == STRESS[row]
 
 
-@pytest.mark.full
+@pytest.mark.nightly
 @pytest.mark.parametrize("row", ROWS)
 def test_under_stress_with_require_proof(shop: Any, row: str) -> None:
     written(shop, row)

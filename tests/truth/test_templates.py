@@ -75,7 +75,7 @@ def test_each_docstring_states_precision_and_recall_on_all_traces_of_its_templat
     }
 
 
-@pytest.mark.full
+@pytest.mark.nightly
 def test_the_figures_in_each_docstring_are_those_that_are_measured_and_a_low_one_has_its_reason() -> None:
     lines, texts = quality(map(judged, cases())), _docstrings()
     assert [line.stated for line in lines if line.stated not in texts[line.template]] == []
@@ -84,7 +84,7 @@ def test_the_figures_in_each_docstring_are_those_that_are_measured_and_a_low_one
     ] == []
 
 
-@pytest.mark.full
+@pytest.mark.nightly
 def test_precision_and_recall_are_at_least_nine_tenths_and_each_trace_judged_wrongly_is_known():
     lines = quality(map(judged, cases()))
     below = {line.template: (float(line.precision), float(line.recall)) for line in lines if line.worst < FLOOR}
