@@ -246,7 +246,6 @@ def test_an_empty_trace_breaks_nothing(name: str) -> None:
     assert broken(MADE[name](), ()) == ()
 
 
-@pytest.mark.full
 @pytest.mark.covers("law", ["L14"])
 @pytest.mark.sweep("name", sorted(MADE))
 def test_the_state_stays_small_over_a_long_trace(name: str) -> None:

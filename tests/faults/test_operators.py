@@ -276,7 +276,6 @@ def bound(operator: mat.spec.Operator, point: Any, record: Record) -> mat.spec.P
     return mat.spec.perturbation(operator.id, replace(site, last=site.nth + choice.span - 1), point, choice.cost)
 
 
-@pytest.mark.full
 @pytest.mark.covers("operator", [item.id for item in OPERATORS])
 @pytest.mark.covers("law", ["L13"])
 @pytest.mark.sweep("asynchronous", [False, True], ids=["sync", "async"])
