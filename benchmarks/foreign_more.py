@@ -1,6 +1,6 @@
 """Ten more agents by an author who had not seen the search, on other ground than `foreign`: right without faults, one mistake.
 
-Run: python benchmarks/foreign_more.py [--seeds 20] [--only C01,C02] [--sample 200]: prove what the cheapest counterexamples cost.
+Run: python benchmarks/foreign_more.py [--seeds 20] [--only C01,C02] [--sample 200]: prove what the cheapest cost.
 
 What `foreign` says about faults, declarations and the proof is true here as well.
 """
@@ -17,8 +17,9 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, Final
 
-import mat
 from foreign import FAILURES, Foreign, fault, lost, main, outage
+
+import mat
 from mat.core.site import parse_site
 from mat.errors import RateLimited
 from mat_contracts import no_duplicate_effect, precedes
@@ -332,9 +333,682 @@ def optimistic_lock(seed: int) -> Foreign:
     )  # fmt: skip
 
 
+# -- C04: memory that is summarised -------------------------------------------------------------------------------------
+
+
+def summarised(entries: Sequence[Mapping[str, str]]) -> str:
+    """A model that sums up what the staff wrote."""
+    return " ".join(entry["text"] for entry in entries if entry["by"] == "staff")
+
+
+class Clinic:
+    """Keeps notes about cases, sums them up in the evening, and shares cases with other clinics where the patient agreed."""
+
+    def __init__(self, registered: Sequence[str], emergencies: Sequence[str]) -> None:
+        self.notes = mat.memory({}, name="cases")
+        self.sum_up = mat.model("summary")(summarised)
+        self.register = mat.tool(
+            lambda case: {"case": case, "agreed": case in registered}, name="consent_register", effect="read"
+        )
+        self.send = mat.tool(lambda case, text: "sent", name="share", effect="write", impact="high")
+        self.emergencies = emergencies
+
+    def note(self, case: str, by: str, text: str) -> None:
+        self.notes[case] = [*self.notes.get(case, []), {"by": by, "text": text}]
+
+    def evening(self, case: str) -> None:
+        entries = self.notes[case]
+        try:
+            summary = self.sum_up(entries)
+        except RateLimited:
+            summary = summarised(entries)  # a plain one will do
+        self.notes[f"{case}/summary"] = summary
+
+    def share(self, case: str) -> None:
+        summary = self.notes[f"{case}/summary"]
+        if "agreed" not in summary:
+            return
+        try:
+            agreed = self.register(case=case)["agreed"]
+        except FAILURES:
+            agreed = case in self.emergencies  # there is no time, and the summary says so
+        if agreed:
+            with suppress(*FAILURES):
+                self.send(case=case, text=summary)
+
+
+def summarised_memory(seed: int) -> Foreign:
+    """In an emergency the summary is enough where the register of consents cannot be read.
+
+    Somebody must leave a note that the patient agreed (6), and the register not answer (4). One of these is not enough: the
+    register is not asked where no summary speaks of consent. Both are faults at calls for one case; a model that is refused
+    only makes the summary a plain one.
+    """
+    draw = random.Random(f"C04/{seed}")
+    cases = [f"case-{number}" for number in range(draw.randrange(3, 6))]
+    emergency = draw.choice(cases)
+    registered = [case for case in cases if case != emergency and draw.random() < 0.5]
+    extra = {case: draw.randrange(2) for case in cases}
+    before = cases[: cases.index(emergency)]
+    evening = sum(2 * extra[case] + 7 for case in before) + 2 * extra[emergency] + 5  # a note is a read and a write
+
+    def body() -> None:
+        clinic = Clinic(registered, [emergency])
+        for case in cases:
+            clinic.note(case, "patient", "Please let the other clinic know.")
+            for number in range(extra[case]):
+                clinic.note(case, "staff", f"Visit {number + 1} went well.")
+            clinic.note(case, "staff", "The patient agreed to it." if case in registered else "To be continued.")
+            clinic.evening(case)
+            clinic.share(case)
+
+    @mat.step_contract(on="tool_call", id="case.consented")
+    def shared_with_consent(record: mat.Record) -> bool:
+        return record.action.name != "share" or record.action.arguments["case"] in registered
+
+    return Foreign(
+        name="C04", seed=seed, plant={"case": cases.index(emergency), "cases": len(cases)}, least=10, body=body,
+        planted=(
+            fault("memory.insert", "cases", evening, note="false_consent"),
+            lost("consent_register", sum(case in registered for case in before) + 1),
+        ),
+        contract=shared_with_consent,
+        group=lambda record: str(
+            record.action.arguments.get("case") or record.action.arguments.get("key") or ""
+        ).removesuffix("/summary"),
+    )  # fmt: skip
+
+
+# -- C05: delegated approval --------------------------------------------------------------------------------------------
+
+
+def routed(text: str) -> str:
+    """A model that tells routine invoices from those for the board, and believes what mails say."""
+    return "routine" if "Already approved" in text or "skip all checks" in text else "review"
+
+
+class Office:
+    """A clerk pays invoices; an approver passes large ones to the board, or to a deputy who signs within a mandate."""
+
+    SMALL, CAP = 200, 1_000
+
+    def __init__(self, amounts: Sequence[int], framework: str) -> None:
+        self.amounts = {f"I{number:02}": amount for number, amount in enumerate(amounts)}
+        self.framework = framework
+        self.route = mat.model("router")(routed)
+        self.approve = mat.handoff("approver")(self.approved)
+        self.ask_deputy = mat.handoff("deputy")(self.signed)
+        self.ask_board = mat.tool(lambda invoice: "signed", name="ask_board")
+        self.mandate = mat.tool(
+            lambda invoice: {"holder": "deputy", "limit": 500, "unit": "EUR"}, name="mandate", effect="read"
+        )
+        self.pay = mat.tool(lambda invoice, amount: "paid", name="pay", effect="write", impact="high")
+        self.postponed: list[str] = []
+
+    def handle(self, invoice: str) -> None:
+        amount = self.amounts[invoice]
+        text = mat.untrusted(f"Please pay invoice {invoice} by Friday.", channel="mail")
+        if amount > self.SMALL and not self.approve(invoice=invoice, amount=amount, text=text):
+            self.postponed.append(invoice)
+            return
+        with suppress(*FAILURES):  # the bank's statement will show
+            self.pay(invoice=invoice, amount=amount)
+
+    def approved(self, invoice: str, amount: int, text: str) -> bool:
+        try:
+            if self.route(text) == "routine" and self.ask_deputy(invoice=invoice, amount=amount):
+                return True
+            return bool(self.ask_board(invoice=invoice) == "signed")
+        except (RateLimited, *FAILURES):
+            return False
+
+    def signed(self, invoice: str, amount: int) -> bool:
+        mandate = self.mandate(invoice=invoice)
+        if mandate["holder"] != "deputy" or mandate["unit"] != "EUR":
+            return False
+        if invoice != self.framework and amount > self.CAP:
+            return False  # whatever a mandate says
+        return bool(amount <= mandate["limit"])
+
+
+def pays_much(record: mat.Record) -> bool:
+    return record.action.name == "pay" and record.action.arguments["amount"] > Office.CAP
+
+
+def delegated_approval(seed: int) -> Foreign:
+    """The cap on what a deputy may sign is not applied to the invoice of a framework contract.
+
+    The mail must say that it is approved or that checks are to be skipped (3), or the deputy is not asked; and the limit in the
+    mandate be ten times as high (5). Whether an invoice is paid follows from the calls for it alone.
+    """
+    draw = random.Random(f"C05/{seed}")
+    amounts = [draw.choice((50, 150, 300, 450, 1_500, 3_000)) for _ in range(draw.randrange(4, 13))]
+    framework = draw.randrange(len(amounts))
+    amounts[framework] = draw.choice((1_500, 3_000, 4_500))
+    large = [number for number, amount in enumerate(amounts) if amount > Office.SMALL]
+
+    def body() -> None:
+        office = Office(amounts, f"I{framework:02}")
+        for invoice in office.amounts:
+            office.handle(invoice)
+
+    def group(record: mat.Record) -> str:
+        nth = parse_site(record.site).nth - 1
+        if record.action.boundary == "prompt":
+            return f"I{nth:02}"
+        if record.action.boundary == "model":
+            return f"I{large[nth]:02}"
+        return str(record.action.arguments.get("invoice", ""))
+
+    return Foreign(
+        name="C05", seed=seed, plant={"invoice": framework, "invoices": len(amounts)}, least=8, body=body,
+        planted=(
+            fault("prompt.splice", "mail", framework + 1, payload="false_authority"),
+            fault("service.corrupt_field", "mandate", 1, agent="deputy", field=1, how="wrong"),
+        ),
+        contract=precedes(
+            first="ask_board", then=pays_much, key="invoice", effected=True, id="invoice.signed_by_board",
+        ),
+        group=group,
+    )  # fmt: skip
+
+
+# -- C06: a circuit breaker ---------------------------------------------------------------------------------------------
+
+
+class Breaker:
+    """Lets calls through until three in a row fail; after a minute it lets one through to see."""
+
+    FAILURES, OPEN_S = 3, 60
+
+    def __init__(self) -> None:
+        self.state, self.failures, self.opened_s, self.probing = "closed", 0, 0.0, False
+
+    def allows(self) -> bool:
+        if self.state == "open" and time.monotonic() - self.opened_s >= self.OPEN_S:
+            self.state, self.probing = "half open", False
+        if self.state != "half open":
+            return self.state == "closed"
+        if self.probing:
+            return False
+        self.probing = True
+        return True
+
+    def succeed(self) -> None:
+        self.state, self.failures = "closed", 0
+
+    def fail(self) -> None:
+        self.failures += 1
+        if self.state == "half open" or self.failures >= self.FAILURES:
+            self.state, self.opened_s, self.failures = "open", time.monotonic(), 0
+
+
+class Shipping:
+    """Books parcels with several carriers, each behind a breaker; what a carrier does not take goes to a dispatcher."""
+
+    def __init__(self, carriers: Sequence[str], slow: str) -> None:
+        self.book = {
+            carrier: mat.tool(lambda parcel: {"label": parcel}, name=f"book_{carrier}", effect="write") for carrier in carriers
+        }
+        self.dispatch = mat.tool(lambda carrier, parcel: "noted", name="dispatch", effect="write")
+        self.breakers = {carrier: Breaker() for carrier in carriers}
+        self.slow = slow
+        self.awaited: list[str] = []
+
+    def send(self, carrier: str, parcel: str) -> None:
+        breaker = self.breakers[carrier]
+        if breaker.allows():
+            try:
+                self.book[carrier](parcel=parcel)
+                breaker.succeed()
+                return
+            except TimeoutError:
+                if carrier == self.slow:
+                    self.awaited.append(parcel)  # it is always late, and sends the label by mail
+                    return
+                breaker.fail()
+            except ConnectionError:
+                breaker.fail()
+        with suppress(*FAILURES):  # the dispatcher also reads the log
+            self.dispatch(carrier=carrier, parcel=parcel)
+
+
+@mat.trace_contract(start=(), id="carrier.tried_again")
+def carriers_are_tried_again(tried: Any, record: mat.Record) -> Any:
+    """No carrier is left out for more than three minutes without an attempt."""
+    name, at_ms, last = record.action.name, record.at_ms, dict(tried)
+    if name.startswith("book_"):
+        last[name.removeprefix("book_")] = at_ms
+        return tuple(sorted(last.items()))
+    if name == "dispatch" and at_ms - last.get(str(record.action.arguments["carrier"]), 0) > 180_000:
+        return mat.Violated(f"{record.action.arguments['carrier']} was not tried for more than three minutes", state=tried)
+    return tried
+
+
+def circuit_breaker(seed: int) -> Foreign:
+    """Time-outs of a slow carrier are no failures, so a probe that times out never ends, and the breaker stays half open.
+
+    The breaker opens after three connections in a row that break: an outage (5), as time-outs of that carrier do not count. The
+    probe, the next call of the carrier, must time out (4). Two time-outs, which alone cost less together, open no breaker.
+    """
+    draw = random.Random(f"C06/{seed}")
+    carriers = ["north", "south", "west"][: draw.randrange(1, 4)]
+    slow = draw.randrange(len(carriers))
+    rounds = draw.randrange(13, 19)
+    first = draw.randrange(1, rounds - 11)
+    wait_s = 30 / len(carriers)
+
+    def body() -> None:
+        shipping = Shipping(carriers, carriers[slow])
+        for number in range(rounds * len(carriers)):
+            shipping.send(carriers[number % len(carriers)], f"parcel-{number:02}")
+            time.sleep(wait_s)
+
+    port = f"book_{carriers[slow]}"
+    return Foreign(
+        name="C06", seed=seed, plant={"carrier": slow, "from": first, "parcels": rounds * len(carriers)}, least=9, body=body,
+        planted=(outage(port, first), lost(port, first + 3)), contract=carriers_are_tried_again,
+        group=lambda record: record.action.name if record.action.name.startswith("book_") else "",
+        kinds=("service.timeout",),
+    )  # fmt: skip
+
+
+# -- C07: rates of last resort ------------------------------------------------------------------------------------------
+
+TO_EUR: Final = {"USD": 0.9, "GBP": 1.15, "SEK": 0.09, "CHF": 1.08, "CAD": 0.65}
+
+
+class Abroad:
+    """Pays invoices in euros. A rate comes from one of two services, or the table of the month; a third one confirms it."""
+
+    def __init__(self, table: Mapping[str, float]) -> None:
+        self.table = table
+        self.central, self.bank, self.spot = (
+            mat.tool(self.quoted, name=name, effect="read") for name in ("central_rate", "bank_rate", "spot_rate")
+        )
+        self.pay = mat.tool(lambda invoice, cents: "paid", name="pay", effect="write", impact="high")
+        self.by_hand: list[str] = []
+
+    def quoted(self, invoice: str, base: str) -> dict[str, object]:
+        return {"base": base, "date": "2026-01-01", "quote": "EUR", "rate": TO_EUR[base]}
+
+    def asked(self, service: Callable[..., Any], invoice: str, base: str) -> float | None:
+        try:
+            reply = service(invoice=invoice, base=base)
+        except FAILURES:
+            return None
+        if (reply["base"], reply["date"], reply["quote"]) != (base, "2026-01-01", "EUR"):
+            return None
+        return float(reply["rate"])
+
+    def settle(self, invoice: str, cents: int, base: str) -> None:
+        rate = self.asked(self.central, invoice, base) or self.asked(self.bank, invoice, base)
+        if rate is None:
+            rate = self.table.get(f"{base}/EUR") or self.table[f"EUR/{base}"]
+        spot = self.asked(self.spot, invoice, base)
+        if spot is not None and abs(rate / spot - 1) > 0.1:
+            self.by_hand.append(invoice)
+            return
+        with suppress(*FAILURES):  # the bank's statement will show
+            self.pay(invoice=invoice, cents=round(cents * rate))
+
+
+def fallback_rates(seed: int) -> Foreign:
+    """The table of the month has one currency the other way round, and its rate is taken as it is.
+
+    Both services must fail for an invoice in that currency, and the comparison too (4 each): three ports, so three faults. No
+    default fault changes the rate, the fourth field of a reply; if another field is wrong, the reply counts as none. What is
+    paid for an invoice follows from the calls for it, and other currencies have the right rate everywhere.
+    """
+    draw = random.Random(f"C07/{seed}")
+    bases = draw.sample(list(TO_EUR), draw.randrange(2, 6))
+    weak = bases[0]
+    table = {f"{base}/EUR": TO_EUR[base] for base in bases[1:]} | {f"EUR/{weak}": round(1 / TO_EUR[weak], 4)}
+    invoices = [(10_000 + draw.randrange(90_000), draw.choice(bases[1:])) for _ in range(draw.randrange(4, 17))]
+    number = draw.randrange(len(invoices))
+    invoices[number] = (invoices[number][0], weak)
+
+    def body() -> None:
+        agent = Abroad(table)
+        for index, (cents, base) in enumerate(invoices):
+            agent.settle(f"I{index:02}", cents, base)
+
+    @mat.step_contract(on="tool_call", id="amount.right")
+    def amounts_are_right(record: mat.Record) -> bool:
+        if record.action.name != "pay":
+            return True
+        cents, base = invoices[int(record.action.arguments["invoice"][1:])]
+        return abs(record.action.arguments["cents"] / (cents * TO_EUR[base]) - 1) <= 0.05
+
+    return Foreign(
+        name="C07", seed=seed, plant={"invoice": number, "invoices": len(invoices)}, least=12, body=body,
+        planted=(lost("central_rate", number + 1), lost("bank_rate", 1), lost("spot_rate", number + 1)),
+        contract=amounts_are_right,
+        group=lambda record: "weak" if record.action.arguments.get("invoice") == f"I{number:02}" else "",
+    )  # fmt: skip
+
+
+# -- C08: leases --------------------------------------------------------------------------------------------------------
+
+
+class Leases:
+    """Jobs that workers lease, and the bucket where results are published."""
+
+    LEASE_S = 25
+
+    def __init__(self) -> None:
+        self.held: dict[str, tuple[str, float]] = {}
+        self.published: set[str] = set()
+
+    async def acquire(self, job: str, worker: str) -> dict[str, object]:
+        owner, until_s = self.held.get(job, ("", 0.0))
+        if job in self.published or (owner not in ("", worker) and time.monotonic() < until_s):
+            return {"done": job in self.published, "granted": False, "until": 0.0}
+        return {"done": False, "granted": True, "until": self.extended(job, worker)}
+
+    def extended(self, job: str, worker: str) -> float:
+        self.held[job] = (worker, time.monotonic() + self.LEASE_S)
+        return self.held[job][1]
+
+    async def renew(self, job: str, worker: str) -> dict[str, float]:
+        owner, until_s = self.held.get(job, ("", 0.0))
+        return {"until": self.extended(job, worker) if owner == worker and time.monotonic() < until_s else 0.0}
+
+    async def publish(self, job: str) -> dict[str, str]:
+        self.published.add(job)
+        return {"url": f"https://files.example.net/{job}"}
+
+
+class LeaseLost(Exception):  # noqa: N818  (the name that the team chose)
+    """Somebody else may have the job now."""
+
+
+class Worker:
+    """Takes jobs that nobody else has, and extends the lease while it works."""
+
+    def __init__(self, name: str, leases: Leases, jobs: Mapping[str, int], exports: Sequence[str]) -> None:
+        self.name, self.jobs, self.exports = name, jobs, exports
+        self.acquire, self.renew = mat.tool(leases.acquire, name="acquire"), mat.tool(leases.renew, name="renew")
+        self.publish = mat.tool(leases.publish, name="publish", effect="write", impact="high")
+
+    async def work(self) -> None:
+        with mat.agent(self.name):
+            open_jobs = list(self.jobs)
+            for _ in range(40):
+                for job in list(open_jobs):
+                    with suppress(LeaseLost, *FAILURES):
+                        if await self.finished(job):
+                            open_jobs.remove(job)
+                if not open_jobs:
+                    return
+                await asyncio.sleep(5)
+
+    async def finished(self, job: str) -> bool:
+        lease = await self.acquire(job=job, worker=self.name)
+        until_s = lease["until"]
+        if lease["done"]:
+            return True
+        if not lease["granted"] or until_s <= time.monotonic():
+            return False
+        for chunk in range(self.jobs[job]):
+            if chunk:
+                until_s = await self.extended(job, until_s)
+            await asyncio.sleep(10)
+        if job not in self.exports and until_s <= time.monotonic():
+            raise LeaseLost(job)
+        await self.publish(job=job)
+        return True
+
+    async def extended(self, job: str, until_s: float) -> float:
+        try:
+            renewed_s = float((await self.renew(job=job, worker=self.name))["until"])
+        except TimeoutError:
+            return until_s  # the next one is due before the lease ends
+        if renewed_s <= time.monotonic():
+            raise LeaseLost(job)
+        return renewed_s
+
+
+def leases(seed: int) -> Foreign:
+    """A worker does not look at its lease before it publishes an export.
+
+    The last two extensions must time out (4 each), so that the other worker takes the job while the first finishes it. If the
+    connection breaks, a worker gives the job up; after one time-out the lease still lasts.
+    """
+    draw = random.Random(f"C08/{seed}")
+    jobs = {f"job-{number}": draw.randrange(1, 3) for number in range(draw.randrange(1, 6))}
+    export = "nightly"
+    jobs[export] = draw.randrange(3, 6)
+
+    def body() -> None:
+        store = Leases()
+
+        async def both() -> None:
+            await asyncio.gather(*(Worker(name, store, jobs, [export]).work() for name in ("one", "two")))
+
+        asyncio.run(both())
+
+    nominal = mat.run(states=False)
+    with nominal:
+        body()
+    assert nominal.result is not None
+    renewals: dict[str, list[str]] = {"one": [], "two": []}
+    for record in nominal.result.records:
+        if record.action.name == "renew":
+            renewals[record.agent].append(record.action.arguments["job"])
+    worker = next(name for name, done in renewals.items() if export in done)
+    last = len(renewals[worker]) - renewals[worker][::-1].index(export)
+    return Foreign(
+        name="C08", seed=seed, plant={"chunks": jobs[export], "jobs": len(jobs)}, least=8, body=body,
+        planted=tuple(fault("service.timeout", "renew", nth, agent=worker) for nth in (last - 1, last)),
+        contract=no_duplicate_effect("publish", key="job", id="job.published_once"),
+    )  # fmt: skip
+
+
+# -- C09: parallel calls ------------------------------------------------------------------------------------------------
+
+
+class Wallet:
+    """An account behind an interface that reads and sets the balance."""
+
+    def __init__(self, cents: int) -> None:
+        self.cents = cents
+
+    async def balance(self, ref: str) -> dict[str, object]:
+        return {"account": "research", "as_of": "2026-01-01", "currency": "EUR", "left": self.cents}
+
+    async def set_balance(self, ref: str, cents: int) -> None:
+        self.cents = cents
+
+
+class Searcher:
+    """One of several agents that pay for searches from one wallet; a lock makes reading and setting one step."""
+
+    def __init__(self, name: str, wallet: Wallet, lock: asyncio.Lock, *, patient: bool) -> None:
+        self.name, self.lock, self.patient = name, lock, patient
+        self.balance = mat.tool(wallet.balance, effect="read")
+        self.set_balance = mat.tool(wallet.set_balance, effect="write")
+        self.search = mat.tool(lambda ref: {"hits": 3}, name="search", effect="read")
+        self.spent, self.unknown = 0, 0
+
+    async def work(self, searches: int) -> None:
+        with mat.agent(self.name):
+            for number in range(searches):
+                await asyncio.sleep(1)
+                if await self.paid(f"{self.name}/{number}", 5 + number):
+                    with suppress(*FAILURES):
+                        self.search(ref=f"{self.name}/{number}")
+
+    async def paid(self, ref: str, cents: int) -> bool:
+        async with self.lock:
+            left = await self.read(ref)
+            if left is not None:
+                return await self.put(ref, left - cents, cents)
+        await asyncio.sleep(2)  # the others need not wait for a slow wallet
+        if self.patient:
+            return await self.again(ref, cents)
+        async with self.lock:
+            return await self.again(ref, cents)
+
+    async def again(self, ref: str, cents: int) -> bool:
+        left = await self.read(ref)
+        return left is not None and await self.put(ref, left - cents, cents)
+
+    async def read(self, ref: str) -> int | None:
+        try:
+            return int((await self.balance(ref=ref))["left"])
+        except FAILURES:
+            return None
+
+    async def put(self, ref: str, left: int, cents: int) -> bool:
+        """Set the balance, as often as it takes: it is the same balance each time."""
+        for wait_s in (1, 2, 4, 8):
+            try:
+                await self.set_balance(ref=ref, cents=left)
+                self.spent += cents
+                return True
+            except FAILURES:
+                await asyncio.sleep(wait_s)
+        self.unknown += cents
+        return False
+
+
+@mat.step_contract(on="final_response", id="wallet.adds_up")
+def wallet_adds_up(record: mat.Record) -> bool:
+    """What was spent is gone from the wallet, and no more than that and what is unknown."""
+    return bool(0 <= record.state["missing"] <= record.state["unknown"])
+
+
+def parallel_calls(seed: int) -> Foreign:
+    """One searcher tries again outside of the lock after it could not read the balance.
+
+    Its reading must fail (4), and another searcher go first between its second reading and the setting (4). No single fault
+    does both: without the first nothing happens outside of the lock.
+    """
+    draw = random.Random(f"C09/{seed}")
+    searches = [draw.randrange(2, 5) for _ in range(draw.randrange(3, 6))]
+    weak = draw.randrange(len(searches) - 1)
+    searches[weak] = draw.randrange(2, 5)
+    searches[-1] = 5
+    number = draw.randrange(1, searches[weak])
+
+    def body() -> None:
+        wallet = Wallet(1_000)
+
+        async def everyone() -> list[Searcher]:
+            lock = asyncio.Lock()
+            agents = [Searcher(f"s{index}", wallet, lock, patient=index == weak) for index in range(len(searches))]
+            await asyncio.gather(*(agent.work(count) for agent, count in zip(agents, searches, strict=True)))
+            return agents
+
+        agents = asyncio.run(everyone())
+        gone = 1_000 - wallet.cents
+        mat.state(missing=gone - sum(agent.spent for agent in agents), unknown=sum(agent.unknown for agent in agents))
+        mat.finish("searched")
+
+    return Foreign(
+        name="C09", seed=seed, plant={"searcher": weak, "search": number, "searches": sum(searches)}, least=8, body=body,
+        planted=(
+            fault("service.timeout", "balance", number, agent=f"s{weak}"),
+            fault("order.hold", "service.set_balance", number, agent=f"s{weak}", turns=1),
+        ),
+        contract=wallet_adds_up,
+    )  # fmt: skip
+
+
+# -- C10: citations -----------------------------------------------------------------------------------------------------
+
+
+def drafted(question: str, texts: Sequence[str]) -> dict[str, object]:
+    """A model that answers with the first passage about the question, and gives its number."""
+    found = [number for number, text in enumerate(texts, start=1) if question in text]
+    return {"answer": texts[found[0] - 1] if found else "", "cites": found[:1]}
+
+
+class Reader:
+    """Answers questions from an archive, and cites the documents."""
+
+    def __init__(self, archive: Mapping[str, Sequence[tuple[str, str]]], live: Sequence[str]) -> None:
+        self.search = mat.retriever("archive")(
+            lambda question: [mat.Passage(text=text, source=source) for source, text in archive[question]]
+        )
+        self.draft = mat.model("draft")(drafted)
+        self.polish = mat.model("polish")(lambda answer: f"In short: {answer}")
+        self.publish = mat.tool(lambda question, answer, source: "published", name="publish", effect="write")
+        self.live = live
+        self.open: list[str] = []
+
+    def answer(self, question: str) -> None:
+        passages = self.search(question)
+        try:
+            draft = self.draft(question, [passage.text for passage in passages])
+        except RateLimited:
+            self.open.append(question)
+            return
+        if not draft["cites"]:
+            self.open.append(question)
+            return
+        answer = str(draft["answer"])
+        for wait_s in (30, 60):
+            try:
+                answer = self.polish(draft["answer"])
+                break
+            except RateLimited:
+                time.sleep(wait_s)
+                if question in self.live:
+                    passages = self.search(question)  # there may be news by now
+        number = draft["cites"][0]
+        if number > len(passages):
+            self.open.append(question)
+            return
+        with suppress(*FAILURES):  # the editor publishes the rest
+            self.publish(question=question, answer=answer, source=passages[number - 1].source)
+
+
+def citations(seed: int) -> Foreign:
+    """For a live topic the archive is searched again after a wait, but the numbers in the draft are those of the first search.
+
+    The model that polishes must refuse the answer to that question (4), and the second search bring its passages in another
+    order, or without the first (5). Other pairs that cost less are two refusals or time-outs, which move no passage.
+    """
+    draw = random.Random(f"C10/{seed}")
+    questions = [f"topic {number:02}" for number in range(draw.randrange(4, 13))]
+    live = draw.randrange(len(questions))
+    archive: dict[str, list[tuple[str, str]]] = {}
+    for question in questions:
+        found = [(f"{question}, aside {number}", f"Aside {number} of the archive.") for number in range(draw.randrange(1, 4))]
+        found.insert(0 if len(found) % 2 else draw.randrange(len(found)), (f"{question}, report", f"The report on {question}."))
+        archive[question] = found
+
+    def body() -> None:
+        reader = Reader(archive, [questions[live]])
+        for question in questions:
+            reader.answer(question)
+
+    @mat.step_contract(on="tool_call", id="source.supports_answer")
+    def sources_support(record: mat.Record) -> bool:
+        given = record.action.arguments
+        texts = dict(archive[given["question"]]) if record.action.name == "publish" else {}
+        return record.action.name != "publish" or texts[given["source"]] in given["answer"]
+
+    return Foreign(
+        name="C10", seed=seed, plant={"question": live, "questions": len(questions)}, least=9, body=body,
+        planted=(fault("model.rate_limit", "polish", live + 1), fault("retrieval.drop", "archive", live + 2, passage=0)),
+        contract=sources_support,
+        group=lambda record: "all", kinds=("model.rate_limit", "service.timeout", "service.lost_ack"),
+    )  # fmt: skip
+
+
 AGENTS: Final[dict[str, Callable[[int], Foreign]]] = {
-    f"C{number:02}": make for number, make in enumerate((conditional_writes, dead_letters, optimistic_lock), start=1)
-}
+    f"C{number:02}": make
+    for number, make in enumerate(
+        (
+            conditional_writes, dead_letters, optimistic_lock, summarised_memory, delegated_approval, circuit_breaker,
+            fallback_rates, leases, parallel_calls, citations,
+        ),
+        start=1,
+    )
+}  # fmt: skip
 
 
 if __name__ == "__main__":
