@@ -234,19 +234,19 @@ def dead_letters(seed: int) -> Foreign:
 
 
 class Table:
-    """Rows with a version, which every update must name."""
+    """Rows with a version, which every update must name, and the last sale that changed them."""
 
     def __init__(self, stock: Mapping[str, int]) -> None:
-        self.rows = {sku: (quantity, 1) for sku, quantity in stock.items()}
+        self.rows = {sku: (quantity, 1, "") for sku, quantity in stock.items()}
 
     def select(self, sku: str) -> dict[str, object]:
-        quantity, version = self.rows[sku]
-        return {"bin": f"bin of {sku}", "id": sku, "name": f"article {sku}", "quantity": quantity, "version": version}
+        quantity, version, sale = self.rows[sku]
+        return {"bin": f"bin of {sku}", "id": sku, "name": sku, "quantity": quantity, "sale": sale, "version": version}
 
-    def update(self, sku: str, quantity: int, version: int) -> dict[str, int]:
+    def update(self, sku: str, sale: str, quantity: int, version: int) -> dict[str, int]:
         if self.rows[sku][1] != version:
             return {"rows": 0}
-        self.rows[sku] = (quantity, version + 1)
+        self.rows[sku] = (quantity, version + 1, sale)
         return {"rows": 1}
 
 
@@ -263,37 +263,35 @@ class Stock:
         self.sold: dict[str, int] = {}
         self.unknown: list[str] = []
 
-    def row(self, sku: str) -> tuple[int, int]:
+    def row(self, sku: str) -> Mapping[str, Any]:
         for wait_s in (1, 5, 25, 0):
             try:
-                found = self.select(sku=sku)
+                found: Mapping[str, Any] = self.select(sku=sku)
                 if found["id"] == sku:
-                    return found["quantity"], found["version"]
+                    return found
             except FAILURES:
                 time.sleep(wait_s)
         raise Unknown(sku)
 
-    def written(self, sku: str, quantity: int, version: int) -> bool:
-        """Whether the row has the new quantity; after a failure or a conflict it is read."""
-        with suppress(*FAILURES):
-            if self.update(sku=sku, quantity=quantity, version=version)["rows"] == 1:
-                return True
-        return self.row(sku) == (quantity, version + 1)
-
-    def sell(self, sku: str, count: int, *, bundle: bool) -> None:
+    def sell(self, sale: str, sku: str, count: int, *, bundle: bool) -> None:
         try:
-            quantity, version = self.row(sku)
+            row = self.row(sku)
         except Unknown:
             return
-        left = quantity - count
+        left = row["quantity"] - count
         try:
             for _ in range(4):
-                if self.written(sku, left, version):
-                    self.sold[sku] = self.sold.get(sku, 0) + count
-                    return
-                quantity, version = self.row(sku)
+                with suppress(*FAILURES):
+                    if self.update(sku=sku, sale=sale, quantity=left, version=row["version"])["rows"] == 1:
+                        break
+                row = self.row(sku)
+                if row["sale"] == sale:
+                    break
                 if not bundle:  # what is left of a bundle was computed from its parts
-                    left = quantity - count
+                    left = row["quantity"] - count
+            else:
+                raise Unknown(sku)
+            self.sold[sku] = self.sold.get(sku, 0) + count
         except Unknown:
             self.unknown.append(sku)
 
@@ -313,7 +311,7 @@ def optimistic_lock(seed: int) -> Foreign:
     draw = random.Random(f"C03/{seed}")
     stock = {f"sku-{number}": draw.randrange(100, 200) for number in range(draw.randrange(2, 6))}
     bundle = draw.choice(list(stock))
-    sales = [(draw.choice(list(stock)), draw.randrange(1, 4)) for _ in range(draw.randrange(5, 24))]
+    sales = [(draw.choice([sku for sku in stock if sku != bundle]), draw.randrange(1, 4)) for _ in range(draw.randrange(5, 24))]
     for _ in range(draw.randrange(2, 4)):
         sales.insert(draw.randrange(len(sales) + 1), (bundle, draw.randrange(1, 4)))
     again = draw.choice([number for number, (sku, _) in enumerate(sales) if sku == bundle][1:])
@@ -321,8 +319,8 @@ def optimistic_lock(seed: int) -> Foreign:
     def body() -> None:
         table = Table(stock)
         agent = Stock(table)
-        for sku, count in sales:
-            agent.sell(sku, count, bundle=sku == bundle)
+        for number, (sku, count) in enumerate(sales):
+            agent.sell(f"sale-{number:02}", sku, count, bundle=sku == bundle)
         expected = {sku: count - agent.sold.get(sku, 0) for sku, count in stock.items() if sku not in agent.unknown}
         mat.state(wrong=sum(table.rows[sku][0] != count for sku, count in expected.items()))
         mat.finish(f"{len(sales)} sales")
