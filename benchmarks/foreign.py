@@ -1092,16 +1092,16 @@ def proved(agent: Foreign, sample: int) -> tuple[int, list[str]]:
     ]
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+def main(agents: Mapping[str, Callable[[int], Foreign]] = AGENTS, about: str | None = __doc__) -> int:
+    parser = argparse.ArgumentParser(description=(about or "").partition("\n")[0])
     parser.add_argument("--seeds", type=int, default=20)
-    parser.add_argument("--only", default=",".join(AGENTS), help="agents, separated by commas")
+    parser.add_argument("--only", default=",".join(agents), help="agents, separated by commas")
     parser.add_argument("--sample", type=int, default=100, help="random schedules of several faults, for each agent and seed")
     given = parser.parse_args()
     wrong = 0
     for name in given.only.split(","):
         for seed in range(given.seeds):
-            agent = AGENTS[name](seed)
+            agent = agents[name](seed)
             count, problems = proved(agent, given.sample)
             print(f"{name} seed {seed:2}: cheapest {agent.least}; {count} cheaper schedules keep the contract", flush=True)
             for problem in problems:
