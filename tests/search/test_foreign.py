@@ -1,4 +1,4 @@
-"""The agents of foreign.py and foreign_more.py: each mistake is there at its cost, nothing is cheaper, a comparison takes them."""
+"""The agents of foreign.py and foreign_more.py: each mistake is there at its cost, and nothing is cheaper."""
 
 from __future__ import annotations
 
