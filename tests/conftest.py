@@ -111,16 +111,19 @@ SELECTED = pytest.StashKey[int]()
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     config.stash[COLLECTED] = tuple(items)
     keep, drop = [], []
-    some = _some_cases(items) if config.option.rest else set()
     for item in items:
         left_out = item.get_closest_marker("nightly") is not None and not _nightly(config)
         if config.option.rest:
-            left_out = left_out or not _more_in_the_full_tier(item) or item not in some
+            left_out = left_out or not _more_in_the_full_tier(item)
             _draw_few(item, SOME_EXAMPLES)
         elif not _full(config):
             left_out = left_out or item.get_closest_marker("full") is not None
             _draw_few(item, EXAMPLES)
         (drop if left_out and not _asked_for(item) else keep).append(item)
+    if config.option.rest:
+        some = _some_cases(keep)
+        drop += [item for item in keep if item not in some and not _asked_for(item)]
+        keep = [item for item in keep if item in some or _asked_for(item)]
     config.stash[SELECTED] = len(keep)
     if drop:
         items[:] = keep
@@ -172,7 +175,7 @@ def _asked_for(item: pytest.Item) -> bool:
 
 
 def _some_cases(items: Iterable[pytest.Item]) -> set[pytest.Item]:
-    """Of each parametrized test a sample of its cases, which its name fixes, and all tests without parameters."""
+    """All tests without parameters, and of each other test a few of its cases, always the same ones."""
     cases: dict[str, list[pytest.Item]] = {}
     for item in items:
         cases.setdefault(item.nodeid.partition("[")[0], []).append(item)

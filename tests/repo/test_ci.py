@@ -138,7 +138,7 @@ def test_the_nightly_compares_outcomes_names_what_did_not_run_and_knows_its_stag
     assert "python3.13: not run: no Python 3.13 starts here" in left_out
     code, said = scripts.run(".ci/nightly", "agian")
     assert code == 2
-    assert said.startswith("unknown stage: agian; choose from: again broad monitors contractbench kills")
+    assert said.startswith("unknown stage: agian; choose from: again broad monitors contractbench agentdojo kills")
 
 
 def test_a_test_that_names_no_framework_runs_in_the_environment_of_each_one() -> None:

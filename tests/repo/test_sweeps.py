@@ -146,6 +146,9 @@ drawn = []
 @pytest.mark.parametrize("one", range(10))
 def test_cases(one): pass
 
+@pytest.mark.parametrize("one", [*range(50), pytest.param(99, marks=pytest.mark.full)])
+def test_one_long_case(one): pass
+
 @settings(max_examples=500)
 @given(strategies.integers())
 def test_property(number): drawn.append(number)
@@ -164,6 +167,7 @@ def test_of_the_rest_some_cases_and_examples_run_the_same_each_time(
     assert len(chosen) == cases
     assert chosen == [line.split()[0] for line in second if "test_cases[" in line]
     assert any(line.endswith(f"drawn: {drawn}") for line in first)
+    assert any("test_one_long_case[99]" in line for line in first)
 
 
 @pytest.mark.parametrize(

@@ -47,9 +47,10 @@ class TestEveryAgent:
         assert (broken.unreached, broken.spec.schedule.cost) == ((), agent.least)
 
     @pytest.mark.sweep("seed", range(20), fast=1)
-    def test_makes_nine_to_sixty_calls(self, make, name, seed):
+    def test_makes_ten_to_sixty_calls(self, make, name, seed):
         run = make(name, seed).run(mat.spec.RunSpec())
-        assert 9 <= sum(bool(record.action.boundary) for record in run.records) <= 60
+        least = 9 if name == "C01" else 10  # its shortest run was frozen so
+        assert least <= sum(bool(record.action.boundary) for record in run.records) <= 60
 
     @pytest.mark.nightly
     @pytest.mark.sweep("seed", range(2))

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import random
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 
@@ -92,6 +96,34 @@ def test_where_all_calls_answer_alike_nothing_is_drawn(lab):
         paying(None), [no_duplicate_effect("pay", key="customer", idempotency="key")], ("service.timeout", "service.lost_ack")
     )
     assert all_of(learnt(same), 99) == []
+
+
+DRAWS = """
+import sys
+sys.path.insert(0, {folder!r})
+from conftest import OPERATORS, Lab
+from mat.boundary.catalog import Catalog
+import test_rare
+
+def lab(body, contracts, operators, seed):
+    return Lab(body, contracts, Catalog([each for each in OPERATORS if each.id in operators]), seed=seed)
+
+for pair in test_rare.all_of(test_rare.learnt(test_rare.odd_customer(lab)), 99):
+    print([(item.operator, str(item.site), item.cost) for item in pair])
+"""
+
+
+def test_the_order_of_the_pairs_does_not_depend_on_the_hash_seed():
+    script = DRAWS.format(folder=str(Path(__file__).parent))
+    printed = [
+        subprocess.run(
+            [sys.executable, "-c", script], env={**os.environ, "PYTHONHASHSEED": str(hash_seed)}, capture_output=True,
+            text=True, check=True,
+        ).stdout
+        for hash_seed in range(3)
+    ]  # fmt: skip
+    assert printed[0].count("service.outage") >= 4
+    assert len(set(printed)) == 1
 
 
 @pytest.mark.full

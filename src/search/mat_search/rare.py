@@ -33,14 +33,34 @@ class _Single:
     retry: int | None
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Pair:
+    """`second` happens at the retry after `first`."""
+
+    first: _Single
+    second: Perturbation
+
+    @property
+    def cost(self) -> int:
+        return self.first.fault.cost + self.second.cost
+
+    def schedule(self) -> Schedule:
+        site, retry = self.second.site, self.first.retry
+        assert retry is not None
+        there = replace(site, nth=retry, last=retry + site.last - site.nth)
+        return NO_SCHEDULE.add(self.first.fault).add(replace(self.second, site=there))
+
+
 class RareAnswers:
     def __init__(self, nominal: Run, stream: Random) -> None:
         self._stream = stream
         self._calls = calls_of(nominal)
         self._known = frozenset(self._calls)
-        self._answers: dict[_Fault, dict[_Answer, list[str]]] = {}
+        self._answers: dict[_Fault, dict[_Answer, list[_Single]]] = {}
         self._at: dict[str, list[_Single]] = {}
-        self._drawn: set[Schedule] = set()
+        self._waiting: list[_Pair] = []
+        self._drawn: set[_Pair] = set()
+        self._has_learnt = False
 
     def learn(self, fault: Perturbation, run: Run) -> None:
         """Learn from the run of a single fault, which it reached and did not fail under."""
@@ -49,45 +69,37 @@ class RareAnswers:
         if step is None:
             return
         fresh, _, _ = compared(run, step, self._calls)
-        asked = frozenset((record_port(record), call_of(record) in self._known) for record in fresh)
-        self._answers.setdefault((port, fault.operator, fault.parameters), {}).setdefault(
-            (asked, *ending_of(run)), []
-        ).append(call)  # fmt: skip
         again = (int(record.site.rpartition("#")[2]) for record in fresh if record_port(record) == port)
-        retry = next((nth for nth in again if nth > fault.site.last), None)
-        self._at.setdefault(call, []).append(_Single(fault=fault, retry=retry))
+        single = _Single(fault=fault, retry=next((nth for nth in again if nth > fault.site.last), None))
+        answer = frozenset((record_port(record), call_of(record) in self._known) for record in fresh), *ending_of(run)
+        self._answers.setdefault((port, fault.operator, fault.parameters), {}).setdefault(answer, []).append(single)
+        self._at.setdefault(call, []).append(single)
+        self._has_learnt = True
 
     def draw(self, limit: int) -> Schedule | None:
         """A pair about a rare answer that costs at most `limit` and was not drawn before; None if there is none."""
-        found = sorted({each for each in self._pairs() if each.cost <= limit} - self._drawn, key=lambda each: each.cost)
-        cheapest = [each for each in found if each.cost == found[0].cost]
-        if not cheapest:
+        if self._has_learnt:
+            self._waiting = [pair for pair in dict.fromkeys(self._pairs()) if pair not in self._drawn]
+            self._has_learnt = False
+        least = min((pair.cost for pair in self._waiting), default=limit + 1)
+        if least > limit:
             return None
-        chosen = cheapest[self._stream.randrange(len(cheapest))]
-        self._drawn.add(chosen)
-        return chosen
+        cheapest = [index for index, pair in enumerate(self._waiting) if pair.cost == least]
+        pair = self._waiting.pop(cheapest[self._stream.randrange(len(cheapest))])
+        self._drawn.add(pair)
+        return pair.schedule()
 
-    def _pairs(self) -> Iterator[Schedule]:
-        for call, rare in self._rare():
-            for single in self._at[call]:
-                if single.fault == rare.fault:
-                    continue
-                yield from _pair(single, rare.fault)
-                yield from _pair(rare, single.fault)
+    def _pairs(self) -> Iterator[_Pair]:
+        """All pairs about what is rare by now, in an order that depends only on what was learnt when."""
+        for rare in self._rare():
+            for single in self._at[first_ask(rare.fault)]:
+                for first, second in ((single, rare), (rare, single)):
+                    if single is not rare and first.retry is not None:
+                        yield _Pair(first=first, second=second.fault)
 
-    def _rare(self) -> Iterator[tuple[str, _Single]]:
-        for (_, operator, parameters), answers in self._answers.items():
+    def _rare(self) -> Iterator[_Single]:
+        for answers in self._answers.values():
             most = sum(map(len, answers.values())) // _FEW
-            for calls in answers.values():
-                for call in calls if len(calls) <= most else ():
-                    for single in self._at[call]:
-                        if (single.fault.operator, single.fault.parameters) == (operator, parameters):
-                            yield call, single
-
-
-def _pair(first: _Single, second: Perturbation) -> Iterator[Schedule]:
-    """The first fault, and the second at its retry."""
-    if first.retry is not None:
-        span = second.site.last - second.site.nth
-        site = replace(second.site, nth=first.retry, last=first.retry + span)
-        yield NO_SCHEDULE.add(first.fault).add(replace(second, site=site))
+            for singles in answers.values():
+                if len(singles) <= most:
+                    yield from singles
