@@ -970,6 +970,9 @@ class Payouts:
         except FAILURES:
             self.parked.append(batch)
             return
+        if not all(payout["id"].startswith(f"{batch}-") for payout in payouts):
+            self.parked.append(batch)
+            return
         self.checkpoints[batch] = "done" if self.submitted(batch, payouts) else "parked"
 
     def submitted(self, reference: str, payouts: Sequence[Mapping[str, Any]]) -> bool:
@@ -1000,7 +1003,8 @@ def payout_batches(seed: int) -> Foreign:
     """A batch of wages that is late four times is submitted in two halves, whose references are new to the bank.
 
     It must be late four times (4 each), once at least after the bank has taken it. A connection that breaks does not count as
-    late, so no outage does it, and other batches are parked. Only calls that submit that batch matter together.
+    late, so no outage does it, and other batches are parked. What is due is checked to be of the batch, so payouts of two
+    batches never look the same. Only calls that submit that batch matter together.
     """
     draw = random.Random(f"D10/{seed}")
     names = [f"B{number:02}" for number in range(draw.randrange(3, 14))]
