@@ -1,4 +1,4 @@
-"""The agents of foreign.py and foreign_more.py: each mistake is there at its cost, and nothing is cheaper."""
+"""The agents of foreign.py, foreign_more.py and foreign_third.py: each mistake is there at its cost, and nothing is cheaper."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ BENCHMARKS = Path(__file__).resolve().parents[2] / "benchmarks"
 def search():
     with pytest.MonkeyPatch.context() as patched:
         patched.syspath_prepend(str(BENCHMARKS))
-        names = ("search", "foreign", "foreign_more", "planted")
+        names = ("search", "foreign", "foreign_more", "foreign_third", "planted")
         for name in names:
             patched.delitem(sys.modules, name, raising=False)  # of other tests
         import search
@@ -32,7 +32,7 @@ def make(search):
     return lambda name, seed: search.AGENTS[name](seed)
 
 
-NAMES = [f"{letter}{number:02}" for letter in "BC" for number in range(1, 11)]
+NAMES = [f"{letter}{number:02}" for letter in "BCD" for number in range(1, 11)]
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -57,7 +57,7 @@ class TestEveryAgent:
     def test_has_no_cheaper_counterexample(self, search, make, name, seed):
         count, problems = search.foreign.proved(make(name, seed), sample=20)
         assert problems == []
-        assert count > 0 or name == "B02"
+        assert count > 0 or name in ("B02", "D09")
 
 
 @pytest.mark.full

@@ -72,6 +72,8 @@ class Chase:
         self._met: set[Schedule] = set()
         self._waiting: dict[_Kind, list[tuple[Chased, int]]] = {}
         self._chosen: Counter[_Kind] = Counter()
+        self._usual = frozenset(record_port(record) for record in nominal.records if record.action.boundary)
+        self._begun: Counter[str] = Counter()
 
     def learn_single(self, schedule: Schedule, outcome: EdgeOutcome) -> None:
         """Learn from the run of a single fault."""
@@ -128,7 +130,9 @@ class Chase:
             kinds = [kind for times, kind in chosen if times == least]
             kind = kinds[self._stream.randrange(len(kinds))]
             places = self._waiting[kind]
-            grown, nth = places.pop(self._stream.randrange(len(places)))
+            begun = [self._begun[first_ask(grown.schedule.perturbations[0])] for grown, _ in places]
+            fewest = [index for index, times in enumerate(begun) if times == min(begun)]
+            grown, nth = places.pop(fewest[self._stream.randrange(len(fewest))])
             if not places:
                 del self._waiting[kind]
             points = self._vocabulary.points[kind.port][kind.operator]
@@ -144,9 +148,11 @@ class Chase:
             schedule = grown.schedule.add(added)
             if schedule not in self._met:
                 self._chosen[kind] += 1
+                self._begun[first_ask(grown.schedule.perturbations[0])] += 1
                 return Chasing(schedule=schedule, parent=grown, kind=kind)
         return None
 
     def _times_chosen(self, kind: _Kind) -> int:
         """Kinds that were chosen less often come first."""
-        return self._chosen[kind] * (1 if kind.fresh else 4) * 2 // (1 + len(kind.reactions)) + 4 * kind.turn
+        weight = (1 if kind.fresh else 4) * (2 if kind.port in self._usual else 1)
+        return self._chosen[kind] * weight * 2 // (1 + len(kind.reactions)) + 4 * kind.turn

@@ -13,8 +13,8 @@ What fails is reduced at once (`mat_search.reduction`). Only schedules within th
 broken, the lanes look only for cheaper schedules, and end when many in a row are not.
 
 Guessing takes at most a third of the executions; the rest goes to the proof. Where that cannot complete the next cost, single
-faults come before it, and then guesses take turns with it. There are no guesses where the proof alone is expected to need no
-more than half of the executions (`mat_search.forecast`): then this is the exhaustive search.
+faults come before it, and then most executions are guesses. There are no guesses where the proof alone is expected to need
+no more than half of the executions (`mat_search.forecast`): then this is the exhaustive search.
 """
 
 from __future__ import annotations
@@ -42,13 +42,17 @@ from mat_search.vocabulary import Vocabulary
 
 Lane: TypeAlias = Literal["proof", "single", "probe", "chase", "rare", "pair", "evolve", "reduction"]
 
-_GUESSES: Final[tuple[Lane, ...]] = ("single", "probe", "chase", "rare", "probe")
-_ROUND: Final[tuple[Lane, ...]] = (*2 * _GUESSES, "proof", *2 * _GUESSES, "evolve", "pair")
-"""The lanes while anything within the budget is wanted."""
-_CHEAPER: Final[tuple[Lane, ...]] = ("proof", "evolve", "probe", "chase", "rare")
+_FIRST: Final[tuple[Lane, ...]] = (*4 * ("single", "probe", "chase", "rare", "probe", "proof"), "evolve", "pair")
+_LATER: Final[tuple[Lane, ...]] = (*4 * ("single", "probe", "chase", "rare", "chase", "proof"), "evolve", "pair")
+"""The lanes while anything within the budget is wanted: what probes can find, they find early."""
+_EARLY: Final = 300
+"""Guesses after which chases have two turns, and probes one."""
+_CHEAPER: Final[tuple[Lane, ...]] = ("proof", "single", "evolve", "probe", "chase", "rare")
 """The lanes while something cheaper is wanted."""
 _SHARE: Final = 3
 """Guessing takes at most one in this many of the executions."""
+_LEAST: Final = 10
+"""Guessing may take one in this many of the executions, however many single faults there are."""
 _ALONE: Final = 2
 """The proof is alone where it is expected to take at most one in this many of the executions."""
 _PATIENCE: Final = 600
@@ -96,16 +100,18 @@ class Portfolio:
 
     def _guesses_left(self, guesses: _Guesses, limit: int) -> int:
         """How many more guesses may be made; 0 or less if it is the proof's turn alone."""
-        most, proof = self._plan.max_runs, sum(self._proof.executed)
+        most, made, proof = self._plan.max_runs, guesses.made, sum(self._proof.executed)
         if limit <= self._proof.bound or (limit < self._plan.budget and guesses.since >= _PATIENCE):
             return 0
         expected = proof + guesses.forecast.left(self._proof.bound, limit, self._proof.executed)
         if expected <= most // _ALONE:
             return 0
-        share = max(most // (2 * _SHARE), min(most // _SHARE, most - guesses.kinds)) - guesses.made
+        share = most // _SHARE
         if expected <= most:
-            return min(share, most - expected - guesses.made)
-        return share if self._completes_next(guesses) or guesses.has_singles else max(share, proof - guesses.made)
+            return min(share, most - expected) - made
+        if guesses.has_singles:
+            return max(most // _LEAST, min(share, most - guesses.points)) - made
+        return share - made if self._completes_next(guesses) else most
 
     def _completes_next(self, guesses: _Guesses) -> bool:
         """Whether the executions that are left are expected to complete the next cost."""
@@ -155,8 +161,7 @@ class Portfolio:
 class _Guesses:
     """The lanes that guess, and the turns of all lanes. `made`: guesses so far, `since`: since one was worth something.
 
-    `limit`: the largest cost of a schedule that would be worth something. `kinds`: how many pairs of a call and an
-    operator there are.
+    `limit`: the largest cost of a schedule that would be worth something. `points`: how many single faults there are.
     """
 
     def __init__(self, plan: SearchPlan, proof: Exhaustive, nominal: EdgeOutcome) -> None:
@@ -169,7 +174,7 @@ class _Guesses:
         self._vocabulary.learn_edges(singles)
         self._vocabulary.learn(run)
         self._singles = deque(_extremes_first(singles, plan.stream))
-        self.kinds = len({(edge.site, edge.option.operator.id) for edge in singles if edge.option is not None})
+        self.points = len(singles)
         self._chase = Chase(self._vocabulary, run, plan.stream)
         self._rare = RareAnswers(run, plan.stream)
         self._evolution = Evolutionary(own)
@@ -238,7 +243,8 @@ class _Guesses:
     def _draw_round(self, limit: int) -> list[_Asked | None]:
         """One turn of each lane; None is the turn of the proof."""
         found: list[_Asked | None] = []
-        for lane in _ROUND if limit == self._budget else _CHEAPER:
+        wide = _FIRST if self.made < _EARLY else _LATER
+        for lane in wide if limit == self._budget else _CHEAPER:
             if lane == "proof":
                 found.append(None)
             elif lane not in self._over:

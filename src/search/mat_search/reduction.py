@@ -5,8 +5,9 @@ ends when its executions are used up:
 
 1. What was injected after the violation is removed, then halves, quarters, ... of the rest (delta debugging, Zeller 2002).
    A fault often causes a retry. Without it the retry is missing, and later calls have lower numbers; so each candidate is tried
-   with renumbered calls first.
-2. Each perturbation is replaced by a cheaper one at the same call.
+   with renumbered calls first. One that does not fail is tried again with the numbers that its calls, known by port and
+   arguments, had in its own run.
+2. Each perturbation is replaced by a cheaper one at the same call; one of a range of calls by one of a call at each of them.
 3. Of two perturbations one becomes stronger and the other weaker by more.
 4. Each is moved to another call of its port, and what still fails there is reduced like the first.
 
@@ -15,7 +16,8 @@ It executes nothing: it yields schedules and is sent their outcomes (None if a r
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Sequence
+from collections import Counter
+from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import replace
 from random import Random
 from typing import Final, TypeAlias
@@ -23,8 +25,9 @@ from typing import Final, TypeAlias
 from mat.core.errors import SpecError
 from mat.core.run import Run
 from mat.core.spec import Perturbation, Schedule
+from mat_search.reactions import call_of, record_port
 from mat_search.strategy import EdgeOutcome
-from mat_search.vocabulary import Vocabulary, first_ask, port_of, reached
+from mat_search.vocabulary import Point, Vocabulary, first_ask, port_of, reached
 
 Steps: TypeAlias = Generator[Schedule, EdgeOutcome | None, None]
 _Found: TypeAlias = tuple[Schedule, EdgeOutcome]
@@ -37,6 +40,10 @@ _LOWERINGS: Final = 80
 """Executions that cheaper points may take, whatever removing has left."""
 _MOVES: Final = 60
 """Executions that each exchange or move may take."""
+_KINDS: Final = 4
+"""How many points, the cheapest first, take the place of a range."""
+_ALIGNMENTS: Final = 2
+"""How often a schedule that does not fail is tried again with the numbers that its calls had."""
 _NEVER: Final = 1 << 60
 
 
@@ -49,6 +56,7 @@ class Reduction:
         self._vocabulary, self._budget, self._wanted = vocabulary, budget, wanted
         self._nearness, self._stream = nearness, stream
         self._refuted: set[Schedule] = set()
+        self._passed: Run | None = None  # the run of the last schedule that was tried, if it did not fail
         self._left = 0
         self.minimal: list[Schedule] = []
 
@@ -73,12 +81,14 @@ class Reduction:
 
     def _try(self, schedule: Schedule) -> _Trial:
         """The outcome if the schedule still fails; None if not, if that is known, and if no executions are left."""
+        self._passed = None
         if schedule in self._refuted or self._left <= 0 or not len(schedule):
             return None
         self._left -= 1
         outcome = yield schedule
         if outcome is None or not outcome.broken & self._wanted:
             self._refuted.add(schedule)
+            self._passed = None if outcome is None else outcome.run
             return None
         return outcome
 
@@ -121,29 +131,62 @@ class Reduction:
         for start in reversed(range(0, len(items), size)):
             gone, kept = items[start : start + size], [*items[:start], *items[start + size :]]
             for candidate in (_renumbered(kept, gone, run), Schedule(tuple(kept))):
-                if candidate is None:
-                    continue
-                outcome = yield from self._try(candidate)
-                if outcome is not None:
-                    return reached(candidate, outcome.run), outcome
+                found = None if candidate is None else (yield from self._try_aligned(candidate, kept, run))
+                if found is not None:
+                    return found
+        return None
+
+    def _try_aligned(
+        self, candidate: Schedule, kept: Sequence[Perturbation], run: Run
+    ) -> Generator[Schedule, EdgeOutcome | None, _Found | None]:
+        """The candidate if it fails; or else what is kept of the schedule of `run`, at the calls that had it there."""
+        for _ in range(1 + _ALIGNMENTS):
+            outcome = yield from self._try(candidate)
+            if outcome is not None:
+                return reached(candidate, outcome.run), outcome
+            aligned = None if self._passed is None else _aligned(kept, run, self._passed)
+            if aligned is None or aligned == candidate:
+                return None
+            candidate = aligned
         return None
 
     # -- cheaper points ---------------------------------------------------------------------------------------------
 
     def _lower(self, found: _Found) -> _Reducing:
-        while (cheaper := (yield from self._one_cheaper(found[0]))) is not None:
+        while (cheaper := (yield from self._one_cheaper(found))) is not None:
             found = yield from self._remove(cheaper)
         return found
 
-    def _one_cheaper(self, schedule: Schedule) -> Generator[Schedule, EdgeOutcome | None, _Found | None]:
+    def _one_cheaper(self, found: _Found) -> Generator[Schedule, EdgeOutcome | None, _Found | None]:
+        schedule, outcome = found
+        run = outcome.run
         for item in sorted(schedule, key=lambda each: (-each.cost, each.key)):
             port = port_of(item)
             points = [point for point in self._vocabulary.points_at(port) if point.cost < item.cost]
-            for point in sorted(points, key=lambda each: (each.cost, each.operator != item.operator)):
+            points.sort(key=lambda each: (each.cost, each.operator != item.operator))
+            for point in points:
                 candidate = _changed(schedule, {item: point.at(port, item.site.nth)})
-                outcome = None if candidate is None else (yield from self._try(candidate))
-                if candidate is not None and outcome is not None:
-                    return reached(candidate, outcome.run), outcome
+                again = None if candidate is None else (yield from self._try(candidate))
+                if candidate is not None and again is not None:
+                    return reached(candidate, again.run), again
+            cheaper = (yield from self._one_by_one(schedule, item, points, run)) if item.site.last > item.site.nth else None
+            if cheaper is not None:
+                return cheaper
+        return None
+
+    def _one_by_one(
+        self, schedule: Schedule, item: Perturbation, points: Sequence[Point], run: Run
+    ) -> Generator[Schedule, EdgeOutcome | None, _Found | None]:
+        """Something cheaper that has, in place of a range, another perturbation at some of the calls that it covered."""
+        port, rest = port_of(item), [each for each in schedule if each is not item]
+        asks = [nth for nth in _asks(run, port) if item.site.nth <= nth <= item.site.last]
+        for point in [each for each in points if each.span == 1][:_KINDS]:
+            candidate = Schedule((*rest, *(point.at(port, nth) for nth in asks)))
+            outcome = yield from self._try(candidate)
+            if outcome is not None:
+                cheaper = yield from self._remove((reached(candidate, outcome.run), outcome))
+                if cheaper[0].cost < schedule.cost:
+                    return cheaper
         return None
 
     def _exchange(self, found: _Found) -> _Reducing:
@@ -213,6 +256,41 @@ def _changed(schedule: Schedule, changes: dict[Perturbation, Perturbation]) -> S
 
 def _step_by_site(run: Run) -> dict[str, int]:
     return {record.site: record.step for record in run.records}
+
+
+def _asks(run: Run, port: str) -> list[int]:
+    """The numbers of the calls that a run made of a port."""
+    return [
+        int(record.site.rpartition("#")[2]) for record in run.records if record.action.boundary and record_port(record) == port
+    ]
+
+
+def _calls(run: Run) -> Iterator[tuple[tuple[int, int], str]]:
+    """The calls of a run: a number for its port and arguments, how many like it came before, and its site."""
+    counts: Counter[int] = Counter()
+    for record in run.records:
+        if record.action.boundary:
+            call = call_of(record)
+            yield (call, counts[call]), record.site
+            counts[call] += 1
+
+
+def _aligned(kept: Sequence[Perturbation], run: Run, other: Run) -> Schedule | None:
+    """What is kept of a run's schedule, at the calls of another run that have the same port and arguments, one by one.
+
+    What has no such call is left out, what is at no call stays. None if nothing is left, or two would meet.
+    """
+    called = {site: call for call, site in _calls(run)}
+    numbers = {call: int(site.rpartition("#")[2]) for call, site in _calls(other)}
+    found = []
+    for item in kept:
+        call = called.get(first_ask(item))
+        nth = item.site.nth if call is None else numbers.get(call)
+        found += [] if nth is None else [_at(item, nth)]
+    try:
+        return Schedule(tuple(found)) if found else None
+    except SpecError:
+        return None
 
 
 def _in_order(schedule: Schedule, run: Run) -> list[Perturbation]:
