@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import random
 import sys
+from collections import Counter
 from contextlib import suppress
 from pathlib import Path
 
@@ -343,6 +344,54 @@ def test_a_chase_goes_on_at_the_calls_that_a_fault_has_caused(large, vocabulary)
     assert {chasing.parent.schedule for chasing in drawn} == {single}
     assert {"main/service:read#5"} < {str(item.site) for chasing in drawn for item in chasing.schedule}
     assert chase.draw(1) is None
+
+
+def chasing(lab, singles):
+    """A chase that has learnt from each single fault's run."""
+    vocabulary = Vocabulary(Grid(lab.specs), 12)
+    nominal = lab.nominal()
+    vocabulary.learn(nominal)
+    runs = [(single, lab.evaluate(mat.spec.RunSpec(schedule=single))) for single in singles]
+    for _, run in runs:
+        vocabulary.learn(run)
+    chase = Chase(vocabulary, nominal, random.Random(0))
+    for single, run in runs:
+        chase.learn_single(single, EdgeOutcome(run=run, states=prefixes(run)))
+    return chase
+
+
+def failing(lab, port, nth):
+    site = mat.spec.Site(agent="main", boundary="service", name=port, nth=nth, last=nth)
+    return Schedule((mat.spec.perturbation("service.fails", site, {}, 2),))
+
+
+def test_a_chase_begins_at_each_call_as_often_as_at_the_others(large):
+    chase = chasing(large, [failing(large, "read", nth) for nth in range(1, 13)])
+    drawn = [chase.draw(12).parent.schedule for _ in range(36)]
+    counts = Counter(drawn)
+    assert len(counts) == 12
+    assert max(counts.values()) - min(counts.values()) <= 2
+
+
+def test_a_chase_prefers_the_calls_of_a_port_that_only_faults_reach(lab):
+    read, backup = (mat.tool(lambda step: step, name=name) for name in ("read", "backup"))
+
+    def agent():
+        for step in range(20):
+            try:
+                read(step=step)
+            except TimeoutError:
+                with suppress(TimeoutError):
+                    read(step=step)
+                    backup(step=step)
+
+    twice = lab(agent, [never_harmed], (), extra=[FAILS, OFF])
+    chase = chasing(twice, [failing(twice, "read", nth) for nth in range(1, 21)])
+    drawn = [chase.draw(12) for _ in range(36)]
+    added = Counter(
+        item.site.name for each in drawn for item in each.schedule if item not in each.parent.schedule.perturbations
+    )
+    assert added["backup"] > 1.5 * added["read"]
 
 
 # -- flat memory --------------------------------------------------------------------------------------------------------

@@ -3,7 +3,8 @@
 Retries, fallbacks and recoveries exist only after a fault, and a fault in them needs several perturbations that are each worth
 nothing alone. A call is *fresh* if the run under one perturbation less has no call of the same port with the same arguments
 to match it. Runs that reacted in the same way form a class; classes that were chased least come first, those after longer
-chains earlier, and of each operator the last point before the others.
+chains and those of ports that only faults reach earlier, and of each operator the last point before the others. In a class, the
+calls at which the first fault was injected take turns.
 """
 
 from __future__ import annotations
@@ -46,7 +47,8 @@ class _Kind:
 class Chased:
     """A run to go on from. `calls`: a number for each of its calls, equal for calls of one port with the same arguments.
 
-    `ending`: how the run ended, and what became of its contracts. `fresh`: whether it goes on at a fresh call.
+    `ending`: how the run ended, and what became of its contracts. `fresh`: whether it goes on at a fresh call. `root`: the call
+    at which the first fault of the chain was injected.
     """
 
     schedule: Schedule
@@ -54,6 +56,7 @@ class Chased:
     ending: tuple[object, ...]
     reactions: _Class = ()
     fresh: bool = True
+    root: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,7 +76,7 @@ class Chase:
         self._waiting: dict[_Kind, list[tuple[Chased, int]]] = {}
         self._chosen: Counter[_Kind] = Counter()
         self._usual = frozenset(record_port(record) for record in nominal.records if record.action.boundary)
-        self._begun: Counter[str] = Counter()
+        self._begun: Counter[str] = Counter()  # how often a chase went on from a first fault at this call
 
     def learn_single(self, schedule: Schedule, outcome: EdgeOutcome) -> None:
         """Learn from the run of a single fault."""
@@ -109,7 +112,10 @@ class Chase:
         reactions = (*parent.reactions, (parent.fresh, reaction))
         only_fresh = all(known for known, _ in reactions)
         for is_fresh, records in ((True, fresh[:_FRESH]), (False, following if only_fresh else [])):
-            grown = Chased(schedule=schedule, calls=calls_of(run), ending=ending, reactions=reactions, fresh=is_fresh)
+            grown = Chased(
+                schedule=schedule, calls=calls_of(run), ending=ending, reactions=reactions, fresh=is_fresh,
+                root=parent.root or ask,
+            )  # fmt: skip
             for record in records:
                 port, nth = record_port(record), int(record.site.rpartition("#")[2])
                 for operator in self._vocabulary.points.get(port, {}):
@@ -130,8 +136,9 @@ class Chase:
             kinds = [kind for times, kind in chosen if times == least]
             kind = kinds[self._stream.randrange(len(kinds))]
             places = self._waiting[kind]
-            begun = [self._begun[first_ask(grown.schedule.perturbations[0])] for grown, _ in places]
-            fewest = [index for index, times in enumerate(begun) if times == min(begun)]
+            begun = [self._begun[grown.root] for grown, _ in places]
+            least_begun = min(begun)
+            fewest = [index for index, times in enumerate(begun) if times == least_begun]
             grown, nth = places.pop(fewest[self._stream.randrange(len(fewest))])
             if not places:
                 del self._waiting[kind]
@@ -148,7 +155,7 @@ class Chase:
             schedule = grown.schedule.add(added)
             if schedule not in self._met:
                 self._chosen[kind] += 1
-                self._begun[first_ask(grown.schedule.perturbations[0])] += 1
+                self._begun[grown.root] += 1
                 return Chasing(schedule=schedule, parent=grown, kind=kind)
         return None
 
