@@ -37,7 +37,7 @@ limits.ISOLATED_NODES = 1_000_000
 """To a session that a test begins in this process, the modules of all tests here are the user's own."""
 EXAMPLES = 15
 """Hypothesis's examples for each property in the fast tier, at most."""
-SOME_EXAMPLES, SOME_CASES = 60, 3
+SOME_EXAMPLES, SOME_CASES = 40, 2
 """Examples of each property, and cases of each parametrized test, with --rest, at most."""
 # how many real seconds an example takes says something of the machine and of what else it does, and nothing of the property
 _timeless = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])

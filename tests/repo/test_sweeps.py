@@ -154,11 +154,11 @@ def test_one_long_case(one): pass
 def test_property(number): drawn.append(number)
 
 @pytest.mark.full
-def test_drawn(): print("drawn:", "few" if len(drawn) <= 60 else "many")
+def test_drawn(): print("drawn:", "few" if len(drawn) <= 40 else "many")
 """
 
 
-@pytest.mark.parametrize(("options", "cases", "drawn"), [(("--rest",), 3, "few"), (("--full",), 10, "many")])
+@pytest.mark.parametrize(("options", "cases", "drawn"), [(("--rest",), 2, "few"), (("--full",), 10, "many")])
 def test_of_the_rest_some_cases_and_examples_run_the_same_each_time(
     session: Session, options: tuple[str, ...], cases: int, drawn: str
 ) -> None:
