@@ -67,6 +67,7 @@ def test_texts_that_a_function_collects_first_are_listed_as_alternatives(hook: M
     )  # fmt: skip
 
 
+@pytest.mark.full
 def test_the_page_has_every_place_of_the_code_that_makes_an_error(hook: ModuleType) -> None:
     page = hook.on_page_markdown((ROOT / "docs/reference/errors.md").read_text(encoding="utf-8"))
     listed = set(re.findall(r"^\| (\w+) \| ", page, re.M)) - {"error"}

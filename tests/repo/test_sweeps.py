@@ -158,6 +158,7 @@ def test_drawn(): print("drawn:", "few" if len(drawn) <= 40 else "many")
 """
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(("options", "cases", "drawn"), [(("--rest",), 2, "few"), (("--full",), 10, "many")])
 def test_of_the_rest_some_cases_and_examples_run_the_same_each_time(
     session: Session, options: tuple[str, ...], cases: int, drawn: str
@@ -170,6 +171,7 @@ def test_of_the_rest_some_cases_and_examples_run_the_same_each_time(
     assert any("test_one_long_case[99]" in line for line in first)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("options", "passed"), [((), 4), (("--full",), 5), (("--nightly",), 6), (("-m", "nightly"), 1), (("-k", "broad"), 0)]
 )

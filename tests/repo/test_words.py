@@ -34,11 +34,13 @@ def defined() -> dict[str, list[str]]:
     return found
 
 
+@pytest.mark.full
 def test_a_public_class_or_alias_has_one_meaning() -> None:
     shared = {name: paths for name, paths in defined().items() if len(paths) > 1 and not name.startswith("_")}
     assert set(shared) == SHARED
 
 
+@pytest.mark.full
 def test_a_private_class_or_alias_is_defined_in_three_modules_at_most() -> None:
     private = {name: paths for name, paths in defined().items() if name.startswith("_")}
     assert {name: paths for name, paths in private.items() if len(paths) > 3} == {}
@@ -78,6 +80,7 @@ ORDINARY = {
 """What small functions may be called in many modules: a verb or a noun that says what they do there."""
 
 
+@pytest.mark.full
 def test_a_private_function_that_many_modules_have_is_called_by_an_ordinary_word() -> None:
     found = defaultdict(set)
     for path in (path for source in SOURCES for path in sorted((ROOT / source).rglob("*.py"))):

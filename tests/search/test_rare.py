@@ -113,6 +113,7 @@ for pair in test_rare.all_of(test_rare.learnt(test_rare.odd_customer(lab)), 99):
 """
 
 
+@pytest.mark.full
 def test_the_order_of_the_pairs_does_not_depend_on_the_hash_seed():
     script = DRAWS.format(folder=str(Path(__file__).parent))
     printed = [
