@@ -279,7 +279,7 @@ def bound(operator: mat.spec.Operator, point: Any, record: Record) -> mat.spec.P
 @pytest.mark.covers("operator", [item.id for item in OPERATORS])
 @pytest.mark.covers("law", ["L13"])
 @pytest.mark.sweep("asynchronous", [False, True], ids=["sync", "async"])
-@pytest.mark.sweep(("operator", "point"), POINTS, fast=len(POINTS))
+@pytest.mark.sweep(("operator", "point"), POINTS)
 def test_every_grid_point_changes_a_run_where_it_says_it_could(operator, point, asynchronous):
     calm, saw = nominal(asynchronous)
     spots = [item for item in candidates(operator, calm) if operator.relevant(item, point, calm.records[: item.step])]
