@@ -247,22 +247,22 @@ def test_a_foreign_timeout_does_not_act_on_the_search(shop: Any) -> None:
             with SPENT.open("a") as stream:
                 stream.write(f"{seconds} ")
 
-        @pytest.mark.timeout(0.6)
+        @pytest.mark.timeout(2)
         @pytest.mark.mat(budget=8, faults=FAULTS)
         def test_refund(mat_run, no_double):
-            busy(0.1)
+            busy(0.3)
             shop.careful()
 
-        @pytest.mark.timeout(0.3, func_only=True)
+        @pytest.mark.timeout(1, func_only=True)
         @pytest.mark.mat(budget=4, faults=["service.unconfirmed"])
         def test_function(mat_run, no_double):
-            busy(0.4 if len(mat_run.spec.schedule) else 0)
+            busy(1.2 if len(mat_run.spec.schedule) else 0)
             shop.careful()
 
         def test_spent():
             spent = SPENT.read_text().split()
-            assert spent.count("0.1") >= 8
-            assert spent.count("0.4") >= 1
+            assert spent.count("0.3") >= 8
+            assert spent.count("1.2") >= 1
         """
     )
     session = shop.stress()

@@ -128,10 +128,10 @@ def test_the_order_of_the_pairs_does_not_depend_on_the_hash_seed():
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("seed", [1, 3])
+@pytest.mark.parametrize("seed", [0, 5])
 def test_the_default_search_finds_with_it_what_it_does_not_find_without(lab, monkeypatch, seed):
     def found():
-        return odd_customer(lab, seed).search(budget=12, strategy="portfolio", max_runs=800).counterexamples != ()
+        return odd_customer(lab, seed).search(budget=12, strategy="portfolio", max_runs=500).counterexamples != ()
 
     assert found()
     monkeypatch.setattr(RareAnswers, "draw", lambda self, limit: None)
