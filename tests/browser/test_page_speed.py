@@ -122,7 +122,7 @@ def test_a_long_trace_opens_filters_and_scrolls_with_a_screen_of_rows(
     assert page.run("document.querySelectorAll('#v-rows > .row').length") < 120
 
 
-@pytest.mark.full
+@pytest.mark.nightly
 def test_two_long_traces_are_compared_with_a_screen_of_rows(
     opened: Callable[..., Any], pages: dict[int, str], record_property: Callable[[str, object], None]
 ) -> None:

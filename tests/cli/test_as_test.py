@@ -281,7 +281,7 @@ def test_classes_coroutines_parameters_markers_governance_and_conftests_are_carr
     assert "1 passed" in shop.pytest(written)  # the policy stops the second refund
 
 
-@pytest.mark.full
+@pytest.mark.nightly
 def test_operators_of_a_conftest_and_of_the_library_are_both_found(shop: Project) -> None:
     (shop.folder / "conftest.py").write_text(
         "import mat\nfrom mat.boundary.effect import Raise\n\n\n"

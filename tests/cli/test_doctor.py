@@ -233,7 +233,7 @@ def test_pays(once):
 """
 
 
-@pytest.mark.full
+@pytest.mark.nightly
 def test_declarations_that_would_save_executions_are_counted(tmp_path: Path) -> None:
     tmp_path.joinpath("test_desk.py").write_text(DESK)
     plain = mat_command(tmp_path, "doctor", "test_desk.py")

@@ -76,7 +76,7 @@ def git(folder: Path, *arguments: str) -> None:
     subprocess.run(["git", *names, *arguments], cwd=folder, check=True, capture_output=True)
 
 
-@pytest.mark.full
+@pytest.mark.nightly
 def test_a_change_that_keeps_all_passes_in_rounds_up_to_all_seeds(project: Path, capfd: pytest.CaptureFixture[str]) -> None:
     assert main(["gate", "--baseline", "mat_baseline.json", *TOLERANCE, "--summary", "gate.md", "--json", "test_shop.py"]) == 0
     out, err = capfd.readouterr()
@@ -205,7 +205,7 @@ def test_replays_that_the_search_of_the_baseline_wrote_are_broken_there(project:
     assert found.statuses == {}
 
 
-@pytest.mark.full
+@pytest.mark.nightly
 def test_the_gate_right_after_a_report_of_a_search_passes_on_the_same_code(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:

@@ -162,7 +162,7 @@ def test_a_report_keeps_the_cheapest_runs_of_a_search_and_counts_the_rest(
         assert len(kept) == 3
 
 
-@pytest.mark.full
+@pytest.mark.nightly
 def test_two_sessions_of_pytest_are_compared(project: Path) -> None:
     """The test of the project refunds once, and after a change twice."""
     test = project / "test_shop.py"

@@ -261,7 +261,7 @@ def session(*arguments: str) -> str:
     return done.stdout
 
 
-@pytest.mark.full
+@pytest.mark.nightly
 def test_pytest_runs_what_the_list_names_and_what_was_written(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
     put(project, ["refund", "look"])
     put(project, ["look"], item="test_shop.py::test_refund[A 7]")

@@ -49,7 +49,7 @@ def test_every_oracle_does_the_same_in_processes_with_different_hash_seeds(playe
     assert [id for id in first if first[id] != second[id]] == []
 
 
-@pytest.mark.full
+@pytest.mark.nightly
 def test_the_process_is_no_part_of_an_episode(played):
     """Neither is what was played before: this process plays the tasks in another order."""
     here = oracle_hashes(range(SEEDS), reversed(ids()))

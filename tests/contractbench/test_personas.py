@@ -269,7 +269,7 @@ def test_every_task_is_played_by_every_agent(episodes):
     assert len(episodes) == 33 * len(SCRIPTED) * SEEDS
 
 
-@pytest.mark.full
+@pytest.mark.nightly
 def test_the_oracle_passes_every_task_on_every_seed(episodes):
     assert [item.key for item in episodes if item.result.agent == "oracle" and not item.result.success] == []
 

@@ -141,7 +141,7 @@ def test_the_trace_alone_tells_of_random_agents_what_the_server_tells_in_95_of_1
     assert sum(apart.values()) <= 0.05 * AGENTS * len(episodes), apart.most_common()
 
 
-@pytest.mark.full
+@pytest.mark.nightly
 def test_no_failure_of_a_random_agent_goes_unseen_and_none_is_made_up(episodes):
     pairs = Counter((server == "SUCCESS", library == "SUCCESS") for played in episodes.values() for server, library in played)
     assert pairs[True, False] + pairs[False, True] <= 0.01 * sum(pairs.values())

@@ -168,7 +168,7 @@ def test_every_metric_of_the_protocol_is_that_of_the_rows_of_its_group(by: tuple
         assert differing(store, rows, by, sampling) == []
 
 
-@pytest.mark.full
+@pytest.mark.nightly
 @settings(max_examples=40, deadline=None)
 @given(seed=st.integers(0, 2**32), size=st.integers(0, 12), sampling=st.sampled_from([TASKS, RUNS]))
 def test_few_runs_and_empty_denominators_come_out_as_by_rows(seed: int, size: int, sampling: Sampling) -> None:

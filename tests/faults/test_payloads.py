@@ -249,7 +249,7 @@ def test_refund(mat_run):
 """
 
 
-@pytest.mark.full
+@pytest.mark.nightly
 def test_a_search_aims_where_a_framework_is_attached_and_its_replay_needs_no_search(pytester):
     pytester.makepyfile(test_case=OBEDIENT)
     pytester.runpytest_subprocess("--mat-stress").assert_outcomes(passed=1)

@@ -74,7 +74,7 @@ def test_158_runs_without_a_failure_are_the_fewest_that_say_less_than_five_perce
     assert sequential_estimate(0, 158).high < 0.05 <= sequential_estimate(0, 157).high
 
 
-@pytest.mark.full
+@pytest.mark.nightly
 @pytest.mark.parametrize("share", [0.05, 0.3])
 def test_stopping_by_the_rule_is_wrong_in_few_campaigns(share):
     """At the target itself every decision is wrong; it must come in no more campaigns than 1 in 20."""

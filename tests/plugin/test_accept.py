@@ -61,7 +61,7 @@ def test_an_accepted_finding_fails_neither_its_replay_nor_its_search_and_is_show
     assert shop.stress("--mat-require-proof").outcomes[ID] == "passed"
 
 
-@pytest.mark.full
+@pytest.mark.nightly
 def test_after_its_date_it_fails_again_and_says_so(shop: Any) -> None:
     name = found(shop)
     accept(shop, name)
@@ -113,7 +113,7 @@ def test_another_contract_of_the_same_run_still_fails(shop: Any) -> None:
     assert shop.stress().statuses[ID] == "counterexample"
 
 
-@pytest.mark.full
+@pytest.mark.nightly
 def test_an_acceptance_that_is_no_longer_needed_is_named(shop: Any, capsys: pytest.CaptureFixture[str]) -> None:
     name = found(shop)
     accept(shop, name)

@@ -164,7 +164,7 @@ def test_another_search_of_the_same_test_does_not_use_them(bench: Bench, options
     assert RESUMED not in done.stdout
 
 
-@pytest.mark.full
+@pytest.mark.nightly
 def test_a_person_may_ask_for_a_search_from_the_start(bench: Bench) -> None:
     _, whole = bench.whole()
     assert bench.run(after=15).returncode == -signal.SIGKILL

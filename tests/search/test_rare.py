@@ -127,7 +127,7 @@ def test_the_order_of_the_pairs_does_not_depend_on_the_hash_seed():
     assert len(set(printed)) == 1
 
 
-@pytest.mark.full
+@pytest.mark.nightly
 @pytest.mark.parametrize("seed", [0, 5])
 def test_the_default_search_finds_with_it_what_it_does_not_find_without(lab, monkeypatch, seed):
     def found():

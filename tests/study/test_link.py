@@ -306,7 +306,7 @@ def test_the_reason_is_the_line_that_says_most(output: str, line: str) -> None:
 # -- which workers get tasks --------------------------------------------------------------------------------------------
 
 
-@pytest.mark.full
+@pytest.mark.nightly
 def test_a_worker_that_fails_is_given_up_by_name_and_for_its_item_alone(
     link: tuple[Connection, subprocess.Popen[bytes]], place: Path
 ) -> None:
@@ -327,7 +327,7 @@ def test_a_worker_that_fails_is_given_up_by_name_and_for_its_item_alone(
     assert sick.encode() in {each and each[2] for each in answers}
 
 
-@pytest.mark.full
+@pytest.mark.nightly
 def test_a_task_whose_only_worker_dies_does_not_wait_for_it_and_later_ones_go_to_its_successor(
     link: tuple[Connection, subprocess.Popen[bytes]], place: Path
 ) -> None:
