@@ -128,11 +128,13 @@ def test_the_order_of_the_pairs_does_not_depend_on_the_hash_seed():
 
 
 @pytest.mark.nightly
-@pytest.mark.parametrize("seed", [0, 5])
-def test_the_default_search_finds_with_it_what_it_does_not_find_without(lab, monkeypatch, seed):
-    def found():
-        return odd_customer(lab, seed).search(budget=12, strategy="portfolio", max_runs=500).counterexamples != ()
+def test_with_it_the_default_search_needs_less_than_half_as_many_executions_to_its_first_hits(lab, monkeypatch):
+    most = 800
 
-    assert found()
+    def executions():
+        results = [odd_customer(lab, seed).search(budget=12, strategy="portfolio", max_runs=most) for seed in range(8)]
+        return sum(result.first or most for result in results)
+
+    with_it = executions()
     monkeypatch.setattr(RareAnswers, "draw", lambda self, limit: None)
-    assert not found()
+    assert 2 * with_it < executions()

@@ -106,7 +106,7 @@ def test_pruned_unpruned_and_brute_force_agree(lab, found, agent, seed):
     assert (unpruned.certificate.proven, unpruned.certificate.bound) == (True, 10)
 
 
-@pytest.mark.nightly
+@pytest.mark.full
 def test_each_agent_has_something_to_find(lab, found):
     """The agreement above is about something: every kind of agent breaks its contract on some seed."""
     for agent in (reads_the_clock, draws, keeps_module_state):

@@ -93,7 +93,7 @@ def test_a_secret_in_node_ids_and_one_that_is_declared_in_the_run_are_in_no_file
     assert leaking(folder, "junit.xml") == {}
 
 
-@pytest.mark.nightly
+@pytest.mark.full
 def test_without_redaction_of_documents_the_secret_is_found(tmp_path: Path) -> None:
     folder = project(tmp_path, "ids")
     blind = "from mat.core.redact import Declarations\nDeclarations.clean = lambda self, text: text\n"

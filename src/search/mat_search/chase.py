@@ -3,8 +3,8 @@
 Retries, fallbacks and recoveries exist only after a fault, and a fault in them needs several perturbations that are each worth
 nothing alone. A call is *fresh* if the run under one perturbation less has no call of the same port with the same arguments
 to match it. Runs that reacted in the same way form a class; classes that were chased least come first, those after longer
-chains and those of ports that only faults reach earlier, and of each operator the last point before the others. In a class, the
-calls at which the first fault was injected take turns.
+chains and those of ports that only faults reach earlier, and of each operator the last point before the others. Of places
+that are alike, one comes next whose first fault was injected at a call from which chases went on least.
 """
 
 from __future__ import annotations

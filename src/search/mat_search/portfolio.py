@@ -12,8 +12,8 @@ a search without a state digest cannot execute everything up to an interesting c
 What fails is reduced at once (`mat_search.reduction`). Only schedules within the budget count as found. Once every contract is
 broken, the lanes look only for cheaper schedules, and end when many in a row are not.
 
-Guessing takes at most a third of the executions; the rest goes to the proof. Where that cannot complete the next cost, single
-faults come before it, and then most executions are guesses. There are no guesses where the proof alone is expected to need
+Guessing takes at most a third of the executions; the rest goes to the proof. Where that cannot complete the next cost, room is
+kept for the single faults, and then most executions are guesses. There are no guesses where the proof alone is expected to need
 no more than half of the executions (`mat_search.forecast`): then this is the exhaustive search.
 """
 
