@@ -36,6 +36,8 @@ EXAMPLES: Final = {
     "contractbench": ("contractbench/test_stress.py", "(api-key or idempotency or saga) and not replay"),
 }
 """The tests of each example whose schedules are executed: a file below examples/, and an expression for -k."""
+_COUNTED: Final = 30
+"""The executions over which the parts are summed."""
 PARTS: Final = ("set-up", "run begins", "body", "run ends", "tear-down", "rest")
 
 AGENT: Final = '''
@@ -108,15 +110,19 @@ def spent_s() -> float:
     )
 
 
-def cheapest_ms(execute: Callable[[], object], *, times: int, rounds: int = 5, clock: Callable[[], float] = spent_s) -> float:
-    """Milliseconds of processor time: the minimum over rounds of so many executions."""
-    found = []
+def cheapest_ms(ways: dict[str, Callable[[], object]], *, times: int, rounds: int = 12) -> dict[str, float]:
+    """Milliseconds of processor time by way: the minimum over rounds, in each of which every way takes its turn.
+
+    In turns, because a machine that is shared has slow phases of a second and more, which would fall on one way alone.
+    """
+    found = dict.fromkeys(ways, float("inf"))
     for _ in range(rounds):
-        began = clock()
-        for _ in range(times):
-            execute()
-        found.append((clock() - began) / times * 1000)
-    return min(found)
+        for way, execute in ways.items():
+            began = spent_s()
+            for _ in range(times):
+                execute()
+            found[way] = min(found[way], (spent_s() - began) / times * 1000)
+    return found
 
 
 # -- in a pytest session of one checkout ----------------------------------------------------------------------------------
@@ -214,25 +220,35 @@ def measure_agent(item: pytest.Item, evaluator: Any) -> dict[str, Any]:
         with mat.run(first.contracts):
             bare(steps, kind)
 
-    times = max(4, 200 // steps)
-    found: dict[str, Any] = {"bare": cheapest_ms(lambda: bare(steps, kind), times=20 * times)}
-    found["run"] = cheapest_ms(plain_run, times=times)
-    found["item"] = cheapest_ms(lambda: evaluator.here(plan_of("nominal")), times=times)
+    alone = getattr(evaluator, "_execute_item", evaluator.here)
     with searching():
-        found["stress"] = cheapest_ms(lambda: evaluator.here(plan_of("search")), times=times)
-        alone = getattr(evaluator, "_execute_item", evaluator.here)
-        found["alone"] = cheapest_ms(lambda: alone(plan_of("search")), times=times)
+        found: dict[str, Any] = cheapest_ms(
+            {
+                "bare": lambda: [bare(steps, kind) for _ in range(20)],
+                "run": plain_run,
+                "item": lambda: evaluator.here(plan_of("nominal")),
+                "stress": lambda: evaluator.here(plan_of("search")),
+                "alone": lambda: alone(plan_of("search")),
+            },
+            times=max(2, 200 // steps),
+        )
+        found["bare"] /= 20
         fork = evaluator.forked(first) if hasattr(evaluator, "forked") else evaluator.in_fork
         fork(plan_of("search"))  # starts the pristine process
-        found["fork"] = cheapest_ms(lambda: fork(plan_of("search")), times=4, rounds=3, clock=time.perf_counter)
+        times = []
+        for _ in range(12):
+            began = time.perf_counter()
+            fork(plan_of("search"))
+            times.append(time.perf_counter() - began)
+        found["fork"] = min(times) * 1000
         parts = Parts()
         item.config.pluginmanager.register(parts)
-        for _ in range(3 * times):
+        for _ in range(_COUNTED):
             parts.begin()
             evaluator.here(plan_of("search"))
             parts.mark("rest")
         item.config.pluginmanager.unregister(parts)
-    found["parts"] = {part: parts.times.get(part, 0.0) / (3 * times) * 1000 for part in PARTS}
+    found["parts"] = {part: parts.times.get(part, 0.0) / _COUNTED * 1000 for part in PARTS}
     return found
 
 
