@@ -8,6 +8,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -34,11 +35,13 @@ class Error:
 
 def every_error(folders: Sequence[Path]) -> list[Error]:
     """All errors of the packages in these folders, by room and text, each text once. Expressions stand as <name> or <...>."""
-    trees = {path: ast.parse(path.read_text(encoding="utf-8")) for folder in folders for path in sorted(folder.rglob("*.py"))}
+    texts = {path: path.read_text(encoding="utf-8") for folder in folders for path in sorted(folder.rglob("*.py"))}
+    trees = {path: ast.parse(text) for path, text in texts.items()}
     kinds = _kinds(trees.values())
     found = {
         error: None
         for path, tree in trees.items()
+        if any(f"{kind}(" in texts[path] for kind in kinds)
         for folder in folders
         if path.is_relative_to(folder)
         for error in _made(tree, kinds, room=_room(path.relative_to(folder)))
@@ -47,11 +50,11 @@ def every_error(folders: Sequence[Path]) -> list[Error]:
 
 
 def _kinds(trees: Any) -> frozenset[str]:
-    """The classes of our errors: MatError and all that are made from it."""
+    """The classes of our errors: MatError and all that are made from it, each in a module's own body."""
     bases = {
         node.name: {base.id for base in node.bases if isinstance(base, ast.Name)}
         for tree in trees
-        for node in ast.walk(tree)
+        for node in tree.body
         if isinstance(node, ast.ClassDef)
     }
     kinds = {BASE}
@@ -66,19 +69,20 @@ def _room(path: Path) -> str:
     return f"{package}.{rest[0]}" if package == "mat" and len(rest) > 1 else package
 
 
-def _made(tree: ast.AST, kinds: frozenset[str], *, room: str, values: Values | None = None) -> Iterator[Error]:
-    values = values or {}
+def _made(tree: ast.AST, kinds: frozenset[str], *, room: str, function: ast.AST | None = None) -> Iterator[Error]:
     for node in ast.iter_child_nodes(tree):
-        inside = _values(node) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) else values
+        inside = node if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) else function
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in kinds:
             given = {keyword.arg: keyword.value for keyword in node.keywords if keyword.arg in PARTS}
             if node.args:
                 given.setdefault("what", node.args[0])
+            values = {} if function is None else _values(function)
             texts = {part: _text(given[part], values) if part in given else "" for part in PARTS}
             yield Error(kind=node.func.id, room=room, **texts)
-        yield from _made(node, kinds, room=room, values=inside)
+        yield from _made(node, kinds, room=room, function=inside)
 
 
+@lru_cache(maxsize=None)
 def _values(function: ast.AST) -> Values:
     """What each local variable of a function may be: all that is assigned, or appended, to it."""
     found: dict[str, list[ast.expr]] = {}

@@ -25,6 +25,8 @@ ROOTS: Final = ("mat", "mat_contracts", "mat_faults", "mat_search", "mat_study",
 SIZE: Final = 15_000
 LIMIT_S: Final = 0.1
 """Thirty times what a linear pattern takes, and a third of what a quadratic one takes."""
+SHORT: Final = 5
+"""A part of the text is read first: what is quick there by the square of this is quick for the whole, were it quadratic."""
 _ENDS: Final = ("", "!", "\n", "\x00")
 _WORDS: Final = 9
 """Words and characters of a pattern that are combined."""
@@ -202,6 +204,8 @@ def seconds(pattern: re.Pattern[Any], text: str, *, whole: bool = False) -> floa
 def test_a_pattern_reads_its_worst_text_in_linear_time(name: str) -> None:
     pattern, whole = patterns()[name], reads_whole_texts(name)
     for text in texts(pattern):
+        if seconds(pattern, text[: SIZE // SHORT], whole=whole) < LIMIT_S / SHORT**2:
+            continue
         assert seconds(pattern, text, whole=whole) < LIMIT_S, f"{name} on {text[:40]!r}..."
 
 

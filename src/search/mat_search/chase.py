@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from array import array
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from random import Random
 from typing import Final, TypeAlias
 
@@ -25,6 +25,8 @@ _FRESH: Final = 6
 """Fresh calls of a run at which something is injected."""
 _WAITING: Final = 64
 """Places of one kind that wait; further ones are not chased."""
+_REMEMBERED: Final = 4_000
+"""Runs that can be gone on from by another lane."""
 _UNANSWERED: Final = 3
 """How much more often a kind counts as chosen for a run in which nothing reacted."""
 
@@ -68,6 +70,16 @@ class Chasing:
     kind: _Kind
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Grown:
+    """A run to go on from, in both ways, with the asks of the calls where a chase would."""
+
+    fresh: Chased
+    following: Chased
+    fresh_asks: frozenset[str]
+    following_asks: frozenset[str]
+
+
 class Chase:
     def __init__(self, vocabulary: Vocabulary, nominal: Run, stream: Random) -> None:
         self._vocabulary, self._stream = vocabulary, stream
@@ -77,6 +89,7 @@ class Chase:
         self._chosen: Counter[_Kind] = Counter()
         self._usual = frozenset(record_port(record) for record in nominal.records if record.action.boundary)
         self._begun: Counter[str] = Counter()  # how often a chase went on from a first fault at this call
+        self._grown: dict[Schedule, _Grown] = {}
 
     def learn_single(self, schedule: Schedule, outcome: EdgeOutcome) -> None:
         """Learn from the run of a single fault."""
@@ -85,6 +98,14 @@ class Chase:
     def learn(self, chasing: Chasing, outcome: EdgeOutcome) -> None:
         if self._learn(chasing.schedule, outcome, chasing.parent):
             self._chosen[chasing.kind] += _UNANSWERED
+
+    def learn_path(self, parent: Schedule, ask: str, schedule: Schedule, outcome: EdgeOutcome) -> None:
+        """Learn from a run that another lane asked for, where it is a chase. `ask`: where `parent` was given one fault more."""
+        grown = self._grown.get(parent)
+        if grown is not None and ask in grown.fresh_asks:
+            self._learn(schedule, outcome, grown.fresh)
+        elif grown is not None and ask in grown.following_asks:
+            self._learn(schedule, outcome, grown.following)
 
     def _learn(self, schedule: Schedule, outcome: EdgeOutcome, parent: Chased) -> bool:
         """Learn from the run of `parent` with one more perturbation, unless it failed; returns whether nothing reacted."""
@@ -110,16 +131,21 @@ class Chase:
             *ending,
         )
         reactions = (*parent.reactions, (parent.fresh, reaction))
-        only_fresh = all(known for known, _ in reactions)
-        for is_fresh, records in ((True, fresh[:_FRESH]), (False, following if only_fresh else [])):
-            grown = Chased(
-                schedule=schedule, calls=calls_of(run), ending=ending, reactions=reactions, fresh=is_fresh,
-                root=parent.root or ask,
+        next_to_fresh = following if all(known for known, _ in reactions) else []
+        onward = Chased(
+            schedule=schedule, calls=calls_of(run), ending=ending, reactions=reactions, fresh=True, root=parent.root or ask
+        )
+        beside = replace(onward, fresh=False)
+        if fresh and len(self._grown) < _REMEMBERED:
+            self._grown[schedule] = _Grown(
+                fresh=onward, following=beside, fresh_asks=frozenset(record.site for record in fresh[:_FRESH]),
+                following_asks=frozenset(record.site for record in next_to_fresh),
             )  # fmt: skip
+        for grown, records in ((onward, fresh[:_FRESH]), (beside, next_to_fresh)):
             for record in records:
                 port, nth = record_port(record), int(record.site.rpartition("#")[2])
                 for operator in self._vocabulary.points.get(port, {}):
-                    kind = _Kind(reactions=reactions, fresh=is_fresh, port=port, operator=operator, turn=0)
+                    kind = _Kind(reactions=reactions, fresh=grown.fresh, port=port, operator=operator, turn=0)
                     self._wait(kind, grown, nth)
         return quiet
 

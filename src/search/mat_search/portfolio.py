@@ -310,6 +310,8 @@ class _Guesses:
             self._chase.learn_single(edge.schedule, outcome)
             if not outcome.hit and not outcome.run.unreached:
                 self._rare.learn(edge.schedule.perturbations[0], outcome.run)
+        elif lane == "proof" and edge.option is not None:
+            self._chase.learn_path(edge.parent, edge.site, edge.schedule, outcome)
         if outcome.hit:
             self._note_hit(asked, outcome)
 
