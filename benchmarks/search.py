@@ -2,8 +2,8 @@
 
 Run: python benchmarks/search.py [--seeds 20] [--budget 3000] [--only NAMES] [--agents NAMES] [--jobs N] [--keep FILE]
 
-`--agents planted` (the default) are the twelve of `planted.py`, `foreign`, `more` and `third` the ten each of
-`foreign.py`, `foreign_more.py` and `foreign_third.py`; any can be named: A01,B02.
+`--agents planted` (the default) are the twelve of `planted.py`, `foreign`, `more`, `third` and `fourth` the ten
+each of `foreign.py`, `foreign_more.py`, `foreign_third.py` and `foreign_fourth.py`; any can be named: A01,B02.
 `--until-optimum` ends each search where it executes a counterexample of the least cost: cheaper to run, but without proof.
 
 For each agent and strategy: the share of seeds whose fault was found, found at its least cost, and certified (nothing cheaper
@@ -37,6 +37,7 @@ from pathlib import Path
 from typing import Any, Final, Protocol
 
 import foreign
+import foreign_fourth
 import foreign_more
 import foreign_third
 import planted
@@ -58,10 +59,11 @@ DEFAULT: Final = ItemSettings().strategy
 """The strategy of `pytest --mat-stress`, if nobody chooses one."""
 SETS: Final = {
     "planted": tuple(planted.AGENTS), "foreign": tuple(foreign.AGENTS), "more": tuple(foreign_more.AGENTS),
-    "third": tuple(foreign_third.AGENTS),
+    "third": tuple(foreign_third.AGENTS), "fourth": tuple(foreign_fourth.AGENTS),
 }  # fmt: skip
 AGENTS: Final[dict[str, Callable[[int], Benchmarked]]] = {
     **planted.AGENTS, **foreign.AGENTS, **foreign_more.AGENTS, **foreign_third.AGENTS,
+    **foreign_fourth.AGENTS,
 }  # fmt: skip
 HYPOTHESIS: Final = "hypothesis"
 
@@ -525,7 +527,9 @@ def options(known: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--budget", type=int, default=3_000, help="executions that a strategy may spend on one agent")
     parser.add_argument("--only", default="", help=f"strategies, separated by semicolons: {'; '.join(known)}")
     parser.add_argument(
-        "--agents", default="planted", help="agents or sets of them (planted, foreign, more, third), separated by commas"
+        "--agents",
+        default="planted",
+        help="agents or sets of them (planted, foreign, more, third, fourth), separated by commas",
     )
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="processes; the figures do not depend on it")
     parser.add_argument("--keep", type=Path, metavar="FILE", help="write outcomes to FILE and reuse those that it contains")

@@ -8,7 +8,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -82,7 +82,7 @@ def _made(tree: ast.AST, kinds: frozenset[str], *, room: str, function: ast.AST 
         yield from _made(node, kinds, room=room, function=inside)
 
 
-@lru_cache(maxsize=None)
+@cache
 def _values(function: ast.AST) -> Values:
     """What each local variable of a function may be: all that is assigned, or appended, to it."""
     found: dict[str, list[ast.expr]] = {}

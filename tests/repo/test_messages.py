@@ -12,7 +12,10 @@ ROOT = Path(__file__).parents[2]
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("processes", [(), ("-n", "2")], ids=["one process", "workers"])
+@pytest.mark.parametrize(
+    "processes",
+    [pytest.param((), id="one process"), pytest.param(("-n", "2"), id="workers", marks=pytest.mark.nightly)],
+)
 def test_a_run_writes_errors_help_and_terminal_lines_once_with_their_source(tmp_path: Path, processes: tuple[str, ...]) -> None:
     path = tmp_path / "messages.txt"
     stress = "tests/plugin/test_options.py::test_a_configuration_file_sets_what_no_marker_does"  # of the full tier

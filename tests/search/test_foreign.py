@@ -17,7 +17,7 @@ BENCHMARKS = Path(__file__).resolve().parents[2] / "benchmarks"
 def search():
     with pytest.MonkeyPatch.context() as patched:
         patched.syspath_prepend(str(BENCHMARKS))
-        names = ("search", "foreign", "foreign_more", "foreign_third", "planted")
+        names = ("search", "foreign", "foreign_more", "foreign_third", "foreign_fourth", "planted")
         for name in names:
             patched.delitem(sys.modules, name, raising=False)  # of other tests
         import search
@@ -32,12 +32,16 @@ def make(search):
     return lambda name, seed: search.AGENTS[name](seed)
 
 
-NAMES = [f"{letter}{number:02}" for letter in "BCD" for number in range(1, 11)]
+NAMES = [f"{letter}{number:02}" for letter in "BCDE" for number in range(1, 11)]
+
+
+FEWEST = {"C01": 9, "E04": 9, "E06": 7}
+"""Calls of the shortest runs that are shorter than those of the others; they were frozen so."""
 
 
 @pytest.mark.parametrize("name", NAMES)
 class TestEveryAgent:
-    @pytest.mark.sweep("seed", range(20), fast=3)
+    @pytest.mark.sweep("seed", range(20), fast=2)
     def test_breaks_its_contract_where_its_mistake_lies_and_not_undisturbed(self, make, name, seed):
         agent = make(name, seed)
         nominal = agent.run(mat.spec.RunSpec())
@@ -47,10 +51,9 @@ class TestEveryAgent:
         assert (broken.unreached, broken.spec.schedule.cost) == ((), agent.least)
 
     @pytest.mark.sweep("seed", range(20), fast=1)
-    def test_makes_ten_to_sixty_calls(self, make, name, seed):
+    def test_makes_as_many_calls_as_said(self, make, name, seed):
         run = make(name, seed).run(mat.spec.RunSpec())
-        least = 9 if name == "C01" else 10  # its shortest run was frozen so
-        assert least <= sum(bool(record.action.boundary) for record in run.records) <= 60
+        assert FEWEST.get(name, 10) <= sum(bool(record.action.boundary) for record in run.records) <= 60
 
     @pytest.mark.nightly
     @pytest.mark.sweep("seed", range(2))

@@ -24,7 +24,7 @@ from mat_search.forecast import Forecast
 from mat_search.portfolio import Portfolio
 from mat_search.probes import draw_few, draw_probe
 from mat_search.reduction import Reduction
-from mat_search.space import Grid
+from mat_search.space import Grid, edges
 from mat_search.strategy import EdgeOutcome, SearchPlan
 from mat_search.vocabulary import Vocabulary
 from mat_study.settings import ItemSettings
@@ -192,11 +192,20 @@ class TestWhereItDoesNot:
         assert asked[-1][1] >= 2
 
     @pytest.mark.full
-    def test_a_third_of_the_executions_are_guesses(self, large):
+    def test_while_single_faults_are_left_at_most_a_third_of_the_executions_are_guesses(self, large):
         strategy = Portfolio(plan(large, max_runs=600))
         asked, _ = drive(large, strategy, most=600)
         guessed = sum(1 for schedule, _ in asked if len(schedule) > 2 or schedule.cost > 12)
         assert 100 <= guessed <= 450
+
+    @pytest.mark.full
+    def test_every_single_fault_is_executed_where_there_is_room_for_little_more(self, lab):
+        safe = lab(reading(lambda step, what: None, 60), [never_harmed], (), extra=[FAILS, OFF])
+        nominal = safe.nominal()
+        singles = {edge.schedule for edge in edges(nominal, NO_SCHEDULE, -1, Grid(safe.specs), prefixes(nominal), budget=12)}
+        assert len(singles) == 60 * 9
+        asked, _ = drive(safe, Portfolio(plan(safe, max_runs=640)), most=640)
+        assert singles <= {schedule for schedule, _ in asked}
 
     @pytest.mark.full
     def test_the_same_stream_gives_the_same_schedules_and_looking_ahead_changes_nothing(self, large):
@@ -371,6 +380,38 @@ def test_a_chase_begins_at_each_call_as_often_as_at_the_others(large):
     counts = Counter(drawn)
     assert len(counts) == 12
     assert max(counts.values()) - min(counts.values()) <= 2
+
+
+@pytest.fixture
+def twice(lab):
+    """20 calls, each of which is made again if it fails, and then replaced by one of another port."""
+    read, backup = (mat.tool(lambda step: step, name=name) for name in ("read", "backup"))
+
+    def agent():
+        for step in range(20):
+            try:
+                read(step=step)
+            except TimeoutError:
+                with suppress(TimeoutError):
+                    read(step=step)
+                    continue
+                with suppress(TimeoutError):
+                    backup(step=step)
+
+    return lab(agent, [never_harmed], (), extra=[FAILS, OFF])
+
+
+def test_a_chase_goes_on_from_a_pair_that_the_proof_executed(twice):
+    single = failing(twice, "read", 4)
+    chase = chasing(twice, [single])
+    at_retry, elsewhere = (failing(twice, "read", nth).perturbations[0] for nth in (5, 9))
+    for added in (at_retry, elsewhere):
+        pair = single.add(added)
+        run = twice.evaluate(mat.spec.RunSpec(schedule=pair))
+        chase.learn_path(single, str(added.site), pair, EdgeOutcome(run=run, states=prefixes(run)))
+    drawn = [each for _ in range(60) if (each := chase.draw(12)) is not None]
+    assert {each.parent.schedule for each in drawn} == {single, single.add(at_retry)}
+    assert single.add(at_retry) not in {each.schedule for each in drawn}
 
 
 def test_a_chase_prefers_the_calls_of_a_port_that_only_faults_reach(lab):

@@ -110,7 +110,8 @@ class Portfolio:
         if expected <= most:
             return min(share, most - expected) - made
         if guesses.has_singles:
-            return max(most // _LEAST, min(share, most - guesses.points)) - made
+            room = most - proof - guesses.singles_left
+            return max(most // _LEAST, min(share, room)) - made
         return share - made if self._completes_next(guesses) else most
 
     def _completes_next(self, guesses: _Guesses) -> bool:
@@ -161,7 +162,8 @@ class Portfolio:
 class _Guesses:
     """The lanes that guess, and the turns of all lanes. `made`: guesses so far, `since`: since one was worth something.
 
-    `limit`: the largest cost of a schedule that would be worth something. `points`: how many single faults there are.
+    `limit`: the largest cost of a schedule that would be worth something. `singles_left`: how many single faults were not
+    executed.
     """
 
     def __init__(self, plan: SearchPlan, proof: Exhaustive, nominal: EdgeOutcome) -> None:
@@ -174,7 +176,7 @@ class _Guesses:
         self._vocabulary.learn_edges(singles)
         self._vocabulary.learn(run)
         self._singles = deque(_extremes_first(singles, plan.stream))
-        self.points = len(singles)
+        self.singles_left = len(singles)
         self._chase = Chase(self._vocabulary, run, plan.stream)
         self._rare = RareAnswers(run, plan.stream)
         self._evolution = Evolutionary(own)
@@ -211,6 +213,8 @@ class _Guesses:
         if asked is not None:
             return asked
         if left <= 0:
+            singles = [each.edge for each in self._round if each is not None and each.lane == "single"]
+            self._singles.extendleft(reversed(singles))
             self._round.clear()
             return None
         if not self._round:
@@ -299,6 +303,8 @@ class _Guesses:
         if lane not in ("proof", "single"):
             self.made += 1
             self.since += 1
+        if lane in ("proof", "single") and edge.size == 1:
+            self.singles_left -= 1
         self._vocabulary.learn(outcome.run)
         if lane == "reduction":
             self._answer = outcome
