@@ -8,6 +8,7 @@ Tests that are selected by node id or with `-m full` or `-m nightly` run in what
 
 from __future__ import annotations
 
+import gc
 import gzip
 import importlib.util
 import itertools
@@ -22,19 +23,17 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-import numpy  # noqa: F401  # pytester takes back what an inner session imports, and numpy can be loaded only once
+import numpy.random  # noqa: F401  # pytester takes back what an inner session imports, and numpy can be loaded only once
 import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis.internal.conjecture import providers
 
-from mat.core import limits
+from mat.kernel.isolation import Ownership
 
 pytest_plugins = ["pytester"]
 
 os.environ.pop("PYTEST_ADDOPTS", None)  # meant for this session, not for those that tests begin
 
-limits.ISOLATED_NODES = 1_000_000
-"""To a session that a test begins in this process, the modules of all tests here are the user's own."""
 EXAMPLES = 15
 """Hypothesis's examples for each property in the fast tier, at most."""
 SOME_EXAMPLES, SOME_CASES = 40, 2
@@ -311,6 +310,28 @@ def _named(value: Any, other: str) -> str:
 def _names(marker: pytest.Mark) -> tuple[str, ...]:
     names = marker.args[0]
     return tuple(name.strip() for name in names.split(",")) if isinstance(names, str) else tuple(names)
+
+
+# -- sessions that a test begins in this process ----------------------------------------------------------------------------
+
+
+def pytest_collection_finish() -> None:
+    """Collecting garbage never looks at the tests themselves, which are most of all objects."""
+    gc.collect()
+    gc.freeze()
+
+
+_owns = Ownership.owns
+
+
+def _owns_no_other_tests(self: Ownership, name: str, file: str) -> bool:
+    """To the session of a test, the modules of all tests would be the user's own, and compared at each execution."""
+    here = os.environ.get("PYTEST_CURRENT_TEST", "").partition("::")[0]
+    other = name.startswith("tests.") and "/test_" in file and not file.endswith(here or " ")
+    return not other and _owns(self, name, file)
+
+
+Ownership.owns = _owns_no_other_tests  # type: ignore[method-assign]
 
 
 # -- what a test leaves behind --------------------------------------------------------------------------------------------

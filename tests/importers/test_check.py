@@ -304,7 +304,6 @@ def test_memory_does_not_grow_with_the_file(format: str, tmp_path: Path) -> None
             return tracemalloc.get_traced_memory()[1], tally.report().records
         finally:
             tracemalloc.stop()
-            gc.unfreeze()
 
     few, many = written(150), written(1_500)
     peak(few)  # what is imported and cached on first use

@@ -504,9 +504,12 @@ def test_contracts_are_made_once_where_their_fixtures_do_nothing_else(pytester: 
 
 @pytest.fixture
 def thresholds() -> Iterator[tuple[int, int, int]]:
+    """Those of the interpreter, while nothing is frozen, as these tests are otherwise."""
     kept = gc.get_threshold()
+    gc.unfreeze()
     yield kept
     gc.set_threshold(*kept)
+    gc.freeze()
 
 
 def test_a_search_puts_the_collector_back(thresholds: tuple[int, int, int]) -> None:
@@ -517,7 +520,7 @@ def test_a_search_puts_the_collector_back(thresholds: tuple[int, int, int]) -> N
     assert gc.get_freeze_count() == 0
 
 
-def test_a_collector_that_somebody_turned_off_stays_off() -> None:
+def test_a_collector_that_somebody_turned_off_stays_off(thresholds: tuple[int, int, int]) -> None:
     gc.disable()
     try:
         with collector.rare_collections():
