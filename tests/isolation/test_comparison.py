@@ -5,13 +5,13 @@ from __future__ import annotations
 import random
 from collections import deque
 from collections.abc import Callable
-from types import CellType
+from types import CellType, FunctionType
 from typing import Any
 
 import pytest
 
 from mat.kernel.comparison import NodeComparison
-from mat.kernel.nodes import CellNode, ClassNode, DictNode, ListNode, Node, SetNode, WatchNode
+from mat.kernel.nodes import CellNode, ClassNode, DictNode, FunctionNode, InstanceNode, ListNode, Node, SetNode, WatchNode
 
 NAMES = [chr(97 + number) for number in range(12)]
 
@@ -58,7 +58,30 @@ def _library(dice: random.Random) -> tuple[Node, list[Callable[[], object]]]:
     return WatchNode(held, names), [lambda: setattr(held, "hook", None), *change]
 
 
-KINDS = [_dict, _class, _list, _deque, _set, _cell, _library]
+def _function(dice: random.Random) -> tuple[Node, list[Callable[[], object]]]:
+    def held(one: int = 1, *, two: int = 2) -> None: ...
+
+    def other() -> None: ...
+
+    assert isinstance(held, FunctionType)
+    return FunctionNode(held), [
+        lambda: setattr(held, "__defaults__", (3,)),
+        lambda: setattr(held, "__kwdefaults__", {"two": 3}),
+        lambda: setattr(held, "__code__", other.__code__),
+        lambda: setattr(held, "__name__", "other"),
+    ]
+
+
+def _instance(dice: random.Random) -> tuple[Node, list[Callable[[], object]]]:
+    one, two = (type(name, (), {}) for name in ("One", "Two"))
+    bare = type("Bare", (), {"__slots__": ()})
+    held: Any = dice.choice([one, bare])()
+    if type(held) is bare:
+        return InstanceNode(held), [lambda: setattr(held, "__class__", type("Other", (), {"__slots__": ()}))]
+    return InstanceNode(held), [lambda: setattr(held, "__class__", two), lambda: setattr(held, "__dict__", {})]
+
+
+KINDS = [_dict, _class, _list, _deque, _set, _cell, _library, _function, _instance]
 
 
 @pytest.mark.sweep("number", range(60), fast=6)

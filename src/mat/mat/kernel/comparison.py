@@ -8,11 +8,22 @@ chunks that held one are made again before the next comparison, and no others.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from itertools import chain
+from itertools import chain, repeat
 from operator import attrgetter, is_
 from typing import Any, Final, Protocol
 
-from mat.kernel.nodes import CellNode, ClassNode, DictNode, ListNode, Node, SetNode, WatchNode
+from mat.kernel.nodes import (
+    CellNode,
+    ClassNode,
+    DictNode,
+    FunctionNode,
+    InstanceNode,
+    ListNode,
+    Node,
+    SetNode,
+    WatchNode,
+    parts_of,
+)
 
 _CHUNK: Final = 64
 """Places in a chunk: one that differs has all of its chunk asked."""
@@ -82,8 +93,34 @@ class _Counts:
         return list(map(len, self._attributes)) == self._counts
 
 
+class _Functions:
+    def __init__(self, nodes: Sequence[FunctionNode]) -> None:
+        kept = [node.kept() for node in nodes]
+        self._functions = [function for function, _ in kept]
+        self._parts = tuple(chain.from_iterable(parts for _, parts in kept))
+
+    def same(self) -> bool:
+        return all(map(is_, chain.from_iterable(map(parts_of, self._functions)), self._parts))
+
+
+class _Instances:
+    """Instances with attributes: their classes, and their attribute dicts."""
+
+    def __init__(self, nodes: Sequence[InstanceNode]) -> None:
+        self._instances, self._kinds, self._dicts = zip(*[node.kept() for node in nodes], strict=True)
+
+    def same(self) -> bool:
+        try:
+            return all(map(is_, map(type, self._instances), self._kinds)) and all(
+                map(is_, map(object.__getattribute__, self._instances, repeat("__dict__")), self._dicts)
+            )
+        except (AttributeError, TypeError):  # one has no attributes any more
+            return False
+
+
 _KINDS: Final[dict[type[Node], Callable[[Any], _Chunk]]] = {
     DictNode: _Tables, ClassNode: _Tables, ListNode: _Members, SetNode: _Members, CellNode: _Cells, WatchNode: _Counts,
+    FunctionNode: _Functions, InstanceNode: _Instances,
 }  # fmt: skip
 
 

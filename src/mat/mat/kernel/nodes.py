@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from operator import is_
+from operator import attrgetter, is_
 from threading import local
 from types import CellType, FunctionType, ModuleType
 from typing import Any, ClassVar, Final, Literal, Protocol, TypeAlias
@@ -328,37 +328,42 @@ class ClassNode:
             self.keep()
 
 
+FUNCTION_PARTS: Final = (
+    "__code__",
+    "__defaults__",
+    "__doc__",
+    "__kwdefaults__",
+    "__name__",
+    "__qualname__",
+    "__module__",
+)
+parts_of: Final[Callable[[FunctionType], tuple[Any, ...]]] = attrgetter(*FUNCTION_PARTS)
+"""The parts of a function that an assignment replaces."""
+
+
 class FunctionNode:
     """The parts of a function that an assignment replaces, such as its defaults."""
 
     __slots__ = ("_held", "_values", "remedy")
 
-    PARTS: ClassVar[tuple[str, ...]] = (
-        "__code__",
-        "__defaults__",
-        "__doc__",
-        "__kwdefaults__",
-        "__name__",
-        "__qualname__",
-        "__module__",
-    )
+    joins: ClassVar[bool] = True
 
     def __init__(self, held: FunctionType) -> None:
         self._held = held
         self.remedy: Remedy = "restore"
         self.keep()
 
-    def _now(self) -> tuple[Any, ...]:
-        return tuple([getattr(self._held, name) for name in self.PARTS])
-
     def keep(self) -> None:
-        self._values = self._now()
+        self._values = parts_of(self._held)
+
+    def kept(self) -> tuple[FunctionType, tuple[Any, ...]]:
+        return self._held, self._values
 
     def same(self) -> bool:
-        return all(map(is_, self._now(), self._values))
+        return all(map(is_, parts_of(self._held), self._values))
 
     def changes(self) -> tuple[Change, ...]:
-        pairs = zip(self.PARTS, self._values, self._now(), strict=True)
+        pairs = zip(FUNCTION_PARTS, self._values, parts_of(self._held), strict=True)
         found = tuple(Change(name, before, after) for name, before, after in pairs if not equal(before, after))
         if not found:
             self.keep()
@@ -381,6 +386,14 @@ class InstanceNode:
 
     def keep(self) -> None:
         self._kind, self._dict = type(self._held), attributes_of(self._held)
+
+    @property
+    def joins(self) -> bool:
+        """Whether its attribute dict is read as those of most objects are."""
+        return self._dict is not None and not isinstance(self._held, local)
+
+    def kept(self) -> tuple[object, type, dict[str, Any] | None]:
+        return self._held, self._kind, self._dict
 
     def same(self) -> bool:
         return type(self._held) is self._kind and attributes_of(self._held) is self._dict

@@ -24,6 +24,7 @@ from typing import Any, Final
 from mat.core import limits
 from mat.kernel.natives import abstract_node, native_node, opaque_node
 from mat.kernel.nodes import (
+    FUNCTION_PARTS,
     BareNode,
     CellNode,
     ClassNode,
@@ -338,7 +339,7 @@ class Reached:
         names = frozenset(self.stored)
         if not names:
             return
-        if not names.isdisjoint(FunctionNode.PARTS):
+        if not names.isdisjoint(FUNCTION_PARTS):
             for function, at in self._functions:
                 self._add_node(FunctionNode(function), at)
         for name in sorted(self.own):
