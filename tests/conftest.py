@@ -36,8 +36,9 @@ os.environ.pop("PYTEST_ADDOPTS", None)  # meant for this session, not for those 
 
 EXAMPLES = 15
 """Hypothesis's examples for each property in the fast tier, at most."""
-SOME_EXAMPLES, SOME_CASES = 40, 2
-"""Examples of each property, and cases of each parametrized test, with --rest, at most."""
+SOME_EXAMPLES, SOME_CASES, SOME_OF_A_SWEEP = 40, 2, 4
+"""With --rest: examples of each property, and cases of each parametrized test, at most; and how many times the cases of a sweep
+in the fast tier."""
 # how many real seconds an example takes says something of the machine and of what else it does, and nothing of the property
 _timeless = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("fast", _timeless, derandomize=True, database=None, max_examples=EXAMPLES, print_blob=False)
@@ -255,12 +256,14 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
 
 
 def _cases(item: pytest.Function) -> list[tuple[str, dict[str, Any]]]:
-    """(name, arguments) of each case: the product of all sweeps of a test, or in the fast tier a fixed sample of it."""
+    """(name, arguments) of each case: the product of all sweeps; in the fast tier a fixed sample, with --rest a larger one."""
     markers = list(item.iter_markers("sweep"))
     parts = [list(_part(marker)) for marker in reversed(markers)]
     places = list(itertools.product(*(range(len(part)) for part in parts)))
     few = min((marker.kwargs["fast"] for marker in markers if "fast" in marker.kwargs), default=len(places))
-    if not _full(item.config) and not _asked_for(item) and few < len(places):
+    if item.config.option.rest:
+        few *= SOME_OF_A_SWEEP
+    if (item.config.option.rest or not _full(item.config)) and not _asked_for(item) and few < len(places):
         places = _spread_out(places, few, item.originalname)
     chosen = [[part[index] for part, index in zip(parts, place, strict=True)] for place in places]
     return [

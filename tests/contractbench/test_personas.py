@@ -274,12 +274,12 @@ def test_the_oracle_passes_every_task_on_every_seed(episodes):
     assert [item.key for item in episodes if item.result.agent == "oracle" and not item.result.success] == []
 
 
-@pytest.mark.full
+@pytest.mark.nightly
 def test_every_task_gives_a_persona_one_label_whatever_the_seed(episodes):
     assert unstable(episodes) == ()
 
 
-@pytest.mark.full
+@pytest.mark.nightly
 @pytest.mark.sweep("task", FAILURES_OF)
 def test_a_persona_fails_in_its_own_way_on_every_seed_and_the_trace_alone_tells(episodes, task):
     told = {name: set() for name in SCRIPTED}
@@ -290,34 +290,34 @@ def test_a_persona_fails_in_its_own_way_on_every_seed_and_the_trace_alone_tells(
     assert told == {name: {(label, label)} for name, label in expected.items()}
 
 
-@pytest.mark.full
+@pytest.mark.nightly
 def test_every_failure_label_is_produced_by_a_persona_and_recognised_from_the_trace_alone(episodes):
     assert {item.result.failure_label for item in episodes if item.agrees} >= set(FAILURES)
 
 
-@pytest.mark.full
+@pytest.mark.nightly
 def test_server_and_library_agree_on_at_least_95_per_cent_of_the_episodes(episodes):
     assert agreement(episodes).episodes.value >= 0.95, disagreements(episodes)
 
 
-@pytest.mark.full
+@pytest.mark.nightly
 def test_what_server_and_library_do_not_agree_on_is_explained(episodes):
     assert [item for item in disagreements(episodes) if not item.reason] == []
 
 
-@pytest.mark.full
+@pytest.mark.nightly
 def test_no_contract_is_unable_to_judge(episodes):
     assert [(item.key, item.crashed) for item in episodes if item.crashed] == []
 
 
-@pytest.mark.full
+@pytest.mark.nightly
 @pytest.mark.parametrize("name", PERSONAS)
 def test_a_persona_fails_some_tasks_and_passes_others(episodes, name):
     passed = {item.result.success for item in episodes if item.result.agent == name}
     assert passed == {True, False}
 
 
-@pytest.mark.full
+@pytest.mark.nightly
 def test_the_page_says_how_many_tasks_each_agent_passes_and_what_it_fails_with(episodes):
     told = {}
     for name, found in grouped(episodes, agent_of).items():
@@ -327,7 +327,7 @@ def test_the_page_says_how_many_tasks_each_agent_passes_and_what_it_fails_with(e
     assert [line for line in told.values() if line not in page] == []
 
 
-@pytest.mark.full
+@pytest.mark.nightly
 def test_every_task_is_failed_by_a_persona_and_not_by_all_of_them(episodes):
     for task, found in grouped(episodes, task_of).items():
         whole = {agent: all(item.result.success for item in items) for agent, items in grouped(found, agent_of).items()}
@@ -339,7 +339,7 @@ def test_the_same_episodes_have_the_same_trace_hashes_when_they_are_played_again
     assert digest(suite(seeds=1)) == digest(item for item in episodes if item.result.seed == 0)
 
 
-@pytest.mark.full
+@pytest.mark.nightly
 def test_another_seed_is_another_episode(episodes):
     hashes = {item.result.seed: set() for item in episodes}
     for item in episodes:

@@ -153,13 +153,18 @@ def test_one_long_case(one): pass
 @given(strategies.integers())
 def test_property(number): drawn.append(number)
 
+swept = []
+
+@pytest.mark.sweep("one", range(30), fast=3)
+def test_sweep(one): swept.append(one)
+
 @pytest.mark.full
-def test_drawn(): print("drawn:", "few" if len(drawn) <= 40 else "many")
+def test_drawn(): print("drawn:", "few" if len(drawn) <= 40 else "many", len(swept))
 """
 
 
 @pytest.mark.full
-@pytest.mark.parametrize(("options", "cases", "drawn"), [(("--rest",), 2, "few"), (("--full",), 10, "many")])
+@pytest.mark.parametrize(("options", "cases", "drawn"), [(("--rest",), 2, "few 12"), (("--full",), 10, "many 30")])
 def test_of_the_rest_some_cases_and_examples_run_the_same_each_time(
     session: Session, options: tuple[str, ...], cases: int, drawn: str
 ) -> None:
