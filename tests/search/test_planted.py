@@ -370,10 +370,14 @@ def test_a_state_that_leaves_something_out_is_noticed(name):
 
 @pytest.fixture(scope="module")
 def comparison():
+    before = set(sys.modules)
     with pytest.MonkeyPatch.context() as patched:
+        patched.syspath_prepend(str(ROOT / "benchmarks"))
         patched.setitem(sys.modules, "planted", planted)
-        patched.setitem(sys.modules, "foreign", _load("foreign"))
-        return _load("search")
+        yield _load("search")
+        for name in set(sys.modules) - before:
+            if name.startswith("foreign"):
+                del sys.modules[name]
 
 
 @pytest.fixture
