@@ -79,6 +79,16 @@ class Foreign:
         return run.result
 
 
+def calls(body: Callable[[], None], port: str, test: Callable[[Mapping[str, Any]], bool]) -> list[mat.spec.Site]:
+    """Where the undisturbed run calls a port with such arguments."""
+    nominal = mat.run(states=False)
+    with nominal:
+        body()
+    assert nominal.result is not None
+    found = [record for record in nominal.result.records if record.action.name == port and record.site]
+    return [parse_site(record.site) for record in found if test(record.action.arguments)]
+
+
 def fault(operator: str, port: str, nth: int, *, agent: str = "main", **parameters: object) -> mat.spec.Perturbation:
     """A perturbation at its price on the default grid."""
     point = next(item for item in CATALOG[operator].spec().choices if parameters.items() <= item.parameters.items())

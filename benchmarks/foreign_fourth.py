@@ -18,23 +18,11 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, Final
 
-from foreign import FAILURES, Foreign, fault, lost, main, outage
+from foreign import FAILURES, Foreign, calls, fault, lost, main, outage
 
 import mat
-from mat.core.site import parse_site
 from mat.errors import RateLimited
 from mat_contracts import no_duplicate_effect
-
-
-def calls(body: Callable[[], None], port: str, test: Callable[[Mapping[str, Any]], bool]) -> list[mat.spec.Site]:
-    """Where the undisturbed run calls a port with such arguments."""
-    nominal = mat.run(states=False)
-    with nominal:
-        body()
-    assert nominal.result is not None
-    found = [record for record in nominal.result.records if record.action.name == port and record.site]
-    return [parse_site(record.site) for record in found if test(record.action.arguments)]
-
 
 # -- E01: feature flags -------------------------------------------------------------------------------------------------
 
@@ -544,7 +532,7 @@ def edits_are_kept(record: mat.Record) -> bool:
 
 
 def merged_documents(seed: int) -> Foreign:
-    """After a conflict the sections come from a new pull, but the revision from the reply that told of the conflict.
+    """After a conflict the sections come from a new pull, but the revision comes from the reply that reported the conflict.
 
     The first pull after a colleague's edit must be stale, or have a wrong revision, and the next, which only a conflict brings
     about, be stale (5 each). Only an old pull can undo an edit, and it conflicts unless the revision comes from elsewhere; so

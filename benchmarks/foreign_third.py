@@ -17,23 +17,12 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, Final
 
-from foreign import FAILURES, Foreign, fault, lost, main
+from foreign import FAILURES, Foreign, calls, fault, lost, main
 
 import mat
 from mat.core.site import parse_site
 from mat.errors import RateLimited
 from mat_contracts import no_duplicate_effect
-
-
-def calls(body: Callable[[], None], port: str, test: Callable[[Mapping[str, Any]], bool]) -> list[mat.spec.Site]:
-    """Where the undisturbed run calls a port with such arguments."""
-    nominal = mat.run(states=False)
-    with nominal:
-        body()
-    assert nominal.result is not None
-    found = [record for record in nominal.result.records if record.action.name == port and record.site]
-    return [parse_site(record.site) for record in found if test(record.action.arguments)]
-
 
 # -- D01: a calendar with time zones ------------------------------------------------------------------------------------
 

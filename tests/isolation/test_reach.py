@@ -397,3 +397,10 @@ def test_context_variables_do_not_outlive_a_run(load: Import, tmp_path: Path) ->
     isolation.execute(lambda: module.REQUEST.set(7))
     assert module.REQUEST.get(None) is None
     assert [each.name for each in isolation.found] == [f"{module.__name__}.REQUEST"]
+
+
+def test_a_session_of_a_test_takes_no_other_tests_for_the_users_own() -> None:
+    other = importlib.import_module("tests.isolation.test_comparison")
+    owned = {module.__name__ for module in Ownership([str(Path(__file__).parents[2])]).modules()}
+    assert __name__ in owned
+    assert other.__name__ not in owned

@@ -41,7 +41,7 @@ FEWEST = {"C01": 9, "E04": 9, "E06": 7}
 
 @pytest.mark.parametrize("name", NAMES)
 class TestEveryAgent:
-    @pytest.mark.sweep("seed", range(20), fast=2)
+    @pytest.mark.sweep("seed", range(20), fast=3)
     def test_breaks_its_contract_where_its_mistake_lies_and_not_undisturbed(self, make, name, seed):
         agent = make(name, seed)
         nominal = agent.run(mat.spec.RunSpec())

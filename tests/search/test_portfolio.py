@@ -192,7 +192,7 @@ class TestWhereItDoesNot:
         assert asked[-1][1] >= 2
 
     @pytest.mark.full
-    def test_while_single_faults_are_left_at_most_a_third_of_the_executions_are_guesses(self, large):
+    def test_guesses_and_the_proof_share_the_executions(self, large):
         strategy = Portfolio(plan(large, max_runs=600))
         asked, _ = drive(large, strategy, most=600)
         guessed = sum(1 for schedule, _ in asked if len(schedule) > 2 or schedule.cost > 12)

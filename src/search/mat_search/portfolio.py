@@ -5,7 +5,7 @@ a search without a state digest cannot execute everything up to an interesting c
 
 - single faults out of order (they count for the proof), the extreme points of each operator at each call first;
 - probes (`mat_search.probes`): many perturbations at once, even beyond the budget;
-- chases (`mat_search.chase`): calls that exist only because of a fault;
+- chases (`mat_search.chase`): calls that exist only because of a fault, also after faults that the proof has executed;
 - rare answers (`mat_search.rare`): calls that react to a fault as few others do;
 - pairs at random, and evolution (`mat_search.evolve`).
 
