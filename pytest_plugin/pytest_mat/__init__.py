@@ -120,7 +120,7 @@ def pytest_collection_modifyitems(session: pytest.Session, config: pytest.Config
         if searched or config.getoption("mat_evaluate"):
             from pytest_mat.isolated import watch_fixtures
 
-            watch_fixtures(config)
+            watch_fixtures(config).take_tests(items)
     if config.getoption("mat_confirm"):
         return
     directories = {item.path.parent / "mat_replays" for item in items}

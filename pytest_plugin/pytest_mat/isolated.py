@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterable
 from contextlib import nullcontext
+from types import ModuleType
 from typing import Any, Final, TypeVar
 
 import pytest
@@ -28,7 +29,7 @@ class IsolatedItem:
     """
 
     def __init__(self, item: pytest.Item, *, recorded: bool) -> None:
-        config = item.config
+        self._item, config = item, item.config
         keep_reads()
         self._leave = not config.getoption("mat_confirm")
         roots = [str(config.rootpath), str(config.invocation_params.dir), *user_roots()]
@@ -41,7 +42,7 @@ class IsolatedItem:
         """The result of a function, and what is found to outlive executions by then and was not reported before."""
         isolation = self._isolation
         if not self._executions:
-            isolation.start(self._fixtures.values())
+            isolation.start(self._fixtures.values(), apart=self._fixtures.other_tests(self._item))
         self._executions += 1
         self._known = self._reported
         outer, self._fixtures.isolation = self._fixtures.isolation, isolation
@@ -119,6 +120,17 @@ class _FixtureWatch:
     def __init__(self) -> None:
         self.isolation: Isolation | None = None
         self._wider: dict[int, Any] = {}
+        self._tests: dict[int, ModuleType] = {}
+
+    def take_tests(self, items: Iterable[pytest.Item]) -> None:
+        """Take the modules of all tests that were collected, also of those that are deselected."""
+        modules = [_module_of(item) for item in items]
+        self._tests = {id(module): module for module in modules if module is not None}
+
+    def other_tests(self, item: pytest.Item) -> list[ModuleType]:
+        """The modules of other tests, which only pytest imported, unless something leads to them."""
+        own = _module_of(item)
+        return [module for module in self._tests.values() if module is not own]
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_fixture_setup(self, fixturedef: Any, request: Any) -> Generator[None, Any, Any]:
@@ -137,6 +149,11 @@ class _FixtureWatch:
         for fixture in self._wider.values():
             found |= _fixture_value(fixture)
         return found
+
+
+def _module_of(item: pytest.Item) -> ModuleType | None:
+    collector = item.getparent(pytest.Module)
+    return None if collector is None else collector.obj
 
 
 def watch_fixtures(config: pytest.Config) -> _FixtureWatch:

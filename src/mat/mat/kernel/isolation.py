@@ -11,7 +11,7 @@ import functools
 import os
 import sys
 import sysconfig
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from contextvars import Context, ContextVar, copy_context
 from dataclasses import dataclass
@@ -76,11 +76,12 @@ class Ownership:
 
 class ProcessState:
     """The state of the process, as it was when this was made: everything that is reachable from the user's modules and from
-    `roots`, the settings of the process, and context variables."""
+    `roots`, the settings of the process, and context variables. `apart`: modules of the user that are no root."""
 
-    def __init__(self, ownership: Ownership, roots: Mapping[str, object]) -> None:
-        modules = ownership.modules()
-        self._reach = Reached(module.__name__ for module in modules)
+    def __init__(self, ownership: Ownership, roots: Mapping[str, object], apart: Collection[ModuleType] = ()) -> None:
+        left_out = set(map(id, apart))
+        modules = [module for module in ownership.modules() if id(module) not in left_out]
+        self._reach = Reached([module.__name__ for module in modules], apart)
         for module in modules:
             self._reach.enter_module(module)
         self._context = copy_context()
@@ -240,9 +241,10 @@ class Isolation:
         self.read: dict[reads.Read, None] = {}
         self._found_before = 0
 
-    def start(self, roots: Mapping[str, object]) -> None:
-        """Keep the state to begin from. `roots`: values by name that belong to it, besides the user's modules."""
-        self._state = ProcessState(self._ownership, roots)
+    def start(self, roots: Mapping[str, object], apart: Collection[ModuleType] = ()) -> None:
+        """Keep the state to begin from. `roots`: values by name that belong to it, besides the user's modules; `apart`: those
+        of them that belong to it only where something leads to them."""
+        self._state = ProcessState(self._ownership, roots, apart)
 
     @property
     def state(self) -> ProcessState:

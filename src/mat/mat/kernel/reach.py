@@ -12,6 +12,8 @@ import dataclasses
 import dis
 import functools
 import gc
+import itertools
+import re
 import sys
 import threading
 import types
@@ -54,10 +56,16 @@ _STATELESS_PACKAGES: Final = frozenset((
 """Packages whose objects are values, machinery of the interpreter, or read elsewhere (`mat.kernel.places`)."""
 _STATELESS: Final = frozenset((
     int, str, float, bool, bytes, complex, range, slice, type(None), type(...), type(NotImplemented), object,
-    types.CodeType, types.ModuleType, types.MethodDescriptorType, types.WrapperDescriptorType,
+    types.CodeType, types.MethodDescriptorType, types.WrapperDescriptorType,
     types.MemberDescriptorType, types.GetSetDescriptorType, types.ClassMethodDescriptorType, types.GenericAlias,
-    types.UnionType, types.FrameType, types.TracebackType, weakref.ref, weakref.KeyedRef,
+    types.UnionType, types.FrameType, types.TracebackType,
 ))  # fmt: skip
+_WEAK: Final = frozenset((weakref.ref, weakref.KeyedRef))
+_REACHES_ANYTHING: Final = frozenset((
+    "modules", "import_module", "__import__", "resolve_name", "locate", "get_objects", "get_referrers", "__subclasses__",
+    "_getframe", "currentframe", "tb_frame",
+))  # fmt: skip
+"""Names in code that can find a module, or what is in it, without naming it."""
 _METHOD_WRAPPER: Final = type([].__len__)
 _LRU: Final = type(functools.lru_cache(lambda: None))
 
@@ -75,10 +83,18 @@ def package_of(kind: Any) -> str:
 
 
 class Reached:
-    """Nodes reached from named objects. `own`: the names of the user's modules. `full`: the limit on nodes was reached."""
+    """Nodes reached from named objects. `own`: the names of the user's modules that are entered; `apart`: modules that are
+    entered when something leads to them. `full`: the limit on nodes was reached."""
 
-    def __init__(self, own: Iterable[str]) -> None:
+    def __init__(self, own: Iterable[str], apart: Iterable[types.ModuleType] = ()) -> None:
         self.own = set(own)
+        self._apart = {module.__name__: module for module in apart}
+        self._apart_by_globals = {id(vars(module)): name for name, module in self._apart.items()}
+        self._apart_below: dict[str, list[str]] = {}  # of a module that is apart: itself; of a package: those in it
+        for name in self._apart:
+            for package in itertools.accumulate(name.split("."), "{}.{}".format):
+                self._apart_below.setdefault(package, []).append(name)
+        self._code: list[types.CodeType] = []  # of the user's functions, not yet asked for names of those
         self.nodes: list[Node] = []
         self.full = False
         self._places: list[int] = []  # of each node, its place in `_trail`
@@ -100,17 +116,19 @@ class Reached:
 
     def enter_module(self, module: types.ModuleType) -> None:
         if id(vars(module)) not in self._seen:
+            self._apart.pop(module.__name__, None)
             self.own.add(module.__name__)
             self._visit_module(module, self._place(-1, module.__name__))
         self.walk()
 
     def walk(self) -> None:
-        while self._todo:
+        while self._todo or self._named_apart():
             if len(self.nodes) > limits.ISOLATED_NODES:
                 self.full = True
                 self._todo.clear()
                 return
-            self._visit(*self._todo.popleft())
+            if self._todo:
+                self._visit(*self._todo.popleft())
         if self._bare:
             names = [self._path_to(place) for _, place in self._bare]
             self._add_node(BareNode([attributes for attributes, _ in self._bare], names), self._place(-1, ""))
@@ -174,7 +192,9 @@ class Reached:
 
     def _visit(self, held: Any, at: int) -> None:
         kind = type(held)
-        if issubclass(kind, types.ModuleType):
+        if self._apart:
+            self._meet(held, kind)
+        if issubclass(kind, types.ModuleType) or kind in _WEAK:
             return
         if issubclass(kind, type):
             self._visit_class(held, at)
@@ -279,7 +299,7 @@ class Reached:
         self._seen[id(held)] = held
         self._add_node(DictNode(held, attributes=True, module=True), at)
         for name, value in list(held.items()):
-            if not (name.startswith("__") and name.endswith("__")):
+            if not (name.startswith("__") and name.endswith("__")) and not _is_part(value, module, name):
                 self._push(value, at, name)
 
     def _visit_class(self, held: type, at: int) -> None:
@@ -314,6 +334,8 @@ class Reached:
                 self._push(value, at, "" if name == "__wrapped__" else name)
         elif not attributes and held.__module__ in self.own:
             self._bare.append((attributes, at))
+        if self._apart and (held.__module__ in self.own or held.__globals__.get("__name__") in self.own):
+            self._code.append(held.__code__)
         if held.__module__ in self.own:
             self.stored |= stored_names(held.__code__)
             self._functions.append((held, at))
@@ -325,6 +347,45 @@ class Reached:
                 self._seen[id(table)] = table
                 self._add_node(DispatchNode(table, held._clear_cache), at)
                 self._push_all(table.values(), at)
+
+    # -- modules apart ----------------------------------------------------------------------------------------------
+
+    def _meet(self, held: Any, kind: type) -> None:
+        """Enter the module that an object belongs to, if that is apart. A weak reference is as good as what it refers to."""
+        if kind in _WEAK:
+            held = held()
+            kind = type(held)
+        if issubclass(kind, types.ModuleType):
+            for name in self._apart_below.get(held.__name__, ()):
+                self._enter_apart(name)
+        elif kind is types.FunctionType:
+            self._enter_apart(held.__module__)
+            self._enter_apart(self._apart_by_globals.get(id(held.__globals__)))
+        for base in (*kind.__mro__, *(held.__mro__ if issubclass(kind, type) else ())):
+            self._enter_apart(base.__module__)
+        if package_of(kind) in _RUNNERS and not _RUNS_TESTS.isdisjoint(base.__name__ for base in kind.__mro__):
+            self._enter_all_apart()
+
+    def _named_apart(self) -> bool:
+        """Enter the modules that the code met since the last time can find by a name; returns whether there are any."""
+        before = len(self._apart)
+        while self._apart and self._code:
+            named = named_in(self._code.pop())
+            if not named.isdisjoint(_REACHES_ANYTHING) or named >= _ALL_TESTS:
+                self._enter_all_apart()
+            for name in [name for name in self._apart if name.rpartition(".")[2] in named]:
+                self._enter_apart(name)
+        return len(self._apart) < before
+
+    def _enter_apart(self, name: object) -> None:
+        module = self._apart.pop(name, None) if isinstance(name, str) else None
+        if module is not None:
+            self.own.add(module.__name__)
+            self._visit_module(module, self._place(-1, module.__name__))
+
+    def _enter_all_apart(self) -> None:
+        for name in list(self._apart):
+            self._enter_apart(name)
 
     # -- libraries --------------------------------------------------------------------------------------------------
 
@@ -443,6 +504,28 @@ def _given_to_pytest(held: Any) -> Iterable[object]:
     if name == "FixtureFunctionDefinition":
         return (held._get_wrapped_function(),)
     return ()
+
+
+def _is_part(value: object, package: types.ModuleType, name: str) -> bool:
+    """Whether this is what an import of a module leaves in its package: nobody's code asked for that."""
+    return isinstance(value, types.ModuleType) and value.__name__ == f"{package.__name__}.{name}"
+
+
+_RUNS_TESTS: Final = frozenset(("Node", "FixtureRequest"))
+"""Classes of pytest whose instances lead to all tests, and so do the names together with which code asks a session for them."""
+_ALL_TESTS: Final = frozenset(("session", "items"))
+
+
+@functools.cache
+def named_in(code: types.CodeType) -> frozenset[str]:
+    """The words that a function's code, or that of a function in it, has in its names and texts."""
+    found = set(code.co_names)
+    for each in code.co_consts:
+        if isinstance(each, str):
+            found.update(re.findall(r"\w+", each))
+        elif isinstance(each, types.CodeType):
+            found |= named_in(each)
+    return frozenset(word for name in found for word in name.split("."))
 
 
 @functools.cache
