@@ -62,7 +62,8 @@ def confirmer(
 
     def confirm(schedules: Sequence[Schedule]) -> Iterator[Run | str]:
         plans = [Plan(mode="search", schedule=schedule, variant=variant) for schedule in schedules]
-        for answer in processes.execute(fresh_item(item, recorded=recorded), plans, hash_seed=hash_seed):
+        found = processes.execute(fresh_item(item, recorded=recorded), plans, hash_seed=hash_seed, runs_only=True)
+        for answer in found:
             why = (each.partition("\n")[0] for each in (answer.why, answer.detail) if each)
             yield answer.run or ": ".join(why)
 
@@ -74,6 +75,11 @@ def requested_settings(item: pytest.Item, settings: ItemSettings) -> ItemSetting
     batch = item.config.stash[BATCH].batch
     variants = tuple(dict.fromkeys(plan.variant for plan in batch.plans if plan.variant))
     return replace(settings, variants=variants, live_calls=0 if batch.item.recorded else settings.live_calls)
+
+
+def ends_at_once(item: pytest.Item) -> bool:
+    """Whether this is a fresh process in which it does not matter what its one execution leaves behind."""
+    return bool(item.config.getoption("mat_confirm")) and item.config.stash[BATCH].batch.ends_at_once
 
 
 def answer(item: pytest.Item, evaluate: ItemEvaluator) -> Reports:

@@ -48,16 +48,16 @@ class LostItem(Lost):
 
 class ItemEvaluator:
     """Executes plans of one item. Under stress and in an evaluation, a run that made live calls is executed again, until all of
-    its replies come from the cassette: only such a run is repeatable.
+    its replies come from the cassette: only such a run is repeatable. `alone`: the process ends after one execution.
     """
 
-    def __init__(self, item: pytest.Item, settings: ItemSettings, live: LiveCalls) -> None:
+    def __init__(self, item: pytest.Item, settings: ItemSettings, live: LiveCalls, *, alone: bool = False) -> None:
         self._item, self._settings, self._live = item, settings, live
         self._repeats = item.config.getoption("mat_stress") or item.config.getoption("mat_evaluate")
         self._task = session_of(item.config).workloads.get(item.nodeid, Workload())
         self._known: EvaluatedItem | None = None
         self._confirms = bool(item.config.getoption("mat_confirm"))
-        alone = not self._repeats and not self._confirms
+        alone = alone or not (self._repeats or self._confirms)
         self._isolated = None if alone else IsolatedItem(item, recorded=live.recorded)
 
     @cached_property

@@ -87,7 +87,7 @@ class _Running:
     def __init__(self, item: pytest.Item, settings: ItemSettings) -> None:
         self._item, self._settings, self._session = item, settings, session_of(item.config)
         self._live = live_calls(item, settings)
-        self.evaluate = ItemEvaluator(item, settings, self._live)
+        self.evaluate = ItemEvaluator(item, settings, self._live, alone=confirm.ends_at_once(item))
         self._runs = ItemRuns(self._session.store, warner(item)) if self._session.store is not None else None
         self._searching_s: float | None = None
         self._line = LiveLine(item.config)

@@ -67,6 +67,70 @@ def test_a_global_that_only_faults_touch_changes_no_answer(shop: Any, body: str,
     assert "breaker.seen outlives a run and is restored" in item["relative_to"]
 
 
+@pytest.mark.parametrize(
+    ("before", "body"),
+    [
+        ("import test_other as other", "other.handle()"),
+        ("from test_other import handle", "handle()"),
+        ("", "import test_other; test_other.handle()"),
+    ],
+)
+def test_a_global_of_another_tests_module_changes_no_answer(shop: Any, before: str, body: str) -> None:
+    shop.write("test_other.py", BREAKER.format(body=RETRIES_ONCE) + "\n\ndef test_nothing():\n    pass\n")
+    shop.tests(
+        f"""
+        {before}
+
+        @pytest.mark.mat(budget=8, faults=FAULTS)
+        def test_refund(mat_run, no_double):
+            {body}
+        """
+    )
+    item = shop.stress().items[ID]
+    assert (item["status"], item["cost"], item["proven"]) == ("counterexample", 4, True)
+    assert ".seen outlives a run and is restored" in item["relative_to"]
+
+
+COUNTED = """
+import os
+from pathlib import Path
+
+from mat.kernel.isolation import ProcessState
+
+made, kept = ProcessState.__init__, Path(__file__).with_name("processes")
+
+
+def pytest_sessionstart():
+    def make(self, *arguments):
+        made(self, *arguments)
+        with kept.open("a") as file:
+            file.write(f"{os.getpid()}\\n")
+
+    ProcessState.__init__ = make
+
+
+def pytest_sessionfinish():
+    ProcessState.__init__ = made
+"""
+
+
+def test_only_a_process_of_several_executions_compares_its_state(shop: Any) -> None:
+    shop.conftest(COUNTED)
+    shop.tests(
+        """
+        @pytest.mark.mat(budget=8, faults=FAULTS)
+        def test_refund(mat_run, no_double):
+            for number in range(5):
+                shop.careful(f"o{number}")
+        """
+    )
+    item = shop.stress().items[ID]
+    assert item["proven"]
+    assert item["executions"] > 20, "there are schedules that are executed alone, and others"
+    compared = (shop.path / "processes").read_text().split()
+    assert len(set(compared)) == 3, "the session, and a process for each hash seed"
+
+
 @pytest.mark.full
 def test_a_file_that_outlives_a_run_takes_the_certificate_away(shop: Any) -> None:
     shop.tests(

@@ -46,6 +46,8 @@ FORKS: Final = all(hasattr(os, name) for name in ("fork", "waitid"))
 _PATH_CHARS: Final = 100
 """The longest path that a Unix socket may have everywhere."""
 _OUTPUT_BYTES: Final = 2000
+MODULES_KEPT: Final = 4
+"""Modules whose processes a session keeps: the tests of one usually follow one another."""
 _ATTEMPTS: Final = 2
 """A pristine process that died is started again once."""
 
@@ -77,6 +79,11 @@ class ModuleRequest:
     session: str = ""
 
 
+@dataclass(frozen=True, slots=True)
+class AnswerWhenCollected:
+    """Asks the process of a module for an empty answer, which it gives once it has collected the module."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EndModules:
     """Asks a pristine process to end the processes of modules, named by their sockets."""
@@ -89,12 +96,18 @@ class FreshBatch:
     """Plans that one fresh process executes, in this order, as far as each leaves it as it was.
 
     `more`: it also executes plans that are sent later, until the connection closes. It says first which sources it has, and
-    packs its answers, which are for another machine.
+    packs its answers, which are for another machine. `runs_only`: nobody asks what the executions read and left behind.
     """
 
     item: FreshItem
     plans: tuple[Plan, ...]
     more: bool = False
+    runs_only: bool = False
+
+    @property
+    def ends_at_once(self) -> bool:
+        """Whether it does not matter in which state the one execution leaves its process."""
+        return self.runs_only and len(self.plans) == 1 and not self.more
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -176,6 +189,7 @@ class FreshProcesses:
         self._command, self._folder, self._environment = tuple(command), folder, dict(environment)
         self._answer_s, self._forks = answer_s, forks
         self._processes: dict[HashSeed, _Collected] = {}
+        self._collected: list[FreshItem] = []  # one of each module, the latest last
         self._roots = roots
         SHARED.hold()
 
@@ -202,8 +216,12 @@ class FreshProcesses:
             for hash_seed in hash_seeds:
                 self._process(hash_seed)
 
-    def execute(self, item: FreshItem, plans: Sequence[Plan], *, hash_seed: HashSeed) -> Iterator[FreshAnswer]:
+    def execute(
+        self, item: FreshItem, plans: Sequence[Plan], *, hash_seed: HashSeed, runs_only: bool = False
+    ) -> Iterator[FreshAnswer]:
         """Execute plans one after another in one new process, and yield each answer as soon as it is ready.
+
+        `runs_only`: answers need not say what an execution read and left behind.
 
         If the process dies or does not answer in time, the plan is lost, and another process executes those after it; so it
         does after an execution that left something in the process that cannot be put back.
@@ -212,7 +230,7 @@ class FreshProcesses:
         left = list(plans)
         while left:
             answered = 0
-            for answer in self._batch(FreshBatch(item=item, plans=tuple(left)), hash_seed):
+            for answer in self._batch(FreshBatch(item=item, plans=tuple(left), runs_only=runs_only), hash_seed):
                 answered += 1
                 yield answer
             left = left[answered:]
@@ -222,6 +240,7 @@ class FreshProcesses:
         output = "it ended without a message"
         for _ in range(_ATTEMPTS):
             begun, process = False, self._process(hash_seed)
+            self._collect(batch.item, process)
             for frame in self._frames(batch, process):
                 begun = True
                 if frame.kind == "failed":
@@ -234,6 +253,22 @@ class FreshProcesses:
                 return
             output = process.output(batch.item) or output
         raise _no_answer(output, batch.item)
+
+    def _collect(self, item: FreshItem, process: _Collected) -> None:
+        """Have a module that a process will collect collected in all of them at the same time.
+
+        All have finished before the first execution: an import may write what an execution reads.
+        """
+        if not self._forks or process.knows(item):
+            return
+        for each in self._processes.values():
+            each.expect(item)
+        for each in self._processes.values():
+            each.wait_for(item)
+        self._collected = [*(each for each in self._collected if each.arguments != item.arguments), item]
+        for old in self._collected[:-MODULES_KEPT]:
+            self.forget(old)
+        del self._collected[:-MODULES_KEPT]
 
     def _frames(
         self, batch: FreshBatch, process: _Collected, *, connected: Callable[[Connection], None] | None = None
@@ -457,18 +492,33 @@ class _Collected:
                 return connection
         return None
 
+    def knows(self, item: FreshItem) -> bool:
+        """Whether the process of the item's module has been asked for."""
+        return item.arguments in self._modules
+
+    def expect(self, item: FreshItem) -> None:
+        """Have the item's module collected, and wait for nothing."""
+        if not self.knows(item):
+            self.pristine.tell(self._request(item.arguments))
+
+    def wait_for(self, item: FreshItem) -> None:
+        """Wait until the item's module is collected, or its process has died."""
+        connection = self.connect(item)
+        if connection is not None:
+            with connection, suppress(EOFError, OSError):
+                connection.send_bytes(pickle.dumps(AnswerWhenCollected()))
+                if connection.poll(ANSWER_S):
+                    connection.recv_bytes()
+
     def _ask(self, arguments: tuple[str, ...], left: str) -> str | None:
         """The socket of a module, another one than `left`, which takes no request any more."""
-        return self.pristine.ask(
-            ModuleRequest(
-                arguments=arguments,
-                folder=self._folder,
-                environment=self._environment,
-                roots=self._roots,
-                left=left,
-                session=self._session,
-            )
-        )
+        return self.pristine.ask(self._request(arguments, left))
+
+    def _request(self, arguments: tuple[str, ...], left: str = "") -> ModuleRequest:
+        return ModuleRequest(
+            arguments=arguments, folder=self._folder, environment=self._environment, roots=self._roots, left=left,
+            session=self._session,
+        )  # fmt: skip
 
     def forget(self, item: FreshItem) -> None:
         name = self._modules.pop(item.arguments, "")
@@ -526,6 +576,13 @@ class _PristineProcess:
             if connection.poll(ANSWER_S):
                 return connection.recv_bytes().decode()
         return None
+
+    def tell(self, request: ModuleRequest) -> None:
+        """Send a request, and wait for nothing."""
+        connection = _connected(self.place / "root")
+        if connection is not None:
+            with connection, suppress(OSError):
+                connection.send_bytes(pickle.dumps(request))
 
     def output(self, names: Sequence[str]) -> str:
         """The end of what the first of these has printed that printed anything."""

@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import BinaryIO, Final, TypeAlias
 
 from mat_study.evaluation import Plan
-from mat_study.fresh import EndModules, FreshBatch, FreshFrame, ModuleRequest
+from mat_study.fresh import AnswerWhenCollected, EndModules, FreshBatch, FreshFrame, ModuleRequest
 
 SendFrame: TypeAlias = Callable[[FreshFrame], None]
 ExecuteBatch: TypeAlias = Callable[[FreshBatch, Iterable[Plan], Path, SendFrame], None]
@@ -170,7 +170,11 @@ class _Module:
     def _begin(self, execute: ExecuteBatch, connection: Connection) -> None:
         try:
             batch = pickle.loads(connection.recv_bytes())
+            if isinstance(batch, AnswerWhenCollected):
+                connection.send_bytes(b"")
         except (EOFError, OSError):
+            batch = None
+        if not isinstance(batch, FreshBatch):
             connection.close()
             return
         parent = os.getpid()

@@ -94,6 +94,8 @@ class Reached:
         for name in self._apart:
             for package in itertools.accumulate(name.split("."), "{}.{}".format):
                 self._apart_below.setdefault(package, []).append(name)
+        self._slots: dict[type, tuple[tuple[str, Any], ...]] = {}
+        self._met: set[type] = set()  # classes whose modules are entered
         self._code: list[types.CodeType] = []  # of the user's functions, not yet asked for names of those
         self.nodes: list[Node] = []
         self.full = False
@@ -264,7 +266,9 @@ class Reached:
                     self._add_node(DictNode(attributes, attributes=not foreign), at)
             for name, value in list(attributes.items()):
                 self._push(value, at, "" if foreign else name)
-        slots = list(_slots(kind))
+        slots = self._slots.get(kind)
+        if slots is None:
+            slots = self._slots[kind] = _slots(kind)
         if slots:
             read = True
             node = SlotsNode(held, slots)
@@ -361,7 +365,15 @@ class Reached:
         elif kind is types.FunctionType:
             self._enter_apart(held.__module__)
             self._enter_apart(self._apart_by_globals.get(id(held.__globals__)))
-        for base in (*kind.__mro__, *(held.__mro__ if issubclass(kind, type) else ())):
+        self._meet_class(kind)
+        if issubclass(kind, type):
+            self._meet_class(held)
+
+    def _meet_class(self, kind: type) -> None:
+        if kind in self._met:
+            return
+        self._met.add(kind)
+        for base in kind.__mro__:
             self._enter_apart(base.__module__)
         if package_of(kind) in _RUNNERS and not _RUNS_TESTS.isdisjoint(base.__name__ for base in kind.__mro__):
             self._enter_all_apart()
@@ -480,11 +492,11 @@ def _iterated(held: Any, kind: type) -> Iterable[object]:
     return members
 
 
-def _slots(kind: type) -> Iterator[tuple[str, Any]]:
-    for base in kind.__mro__:
-        for name, descriptor in vars(base).items():
-            if isinstance(descriptor, types.MemberDescriptorType) and base.__flags__ & _PYTHON_CLASS:
-                yield name, descriptor
+def _slots(kind: type) -> tuple[tuple[str, Any], ...]:
+    """The slots of a class, by name: they are settled when it is made."""
+    bases = [base for base in kind.__mro__ if base.__flags__ & _PYTHON_CLASS]
+    members = [member for base in bases for member in vars(base).items()]
+    return tuple((name, held) for name, held in members if isinstance(held, types.MemberDescriptorType))
 
 
 _PYTHON_CLASS: Final = 1 << 9

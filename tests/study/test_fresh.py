@@ -1,0 +1,147 @@
+"""Fresh processes: all collect a module at the same time, before any executes, and a session keeps few of them."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from mat_study.evaluation import Plan
+from mat_study.fresh import FORKS, MODULES_KEPT, FreshBatch, FreshItem, FreshProcesses
+
+pytestmark = pytest.mark.skipif(not FORKS, reason="the processes are forks")
+
+SERVED = '''
+"""Collects modules, each of which may wait for a file of its name and hash seed, and executes plans."""
+import os
+import sys
+import time
+from pathlib import Path
+
+from mat_study.fresh import FreshAnswer, FreshFrame
+from mat_study.pristine import serve
+
+SEED = os.environ["PYTHONHASHSEED"]
+
+
+def note(what, which):
+    with open("log", "a") as log:
+        log.write(f"{what} {which} {os.getpid()}\\n")
+
+
+def collect(arguments, run):
+    note("begins", f"{arguments[-1]}/{SEED}")
+    while Path("waiting", f"{arguments[-1]}-{SEED}").exists():
+        time.sleep(0.01)
+    if Path("broken", arguments[-1]).exists():
+        raise OSError("No space left on device")
+    note("collected", f"{arguments[-1]}/{SEED}")
+    run(execute)
+
+
+def execute(batch, plans, files, send):
+    for plan in plans:
+        note("executed", f"{arguments(batch)}/{SEED}")
+        send(FreshFrame(kind="answer", answer=FreshAnswer(why="done")))
+
+
+def arguments(batch):
+    return batch.item.arguments[-1]
+
+
+serve(sys.argv[-2:], collect)
+'''
+
+
+class Session:
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        for name in ("waiting", "broken"):
+            (folder / name).mkdir()
+        (folder / "served.py").write_text(SERVED)
+        environment = {"PATH": os.environ["PATH"], "PYTHONPYCACHEPREFIX": os.environ.get("PYTHONPYCACHEPREFIX", "")}
+        command = (sys.executable, str(folder / "served.py"))
+        self.processes = FreshProcesses(command, folder, environment, session=str(folder))
+        self.processes.begin((1, 2))
+
+    def execute(self, module: str, *, hash_seed: int = 1, plans: int = 1) -> list[str]:
+        item = FreshItem(node=f"{module}::test_pay", arguments=(module,))
+        asked = [Plan(mode="search", seed=seed) for seed in range(plans)]
+        return [each.why for each in self.processes.execute(item, asked, hash_seed=hash_seed)]
+
+    def log(self) -> list[tuple[str, str, int]]:
+        path = self.folder / "log"
+        lines = path.read_text().splitlines() if path.exists() else []
+        return [(what, which, int(process)) for what, which, process in (line.split() for line in lines)]
+
+    def noted(self) -> list[str]:
+        return [f"{what} {which}" for what, which, _ in self.log()]
+
+
+@pytest.fixture
+def session(tmp_path: Path) -> Iterator[Session]:
+    found = Session(tmp_path)
+    yield found
+    found.processes.close()
+
+
+def until(met: Callable[[], object]) -> None:
+    deadline_s = time.monotonic() + 30
+    while not met():
+        assert time.monotonic() < deadline_s
+        time.sleep(0.01)
+
+
+def test_all_processes_collect_a_module_before_one_executes(session: Session) -> None:
+    (session.folder / "waiting" / "test_a.py-2").touch()
+    with ThreadPoolExecutor(1) as threads:
+        answer = threads.submit(session.execute, "test_a.py")
+        until(lambda: {"collected test_a.py/1", "begins test_a.py/2"} <= {*session.noted()})
+        time.sleep(0.2)
+        assert "executed test_a.py/1" not in session.noted()
+        (session.folder / "waiting" / "test_a.py-2").unlink()
+        assert answer.result(30) == ["done"]
+    assert session.execute("test_a.py", hash_seed=2) == ["done"]
+    assert sorted(each for each in session.noted() if each.startswith("collected")) == [
+        "collected test_a.py/1", "collected test_a.py/2",
+    ]  # fmt: skip
+
+
+def test_a_module_that_cannot_be_collected_ends_in_its_message(session: Session) -> None:
+    (session.folder / "broken" / "test_a.py").touch()
+    with pytest.raises(Exception, match="No space left on device"):
+        session.execute("test_a.py")
+    assert session.execute("test_b.py", plans=2) == ["done", "done"]
+
+
+def test_a_session_keeps_the_processes_of_few_modules(session: Session) -> None:
+    for number in range(MODULES_KEPT + 2):
+        session.execute(f"test_{number}.py")
+    collected = {which: process for what, which, process in session.log() if what == "collected"}
+    assert len(collected) == 2 * (MODULES_KEPT + 2)
+    old = [collected[f"test_{number}.py/{hash_seed}"] for number in (0, 1) for hash_seed in (1, 2)]
+    until(lambda: not any(map(_is_alive, old)))
+    assert all(_is_alive(process) for process in collected.values() if process not in old)
+    assert session.execute("test_0.py") == ["done"], "it is collected again"
+
+
+def _is_alive(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+@pytest.mark.parametrize(
+    ("plans", "more", "runs_only", "ends"),
+    [(1, False, True, True), (2, False, True, False), (1, True, True, False), (1, False, False, False)],
+)
+def test_only_a_process_with_one_execution_may_leave_what_it_likes(plans: int, more: bool, runs_only: bool, ends: bool) -> None:
+    item, asked = FreshItem(node="test_a.py::test_pay", arguments=()), tuple(Plan(mode="search") for _ in range(plans))
+    assert FreshBatch(item=item, plans=asked, more=more, runs_only=runs_only).ends_at_once is ends
