@@ -199,15 +199,15 @@ class TestWhereItDoesNot:
         assert 100 <= guessed <= 450
 
     @pytest.mark.full
-    @pytest.mark.parametrize("room", [1.25, 1.9])
+    @pytest.mark.parametrize("room", [1.4, 1.9])
     def test_where_the_proof_can_end_at_most_a_third_are_guesses(self, lab, room):
         safe = lab(reading(lambda step, what: None, 12), [never_harmed], (), extra=[FAILS, OFF])
         proof = {schedule for schedule, _ in drive(safe, Exhaustive(plan(safe, budget=6)), most=3_000)[0]}
         most = int(len(proof) * room)
         asked, _ = drive(safe, Portfolio(plan(safe, budget=6, max_runs=most)), most=most)
-        guesses = [schedule for schedule, _ in asked if schedule not in proof]
         assert proof <= {schedule for schedule, _ in asked}, "the proof ended"
-        assert 0 < len(guesses) <= min(most // 3, most - len(proof))
+        guesses = len(asked) - len(proof)  # some of them are of the proof, too
+        assert 0 < guesses <= most // 3
 
     @pytest.mark.full
     def test_every_single_fault_is_executed_where_there_is_room_for_little_more(self, lab):
