@@ -92,6 +92,17 @@ SETTINGS: dict[str, tuple[Callable[[], object], Callable[[], object], str]] = {
 }
 
 
+def test_modules_are_compared_one_by_one_where_code_of_the_users_names_them(tmp_path: Path) -> None:
+    """Nobody else replaces one without adding another; what libraries do with their own is no state of the user's."""
+    isolation = Isolation([str(tmp_path)])
+    isolation.start({})
+    isolation.execute(SETTINGS["modules"][0])
+    assert [each.name for each in isolation.found] == ["sys.modules.desk_stub"]
+    isolation.execute(SETTINGS["replaced module"][0])
+    sys.modules["json"] = json
+    assert len(isolation.found) == 1
+
+
 @pytest.mark.parametrize("setting", SETTINGS)
 def test_a_setting_that_a_run_changed_is_put_back(setting: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run, observe, name = SETTINGS[setting]
@@ -101,7 +112,7 @@ def test_a_setting_that_a_run_changed_is_put_back(setting: str, tmp_path: Path, 
     if setting == "locale" and locale.setlocale(locale.LC_CTYPE) == "C":
         pytest.skip("this process has the locale already")
     before = observe()
-    isolation = Isolation([str(tmp_path)])
+    isolation = Isolation([str(tmp_path), *([str(Path(__file__).parent)] if "module" in setting else [])])
     isolation.start({})
     isolation.execute(lambda: None)
     assert not isolation.found

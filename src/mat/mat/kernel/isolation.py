@@ -90,7 +90,7 @@ class ProcessState:
             self._reach.enter(name, held)
         self._reach.watch()
         self._settings = []
-        for name, node in places():
+        for name, node in places(names_modules=lambda: self._reach.names_modules):
             self._reach.add(name, node)
             self._settings.append(node)
         self._comparison = NodeComparison(self._reach.nodes)

@@ -16,7 +16,7 @@ import threading
 import time
 import types
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from functools import cache
 from typing import Any, Final
@@ -29,15 +29,18 @@ except ImportError:  # Windows has no such limits
     resource = None  # type: ignore[assignment]
 
 
-def places() -> Iterator[tuple[str, Node]]:
-    """A node for each setting, with the name that a user knows it by."""
+def places(*, names_modules: Callable[[], bool] = lambda: True) -> Iterator[tuple[str, Node]]:
+    """A node for each setting, with the name that a user knows it by.
+
+    `names_modules`: whether code of the user's may change `sys.modules`; if none does, only an import does.
+    """
     yield "os.environ", EnvironmentNode()
     yield "the working folder", ValueNode(_folder, os.chdir)
     yield "the umask", ValueNode(_umask, os.umask)
     yield "sys.path", ListNode(sys.path)
     yield "sys.path", ValueNode(lambda: id(sys.path))
     yield "sys.meta_path", ListNode(sys.meta_path)
-    yield "sys.modules", ModulesNode()
+    yield "sys.modules", ModulesNode(names_modules)
     yield "sys.argv", ListNode(sys.argv)
     yield "sys.excepthook", ValueNode(lambda: sys.excepthook, lambda kept: setattr(sys, "excepthook", kept))
     yield "the recursion limit", ValueNode(sys.getrecursionlimit, sys.setrecursionlimit)
@@ -296,11 +299,16 @@ _PYTEST: Final = frozenset(("PYTEST_CURRENT_TEST", "PYTEST_VERSION"))
 
 
 class ModulesNode:
-    """`sys.modules`. What a run imported stays imported; a module it put there or took away is put back."""
+    """`sys.modules`. What a run imported stays imported; a module it put there or took away is put back.
 
-    __slots__ = ("_modules", "_names", "remedy")
+    To compare them takes longer than anything else in here, because there are so many, so it is done where `named` says that
+    code of the user's may have changed one, or their number has changed.
+    """
 
-    def __init__(self) -> None:
+    __slots__ = ("_modules", "_named", "_names", "remedy")
+
+    def __init__(self, named: Callable[[], bool]) -> None:
+        self._named = named
         self.remedy: Remedy = "restore"
         self.keep()
 
@@ -309,7 +317,9 @@ class ModulesNode:
         self._modules: tuple[Any, ...] = tuple(sys.modules.values())
 
     def same(self) -> bool:
-        return len(sys.modules) == len(self._names) and tuple(sys.modules.values()) == self._modules
+        if len(sys.modules) != len(self._names) or next(reversed(sys.modules)) != self._names[-1]:
+            return False
+        return not self._named() or tuple(sys.modules.values()) == self._modules
 
     def changes(self) -> tuple[Change, ...]:
         before = dict(zip(self._names, self._modules, strict=True))

@@ -84,7 +84,8 @@ def package_of(kind: Any) -> str:
 
 class Reached:
     """Nodes reached from named objects. `own`: the names of the user's modules that are entered; `apart`: modules that are
-    entered when something leads to them. `full`: the limit on nodes was reached."""
+    entered when something leads to them. `full`: the limit on nodes was reached; `names_modules`: code of the user's may change
+    `sys.modules`."""
 
     def __init__(self, own: Iterable[str], apart: Iterable[types.ModuleType] = ()) -> None:
         self.own = set(own)
@@ -96,9 +97,9 @@ class Reached:
                 self._apart_below.setdefault(package, []).append(name)
         self._slots: dict[type, tuple[tuple[str, Any], ...]] = {}
         self._met: set[type] = set()  # classes whose modules are entered
-        self._code: list[types.CodeType] = []  # of the user's functions, not yet asked for names of those
+        self._named: list[frozenset[str]] = []  # in the code of the user's functions, not yet asked for names of those
         self.nodes: list[Node] = []
-        self.full = False
+        self.full = self.names_modules = False
         self._places: list[int] = []  # of each node, its place in `_trail`
         self._trail: list[tuple[int, str]] = []  # of each place, where it was reached from, and by what name
         self._seen: dict[int, object] = {}  # by id; holding the object keeps its id its own
@@ -338,8 +339,11 @@ class Reached:
                 self._push(value, at, "" if name == "__wrapped__" else name)
         elif not attributes and held.__module__ in self.own:
             self._bare.append((attributes, at))
-        if self._apart and (held.__module__ in self.own or held.__globals__.get("__name__") in self.own):
-            self._code.append(held.__code__)
+        if held.__module__ in self.own or held.__globals__.get("__name__") in self.own:
+            named = named_in(held.__code__)
+            self.names_modules = self.names_modules or "modules" in named
+            if self._apart:
+                self._named.append(named)
         if held.__module__ in self.own:
             self.stored |= stored_names(held.__code__)
             self._functions.append((held, at))
@@ -381,8 +385,8 @@ class Reached:
     def _named_apart(self) -> bool:
         """Enter the modules that the code met since the last time can find by a name; returns whether there are any."""
         before = len(self._apart)
-        while self._apart and self._code:
-            named = named_in(self._code.pop())
+        while self._apart and self._named:
+            named = self._named.pop()
             if not named.isdisjoint(_REACHES_ANYTHING) or named >= _ALL_TESTS:
                 self._enter_all_apart()
             for name in [name for name in self._apart if name.rpartition(".")[2] in named]:
