@@ -328,11 +328,11 @@ def test_a_foreign_timeout_between_executions_fails_the_test_and_not_the_session
 
     start, begun = Isolation.start, []
 
-    def slow(self: Isolation, roots: Any) -> None:
+    def slow(self: Isolation, *arguments: Any, **named: Any) -> None:
         begun.append(self)
         while len(begun) == 1:
             pass
-        start(self, roots)
+        start(self, *arguments, **named)
 
     shop.tests(
         """
