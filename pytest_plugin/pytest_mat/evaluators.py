@@ -113,6 +113,10 @@ class ItemEvaluator:
         if self._isolated is not None:
             self._isolated.put_back()
 
+    def look_apart(self) -> tuple[OutlivedState, ...]:
+        """What the last executions have changed in the modules of other tests."""
+        return () if self._isolated is None else self._isolated.look_apart()
+
     def settle(self, function: Callable[[], object]) -> None:
         """Call a function whose changes belong to the state to begin from. An execution must have taken place."""
         if self._isolated is None:

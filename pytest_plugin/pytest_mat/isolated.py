@@ -5,11 +5,13 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Generator, Iterable
 from contextlib import nullcontext
+from functools import cached_property
 from types import ModuleType
 from typing import Any, Final, TypeVar
 
 import pytest
 
+from mat.kernel.apart import ApartState
 from mat.kernel.isolation import Isolation, OutlivedState
 from mat.kernel.reads import Read, sharing
 from mat.kernel.reads import begin as begin_reads
@@ -42,7 +44,9 @@ class IsolatedItem:
         """The result of a function, and what is found to outlive executions by then and was not reported before."""
         isolation = self._isolation
         if not self._executions:
-            isolation.start(self._fixtures.values(), apart=self._fixtures.other_tests(self._item))
+            plugins = [each for each in self._item.config.pluginmanager.get_plugins() if isinstance(each, ModuleType)]
+            roots = {**self._fixtures.values(), "config": self._item.config}
+            isolation.start(roots, self._fixtures.apart, root=_module_of(self._item), plugins=plugins)
         self._executions += 1
         self._known = self._reported
         outer, self._fixtures.isolation = self._fixtures.isolation, isolation
@@ -71,6 +75,14 @@ class IsolatedItem:
         """Put back what the last execution left. The next execution reports it."""
         if self._executions:
             self._isolation.restore()
+
+    def look_apart(self) -> tuple[OutlivedState, ...]:
+        """What the last executions have changed in the modules of other tests."""
+        before = len(self._isolation.found)
+        if self._executions:
+            self._isolation.restore()
+            self._isolation.look_apart()
+        return tuple(self._isolation.found)[before:]
 
     def finish(self) -> None:
         """Put back what the last execution left, unless it was the only one."""
@@ -120,17 +132,17 @@ class _FixtureWatch:
     def __init__(self) -> None:
         self.isolation: Isolation | None = None
         self._wider: dict[int, Any] = {}
-        self._tests: dict[int, ModuleType] = {}
+        self._tests: list[ModuleType] = []
 
     def take_tests(self, items: Iterable[pytest.Item]) -> None:
         """Take the modules of all tests that were collected, also of those that are deselected."""
-        modules = [_module_of(item) for item in items]
-        self._tests = {id(module): module for module in modules if module is not None}
+        modules = {id(module): module for item in items if (module := _module_of(item)) is not None}
+        self._tests = list(modules.values())
 
-    def other_tests(self, item: pytest.Item) -> list[ModuleType]:
-        """The modules of other tests, which only pytest imported, unless something leads to them."""
-        own = _module_of(item)
-        return [module for module in self._tests.values() if module is not own]
+    @cached_property
+    def apart(self) -> ApartState | None:
+        """The modules of tests. A process that has one test only does not import the others; None if it is the only one."""
+        return ApartState(self._tests) if len(self._tests) > 1 else None
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_fixture_setup(self, fixturedef: Any, request: Any) -> Generator[None, Any, Any]:
@@ -152,8 +164,13 @@ class _FixtureWatch:
 
 
 def _module_of(item: pytest.Item) -> ModuleType | None:
+    """The module of a test, if only pytest's own collector of modules has to do with it: no conftest, plugin or doctest."""
     collector = item.getparent(pytest.Module)
-    return None if collector is None else collector.obj
+    module = vars(collector).get("_obj") if type(collector) is pytest.Module else None
+    if type(module) is not ModuleType or type(name := vars(module).get("__name__")) is not str:
+        return None
+    used_otherwise = name.rpartition(".")[2] == "conftest" or item.config.pluginmanager.is_registered(module)
+    return None if used_otherwise else module
 
 
 def watch_fixtures(config: pytest.Config) -> _FixtureWatch:

@@ -148,6 +148,7 @@ class _Running:
             workers=item.config.getoption("mat_workers") or 1,
             pool=self._pool if item.config.getoption("mat_executor") is not None else None,
             put_back=self.evaluate.put_back,
+            look_apart=self.evaluate.look_apart,
             prepare=self._prepare,
             searching=self._searching,
             interrupted=lambda notice: notices.keep_notices([encode(notice)]),

@@ -12,6 +12,8 @@ from types import ModuleType
 
 import pytest
 
+from mat.core import limits
+from mat.kernel.apart import ApartState
 from mat.kernel.isolation import Isolation, Ownership, ProcessState
 
 _NUMBERS = count()
@@ -149,21 +151,54 @@ def pair(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Pair]:
 def test_what_leads_to_another_tests_module_has_it_compared(way: str, pair: Pair, tmp_path: Path) -> None:
     other, own = pair(WAYS[way])
     isolation = Isolation([str(tmp_path)])
-    isolation.start({}, apart=[other])
+    isolation.start({}, apart=ApartState([other]))
     isolation.execute(getattr(own, "run", other.remember))
     assert other.LAST == {}, "an execution left something"
     assert [each.remedy for each in isolation.found] == ["restore"]
     assert all(each.name.endswith(("LAST", "seen", "held")) or "LAST" in each.name for each in isolation.found)
 
 
-def test_nothing_is_compared_where_nothing_leads(pair: Pair, tmp_path: Path) -> None:
+def test_what_nothing_leads_to_is_compared_now_and_then(pair: Pair, tmp_path: Path) -> None:
     other, _ = pair("import json\nDESK = {}\ndef run(items):\n    return json.dumps(DESK)")
     ownership = Ownership([str(tmp_path)])
-    assert ProcessState(ownership, {}, [other]).size < ProcessState(ownership, {}).size
+    assert ProcessState(ownership, {}, ApartState([other])).size < ProcessState(ownership, {}).size
     isolation = Isolation([str(tmp_path)])
-    isolation.start({}, apart=[other])
+    isolation.start({}, apart=ApartState([other]))
     isolation.execute(other.remember)
     assert not isolation.found
+    isolation.execute(lambda: None)
+    assert [(each.name, each.remedy) for each in isolation.found] == [(f"{other.__name__}.LAST", "fork")]
+    assert other.LAST == {}
+
+
+def test_what_the_tests_of_a_module_did_is_no_change_by_others(pair: Pair, tmp_path: Path) -> None:
+    other, _ = pair("DESK = {}")
+    apart = ApartState([other])
+    isolation = Isolation([str(tmp_path)])
+    other.remember()
+    other.remember.called = [1]
+    other.Desk.more = {}
+    for _ in range(2):
+        isolation.start({}, apart=apart)
+        isolation.execute(lambda: None)
+        isolation.look_apart()
+        assert not isolation.found
+    other.remember.called.append(2)
+    isolation.look_apart()
+    assert other.remember.called == [1]
+    assert isolation.found
+
+
+def test_modules_that_are_too_much_to_compare_are_compared_around_each_execution(
+    pair: Pair, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other, _ = pair("DESK = {}")
+    monkeypatch.setattr(limits, "APART_NODES", 3)
+    isolation = Isolation([str(tmp_path)])
+    isolation.start({}, apart=ApartState([other]))
+    isolation.execute(other.remember)
+    assert other.LAST == {}
+    assert [each.remedy for each in isolation.found] == ["restore"]
 
 
 def test_a_package_does_not_lead_to_its_tests_unless_somebody_holds_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -175,23 +210,23 @@ def test_a_package_does_not_lead_to_its_tests_unless_somebody_holds_it(tmp_path:
     other = importlib.import_module(f"{name}.test_one")
     own = importlib.import_module(f"{name}.helpers")
 
-    def found() -> int:
+    def found() -> list[str]:
         isolation = Isolation([str(tmp_path)])
-        isolation.start({}, apart=[other])
+        isolation.start({}, apart=ApartState([other]))
         isolation.execute(lambda: other.LAST.update(fx=1))
         other.LAST.clear()
-        return len(isolation.found)
+        return [each.remedy for each in isolation.found]
 
-    assert not found()
+    assert found() == []
     own.held = sys.modules[name]
-    assert found()
+    assert found() == ["restore"]
 
 
 def test_a_chain_of_modules_is_compared_to_its_end(pair: Pair, tmp_path: Path) -> None:
     last, middle = pair("def run():\n    import OTHER\n    OTHER.remember()")
     _, own = pair(f"import {middle.__name__} as middle")
     isolation = Isolation([str(tmp_path)])
-    isolation.start({}, apart=[last, middle])
+    isolation.start({}, apart=ApartState([last, middle]))
     isolation.execute(own.middle.run)
     assert last.LAST == {}
     assert isolation.found
@@ -200,7 +235,7 @@ def test_a_chain_of_modules_is_compared_to_its_end(pair: Pair, tmp_path: Path) -
 def test_a_fixture_that_leads_to_another_tests_module_has_it_compared(pair: Pair, tmp_path: Path) -> None:
     other, _ = pair("DESK = {}")
     isolation = Isolation([str(tmp_path)])
-    isolation.start({"fixture desk": other.DESK}, apart=[other])
+    isolation.start({"fixture desk": other.DESK}, apart=ApartState([other]))
     isolation.execute(other.remember)
     assert other.LAST == {}
     assert isolation.found

@@ -101,8 +101,8 @@ made, kept = ProcessState.__init__, Path(__file__).with_name("processes")
 
 
 def pytest_sessionstart():
-    def make(self, *arguments):
-        made(self, *arguments)
+    def make(self, *arguments, **named):
+        made(self, *arguments, **named)
         with kept.open("a") as file:
             file.write(f"{os.getpid()}\\n")
 

@@ -11,6 +11,7 @@ from typing import Any, Protocol, TypeAlias
 from mat.core.operator import OperatorSpec
 from mat.core.run import Run
 from mat.core.spec import RunSpec
+from mat.kernel.isolation import OutlivedState
 from mat.kernel.reads import Read
 from mat_search.declarations import DeclarationSaving
 from mat_search.executions import Evaluate
@@ -79,6 +80,7 @@ class Means:
       function that executes schedules in a fresh process. `operators` returns the chosen operators; MatError for an unknown
       name. `workers` is the number of processes that search at the same time.
     - Called by the study: `put_back`, before a worker is forked, restores what the last execution changed in this process.
+      `look_apart`, at the end of a search, returns what executions have changed that is compared only now and then.
       `pool` makes the executor of a search whose workers are not forks. `prepare`, in a worker, before it executes anything.
       `searching`, before the first execution that is not reported. `interrupted`, if no report will mention that there is
       something to resume.
@@ -105,6 +107,7 @@ class Means:
     pool: Pool | None = None
     typed: Callable[[Path], str] = str
     put_back: Callable[[], None] = lambda: None
+    look_apart: Callable[[], tuple[OutlivedState, ...]] = tuple
     prepare: Callable[[], None] = lambda: None
     searching: Callable[[], None] = lambda: None
     interrupted: Callable[[Notice], Any] = lambda notice: None

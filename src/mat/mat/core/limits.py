@@ -56,6 +56,8 @@ ISOLATED_BYTES: Final = 64_000_000
 """The largest array that is copied, to be put back before each execution."""
 ISOLATED_NODES: Final = 50_000
 """Objects with mutable state, reachable from the user's modules, that are compared around each execution."""
+APART_NODES: Final = 500_000
+"""The same in the modules of other tests, which are compared now and then."""
 DECLARED_PORTS: Final = 10_000
 """Ports whose names are kept, to recognise names in contracts that are not those of ports."""
 REGION: Final = 5

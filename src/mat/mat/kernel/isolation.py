@@ -11,7 +11,7 @@ import functools
 import os
 import sys
 import sysconfig
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from contextvars import Context, ContextVar, copy_context
 from dataclasses import dataclass
@@ -19,6 +19,7 @@ from types import ModuleType
 from typing import Any, Final, TypeVar
 
 from mat.kernel import reads
+from mat.kernel.apart import ApartState
 from mat.kernel.comparison import NodeComparison
 from mat.kernel.imports import ImportWatch
 from mat.kernel.nodes import MISSING, Change, DictNode, Node, Remedy
@@ -63,25 +64,30 @@ class Ownership:
         installed = "site-packages" in path or "dist-packages" in path or path.startswith(_LIBRARIES)
         return path.startswith(self._roots) and not installed
 
-    def modules(self) -> list[ModuleType]:
-        """The user's modules that are imported."""
+    def modules(self, others: Iterable[ModuleType] = ()) -> list[ModuleType]:
+        """The user's modules that are imported, and those of `others`, whose names others may have taken."""
+        found = {id(each): each for each in (*sys.modules.values(), *others) if isinstance(each, ModuleType)}
         return [
             module
-            for name, module in list(sys.modules.items())
-            if isinstance(module, ModuleType)
-            and isinstance(file := vars(module).get("__file__"), str)
-            and self.owns(name, file)
+            for module in found.values()
+            if isinstance(file := vars(module).get("__file__"), str) and self.owns(str(vars(module).get("__name__")), file)
         ]
 
 
 class ProcessState:
     """The state of the process, as it was when this was made: everything that is reachable from the user's modules and from
-    `roots`, the settings of the process, and context variables. `apart`: modules of the user that are no root."""
+    `roots`, the settings of the process, and context variables. `plugins`: modules of which others may have taken the names.
+    `apart`: those that are no root, but for `root`.
+    """
 
-    def __init__(self, ownership: Ownership, roots: Mapping[str, object], apart: Collection[ModuleType] = ()) -> None:
-        left_out = set(map(id, apart))
-        modules = [module for module in ownership.modules() if id(module) not in left_out]
-        self._reach = Reached([module.__name__ for module in modules], apart)
+    def __init__(
+        self, ownership: Ownership, roots: Mapping[str, object], apart: ApartState | None = None, *, root: object = None,
+        plugins: Iterable[ModuleType] = (),
+    ) -> None:  # fmt: skip
+        left_out = [] if apart is None or apart.full else [module for module in apart.modules if module is not root]
+        ids = set(map(id, left_out))
+        modules = [module for module in ownership.modules(plugins) if id(module) not in ids]
+        self._reach = Reached([module.__name__ for module in modules], left_out)
         for module in modules:
             self._reach.enter_module(module)
         self._context = copy_context()
@@ -101,6 +107,11 @@ class ProcessState:
     def size(self) -> int:
         """How many nodes are compared."""
         return len(self._reach.nodes)
+
+    @property
+    def known(self) -> Container[int]:
+        """The ids of the objects that are compared."""
+        return self._reach.seen
 
     def restore(self) -> tuple[OutlivedState, ...]:
         """Put back what differs; returns it, sorted."""
@@ -127,6 +138,8 @@ class ProcessState:
                 (name, "fork"), OutlivedState(name, f"{name} was changed by an import or a fixture in a run", "fork")
             )
         self._unclear.clear()
+        for name in self._reach.unreadable:
+            found.setdefault((name, "fork"), OutlivedState(name, f"{name} cannot be read", "fork"))
         if self._reach.full:
             found.setdefault(("", "fork"), OutlivedState("more state than can be compared", "too many objects", "fork"))
         return tuple(sorted(found.values()))
@@ -157,8 +170,7 @@ class ProcessState:
             yield
         for index in self._comparison.differing():
             if index not in dirty:
-                nodes[index].keep()
-                self._reach.again(index)
+                self._reach.keep(index)
             elif not self._take(nodes[index], dirty[index], probes[index].changes()):
                 self._unclear.setdefault(self._reach.name(index))
         for name, held in roots().items():
@@ -235,16 +247,24 @@ class Isolation:
         self._writes = WriteWatch(shown=shown, kept_folder=kept_folder, roots=roots)
         self._imports = ImportWatch(self._ownership.owns, self._importing)
         self._state: ProcessState | None = None
+        self._apart: ApartState | None = None
         self._executing = False
         self.recorded = recorded
         self.found: dict[OutlivedState, None] = {}
         self.read: dict[reads.Read, None] = {}
         self._found_before = 0
 
-    def start(self, roots: Mapping[str, object], apart: Collection[ModuleType] = ()) -> None:
-        """Keep the state to begin from. `roots`: values by name that belong to it, besides the user's modules; `apart`: those
-        of them that belong to it only where something leads to them."""
-        self._state = ProcessState(self._ownership, roots, apart)
+    def start(
+        self, roots: Mapping[str, object], apart: ApartState | None = None, *, root: object = None,
+        plugins: Iterable[ModuleType] = (),
+    ) -> None:  # fmt: skip
+        """Keep the state to begin from. `roots`: values by name that belong to it, besides the user's modules, among them the
+        `plugins`. Those of `apart` belong to it where something leads to them, and `root` does in any case.
+        """
+        self._apart = None if apart is None or apart.full else apart
+        if self._apart is not None:
+            self._apart.keep()
+        self._state = ProcessState(self._ownership, roots, self._apart, root=root, plugins=plugins)
 
     @property
     def state(self) -> ProcessState:
@@ -255,6 +275,8 @@ class Isolation:
         """Execute between two comparisons; the state afterwards is that before. `leave`: it is put back before the next one."""
         state = self.state
         self.restore()
+        if self._apart is not None and self._apart.is_due():
+            self.look_apart()
         self._found_before = len(self.found)
         context = state.context()
         try:
@@ -275,6 +297,12 @@ class Isolation:
     def restore(self) -> None:
         """Put back what differs by now."""
         self.note(self.state.restore())
+
+    def look_apart(self) -> None:
+        """Put back what has changed in modules that are apart, and note it: executions go on in forks then."""
+        if self._apart is not None:
+            changed = self._apart.restore(known=self.state.known)
+            self.note(OutlivedState(name, _text(name, change), "fork") for name, change in changed)
 
     def discard(self) -> None:
         """Put back what the last execution left, and forget what could be put back: that execution does not count."""

@@ -11,6 +11,7 @@ from functools import cached_property
 from typing import Any, Final, Literal
 
 from mat.kernel import locks
+from mat.kernel.nodes import attributes_of
 
 _SEEN: dict[str, int] = {}
 _NEWEST: list[object] = [None, 0]
@@ -66,12 +67,20 @@ def _in_module(module: Any, replacements: Mapping[int, Any], *, adopt: bool) -> 
         replacement = replacements.get(id(value))
         if replacement is None and adopt:
             replacement = locks.adopted(value)
-            if replacement is None and type(value).__module__ == module.__name__:
+            if replacement is None and _is_of(type(value), module):
                 _in_instance(value)
         if replacement is not None:
             setattr(module, attribute, replacement)
-        if adopt and isinstance(value, type) and value.__module__ == module.__name__:
+        if adopt and issubclass(type(value), type) and _is_of(value, module):
             _in_class(value)
+
+
+def _is_of(kind: type, module: Any) -> bool:
+    """Whether a class is defined in a module; a class of classes may answer any question with an error."""
+    try:
+        return bool(kind.__module__ == module.__name__)
+    except Exception:
+        return False
 
 
 def _in_class(kind: type) -> None:
@@ -87,11 +96,11 @@ def _in_class(kind: type) -> None:
 
 def _in_instance(thing: Any) -> None:
     """Adopt the locks of a module-level instance of the module's own class."""
-    held = getattr(thing, "__dict__", None)
-    for attribute, value in list(held.items()) if isinstance(held, dict) else ():
+    held = attributes_of(thing) or {}
+    for attribute, value in list(held.items()):
         replacement = locks.adopted(value)
         if replacement is not None:
-            held[attribute] = replacement  # type: ignore[index]
+            held[attribute] = replacement
 
 
 def adopt_handlers() -> None:

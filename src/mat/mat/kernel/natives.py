@@ -360,7 +360,7 @@ def _foreign_memory(held: Any) -> Node | None:
         memory = held.get_obj()
         return ValueNode(lambda: bytes(memory), remedy="none")
     ctypes: Any = sys.modules.get("ctypes")
-    if ctypes is None or not isinstance(held, ctypes.Structure | ctypes.Union | ctypes.Array | ctypes._SimpleCData):
+    if ctypes is None or not issubclass(kind, ctypes.Structure | ctypes.Union | ctypes.Array | ctypes._SimpleCData):
         return None
     shared = type(getattr(held, "_wrapper", None)).__module__ == "multiprocessing.heap"
 

@@ -175,7 +175,15 @@ class BareNode:
         self.remedy: Remedy = "restore"
 
     def keep(self) -> None:
-        """Nothing: attributes that an import or a fixture set later are taken for changes, until the next walk."""
+        """Forget the functions that have attributes by now; `take` says which those are."""
+        bare = [(attributes, name) for attributes, name in zip(self._dicts, self._names, strict=True) if not attributes]
+        self._dicts, self._names = tuple(each for each, _ in bare), tuple(name for _, name in bare)
+
+    def take(self) -> list[tuple[dict[str, Any], str]]:
+        """The attributes that functions have by now, with their names; they are not compared here any more."""
+        found = [(attributes, name) for attributes, name in zip(self._dicts, self._names, strict=True) if attributes]
+        self.keep()
+        return found
 
     def same(self) -> bool:
         return not any(self._dicts)

@@ -45,7 +45,7 @@ from mat.kernel.nodes import (
 )
 
 OURS: Final = frozenset(("mat", "mat_contracts", "mat_faults", "mat_search", "mat_study", "pytest_mat"))
-_RUNNERS: Final = frozenset(("_pytest", "pytest", "pluggy", "xdist", "coverage", "_hypothesis_pytestplugin"))
+_RUNNERS: Final = frozenset(("_pytest", "pytest", "xdist", "coverage", "_hypothesis_pytestplugin"))
 _STATELESS_PACKAGES: Final = frozenset((
     "_abc", "_codecs", "_contextvars", "_decimal", "_frozen_importlib", "_frozen_importlib_external", "_operator",
     "_socket", "_sre", "_ssl", "_struct", "_thread", "_weakref", "annotationlib", "ast", "asyncio", "codecs",
@@ -66,6 +66,11 @@ _REACHES_ANYTHING: Final = frozenset((
     "_getframe", "currentframe", "tb_frame",
 ))  # fmt: skip
 """Names in code that can find a module, or what is in it, without naming it."""
+_INTERPRETERS: Final = frozenset((
+    "__abstractmethods__", "__annotations__", "__annotate_func__", "__annotations_cache__", "__builtins__", "__cached__",
+    "__dataclass_fields__", "__dataclass_params__", "__dict__", "__loader__", "__spec__", "__warningregistry__", "__weakref__",
+))  # fmt: skip
+"""Attributes of modules and classes that the interpreter and the standard library give them, and that hold no state."""
 _METHOD_WRAPPER: Final = type([].__len__)
 _LRU: Final = type(functools.lru_cache(lambda: None))
 
@@ -84,11 +89,14 @@ def package_of(kind: Any) -> str:
 
 class Reached:
     """Nodes reached from named objects. `own`: the names of the user's modules that are entered; `apart`: modules that are
-    entered when something leads to them. `full`: the limit on nodes was reached; `names_modules`: code of the user's may change
-    `sys.modules`."""
+    entered when something leads to them. `full`: the limit on nodes was reached; `unreadable`: objects that cannot be walked;
+    `names_modules`: code of the user's may change `sys.modules`."""
 
-    def __init__(self, own: Iterable[str], apart: Iterable[types.ModuleType] = ()) -> None:
+    def __init__(
+        self, own: Iterable[str], apart: Iterable[types.ModuleType] = (), *, most: int | None = None
+    ) -> None:  # fmt: skip
         self.own = set(own)
+        self._most = limits.ISOLATED_NODES if most is None else most
         self._apart = {module.__name__: module for module in apart}
         self._apart_by_globals = {id(vars(module)): name for name, module in self._apart.items()}
         self._apart_below: dict[str, list[str]] = {}  # of a module that is apart: itself; of a package: those in it
@@ -96,10 +104,12 @@ class Reached:
             for package in itertools.accumulate(name.split("."), "{}.{}".format):
                 self._apart_below.setdefault(package, []).append(name)
         self._slots: dict[type, tuple[tuple[str, Any], ...]] = {}
+        self._configs: list[Any] = []
         self._met: set[type] = set()  # classes whose modules are entered
         self._named: list[frozenset[str]] = []  # in the code of the user's functions, not yet asked for names of those
         self.nodes: list[Node] = []
         self.full = self.names_modules = False
+        self.unreadable: dict[str, None] = {}
         self._places: list[int] = []  # of each node, its place in `_trail`
         self._trail: list[tuple[int, str]] = []  # of each place, where it was reached from, and by what name
         self._seen: dict[int, object] = {}  # by id; holding the object keeps its id its own
@@ -126,12 +136,16 @@ class Reached:
 
     def walk(self) -> None:
         while self._todo or self._named_apart():
-            if len(self.nodes) > limits.ISOLATED_NODES:
+            if len(self.nodes) > self._most:
                 self.full = True
                 self._todo.clear()
                 return
             if self._todo:
-                self._visit(*self._todo.popleft())
+                held, at = self._todo.popleft()
+                try:
+                    self._visit(held, at)
+                except Exception:  # an object that answers with an error what everybody may ask
+                    self.unreadable.setdefault(self._path_to(at))
         if self._bare:
             names = [self._path_to(place) for _, place in self._bare]
             self._add_node(BareNode([attributes for attributes, _ in self._bare], names), self._place(-1, ""))
@@ -140,6 +154,16 @@ class Reached:
     def add(self, name: str, node: Node) -> None:
         """A node that was not reached through an object."""
         self._add_node(node, self._place(-1, name))
+
+    def keep(self, index: int) -> None:
+        """Take what a place holds now as what it should hold, and walk it."""
+        node = self.nodes[index]
+        if isinstance(node, BareNode):
+            for attributes, name in node.take():
+                self._push(attributes, self._place(-1, name))
+            return
+        node.keep()
+        self.again(index)
 
     def again(self, index: int) -> None:
         """Walk what a place holds by now."""
@@ -158,6 +182,11 @@ class Reached:
             self._push_all(list(held), at)
         elif isinstance(held, types.CellType):
             self._push(cell_value(held), at)
+
+    @property
+    def seen(self) -> Mapping[int, object]:
+        """The objects that were met, by id."""
+        return self._seen
 
     def name(self, index: int, label: str = "") -> str:
         """What a user calls a member of a node: `desk.LAST`, whatever is nested in it."""
@@ -221,6 +250,8 @@ class Reached:
             package = package_of(held if kind is _CACHE else kind)
             if package in _RUNNERS:
                 self._push_all(_given_to_pytest(held), at)
+                if kind.__name__ == "Config":
+                    self._configs.append(held)
             elif package not in _STATELESS_PACKAGES or issubclass(kind, _STATEFUL):
                 self._visit_object(held, kind, at, compared=package not in OURS)
 
@@ -304,7 +335,7 @@ class Reached:
         self._seen[id(held)] = held
         self._add_node(DictNode(held, attributes=True, module=True), at)
         for name, value in list(held.items()):
-            if not (name.startswith("__") and name.endswith("__")) and not _is_part(value, module, name):
+            if name not in _INTERPRETERS and not _is_part(value, module, name):
                 self._push(value, at, name)
 
     def _visit_class(self, held: type, at: int) -> None:
@@ -315,8 +346,7 @@ class Reached:
         self._push(type(held), at)
         self._push_all(held.__bases__, at)
         for name, value in list(vars(held).items()):
-            dunder = name.startswith("__") and name.endswith("__")
-            if not dunder or isinstance(value, types.FunctionType):
+            if name not in _INTERPRETERS and not name.startswith("__pydantic_"):
                 self._push(value, at, name)
         if "_abc_impl" in vars(held):
             self._add_node(abstract_node(held), at)
@@ -364,7 +394,7 @@ class Reached:
             held = held()
             kind = type(held)
         if issubclass(kind, types.ModuleType):
-            for name in self._apart_below.get(held.__name__, ()):
+            for name in self._apart_below.get(_module_name(held), ()):
                 self._enter_apart(name)
         elif kind is types.FunctionType:
             self._enter_apart(held.__module__)
@@ -414,6 +444,9 @@ class Reached:
             for function, at in self._functions:  # made when somebody asks for them, so only where somebody does
                 self._add_node(DictNode(function.__annotations__), at)
         names = frozenset(self.stored)
+        for config in self._configs:
+            watched = {*names, *(attribute for attribute in vars(config) if _is_given(attribute))}
+            self._add_node(WatchNode(config, sorted(watched)), self._place(-1, "config"))
         if not names:
             return
         if not names.isdisjoint(FUNCTION_PARTS):
@@ -510,9 +543,24 @@ def _is_frozen(kind: type) -> bool:
     return dataclasses.is_dataclass(kind) and bool(kind.__dataclass_params__.frozen)  # type: ignore[attr-defined]
 
 
+_OF_PYTEST: Final = frozenset((
+    "args", "args_source", "cache", "hook", "invocation_params", "known_args_namespace", "option", "pluginmanager", "stash",
+    "trace", "workerinput", "workeroutput",
+))  # fmt: skip
+"""The attributes that pytest and xdist give to their configuration; the others are the user's."""
+
+
+def _is_given(attribute: str) -> bool:
+    return not attribute.startswith("_") and attribute not in _OF_PYTEST
+
+
 def _given_to_pytest(held: Any) -> Iterable[object]:
     """What a user gave to pytest: arguments of marks, functions of fixtures."""
     name = type(held).__name__
+    if name == "Config":
+        return [value for attribute, value in list(vars(held).items()) if _is_given(attribute)]
+    if name == "ParameterSet":
+        return (held.values, held.marks)
     if name == "MarkDecorator":
         return (held.mark,)
     if name == "Mark":
@@ -524,7 +572,13 @@ def _given_to_pytest(held: Any) -> Iterable[object]:
 
 def _is_part(value: object, package: types.ModuleType, name: str) -> bool:
     """Whether this is what an import of a module leaves in its package: nobody's code asked for that."""
-    return isinstance(value, types.ModuleType) and value.__name__ == f"{package.__name__}.{name}"
+    return issubclass(type(value), types.ModuleType) and _module_name(value) == f"{_module_name(package)}.{name}"
+
+
+def _module_name(module: object) -> str:
+    """The name of a module, which may load itself when somebody asks it for anything."""
+    name = object.__getattribute__(module, "__dict__").get("__name__")
+    return name if isinstance(name, str) else ""
 
 
 _RUNS_TESTS: Final = frozenset(("Node", "FixtureRequest"))
