@@ -51,6 +51,26 @@ PUT_BACK = {
         "list(LAST.get())",
         "LAST",
     ),
+    "dunder name of a module": ("__last__ = {}", "__last__.update(a=1)", "dict(__last__)", "__last__"),
+    "dunder name of a class": (
+        "class Desk:\n    __cache__ = {}",
+        "Desk.__cache__.update(a=1)",
+        "dict(Desk.__cache__)",
+        "Desk.__cache__",
+    ),
+    "plugin of a manager": (
+        "import pluggy\nclass Desk:\n    def __init__(self): self.last = 0\nMANAGER = pluggy.PluginManager('desk')\n"
+        "MANAGER.register(Desk())\ndef desk(): return next(iter(MANAGER.get_plugins()))",
+        "setattr(desk(), 'last', 1)",
+        "desk().last",
+        "MANAGER.last",
+    ),
+    "value of a parameter": (
+        "import pytest\nCASE = pytest.param({}, id='one')",
+        "CASE.values[0].update(a=1)",
+        "CASE.values",
+        "CASE",
+    ),
     "documentation": (
         "def desk(): pass\ndef run(): desk.__doc__ = '1'",
         "run()",
@@ -397,6 +417,31 @@ def test_context_variables_do_not_outlive_a_run(load: Import, tmp_path: Path) ->
     isolation.execute(lambda: module.REQUEST.set(7))
     assert module.REQUEST.get(None) is None
     assert [each.name for each in isolation.found] == [f"{module.__name__}.REQUEST"]
+
+
+HOSTILE = {
+    "class": "class Lazy:\n    __class__ = property(lambda self: 1 / 0)\nheld = Lazy()",
+    "class of classes": (
+        "ready = []\nclass Meta(type):\n    def __getattribute__(self, name):\n        if ready: raise RuntimeError(name)\n"
+        "        return super().__getattribute__(name)\nclass Lazy(metaclass=Meta): pass\nready.append(1)"
+    ),
+    "module without a name": "import types\nheld = types.ModuleType('held')\ndel held.__name__",
+    "module with another name": "import types\nheld = types.ModuleType('held')\nheld.__name__ = ['held']",
+    "weak reference": (
+        "import weakref\nclass Lazy:\n    __class__ = property(lambda self: 1 / 0)\nkept = Lazy()\nheld = weakref.ref(kept)"
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", HOSTILE)
+def test_an_object_that_answers_with_errors_ends_nothing(kind: str, load: Import, tmp_path: Path) -> None:
+    module = load(f"LAST = {{}}\n{HOSTILE[kind]}")
+    isolation = Isolation([str(tmp_path)])
+    isolation.start({})
+    isolation.execute(lambda: module.LAST.update(fx=1))
+    assert module.LAST == {}
+    assert f"{module.__name__}.LAST" in [each.name for each in isolation.found]
+    assert all(each.remedy == "fork" for each in isolation.found if not each.name.endswith("LAST"))
 
 
 def test_a_session_of_a_test_takes_no_other_tests_for_the_users_own() -> None:

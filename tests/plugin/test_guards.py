@@ -91,6 +91,62 @@ def test_a_global_of_another_tests_module_changes_no_answer(shop: Any, before: s
     assert ".seen outlives a run and is restored" in item["relative_to"]
 
 
+REMEMBERED = {
+    "configuration": (
+        "def pytest_configure(config):\n    config.last = []\n",
+        "mat_run, no_double, pytestconfig",
+        "pytestconfig.last",
+    ),
+    "attribute of the configuration": (
+        "def pytest_configure(config):\n    config.last = []\n",
+        "mat_run, no_double, request",
+        "request.config.last",
+    ),
+}
+
+
+@pytest.mark.parametrize("place", REMEMBERED)
+def test_what_pytests_configuration_holds_is_put_back(shop: Any, place: str) -> None:
+    conftest, fixtures, last = REMEMBERED[place]
+    shop.conftest(conftest)
+    shop.tests(
+        f"""
+        @pytest.mark.mat(budget=8, faults=FAULTS)
+        def test_refund({fixtures}):
+            try:
+                shop.refund("o1")
+            except TimeoutError:
+                if not {last}:
+                    {last}.append(1)
+                    shop.refund("o1")
+        """
+    )
+    item = shop.stress().items[ID]
+    assert (item["status"], item["cost"], item["proven"]) == ("counterexample", 4, True)
+    assert "outlives a run and is restored" in item["relative_to"]
+
+
+def test_a_conftest_of_which_another_has_taken_the_name_is_put_back(shop: Any) -> None:
+    shop.conftest("SEEN = []\n\n\n@pytest.fixture\ndef seen():\n    return SEEN\n")
+    shop.write("below/conftest.py", "")
+    shop.write("below/test_other.py", "def test_nothing():\n    pass\n")
+    shop.tests(
+        """
+        @pytest.mark.mat(budget=8, faults=FAULTS)
+        def test_refund(mat_run, no_double, seen):
+            try:
+                shop.refund("o1")
+            except TimeoutError:
+                if not seen:
+                    seen.append(1)
+                    shop.refund("o1")
+        """
+    )
+    item = shop.stress().items[ID]
+    assert (item["status"], item["cost"], item["proven"]) == ("counterexample", 4, True)
+    assert "conftest.SEEN outlives a run and is restored" in item["relative_to"]
+
+
 COUNTED = """
 import os
 from pathlib import Path

@@ -201,7 +201,7 @@ class BareNode:
 
 
 def _incidental(name: object, value: object) -> bool:
-    return name in _LAZY or isinstance(value, ModuleType)
+    return name in _LAZY or issubclass(type(value), ModuleType)
 
 
 class ListNode:
@@ -398,7 +398,7 @@ class InstanceNode:
     @property
     def joins(self) -> bool:
         """Whether its attribute dict is read as those of most objects are."""
-        return self._dict is not None and not isinstance(self._held, local)
+        return self._dict is not None and not issubclass(type(self._held), local)
 
     def kept(self) -> tuple[object, type, dict[str, Any] | None]:
         return self._held, self._kind, self._dict
@@ -419,7 +419,7 @@ class InstanceNode:
 def attributes_of(held: object) -> dict[str, Any] | None:
     """The attribute dict of an instance, without asking code of its class; None if it has none."""
     try:
-        found = held.__dict__ if isinstance(held, local) else object.__getattribute__(held, "__dict__")
+        found = held.__dict__ if issubclass(type(held), local) else object.__getattribute__(held, "__dict__")
     except (AttributeError, TypeError):
         return None
     return found if type(found) is dict else None

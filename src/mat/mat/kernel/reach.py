@@ -459,9 +459,10 @@ class Reached:
         self._watch(sys.modules["builtins"], names)
 
     def _watch(self, held: Any, names: frozenset[str]) -> None:
-        if isinstance(held, types.ModuleType):
+        kind = type(held)
+        if issubclass(kind, types.ModuleType):
             foreign, label = held.__name__ not in self.own, held.__name__
-        elif isinstance(held, type):
+        elif issubclass(kind, type):
             foreign, label = held.__module__ not in self.own, f"{held.__module__}.{held.__qualname__}"
         else:
             return
@@ -469,9 +470,9 @@ class Reached:
             return
         self._watched.add(id(held))
         self._add_node(WatchNode(held, sorted(names)), self._place(-1, label))
-        if isinstance(held, types.ModuleType):
+        if issubclass(kind, types.ModuleType):
             for value in list(vars(held).values()):
-                if isinstance(value, type) and package_of(value) == held.__name__.partition(".")[0]:
+                if issubclass(type(value), type) and package_of(value) == held.__name__.partition(".")[0]:
                     self._watch(value, names)
 
 
