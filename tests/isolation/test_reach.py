@@ -68,7 +68,7 @@ PUT_BACK = {
     "value of a parameter": (
         "import pytest\nCASE = pytest.param({}, id='one')",
         "CASE.values[0].update(a=1)",
-        "CASE.values",
+        "dict(CASE.values[0])",
         "CASE",
     ),
     "documentation": (
