@@ -39,10 +39,12 @@ class ServedSession:
 
 def _warm(session: pytest.Session) -> None:
     """Look up what every execution needs and no execution changes, once for all forks."""
+    from mat.kernel.install import rebind
     from mat.kernel.isolation import Ownership
     from pytest_mat.session import session_of
 
     Ownership([str(session.config.rootpath)]).modules()
+    rebind()
     session_of(session.config).catalog  # noqa: B018  # a cached property
 
 

@@ -91,6 +91,22 @@ def test_a_global_of_another_tests_module_changes_no_answer(shop: Any, before: s
     assert ".seen outlives a run and is restored" in item["relative_to"]
 
 
+def test_another_tests_module_that_the_walk_does_not_reach_takes_the_search_to_forks(shop: Any) -> None:
+    shop.write("test_other.py", BREAKER.format(body=RETRIES_ONCE) + "\n\ndef test_nothing():\n    pass\n")
+    shop.tests(
+        """
+        from importlib import import_module as load
+
+        @pytest.mark.mat(budget=8, faults=FAULTS)
+        def test_refund(mat_run, no_double):
+            load("_".join(["test", "other"])).handle()
+        """
+    )
+    item = shop.stress(process=True).items[ID]
+    assert (item["status"], item["cost"], item["proven"]) == ("counterexample", 4, True)
+    assert "outlives a run and cannot be restored, so each run was executed in a fork" in item["relative_to"]
+
+
 REMEMBERED = {
     "configuration": (
         "def pytest_configure(config):\n    config.last = []\n",

@@ -104,8 +104,7 @@ def _replace_randomness(world: World, patches: _Patches) -> None:
     """Make randomness and ids depend on seed and task, and number threads and pools from the start of the run."""
     for owner, name, value in randomness.REPLACED:
         patches.put(owner, name, value)
-    _BOUND_EARLIER.update(randomness.of_packages())
-    names.rebind(_BOUND_EARLIER)
+    rebind()
     patches.put(uuid, "_node", 0x1A5E_2026_0101)
     for name in ("_last_timestamp", "_last_timestamp_v6", "_last_timestamp_v7", "_last_counter_v7"):
         if hasattr(uuid, name):  # a run must not continue the ids of the run before
@@ -114,6 +113,12 @@ def _replace_randomness(world: World, patches: _Patches) -> None:
         patches.put(uuid, "_generate_time_safe", None)  # written in C: it reads the real time and the real machine
     patches.put(threading, "_counter", itertools.count(1).__next__)
     patches.put(concurrent.futures.ThreadPoolExecutor, "_counter", itertools.count(0).__next__)
+
+
+def rebind() -> None:
+    """Have the modules that were imported by now use our stand-ins, which outside of runs do what they stand in for."""
+    _BOUND_EARLIER.update(randomness.of_packages())
+    names.rebind(_BOUND_EARLIER)
 
 
 def _replace_time_and_threads(world: World, patches: _Patches) -> None:
