@@ -220,6 +220,12 @@ PUT_BACK = {
         "str(G.bit_generator.state)",
         "G",
     ),
+    "numpy random state": (
+        "import numpy\nG = numpy.random.RandomState(1)",
+        "G.random_sample()",
+        "[str(part) for part in G.get_state()]",
+        "G",
+    ),
     "ctypes": ("import ctypes\nC = ctypes.c_int(1)", "setattr(C, 'value', 2)", "C.value", "C"),
     "lock": ("import threading\nL = threading.Lock()", "L.acquire()", "L.locked()", "L"),
     "Event": ("import threading\nE = threading.Event()", "E.set()", "E.is_set()", "E"),
@@ -284,6 +290,8 @@ def test_what_a_run_changed_is_named_and_put_back(kind: str, load: Import, tmp_p
 CANNOT_BE_PUT_BACK: dict[str, tuple[str, str, str, Remedy]] = {
     "count": ("import itertools\nIDS = itertools.count(1)", "next(IDS)", "IDS", "fork"),
     "generator": ("def ids():\n    for n in range(9): yield n\nIDS = ids()", "next(IDS)", "IDS", "fork"),
+    "compressor": ("import zlib\nPACK = zlib.compressobj()", "PACK.compress(b'one')", "PACK", "fork"),
+    "ended compressor": ("import zlib\nPACK = zlib.compressobj()", "PACK.flush()", "PACK", "fork"),
     "exhausted": ("IDS = iter([1])", "list(IDS)", "IDS", "fork"),
     "warm cache": (
         "import functools\n@functools.lru_cache\ndef rate(x): return x\nrate(1)",

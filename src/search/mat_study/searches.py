@@ -240,8 +240,11 @@ class Searches:
                 adapt=evaluate.adapt, executor=executor, journal=journal, note=lambda run: note(evaluate.taken(run)),
                 enough=evaluate.enough,
             )  # fmt: skip
-        if not forked and needs_forks(means.look_apart()):
-            raise OutlivesRunError
+        if not forked:
+            left = means.look_apart()
+            evaluate.learn_outlived(left)
+            if needs_forks(left):
+                raise OutlivesRunError
         self.read.update(evaluate.read)
         cut = self.limit is not None and self.limit.text in evaluate.reasons
         self.complete = max(0, result.complete) if cut and result.limited else None

@@ -22,6 +22,7 @@ import sqlite3
 import sys
 import threading
 import types
+import zlib
 from array import array
 from collections.abc import Callable
 from concurrent.futures import Executor
@@ -47,13 +48,19 @@ def native_node(held: object) -> Node | None:
             return maker(held)
     if "numpy" in sys.modules and issubclass(kind, sys.modules["numpy"].ndarray):
         return _numpy(held)
-    if "numpy.random" in sys.modules and issubclass(kind, sys.modules["numpy.random"].Generator):
-        return _numpy_generator(held)
+    if "numpy.random" in sys.modules:
+        drawn = sys.modules["numpy.random"]
+        if issubclass(kind, drawn.Generator):
+            return _numpy_generator(held)
+        if issubclass(kind, drawn.RandomState):
+            return ValueNode(lambda: pickle.dumps(held.get_state()), lambda kept: held.set_state(pickle.loads(kept)))  # type: ignore[attr-defined]
     memory = _foreign_memory(held)
     if memory is not None:
         return memory
     if hasattr(kind, "hexdigest") and hasattr(kind, "copy"):
         return ValueNode(held.hexdigest, remedy="fork")  # type: ignore[attr-defined]
+    if kind.__module__ == "zlib" and hasattr(kind, "copy"):
+        return _compressor(held)
     if kind.__module__ in ("builtins", "itertools") and hasattr(kind, "__next__"):
         return _iterator(held)
     return None
@@ -118,6 +125,18 @@ def _simple_queue(held: Any) -> Node:
             held.get_nowait()
 
     return ValueNode(held.qsize, write)
+
+
+def _compressor(held: Any) -> Node:
+    """A stream of zlib: what it would give if it ended now."""
+
+    def read() -> object:
+        try:
+            return held.copy().flush()
+        except (ValueError, zlib.error):  # it has ended
+            return _CLOSED
+
+    return ValueNode(read, remedy="fork")
 
 
 # -- caches, iterators, generators --------------------------------------------------------------------------------------
