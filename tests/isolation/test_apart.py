@@ -189,6 +189,16 @@ def test_what_the_tests_of_a_module_did_is_no_change_by_others(pair: Pair, tmp_p
     assert isolation.found
 
 
+def test_two_modules_of_one_name_are_compared_around_each_execution(pair: Pair, tmp_path: Path) -> None:
+    other, own = pair("LAST = {}")
+    own.__name__ = other.__name__
+    isolation = Isolation([str(tmp_path)])
+    isolation.start({}, apart=ApartState([other, own]))
+    isolation.execute(lambda: (other.remember(), own.LAST.update(fx=1)))
+    assert other.LAST == own.LAST == {}
+    assert [each.remedy for each in isolation.found] == ["restore"]
+
+
 def test_modules_that_are_too_much_to_compare_are_compared_around_each_execution(
     pair: Pair, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

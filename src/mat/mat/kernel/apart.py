@@ -7,6 +7,7 @@ them was changed by an execution that found a way, and the executions go on wher
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Container
 from contextlib import suppress
 from types import ModuleType
@@ -32,6 +33,11 @@ class ApartState:
             self._reach.enter_module(module)
         self._comparison = NodeComparison(self._reach.nodes)
         self._due_s: float | None = None
+
+    def without(self, root: object) -> list[ModuleType]:
+        """The modules but for this one, and for those of which another one has the name."""
+        names = Counter(module.__name__ for module in self.modules)
+        return [module for module in self.modules if module is not root and names[module.__name__] == 1]
 
     @property
     def full(self) -> bool:

@@ -84,7 +84,7 @@ class ProcessState:
         self, ownership: Ownership, roots: Mapping[str, object], apart: ApartState | None = None, *, root: object = None,
         plugins: Iterable[ModuleType] = (),
     ) -> None:  # fmt: skip
-        left_out = [] if apart is None or apart.full else [module for module in apart.modules if module is not root]
+        left_out = [] if apart is None or apart.full else apart.without(root)
         ids = set(map(id, left_out))
         modules = [module for module in ownership.modules(plugins) if id(module) not in ids]
         self._reach = Reached([module.__name__ for module in modules], left_out)

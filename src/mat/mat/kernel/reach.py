@@ -92,9 +92,7 @@ class Reached:
     entered when something leads to them. `full`: the limit on nodes was reached; `unreadable`: objects that cannot be walked;
     `names_modules`: code of the user's may change `sys.modules`."""
 
-    def __init__(
-        self, own: Iterable[str], apart: Iterable[types.ModuleType] = (), *, most: int | None = None
-    ) -> None:  # fmt: skip
+    def __init__(self, own: Iterable[str], apart: Iterable[types.ModuleType] = (), *, most: int | None = None) -> None:
         self.own = set(own)
         self._most = limits.ISOLATED_NODES if most is None else most
         self._apart = {module.__name__: module for module in apart}
