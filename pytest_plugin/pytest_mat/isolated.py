@@ -33,6 +33,7 @@ class IsolatedItem:
     def __init__(self, item: pytest.Item, *, recorded: bool) -> None:
         self._item, config = item, item.config
         keep_reads()
+        self._workers = (config.getoption("mat_workers") or 1) > 1
         self._leave = not config.getoption("mat_confirm")
         roots = [str(config.rootpath), str(config.invocation_params.dir), *user_roots()]
         self._root = os.path.join(os.path.realpath(config.rootpath), "")
@@ -46,7 +47,8 @@ class IsolatedItem:
         if not self._executions:
             plugins = [each for each in self._item.config.pluginmanager.get_plugins() if isinstance(each, ModuleType)]
             roots = {**self._fixtures.values(), "config": self._item.config}
-            isolation.start(roots, self._fixtures.apart, root=_module_of(self._item), plugins=plugins)
+            apart = None if self._workers else self._fixtures.apart  # nobody would see what workers have changed in the end
+            isolation.start(roots, apart, root=_module_of(self._item), plugins=plugins)
         self._executions += 1
         self._known = self._reported
         outer, self._fixtures.isolation = self._fixtures.isolation, isolation
@@ -75,19 +77,23 @@ class IsolatedItem:
         """Put back what the last execution left. The next execution reports it."""
         if self._executions:
             self._isolation.restore()
+            self._isolation.look_apart()
 
     def look_apart(self) -> tuple[OutlivedState, ...]:
         """What the last executions have changed in the modules of other tests."""
         before = len(self._isolation.found)
-        if self._executions:
-            self._isolation.restore()
-            self._isolation.look_apart()
+        self.put_back()
         return tuple(self._isolation.found)[before:]
+
+    @property
+    def looked(self) -> int | None:
+        """How often nothing had changed there; None if there are none, or nothing was executed."""
+        return self._isolation.looks
 
     def finish(self) -> None:
         """Put back what the last execution left, unless it was the only one."""
         if self._executions > 1:
-            self._isolation.restore()
+            self.put_back()
 
     def settle(self, function: Callable[[], object]) -> None:
         """Call a function whose changes belong to the state to begin from."""

@@ -189,6 +189,23 @@ def test_what_the_tests_of_a_module_did_is_no_change_by_others(pair: Pair, tmp_p
     assert isolation.found
 
 
+def test_what_a_fixture_or_an_import_of_a_run_changes_stays(pair: Pair, tmp_path: Path) -> None:
+    other, _ = pair("DESK = {}")
+    isolation = Isolation([str(tmp_path)])
+    isolation.start({}, apart=ApartState([other]))
+
+    def execution() -> None:
+        with isolation.settling():
+            other.remember("started")
+        other.Desk.more = 1
+
+    isolation.execute(execution)
+    isolation.look_apart()
+    assert other.LAST == {"fx": "started"}
+    assert not hasattr(other.Desk, "more")
+    assert [each.name for each in isolation.found] == [f"{other.__name__}.Desk.more"]
+
+
 def test_two_modules_of_one_name_are_compared_around_each_execution(pair: Pair, tmp_path: Path) -> None:
     other, own = pair("LAST = {}")
     own.__name__ = other.__name__

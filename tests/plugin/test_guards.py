@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from typing import Any
 
 import pytest
@@ -105,6 +106,57 @@ def test_another_tests_module_that_the_walk_does_not_reach_takes_the_search_to_f
     item = shop.stress(process=True).items[ID]
     assert (item["status"], item["cost"], item["proven"]) == ("counterexample", 4, True)
     assert "test_other.seen outlives a run" in item["relative_to"]
+
+
+@pytest.mark.full
+def test_what_a_search_in_forks_left_in_another_tests_module_is_put_back(shop: Any) -> None:
+    """The test of the other module pays twice where nothing is remembered yet; the run of this one remembers."""
+    tests = """
+    {before}
+
+    @pytest.mark.mat(budget=8, faults=FAULTS, isolate={isolate!r})
+    def test_{name}(mat_run, no_double):
+        {body}
+    """
+    shop.tests(
+        tests.format(
+            name="a", isolate="fork", before="from importlib import import_module as load",
+            body='load("_".join(["test", "other"])).seen = True; shop.careful()',
+        ),
+        "test_first.py",
+    )  # fmt: skip
+    shop.tests(
+        "seen = False\n"
+        + textwrap.dedent(tests.format(name="b", isolate="none", before="", body="handle()"))
+        + BREAKER.format(body=RETRIES_ONCE).partition("seen = False")[2],
+        "test_other.py",
+    )
+    items = shop.stress("test_first.py", "test_other.py", process=True).items
+    assert items["test_first.py::test_a"]["proven"]
+    assert items["test_other.py::test_b"]["status"] == "counterexample"
+
+
+@pytest.mark.full
+def test_what_a_worker_cannot_put_back_takes_the_search_to_forks(shop: Any) -> None:
+    """An iterator that only faults advance: alone, no execution pays twice; after another one with a fault, it would."""
+    shop.write("counting.py", "import itertools\n\nnumbers = itertools.count()\n")
+    shop.tests(
+        """
+        import counting
+
+        @pytest.mark.mat(budget=8, faults=FAULTS)
+        def test_refund(mat_run, no_double):
+            for order in ("o1", "o2", "o3"):
+                try:
+                    shop.refund(order)
+                except TimeoutError:
+                    if next(counting.numbers) > 2:
+                        shop.refund(order)
+        """
+    )
+    item = shop.stress("--mat-workers", "2", process=True).items[ID]
+    assert (item["status"], item["proven"]) == ("certified", True)
+    assert "each run was executed in a fork" in item["relative_to"]
 
 
 REMEMBERED = {

@@ -220,6 +220,28 @@ def test_a_line_is_on_disk_when_keep_returns(tmp_path):
     journal.close()
 
 
+def test_what_may_not_count_is_written_once_it_does(tmp_path):
+    """Whether an execution began as it should is known from a look at what the one before has left."""
+    looks, path = [0], tmp_path / "journal.jsonl"
+    journal = open_journal(path, SPEC, key=KEY, vouched=lambda: looks[0])
+
+    def kept():
+        return path.read_text().count('"kind":"run"')
+
+    journal.keep("run", under(1), evaluate(mat.spec.RunSpec(schedule=under(1))))
+    journal.keep("run", under(2), evaluate(mat.spec.RunSpec(schedule=under(2))))
+    assert kept() == 0
+    looks[0] += 1
+    journal.keep("run", under(3), evaluate(mat.spec.RunSpec(schedule=under(3))))
+    assert kept() == 2
+    journal.vouch()
+    assert kept() == 3
+    looks[0] += 1
+    journal.keep("run", under(4), evaluate(mat.spec.RunSpec(schedule=under(4))))
+    journal.close()
+    assert kept() == 3
+
+
 def test_a_last_line_that_is_cut_anywhere_is_dropped_and_the_rest_stands(tmp_path):
     whole = kept(tmp_path / "whole.jsonl", NO_SCHEDULE, under(1)).read_bytes()
     path = tmp_path / "j.jsonl"

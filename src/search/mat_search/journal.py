@@ -35,6 +35,7 @@ More: TypeAlias = Callable[[Run], Any]
 """Returns JSON data to keep with a run."""
 Restore: TypeAlias = Callable[[Run, Any], None]
 """Called with a recalled run and the data kept with it."""
+Vouched: TypeAlias = Callable[[], int | None]
 ConfirmInOrder: TypeAlias = Callable[[Sequence[Schedule]], Iterable[Run | str | None]]
 
 _RUN: Final = re.compile(rb'\{"kind":"([a-z0-9 -]+)","of":"([0-9a-f]{32})",')
@@ -48,18 +49,22 @@ def no_digest(source: str) -> str:
 class SearchJournal:
     """One search's finished executions; made by `open_journal`. `found` counts those in the file, `recalled` those used.
 
-    `note`: why an existing file is not used, or why nothing more is kept; "" without a problem.
+    `note`: why an existing file is not used, or why nothing more is kept; "" without a problem. `vouched`: a number that is
+    another one once the executions before the last are known to count; None if they count at once.
     """
 
     def __init__(
-        self, log: Log | None, spec: RunSpec, note: str = "", *, more: More | None = None, restore: Restore | None = None
-    ) -> None:
+        self, log: Log | None, spec: RunSpec, note: str = "", *, more: More | None = None, restore: Restore | None = None,
+        vouched: Vouched = lambda: None,
+    ) -> None:  # fmt: skip
         self._log, self._spec = log, spec
         self.path = None if log is None else log.path
         self._more, self._restore = more, restore
         self._kept: dict[tuple[str, str], deque[tuple[int, int]]] = {}
         self._sources: dict[str, str] = {}
         self._lock = Lock()
+        self._vouched, self._last_vouched = vouched, vouched()
+        self._pending: list[str] = []
         self.note = note
         self.recalled = 0
         self.found = 0
@@ -97,7 +102,19 @@ class SearchJournal:
         except CodecError:  # a resumed search will execute it again
             return
         more = "null" if self._more is None else json.dumps(self._more(run))
-        self._write(f'{{"kind":"{kind}","of":"{_schedule_digest(schedule)}","more":{more},"run":{text}}}')
+        number = self._vouched()
+        if number != self._last_vouched:
+            self._last_vouched = number
+            self.vouch()
+        self._pending.append(f'{{"kind":"{kind}","of":"{_schedule_digest(schedule)}","more":{more},"run":{text}}}')
+        if number is None:
+            self.vouch()
+
+    def vouch(self) -> None:
+        """Write the executions that were waiting to be known to count."""
+        pending, self._pending = self._pending, []
+        for line in pending:
+            self._write(line)
 
     def learn(self, sources: Mapping[str, str]) -> None:
         """Note the sources that executions depend on, with their digests. Call it before those executions."""
@@ -165,23 +182,24 @@ def open_journal(
     source_digest: Callable[[str], str] = no_digest,
     more: More | None = None,
     restore: Restore | None = None,
+    vouched: Vouched = lambda: None,
 ) -> SearchJournal:
     """The journal of a search of `spec`, at `path`; a new one if no file there matches.
 
     `key`: JSON data by name that must be equal for executions to be equal: the item, the search, versions. `source_digest`
-    returns the current digest of a source. `more` and `restore`: data kept with each run. A file that does not match is
-    renamed to `*.aside.jsonl`.
+    returns the current digest of a source. `more` and `restore`: data kept with each run. `vouched`: see `SearchJournal`. What
+    does not match is renamed to `*.aside.jsonl`.
     """
     log = None
     try:
         log = claim(path, kind="search", key=cleaned(key), size_limit=limits.JOURNAL_BYTES)
         if log is None:
             return SearchJournal(None, spec, "another process runs the same search; executions of this process are not kept")
-        journal = SearchJournal(log, spec, more=more, restore=restore)
+        journal = SearchJournal(log, spec, more=more, restore=restore, vouched=vouched)
         unfit = _load(journal, log, source_digest)
         if unfit:
             log.set_aside(unfit)
-            journal = SearchJournal(log, spec, more=more, restore=restore)
+            journal = SearchJournal(log, spec, more=more, restore=restore, vouched=vouched)
     except (OSError, MatError) as error:
         if log is not None:
             log.close()

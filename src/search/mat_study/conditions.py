@@ -30,7 +30,7 @@ from mat_study.cell_results import CellResults
 from mat_study.evaluation import Evaluated, EvaluationLost, Lost, Plan
 from mat_study.means import Means, Subject
 from mat_study.measuring import curve, lost, measured, search_row
-from mat_study.searches import SearchEvaluator, in_forks_if_needed
+from mat_study.searches import OutlivesRunError, SearchEvaluator, in_forks_if_needed, needs_forks
 
 CONDITIONS: Final[tuple[RunCondition, ...]] = ("nominal", "fault", "adversarial")
 BOUNDARIES: Final = ("service", "retrieval", "memory")
@@ -120,7 +120,10 @@ def adversarial(cell: EvaluationCell, nominal_run: Evaluated | None) -> None:
             run = nominal_run.run if nominal_run is not None else evaluate.execute(cell.seed, NO_SCHEDULE)
             worst = _Worst(run)
             vary = partial(evaluate, vary=True)
-            return search(run, evaluate, _campaign(task, own), vary=vary, note=worst.note, adapt=evaluate.adapt), worst
+            result = search(run, evaluate, _campaign(task, own), vary=vary, note=worst.note, adapt=evaluate.adapt)
+            if not forked and not result.interrupted and needs_forks(task.means.look_apart()):
+                raise OutlivesRunError
+            return result, worst
         finally:
             results.notes += evaluate.reasons
 

@@ -39,6 +39,7 @@ class Forked(ReceivingExecutor):
     `inherited`: objects that tasks may refer to without pickling, because every fork has them. `put_back` is called here before
     each fork, to put back what the last execution left: the fork would inherit it. `prepare` is called in each new fork.
     `sidecar(result)` is called there after each task, and `unpack(result, sidecar)` here before anybody gets the result.
+    `failed` is called here with the name of the exception that ended a task.
     Results are received whenever somebody asks for one or submits a task.
     """
 
@@ -51,11 +52,13 @@ class Forked(ReceivingExecutor):
         prepare: Callable[[], None] = lambda: None,
         sidecar: Callable[[Any], Any] = lambda result: None,
         unpack: Callable[[Any, Any], None] = lambda result, sidecar: None,
+        failed: Callable[[str], object] = lambda kind: None,
     ) -> None:
         refuse_without_fork()
         self._max_workers = count
         self._inherited = tuple(inherited)
         self._put_back, self._prepare, self._sidecar, self._unpack = put_back, prepare, sidecar, unpack
+        self._failed = failed
         self._workers: list[_Worker] = []
         self._waiting: deque[tuple[Answer, bytes]] = deque()
 
@@ -107,6 +110,7 @@ class Forked(ReceivingExecutor):
             raise
         answer = worker.next()
         if not good:
+            self._failed(sidecar)
             _fail(answer, Declined(value) if sidecar in _DECISIONS else WorkerFailed(value))
         elif not answer.cancelled():
             self._unpack(value, sidecar)

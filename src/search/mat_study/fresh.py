@@ -48,6 +48,8 @@ _PATH_CHARS: Final = 100
 _OUTPUT_BYTES: Final = 2000
 MODULES_KEPT: Final = 4
 """Modules whose processes a session keeps: the tests of one usually follow one another."""
+_TURNS: Final = 100
+"""How often a batch may find that the process of its module has just served another one and is ending."""
 _ATTEMPTS: Final = 2
 """A pristine process that died is started again once."""
 
@@ -238,7 +240,8 @@ class FreshProcesses:
     def _batch(self, batch: FreshBatch, hash_seed: HashSeed) -> Iterator[FreshAnswer]:
         """At least one answer: that of a process which ended without any says so."""
         output = "it ended without a message"
-        for _ in range(_ATTEMPTS):
+        failures = 0
+        for _ in range(_TURNS):
             begun, process = False, self._process(hash_seed)
             self._collect(batch.item, process)
             for frame in self._frames(batch, process):
@@ -252,6 +255,9 @@ class FreshProcesses:
             if begun:
                 return
             output = process.output(batch.item) or output
+            failures += not process.wait_for(batch.item)  # one that has threads serves a single batch, perhaps another's
+            if failures == _ATTEMPTS:
+                break
         raise _no_answer(output, batch.item)
 
     def _collect(self, item: FreshItem, process: _Collected) -> None:
@@ -501,14 +507,16 @@ class _Collected:
         if not self.knows(item):
             self.pristine.tell(self._request(item.arguments))
 
-    def wait_for(self, item: FreshItem) -> None:
-        """Wait until the item's module is collected, or its process has died."""
+    def wait_for(self, item: FreshItem) -> bool:
+        """Wait until the item's module is collected; False if its process has died."""
         connection = self.connect(item)
         if connection is not None:
             with connection, suppress(EOFError, OSError):
                 connection.send_bytes(pickle.dumps(AnswerWhenCollected()))
                 if connection.poll(ANSWER_S):
                     connection.recv_bytes()
+                    return True
+        return False
 
     def _ask(self, arguments: tuple[str, ...], left: str) -> str | None:
         """The socket of a module, another one than `left`, which takes no request any more."""

@@ -195,6 +195,7 @@ class Searches:
         self.read: dict[Read, None] = {}
         self.because = ""
         self._told: list[str] = []
+        self._failures: set[str] = set()  # of executions of the latest search in workers
 
     @property
     def resumed(self) -> bool:
@@ -225,6 +226,7 @@ class Searches:
         settings, means = self._subject.settings, self._means
         campaign = campaign_of(self._subject, means, nominal.run)
         execute = means.forked(nominal) if forked else means.evaluate
+        self._failures.clear()
         evaluate = SearchEvaluator(
             execute, nominal, timeout_s=settings.timeout_s, stopped=_stop_reason, forked=forked, limit=self.limit
         )
@@ -241,14 +243,26 @@ class Searches:
                 enough=evaluate.enough,
             )  # fmt: skip
         if not forked:
-            left = means.look_apart()
-            evaluate.learn_outlived(left)
-            if needs_forks(left):
-                raise OutlivesRunError
+            result = self._looked_apart(result, evaluate, journal)
         self.read.update(evaluate.read)
         cut = self.limit is not None and self.limit.text in evaluate.reasons
         self.complete = max(0, result.complete) if cut and result.limited else None
         return result, evaluate
+
+    def _looked_apart(self, result: CampaignResult, evaluate: SearchEvaluator, journal: SearchJournal) -> CampaignResult:
+        """The result of a search in this process, if no execution began from what another one had left.
+
+        Else OutlivesRunError, or nothing is proven by a search that was interrupted.
+        """
+        left = self._means.look_apart()
+        evaluate.learn_outlived(left)
+        if not (needs_forks(left) or self._failures & {OutlivesRunError.__name__}):
+            journal.vouch()
+            return result
+        if not result.interrupted:
+            raise OutlivesRunError
+        reason = f"{', '.join(each.name for each in left) or 'something'} outlives a run, and the search was interrupted"
+        return replace(result, certificate=replace(result.certificate, proven=False, bound=0, reason=reason))
 
     def once(self, kind: str, schedule: Schedule, *, seed: int, evaluate: SearchEvaluator) -> Evaluated:
         """One more execution that belongs to the latest search."""
@@ -262,7 +276,7 @@ class Searches:
         journal = open_journal(
             path, nominal.run.spec.under(NO_SCHEDULE), key={**search_key(subject, nominal, campaign), "forks": forked},
             source_digest=self._sources.digest, more=lambda run: _sidecar(evaluate, run),
-            restore=lambda run, data: _learn(evaluate, run, data, where="journal"),
+            restore=lambda run, data: _learn(evaluate, run, data, where="journal"), vouched=self._means.looked,
         )  # fmt: skip
         if folder.is_lost:
             journal.note = f"nothing is kept of this search: {folder.why}"
@@ -310,6 +324,7 @@ class Searches:
         pool = Forked(
             self._means.workers, inherited=(evaluate, vary), put_back=self._means.put_back, prepare=self._means.prepare,
             sidecar=lambda run: (_sidecar(evaluate, run), self._sources.new(), self._means.read()), unpack=unpack,
+            failed=self._failures.add,
         )  # fmt: skip
         with pool:
             yield pool

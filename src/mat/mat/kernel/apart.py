@@ -8,8 +8,8 @@ them was changed by an execution that found a way, and the executions go on wher
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Container
-from contextlib import suppress
+from collections.abc import Collection, Container, Iterator
+from contextlib import contextmanager, suppress
 from types import ModuleType
 from typing import Final
 
@@ -32,6 +32,8 @@ class ApartState:
         for module in modules:
             self._reach.enter_module(module)
         self._comparison = NodeComparison(self._reach.nodes)
+        self.looks = 0
+        """How often nothing had changed."""
         self._due_s: float | None = None
 
     def without(self, root: object) -> list[ModuleType]:
@@ -49,6 +51,16 @@ class ApartState:
             self._reach.keep(index)
         self._reach.walk()
         self._due_s = None
+
+    @contextmanager
+    def settling(self) -> Iterator[None]:
+        """What changes in here belongs to the state."""
+        before = set(self._comparison.differing())
+        yield
+        for index in self._comparison.differing():
+            if index not in before:
+                self._reach.keep(index)
+        self._reach.walk()
 
     def is_due(self) -> bool:
         """Whether the last comparison is long enough ago. Asked before each execution: the first changed nothing yet."""
@@ -69,6 +81,7 @@ class ApartState:
             if changes:
                 with suppress(Exception):  # an object that refuses it stays as it is
                     nodes[index].put_back()
+        self.looks += not found
         ended_s = real_monotonic()
         self._due_s = ended_s + _SHARE * (ended_s - began_s)
         return found

@@ -298,6 +298,11 @@ class Isolation:
         """Put back what differs by now."""
         self.note(self.state.restore())
 
+    @property
+    def looks(self) -> int | None:
+        """How often nothing had changed in modules that are apart; None if there are none."""
+        return None if self._apart is None else self._apart.looks
+
     def look_apart(self) -> None:
         """Put back what has changed in modules that are apart, and note it: executions go on in forks then."""
         if self._apart is not None:
@@ -322,7 +327,11 @@ class Isolation:
         if not self._executing:
             yield
             return
-        with reads.sharing(), self.state.settling(roots):
+        with ExitStack() as stack:
+            stack.enter_context(reads.sharing())
+            if self._apart is not None:
+                stack.enter_context(self._apart.settling())
+            stack.enter_context(self.state.settling(roots))
             yield
 
     @contextmanager
