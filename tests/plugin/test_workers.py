@@ -277,6 +277,14 @@ def test_what_a_task_raises_is_reported_in_words() -> None:
         assert pool.submit(int, "3").result() == 3
 
 
+def test_who_searches_is_told_what_ended_a_task_though_nobody_asks_for_its_result() -> None:
+    kinds: list[str] = []
+    with Forked(1, failed=kinds.append) as pool:
+        pool.submit(int, "none")
+        assert pool.submit(int, "1").result() == 1
+    assert kinds == ["ValueError"]
+
+
 def test_a_killed_worker_breaks_its_own_task_and_the_others_go_on() -> None:
     with Forked(2) as pool:
         broken = pool.submit(suicide, 0)
