@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from mat.core.errors import MatError
+from mat_study import fresh
 from mat_study.evaluation import Plan
 from mat_study.fresh import FORKS, MODULES_KEPT, FreshBatch, FreshItem, FreshProcesses
 
@@ -117,6 +119,15 @@ def test_a_module_that_cannot_be_collected_ends_in_its_message(session: Session)
     with pytest.raises(Exception, match="No space left on device"):
         session.execute("test_a.py")
     assert session.execute("test_b.py", plans=2) == ["done", "done"]
+
+
+def test_a_module_that_is_never_collected_is_given_up(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert session.execute("test_b.py") == ["done"]
+    (session.folder / "waiting" / "test_a.py-2").touch()
+    monkeypatch.setattr(fresh, "ANSWER_S", 1.0)
+    with pytest.raises(MatError, match="was not collected within 1 s"):
+        session.execute("test_a.py", plans=16)
+    assert "executed test_a.py/1" not in session.noted()
 
 
 def test_a_session_keeps_the_processes_of_few_modules(session: Session) -> None:

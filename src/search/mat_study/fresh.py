@@ -508,14 +508,15 @@ class _Collected:
             self.pristine.tell(self._request(item.arguments))
 
     def wait_for(self, item: FreshItem) -> bool:
-        """Wait until the item's module is collected; False if its process has died."""
+        """Wait until the item's module is collected; False if its process has died. MatError if that takes too long."""
         connection = self.connect(item)
         if connection is not None:
             with connection, suppress(EOFError, OSError):
                 connection.send_bytes(pickle.dumps(AnswerWhenCollected()))
-                if connection.poll(ANSWER_S):
-                    connection.recv_bytes()
-                    return True
+                if not connection.poll(ANSWER_S):
+                    raise _no_answer(f"its module was not collected within {ANSWER_S:.0f} s", item)
+                connection.recv_bytes()
+                return True
         return False
 
     def _ask(self, arguments: tuple[str, ...], left: str) -> str | None:
