@@ -236,6 +236,20 @@ def test_a_pipe_that_holds_something_else_after_a_run_is_named_because_forks_sha
         os.close(writes)
 
 
+def test_the_position_of_a_descriptor_is_named_because_forks_share_it(tmp_path: Path) -> None:
+    descriptor = os.open(__file__, os.O_RDONLY)
+    try:
+        assert _noted(tmp_path, lambda: os.read(descriptor, 1)) == ["the position in a file"]
+        assert _noted(tmp_path, lambda: None) == []
+    finally:
+        os.close(descriptor)
+
+
+def test_the_position_of_a_file_object_is_its_own_business(tmp_path: Path) -> None:
+    with open(__file__) as file:
+        assert _noted(tmp_path, lambda: file.readline()) == []
+
+
 def test_a_pipe_that_somebody_else_reads_is_no_state(tmp_path: Path) -> None:
     """As both outputs of `pytest 2>&1 | tee log`: two descriptors of one pipe, and neither is its other end."""
     reads, writes = os.pipe()

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-NOT_YET: Final[dict[str, str]] = {
-    "position in an open file": "the offset of a descriptor that no file object holds is not read",
-}
+NOT_YET: Final[dict[str, str]] = {}
 """store, or "*" for all -> why its agents may be wrongly certified, or not be certified though they are safe"""
 
 

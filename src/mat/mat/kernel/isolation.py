@@ -96,7 +96,7 @@ class ProcessState:
             self._reach.enter(name, held)
         self._reach.watch()
         self._settings = []
-        for name, node in places(names_modules=lambda: self._reach.names_modules):
+        for name, node in places(names_modules=lambda: self._reach.names_modules, files=self._reach.files):
             self._reach.add(name, node)
             self._settings.append(node)
         self._comparison = NodeComparison(self._reach.nodes)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import _signal  # type: ignore[import-not-found]
 import decimal
 import gc
+import io
 import locale
 import logging
 import os
@@ -16,7 +17,7 @@ import threading
 import time
 import types
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import suppress
 from functools import cache
 from typing import Any, Final
@@ -29,10 +30,13 @@ except ImportError:  # Windows has no such limits
     resource = None  # type: ignore[assignment]
 
 
-def places(*, names_modules: Callable[[], bool] = lambda: True) -> Iterator[tuple[str, Node]]:
+def places(
+    *, names_modules: Callable[[], bool] = lambda: True, files: Collection[int] = ()
+) -> Iterator[tuple[str, Node]]:  # fmt: skip
     """A node for each setting, with the name that a user knows it by.
 
-    `names_modules`: whether code of the user's may change `sys.modules`; if none does, only an import does.
+    `names_modules`: whether code of the user's may change `sys.modules`; if none does, only an import does. `files`: the
+    descriptors of file objects that have nodes.
     """
     yield "os.environ", EnvironmentNode()
     yield "the working folder", ValueNode(_folder, os.chdir)
@@ -55,6 +59,7 @@ def places(*, names_modules: Callable[[], bool] = lambda: True) -> Iterator[tupl
         yield "the csv dialects", ValueNode(_dialects, _set_dialects)
     yield "a thread", ThreadsNode()
     yield "a pipe", PipesNode()
+    yield "the position in a file", PositionsNode(files)
     if threading.current_thread() is threading.main_thread():
         yield "a signal handler", ValueNode(_handlers, _set_handlers)
     if hasattr(signal, "pthread_sigmask"):
@@ -215,6 +220,63 @@ class PipesNode:
 
     def put_back(self) -> None:
         """Impossible: what was read is gone, and the order of what waits is not known."""
+
+
+class PositionsNode:
+    """Where descriptors are that read files and that no file object holds. Forks share them."""
+
+    __slots__ = ("_descriptors", "_kept", "remedy")
+
+    def __init__(self, files: Collection[int]) -> None:
+        self.remedy: Remedy = "none"
+        self._descriptors = [number for number in _reading_descriptors() if number not in files]
+        self.keep()
+
+    def _now(self) -> tuple[int, ...]:
+        return tuple([_position(descriptor) for descriptor in self._descriptors])
+
+    def keep(self) -> None:
+        self._kept = self._now()
+
+    def same(self) -> bool:
+        return not self._descriptors or self._now() == self._kept
+
+    def changes(self) -> tuple[Change, ...]:
+        pairs = zip(self._kept, self._now(), strict=True)
+        return tuple(Change("", before, after) for before, after in pairs if before != after)
+
+    def put_back(self) -> None:
+        """In vain: another process may be reading there."""
+
+
+def _position(descriptor: int) -> int:
+    try:
+        return os.lseek(descriptor, 0, os.SEEK_CUR)
+    except OSError:
+        return -1  # it is closed
+
+
+def _reading_descriptors() -> tuple[int, ...]:
+    """The descriptors that can only read, of regular files; but those of libraries' file objects, and of standard streams."""
+    try:
+        import fcntl
+
+        names = os.listdir("/proc/self/fd")
+    except (ImportError, OSError):
+        return ()
+    found: dict[int, tuple[int, int]] = {}
+    for number in sorted(map(int, names)):
+        with suppress(OSError):
+            status = os.fstat(number)
+            if stat.S_ISREG(status.st_mode) and fcntl.fcntl(number, fcntl.F_GETFL) & os.O_ACCMODE == os.O_RDONLY:
+                found[number] = status.st_dev, status.st_ino
+    standard = {file for number, file in found.items() if number <= _LAST_STREAM}
+    found = {number: file for number, file in found.items() if file not in standard}
+    held = {each.fileno() for each in gc.get_objects() if type(each) is io.FileIO and not each.closed} if found else ()
+    return tuple(number for number in found if number not in held)
+
+
+_LAST_STREAM: Final = 2
 
 
 def _own_pipes() -> tuple[int, ...]:

@@ -12,6 +12,7 @@ import dataclasses
 import dis
 import functools
 import gc
+import io
 import itertools
 import re
 import sys
@@ -20,6 +21,7 @@ import types
 import weakref
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from contextvars import Context, ContextVar
 from typing import Any, Final
 
@@ -108,6 +110,7 @@ class Reached:
         self.nodes: list[Node] = []
         self.full = self.names_modules = False
         self.unreadable: dict[str, None] = {}
+        self.files: set[int] = set()  # the descriptors of file objects that were met
         self._places: list[int] = []  # of each node, its place in `_trail`
         self._trail: list[tuple[int, str]] = []  # of each place, where it was reached from, and by what name
         self._seen: dict[int, object] = {}  # by id; holding the object keeps its id its own
@@ -254,6 +257,9 @@ class Reached:
                 self._visit_object(held, kind, at, compared=package not in OURS)
 
     def _visit_object(self, held: Any, kind: type, at: int, *, compared: bool) -> None:
+        if issubclass(kind, io.IOBase):
+            with suppress(OSError, ValueError):  # one that is closed, or in memory
+                self.files.add(held.fileno())
         node = _container_node(held, kind)
         if node is None and compared:
             node = native_node(held)
