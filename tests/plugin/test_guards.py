@@ -137,6 +137,31 @@ def test_what_a_search_in_forks_left_in_another_tests_module_is_put_back(shop: A
 
 
 @pytest.mark.full
+def test_an_interrupted_search_stays_interrupted_though_it_changed_another_tests_module(shop: Any) -> None:
+    """Something was found before, so the interrupt ends the search; what the last execution changed is seen at its end."""
+    shop.write("test_other.py", "LAST = []\n\n\ndef test_nothing():\n    pass\n")
+    shop.tests(
+        """
+        from importlib import import_module as load
+
+        @pytest.mark.mat(budget=8, faults=FAULTS)
+        def test_refund(mat_run, no_double):
+            for order in ("o1", "o2"):
+                try:
+                    shop.refund(order)
+                except TimeoutError:
+                    if order == "o2":
+                        load("_".join(["test", "other"])).LAST.append(1)
+                        raise KeyboardInterrupt
+                    shop.refund(order)
+        """
+    )
+    session = shop.stress("test_shop.py", "test_other.py", process=True)
+    assert session.code == pytest.ExitCode.INTERRUPTED
+    assert not session.items[ID]["proven"]
+
+
+@pytest.mark.full
 def test_what_a_worker_cannot_put_back_takes_the_search_to_forks(shop: Any) -> None:
     """An iterator that only faults advance: alone, no execution pays twice; after another one with a fault, it would."""
     shop.write("counting.py", "import itertools\n\nnumbers = itertools.count()\n")

@@ -22,6 +22,7 @@ SERVED = '''
 """Collects modules, each of which may wait for a file of its name and hash seed, and executes plans."""
 import os
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -42,6 +43,8 @@ def collect(arguments, run):
         time.sleep(0.01)
     if Path("broken", arguments[-1]).exists():
         raise OSError("No space left on device")
+    if Path("threads").exists():
+        threading.Thread(target=time.sleep, args=(60,), daemon=True).start()
     note("collected", f"{arguments[-1]}/{SEED}")
     run(execute)
 
@@ -128,6 +131,14 @@ def test_a_module_that_is_never_collected_is_given_up(session: Session, monkeypa
     with pytest.raises(MatError, match="was not collected within 1 s"):
         session.execute("test_a.py", plans=16)
     assert "executed test_a.py/1" not in session.noted()
+
+
+def test_a_module_that_starts_threads_serves_all_who_wait_at_once(session: Session) -> None:
+    """Its process cannot be forked, so it serves one batch and ends; those that wait for it get another one."""
+    (session.folder / "threads").touch()
+    with ThreadPoolExecutor(4) as threads:
+        answers = [threads.submit(session.execute, "test_a.py") for _ in range(8)]
+        assert [answer.result(60) for answer in answers] == [["done"]] * 8
 
 
 def test_a_session_keeps_the_processes_of_few_modules(session: Session) -> None:
