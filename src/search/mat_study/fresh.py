@@ -48,7 +48,7 @@ _PATH_CHARS: Final = 100
 _OUTPUT_BYTES: Final = 2000
 MODULES_KEPT: Final = 4
 """Modules whose processes a session keeps: the tests of one usually follow one another."""
-_TURNS: Final = 100
+_TURNS: Final = 30
 """How often a batch may find that the process of its module has just served another one and is ending."""
 _ATTEMPTS: Final = 2
 """A pristine process that died is started again once."""
@@ -255,8 +255,9 @@ class FreshProcesses:
             if begun:
                 return
             output = process.output(batch.item) or output
-            failures += not process.wait_for(batch.item)  # one that has threads serves a single batch, perhaps another's
-            if failures == _ATTEMPTS:
+            process.wait_for(batch.item)
+            failures += not process.has_collected(batch.item)  # one that has threads serves a single batch, perhaps another's
+            if failures > _ATTEMPTS:
                 break
         raise _no_answer(output, batch.item)
 
@@ -481,6 +482,7 @@ class _Collected:
         self.pristine, self._session = pristine, session
         self._folder, self._environment, self._roots = folder, environment, roots
         self._modules: dict[tuple[str, ...], str] = {}
+        self._successes: set[tuple[str, ...]] = set()
 
     def connect(self, item: FreshItem) -> Connection | None:
         """A connection to the process that has collected the item's module; None if it has died.
@@ -507,8 +509,8 @@ class _Collected:
         if not self.knows(item):
             self.pristine.tell(self._request(item.arguments))
 
-    def wait_for(self, item: FreshItem) -> bool:
-        """Wait until the item's module is collected; False if its process has died. MatError if that takes too long."""
+    def wait_for(self, item: FreshItem) -> None:
+        """Wait until the item's module is collected, or its process has ended. MatError if that takes too long."""
         connection = self.connect(item)
         if connection is not None:
             with connection, suppress(EOFError, OSError):
@@ -516,8 +518,11 @@ class _Collected:
                 if not connection.poll(ANSWER_S):
                     raise _no_answer(f"its module was not collected within {ANSWER_S:.0f} s", item)
                 connection.recv_bytes()
-                return True
-        return False
+                self._successes.add(item.arguments)
+
+    def has_collected(self, item: FreshItem) -> bool:
+        """Whether the item's module was ever collected: then a process that ends has served a batch."""
+        return item.arguments in self._successes
 
     def _ask(self, arguments: tuple[str, ...], left: str) -> str | None:
         """The socket of a module, another one than `left`, which takes no request any more."""
