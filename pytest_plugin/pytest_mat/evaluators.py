@@ -117,9 +117,9 @@ class ItemEvaluator:
         """What the last executions have changed in the modules of other tests."""
         return () if self._isolated is None else self._isolated.look_apart()
 
-    def looked(self) -> int | None:
+    def looks(self) -> int | None:
         """How often nothing had changed there; None if there are no others."""
-        return None if self._isolated is None else self._isolated.looked
+        return None if self._isolated is None else self._isolated.looks
 
     def settle(self, function: Callable[[], object]) -> None:
         """Call a function whose changes belong to the state to begin from. An execution must have taken place."""

@@ -86,7 +86,7 @@ class IsolatedItem:
         return tuple(self._isolation.found)[before:]
 
     @property
-    def looked(self) -> int | None:
+    def looks(self) -> int | None:
         """How often nothing had changed there; None if there are none, or nothing was executed."""
         return self._isolation.looks
 

@@ -149,7 +149,7 @@ class _Running:
             pool=self._pool if item.config.getoption("mat_executor") is not None else None,
             put_back=self.evaluate.put_back,
             look_apart=self.evaluate.look_apart,
-            looked=self.evaluate.looked,
+            looks=self.evaluate.looks,
             prepare=self._prepare,
             searching=self._searching,
             interrupted=lambda notice: notices.keep_notices([encode(notice)]),

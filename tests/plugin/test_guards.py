@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import textwrap
 from typing import Any
 
 import pytest
@@ -109,31 +108,39 @@ def test_another_tests_module_that_the_walk_does_not_reach_takes_the_search_to_f
 
 
 @pytest.mark.full
-def test_what_a_search_in_forks_left_in_another_tests_module_is_put_back(shop: Any) -> None:
-    """The test of the other module pays twice where nothing is remembered yet; the run of this one remembers."""
-    tests = """
-    {before}
+def test_what_a_reused_test_left_in_another_tests_module_is_put_back(shop: Any) -> None:
+    """The test of the other module pays twice where nothing is remembered yet; the one run of the reused one remembers."""
+    shop.tests(
+        """
+        from importlib import import_module as load
 
-    @pytest.mark.mat(budget=8, faults=FAULTS, isolate={isolate!r})
-    def test_{name}(mat_run, no_double):
-        {body}
-    """
-    shop.tests(
-        tests.format(
-            name="a", isolate="fork", before="from importlib import import_module as load",
-            body='load("_".join(["test", "other"])).seen = True; shop.careful()',
-        ),
+        @pytest.mark.mat(budget=8, faults=FAULTS)
+        def test_a(mat_run, no_double):
+            load("_".join(["test", "other"])).seen = True
+            shop.careful()
+        """,
         "test_first.py",
-    )  # fmt: skip
+    )
     shop.tests(
-        "seen = False\n"
-        + textwrap.dedent(tests.format(name="b", isolate="none", before="", body="handle()"))
-        + BREAKER.format(body=RETRIES_ONCE).partition("seen = False")[2],
+        """
+        seen = False
+
+        @pytest.mark.mat(budget=8, faults=FAULTS)
+        def test_b(mat_run, no_double):
+            global seen
+            try:
+                shop.refund("o1")
+            except TimeoutError:
+                if not seen:
+                    seen = True
+                    shop.refund("o1")
+        """,
         "test_other.py",
     )
-    items = shop.stress("test_first.py", "test_other.py", process=True).items
-    assert items["test_first.py::test_a"]["proven"]
-    assert items["test_other.py::test_b"]["status"] == "counterexample"
+    assert shop.stress("test_first.py", process=True).items["test_first.py::test_a"]["proven"]
+    session = shop.stress("test_first.py", "test_other.py", process=True)
+    assert "1 reused" in session.text
+    assert session.items["test_other.py::test_b"]["status"] == "counterexample"
 
 
 @pytest.mark.full
@@ -162,21 +169,23 @@ def test_an_interrupted_search_stays_interrupted_though_it_changed_another_tests
 
 
 @pytest.mark.full
-def test_what_a_worker_cannot_put_back_takes_the_search_to_forks(shop: Any) -> None:
-    """An iterator that only faults advance: alone, no execution pays twice; after another one with a fault, it would."""
-    shop.write("counting.py", "import itertools\n\nnumbers = itertools.count()\n")
+def test_what_only_a_worker_cannot_put_back_takes_the_search_to_forks(shop: Any) -> None:
+    """An iterator that only forks advance, so that the searching process sees nothing of it."""
+    shop.write("counting.py", "import itertools\nimport os\n\nnumbers, here = itertools.count(), os.getpid()\n")
     shop.tests(
         """
+        import os
         import counting
 
         @pytest.mark.mat(budget=8, faults=FAULTS)
         def test_refund(mat_run, no_double):
-            for order in ("o1", "o2", "o3"):
+            if os.getpid() != counting.here:
+                next(counting.numbers)
+            for number in range(4):
                 try:
-                    shop.refund(order)
+                    shop.refund(f"o{number}")
                 except TimeoutError:
-                    if next(counting.numbers) > 2:
-                        shop.refund(order)
+                    pass
         """
     )
     item = shop.stress("--mat-workers", "2", process=True).items[ID]

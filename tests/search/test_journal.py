@@ -223,7 +223,7 @@ def test_a_line_is_on_disk_when_keep_returns(tmp_path):
 def test_what_may_not_count_is_written_once_it_does(tmp_path):
     """Whether an execution began as it should is known from a look at what the one before has left."""
     looks, path = [0], tmp_path / "journal.jsonl"
-    journal = open_journal(path, SPEC, key=KEY, vouched=lambda: looks[0])
+    journal = open_journal(path, SPEC, key=KEY, looks=lambda: looks[0])
 
     def kept():
         return path.read_text().count('"kind":"run"')
@@ -234,7 +234,7 @@ def test_what_may_not_count_is_written_once_it_does(tmp_path):
     looks[0] += 1
     journal.keep("run", under(3), evaluate(mat.spec.RunSpec(schedule=under(3))))
     assert kept() == 2
-    journal.vouch()
+    journal.flush()
     assert kept() == 3
     looks[0] += 1
     journal.keep("run", under(4), evaluate(mat.spec.RunSpec(schedule=under(4))))

@@ -35,7 +35,8 @@ More: TypeAlias = Callable[[Run], Any]
 """Returns JSON data to keep with a run."""
 Restore: TypeAlias = Callable[[Run, Any], None]
 """Called with a recalled run and the data kept with it."""
-Vouched: TypeAlias = Callable[[], int | None]
+Looks: TypeAlias = Callable[[], int | None]
+"""Returns how often it was seen that executions before the last one began as they should; None if they need no such look."""
 ConfirmInOrder: TypeAlias = Callable[[Sequence[Schedule]], Iterable[Run | str | None]]
 
 _RUN: Final = re.compile(rb'\{"kind":"([a-z0-9 -]+)","of":"([0-9a-f]{32})",')
@@ -49,13 +50,13 @@ def no_digest(source: str) -> str:
 class SearchJournal:
     """One search's finished executions; made by `open_journal`. `found` counts those in the file, `recalled` those used.
 
-    `note`: why an existing file is not used, or why nothing more is kept; "" without a problem. `vouched`: a number that is
-    another one once the executions before the last are known to count; None if they count at once.
+    `note`: why an existing file is not used, or why nothing more is kept; "" without a problem. `looks`: how often
+    executions were looked at; one is written after the next look.
     """
 
     def __init__(
         self, log: Log | None, spec: RunSpec, note: str = "", *, more: More | None = None, restore: Restore | None = None,
-        vouched: Vouched = lambda: None,
+        looks: Looks = lambda: None,
     ) -> None:  # fmt: skip
         self._log, self._spec = log, spec
         self.path = None if log is None else log.path
@@ -63,7 +64,7 @@ class SearchJournal:
         self._kept: dict[tuple[str, str], deque[tuple[int, int]]] = {}
         self._sources: dict[str, str] = {}
         self._lock = Lock()
-        self._vouched, self._last_vouched = vouched, vouched()
+        self._looks, self._seen_looks = looks, looks()
         self._pending: list[str] = []
         self.note = note
         self.recalled = 0
@@ -102,16 +103,16 @@ class SearchJournal:
         except CodecError:  # a resumed search will execute it again
             return
         more = "null" if self._more is None else json.dumps(self._more(run))
-        number = self._vouched()
-        if number != self._last_vouched:
-            self._last_vouched = number
-            self.vouch()
+        looks = self._looks()
+        if looks != self._seen_looks:
+            self._seen_looks = looks
+            self.flush()
         self._pending.append(f'{{"kind":"{kind}","of":"{_schedule_digest(schedule)}","more":{more},"run":{text}}}')
-        if number is None:
-            self.vouch()
+        if looks is None:
+            self.flush()
 
-    def vouch(self) -> None:
-        """Write the executions that were waiting to be known to count."""
+    def flush(self) -> None:
+        """Write the executions that were waiting for a look, which has been taken."""
         pending, self._pending = self._pending, []
         for line in pending:
             self._write(line)
@@ -182,12 +183,12 @@ def open_journal(
     source_digest: Callable[[str], str] = no_digest,
     more: More | None = None,
     restore: Restore | None = None,
-    vouched: Vouched = lambda: None,
+    looks: Looks = lambda: None,
 ) -> SearchJournal:
     """The journal of a search of `spec`, at `path`; a new one if no file there matches.
 
     `key`: JSON data by name that must be equal for executions to be equal: the item, the search, versions. `source_digest`
-    returns the current digest of a source. `more` and `restore`: data kept with each run. `vouched`: see `SearchJournal`. What
+    returns the current digest of a source. `more` and `restore`: data kept with each run. `looks`: see `SearchJournal`. What
     does not match is renamed to `*.aside.jsonl`.
     """
     log = None
@@ -195,11 +196,11 @@ def open_journal(
         log = claim(path, kind="search", key=cleaned(key), size_limit=limits.JOURNAL_BYTES)
         if log is None:
             return SearchJournal(None, spec, "another process runs the same search; executions of this process are not kept")
-        journal = SearchJournal(log, spec, more=more, restore=restore, vouched=vouched)
+        journal = SearchJournal(log, spec, more=more, restore=restore, looks=looks)
         unfit = _load(journal, log, source_digest)
         if unfit:
             log.set_aside(unfit)
-            journal = SearchJournal(log, spec, more=more, restore=restore, vouched=vouched)
+            journal = SearchJournal(log, spec, more=more, restore=restore, looks=looks)
     except (OSError, MatError) as error:
         if log is not None:
             log.close()

@@ -191,7 +191,7 @@ class FreshProcesses:
         self._command, self._folder, self._environment = tuple(command), folder, dict(environment)
         self._answer_s, self._forks = answer_s, forks
         self._processes: dict[HashSeed, _Collected] = {}
-        self._collected: list[FreshItem] = []  # one of each module, the latest last
+        self._recent: list[FreshItem] = []  # one of each module, the latest last
         self._roots = roots
         SHARED.hold()
 
@@ -257,7 +257,7 @@ class FreshProcesses:
             output = process.output(batch.item) or output
             process.wait_for(batch.item)
             failures += not process.has_collected(batch.item)  # one that has threads serves a single batch, perhaps another's
-            if failures > _ATTEMPTS:
+            if failures == _ATTEMPTS:
                 break
         raise _no_answer(output, batch.item)
 
@@ -272,10 +272,10 @@ class FreshProcesses:
             each.expect(item)
         for each in self._processes.values():
             each.wait_for(item)
-        self._collected = [*(each for each in self._collected if each.arguments != item.arguments), item]
-        for old in self._collected[:-MODULES_KEPT]:
+        self._recent = [*(each for each in self._recent if each.arguments != item.arguments), item]
+        for old in self._recent[:-MODULES_KEPT]:
             self.forget(old)
-        del self._collected[:-MODULES_KEPT]
+        del self._recent[:-MODULES_KEPT]
 
     def _frames(
         self, batch: FreshBatch, process: _Collected, *, connected: Callable[[Connection], None] | None = None
@@ -521,7 +521,7 @@ class _Collected:
                 self._successes.add(item.arguments)
 
     def has_collected(self, item: FreshItem) -> bool:
-        """Whether the item's module was ever collected: then a process that ends has served a batch."""
+        """Whether the item's module was ever collected here: then its process has ended because it has served a batch."""
         return item.arguments in self._successes
 
     def _ask(self, arguments: tuple[str, ...], left: str) -> str | None:

@@ -80,7 +80,7 @@ class Means:
       function that executes schedules in a fresh process. `operators` returns the chosen operators; MatError for an unknown
       name. `workers` is the number of processes that search at the same time.
     - Called by the study: `put_back`, before a worker is forked, restores what the last execution changed in this process.
-      `look_apart`, at the end of a search, returns what executions have changed that is compared only now and then; `looked` is
+      `look_apart`, at the end of a search, returns what executions have changed that is compared only now and then; `looks` is
       how often that was found unchanged, None if there is nothing like that.
       `pool` makes the executor of a search whose workers are not forks. `prepare`, in a worker, before it executes anything.
       `searching`, before the first execution that is not reported. `interrupted`, if no report will mention that there is
@@ -109,7 +109,7 @@ class Means:
     typed: Callable[[Path], str] = str
     put_back: Callable[[], None] = lambda: None
     look_apart: Callable[[], tuple[OutlivedState, ...]] = tuple
-    looked: Callable[[], int | None] = lambda: None
+    looks: Callable[[], int | None] = lambda: None
     prepare: Callable[[], None] = lambda: None
     searching: Callable[[], None] = lambda: None
     interrupted: Callable[[Notice], Any] = lambda notice: None

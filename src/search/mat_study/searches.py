@@ -257,7 +257,7 @@ class Searches:
         left = self._means.look_apart()
         evaluate.learn_outlived(left)
         if not (needs_forks(left) or self._failures & {OutlivesRunError.__name__}):
-            journal.vouch()
+            journal.flush()
             return result
         if not result.interrupted:
             raise OutlivesRunError
@@ -276,7 +276,7 @@ class Searches:
         journal = open_journal(
             path, nominal.run.spec.under(NO_SCHEDULE), key={**search_key(subject, nominal, campaign), "forks": forked},
             source_digest=self._sources.digest, more=lambda run: _sidecar(evaluate, run),
-            restore=lambda run, data: _learn(evaluate, run, data, where="journal"), vouched=self._means.looked,
+            restore=lambda run, data: _learn(evaluate, run, data, where="journal"), looks=self._means.looks,
         )  # fmt: skip
         if folder.is_lost:
             journal.note = f"nothing is kept of this search: {folder.why}"

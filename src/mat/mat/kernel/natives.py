@@ -53,7 +53,7 @@ def native_node(held: object) -> Node | None:
         if issubclass(kind, drawn.Generator):
             return _numpy_generator(held)
         if issubclass(kind, drawn.RandomState):
-            return ValueNode(lambda: pickle.dumps(held.get_state()), lambda kept: held.set_state(pickle.loads(kept)))  # type: ignore[attr-defined]
+            return _numpy_state(held)
     memory = _foreign_memory(held)
     if memory is not None:
         return memory
@@ -396,6 +396,10 @@ def _numpy_generator(held: Any) -> Node:
         bits.state = pickle.loads(kept)
 
     return ValueNode(lambda: pickle.dumps(bits.state), write)
+
+
+def _numpy_state(held: Any) -> Node:
+    return ValueNode(lambda: pickle.dumps(held.get_state()), lambda kept: held.set_state(pickle.loads(kept)))
 
 
 _MAKERS: Final[dict[type, _Maker]] = {
