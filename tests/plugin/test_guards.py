@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from mat.core import limits
+from mat_study.searches import Searches
 
 ID = "test_shop.py::test_refund"
 
@@ -125,6 +126,9 @@ def test_what_a_reused_test_left_in_another_tests_module_is_put_back(shop: Any) 
         """
         seen = False
 
+        def test_nothing_is_left():
+            assert not seen
+
         @pytest.mark.mat(budget=8, faults=FAULTS)
         def test_b(mat_run, no_double):
             global seen
@@ -141,6 +145,7 @@ def test_what_a_reused_test_left_in_another_tests_module_is_put_back(shop: Any) 
     session = shop.stress("test_first.py", "test_other.py", process=True)
     assert "1 reused" in session.text
     assert session.items["test_other.py::test_b"]["status"] == "counterexample"
+    assert "FAILED test_other.py::test_nothing_is_left" not in session.text
 
 
 @pytest.mark.full
@@ -169,7 +174,7 @@ def test_an_interrupted_search_stays_interrupted_though_it_changed_another_tests
 
 
 @pytest.mark.full
-def test_what_only_a_worker_cannot_put_back_takes_the_search_to_forks(shop: Any) -> None:
+def test_what_only_a_worker_cannot_put_back_takes_the_search_to_forks(shop: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """An iterator that only forks advance, so that the searching process sees nothing of it."""
     shop.write("counting.py", "import itertools\nimport os\n\nnumbers, here = itertools.count(), os.getpid()\n")
     shop.tests(
@@ -188,9 +193,16 @@ def test_what_only_a_worker_cannot_put_back_takes_the_search_to_forks(shop: Any)
                     pass
         """
     )
-    item = shop.stress("--mat-workers", "2", process=True).items[ID]
+    search, ways = Searches._search, []
+
+    def searched(self: Searches, *arguments: Any, forked: bool, **named: Any) -> Any:
+        ways.append(forked)
+        return search(self, *arguments, forked=forked, **named)
+
+    monkeypatch.setattr(Searches, "_search", searched)
+    item = shop.stress("--mat-workers", "2").items[ID]
     assert (item["status"], item["proven"]) == ("certified", True)
-    assert "each run was executed in a fork" in item["relative_to"]
+    assert ways == [False, True]
 
 
 REMEMBERED = {
