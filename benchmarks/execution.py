@@ -304,7 +304,7 @@ def session(request: dict[str, Any]) -> dict[str, Any]:
     if request["what"] == "search":
         searched = Searched(request["most"])
         with searched.noting(), tempfile.TemporaryDirectory() as folder:
-            pytest.main([*arguments, "--mat-stress", "--mat-report", f"{folder}/report.json"], plugins=[searched])
+            pytest.main([*arguments, "--mat-stress", "--mat-fresh", "--mat-report", f"{folder}/report.json"], plugins=[searched])
         return searched.chosen()
     if request["what"] == "agent":
         plugin = Session(measure_agent)

@@ -17,7 +17,7 @@ import unicodedata
 from base64 import b64decode
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from functools import cached_property
+from functools import cached_property, lru_cache
 from itertools import pairwise
 from typing import Any, Final, Literal, TypeAlias
 from urllib.parse import unquote, unquote_plus
@@ -46,6 +46,10 @@ _NESTED: Final = 3
 _BETWEEN: Final = "\x01"
 _VALUE: Final = "\x02"
 """Marks the beginning of a value that a format delimits."""
+_REMEMBERED: Final = 1_024
+"""Readings, and artifacts, that are remembered: the executions of a search meet the same texts again."""
+_REMEMBERED_CHARS: Final = 4_096
+"""Characters of the longest of these."""
 _START: Final = 4
 """Characters at the beginning of an artifact that must be together; otherwise a blank between two words would count as a line
 break inside an artifact."""
@@ -236,6 +240,17 @@ def _decoded_last_word(text: str) -> tuple[str, ...]:
     return tuple(item for item in found if len(item) >= SHORTEST and item.isprintable())
 
 
+@lru_cache(maxsize=_REMEMBERED)
+def _remembered_reading(text: str, header: bool, address: bool) -> TextReading:
+    return TextReading(text, header=header, address=address)
+
+
+def reading_of(text: str, *, header: bool = False, address: bool = False) -> TextReading:
+    """A TextReading that may have been read before."""
+    read = _remembered_reading if type(text) is str and len(text) <= _REMEMBERED_CHARS else _remembered_reading.__wrapped__
+    return read(text, header, address)
+
+
 class Wanted:
     """An artifact as it was issued, and the pieces by which it is recognized."""
 
@@ -259,7 +274,7 @@ class Wanted:
         ordered = sorted(self.pieces)
         self._probe = tuple(ordered[:: 1 + len(ordered) // _PROBED])
 
-    @property
+    @cached_property
     def marks(self) -> frozenset[str]:
         """Substrings of which any text contains at least one if it holds the artifact, or if a closer look is worthwhile.
 
@@ -267,7 +282,7 @@ class Wanted:
         """
         return frozenset((*self._ends, *self._probe, *_grams(self.opened[:_GRAM])))
 
-    @property
+    @cached_property
     def whole_marks(self) -> frozenset[str]:
         """Substrings all of which a text contains if it holds the artifact whole."""
         return frozenset((*self._ends, *self._probe))
@@ -330,6 +345,16 @@ class Wanted:
     def anywhere(self, reading: TextReading) -> bool:
         """Whether the text, or a decoded part of it, contains the artifact, alone or with further characters attached."""
         return self.text in reading.everything
+
+
+@lru_cache(maxsize=_REMEMBERED)
+def _remembered_artifact(text: str) -> Wanted:
+    return Wanted(text)
+
+
+def wanted_of(text: str) -> Wanted:
+    """A Wanted that may have been made before."""
+    return _remembered_artifact(text) if type(text) is str and len(text) <= _REMEMBERED_CHARS else Wanted(text)
 
 
 def _code_pieces(text: str) -> list[str]:

@@ -16,7 +16,7 @@ from mat.boundary.port import Port
 from mat.boundary.replies import as_data
 from mat.core import limits
 from mat.core.artifact import ABSENT, FOREIGN, LIKENESS, MENTION, UNDELIVERED, UNREAD, Issued, Lacking, Used, as_facts
-from mat.core.damage import SHORTEST, Damage, TextReading, Wanted, damage_in, grams, holds
+from mat.core.damage import SHORTEST, Damage, TextReading, Wanted, damage_in, grams, holds, reading_of, wanted_of
 from mat.core.grammar import assembled, can_be_sent, same_request
 from mat.core.value import FrozenDict
 
@@ -250,7 +250,7 @@ class ArtifactIndex:
             )
         self._known.add(
             Live(
-                fact=fact, text=text, step=step, order=number, serial=self._issued, integrity=integrity, wanted=Wanted(text)
+                fact=fact, text=text, step=step, order=number, serial=self._issued, integrity=integrity, wanted=wanted_of(text)
             )
         )  # fmt: skip
         self._issued += 1
@@ -289,7 +289,7 @@ class ArtifactIndex:
 
     def delivered(self, issued: tuple[Issued, ...], reply: Any) -> tuple[Issued, ...]:
         """The same facts, with `delivered` computed from the reply that reached the agent, which a fault may have changed."""
-        texts = [TextReading(text) for _, text in _texts_by_path(as_data(reply), 1)]
+        texts = [reading_of(text) for _, text in _texts_by_path(as_data(reply), 1)]
 
         def arrived(fact: Issued) -> bool:
             live = self._known.get(fact.id)
@@ -515,7 +515,7 @@ def _damaged_match(known: Catalogue, reading: TextReading, seen: list[str]) -> t
     whole = reading
     if seen or len(reading.text) > limits.ARTIFACT_CHARS:
         text = _without(reading.text, seen)[: limits.ARTIFACT_CHARS]
-        reading = TextReading(text, header=reading.header, address=reading.address)
+        reading = reading_of(text, header=reading.header, address=reading.address)
     if len(reading.text) < SHORTEST:
         return None
     lives = known.possible(reading)
@@ -528,7 +528,7 @@ def _damaged_match(known: Catalogue, reading: TextReading, seen: list[str]) -> t
         if live.text in seen:
             continue
         if len(live.text) > limits.ARTIFACT_CHARS or any(item in live.text for item in seen):
-            wanted = Wanted(_without(live.text, seen)[: limits.ARTIFACT_CHARS])
+            wanted = wanted_of(_without(live.text, seen)[: limits.ARTIFACT_CHARS])
         what = damage_in(wanted, reading) if wanted.perhaps(reading) else None
         if what is not None:
             found.append((live, wanted, what))
@@ -562,7 +562,7 @@ def _is_in(artifact: str, text: TextReading) -> bool:
 
 def _reading(at: str, text: str) -> TextReading:
     name = at.casefold()
-    return TextReading(text, header=name.startswith("headers."), address=name.rpartition(".")[2] in _ADDRESSES)
+    return reading_of(text, header=name.startswith("headers."), address=name.rpartition(".")[2] in _ADDRESSES)
 
 
 def _without_handles(port: Port, text: str) -> tuple[str, bool]:

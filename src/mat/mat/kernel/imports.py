@@ -19,9 +19,13 @@ class ImportWatch:
     def __init__(self, owned: Callable[[str, str], bool], importing: Importing) -> None:
         self._owned, self._importing = owned, importing
         self._finding: set[str] = set()
+        self._missing: set[tuple[object, ...]] = set()
+        """What no finder had in this execution, and where they looked: some libraries import what is not installed at each
+        call, and the finders are asked once more in any case."""
 
     @contextmanager
     def watching(self) -> Iterator[None]:
+        self._missing.clear()
         sys.meta_path.insert(0, self)
         try:
             yield
@@ -30,7 +34,8 @@ class ImportWatch:
                 sys.meta_path.remove(self)
 
     def find_spec(self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None) -> ModuleSpec | None:
-        if name in self._finding:
+        looked = (name, *map(id, sys.meta_path), *map(str, sys.path if path is None else path))
+        if name in self._finding or looked in self._missing:
             return None
         self._finding.add(name)
         try:
@@ -38,7 +43,9 @@ class ImportWatch:
             spec = next((each for each in found if each is not None), None)
         finally:
             self._finding.discard(name)
-        if spec is not None and spec.origin and hasattr(spec.loader, "exec_module") and self._owned(name, spec.origin):
+        if spec is None:
+            self._missing.add(looked)
+        elif spec.origin and hasattr(spec.loader, "exec_module") and self._owned(name, spec.origin):
             spec.loader = _Loader(spec.loader, self._importing)  # type: ignore[assignment]
         return spec
 
