@@ -17,7 +17,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from mat.core.damage import TextReading, Wanted, damage, damage_in, holds, readings, whole
+from mat.core.damage import TextReading, Wanted, damage, damage_in, holds, reading_of, readings, wanted_of, whole
 from mat.core.value import FrozenDict
 from mat_faults import path
 
@@ -419,3 +419,19 @@ def test_a_megabyte_of_any_text_is_read_in_time_that_grows_with_its_length(text:
         holds(wanted, reading)
         damage_in(wanted, TextReading(text[:65_536]), sure=True)
     assert time.process_time() - began < 60
+
+
+class Marked(str):
+    """A text of a class of its own, which must not stand for an equal plain one."""
+
+
+def test_what_a_text_is_read_as_is_remembered_with_what_it_is() -> None:
+    text = f"/orders?cursor={base64.b64encode(b'after order 17 of 90').decode()} "
+    assert reading_of(text) is reading_of(text)
+    header, address = reading_of(text, header=True), reading_of(text, address=True)
+    assert (header.text, header.header, address.text, address.address) == (text.strip(), True, text, True)
+    assert reading_of(text).text == text
+    assert wanted_of(text) is wanted_of(text)
+    for other in (Marked(text), text * 400):
+        assert reading_of(other) is not reading_of(other)
+        assert wanted_of(other).text is other
