@@ -304,7 +304,8 @@ def session(request: dict[str, Any]) -> dict[str, Any]:
     if request["what"] == "search":
         searched = Searched(request["most"])
         with searched.noting(), tempfile.TemporaryDirectory() as folder:
-            pytest.main([*arguments, "--mat-stress", "--mat-fresh", "--mat-report", f"{folder}/report.json"], plugins=[searched])
+            report = ["--mat-report", f"{folder}/report.json"]
+            pytest.main([*arguments, "--mat-stress", "--mat-fresh", *report], plugins=[searched])
         return searched.chosen()
     if request["what"] == "agent":
         plugin = Session(measure_agent)
