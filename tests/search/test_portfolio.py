@@ -6,6 +6,7 @@ import importlib.util
 import random
 import sys
 from collections import Counter
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -283,18 +284,89 @@ def test_planted_faults_are_found_at_their_cost_though_nothing_is_declared(name)
 # -- its parts ----------------------------------------------------------------------------------------------------------
 
 
+class Retrying:
+    """An agent that makes some calls, tries one that failed again up to so often, and gives up after so many failures.
+
+    `schedules` counts, by cost, the sets of faults that can act on it, one call after another.
+    """
+
+    def __init__(self, costs: Sequence[Sequence[int]], *, retries: int, patience: int) -> None:
+        self._costs, self._retries, self._patience = costs, retries, patience
+
+    def schedules(self, budget: int) -> list[int]:
+        found = [0] * (budget + 1)
+        for cost in self._from(0, self._retries, self._patience, budget):
+            found[cost] += 1
+        return found
+
+    def calls(self, faulty: int | None) -> int:
+        """How many calls it makes if one of them, by its number, fails once."""
+        if faulty is None:
+            return len(self._costs)
+        return len(self._costs) + 1 if self._patience > 1 and self._retries else faulty + 1
+
+    def _from(self, call: int, retries: int, patience: int, left: int) -> Iterator[int]:
+        if call == len(self._costs):
+            yield 0
+            return
+        yield from self._from(call + 1, self._retries, patience, left)
+        for cost in self._costs[call]:
+            if cost > left:
+                continue
+            if patience == 1 or not retries:
+                yield cost
+                continue
+            yield from (cost + rest for rest in self._from(call, retries - 1, patience - 1, left - cost))
+
+
+def taught(agent: Retrying, costs: Sequence[Sequence[int]], budget: int) -> Forecast:
+    """A forecast that has seen every single fault."""
+    forecast = Forecast({str(call): offered for call, offered in enumerate(costs)}, budget)
+    for call, offered in enumerate(costs):
+        for cost in offered:
+            forecast.learn(str(call), cost, agent.calls(call) - agent.calls(None))
+    return forecast
+
+
+def sites(costs: Sequence[Sequence[int]]) -> dict[str, Sequence[int]]:
+    return {str(call): offered for call, offered in enumerate(costs)}
+
+
 class TestForecast:
     def test_counts_combinations_of_at_most_one_perturbation_at_a_call(self):
-        forecast = Forecast([[2, 3], [2]], budget=5)
-        assert [forecast.left(0, cost, [1] + [0] * 5) for cost in range(2, 6)] == [2, 3, 4, 5]
+        done = [1] + [0] * 5
+        lefts = [Forecast(sites([[2, 3], [2]]), budget=5).left(0, cost, done) for cost in range(2, 6)]
+        assert lefts == [2, 3, 4, 5]
 
     def test_is_scaled_by_what_the_last_complete_cost_took(self):
-        forecast = Forecast([[2]] * 10, budget=6)
+        forecast = Forecast(sites([[2]] * 10), budget=6)
         assert forecast.left(3, 4, [1, 0, 10, 0, 0, 0, 0]) == 45
         assert forecast.left(5, 6, [1, 0, 10, 0, 9, 0, 0]) == 24
 
     def test_less_is_left_as_executions_are_made(self):
-        assert Forecast([[2]] * 10, budget=4).left(3, 4, [1, 0, 10, 0, 40]) == 5
+        assert Forecast(sites([[2]] * 10), budget=4).left(3, 4, [1, 0, 10, 0, 40]) == 5
+
+    @pytest.mark.parametrize("retries", [0, 1, 2, 3])
+    def test_pairs_are_those_of_an_agent_whose_single_faults_were_seen(self, retries):
+        """Calls that a fault adds, and calls that it takes away, whatever is offered at each."""
+        costs = [[2, 3], [2], [2, 2, 3], [3], [2, 3]]
+        agent = Retrying(costs, retries=retries, patience=2)
+        real = agent.schedules(6)
+        forecast = taught(agent, costs, 6)
+        assert [forecast.left(3, cost, [*real[:4], 0, 0, 0]) for cost in (4, 5)] == [real[4], real[4] + real[5]]
+
+    def test_triples_are_nearer_than_without_what_single_faults_did(self):
+        costs = [[2, 2]] * 10
+        agent = Retrying(costs, retries=2, patience=3)
+        real = agent.schedules(6)
+        done = [*real[:6], 0]
+        seen, unseen = taught(agent, costs, 6), Forecast(sites(costs), 6)
+        assert abs(seen.left(5, 6, done) - real[6]) * 10 < real[6] < abs(unseen.left(5, 6, done) - real[6]) * 10
+
+    def test_a_fault_that_was_not_seen_changes_nothing(self):
+        forecast = Forecast(sites([[2, 2]] * 3), budget=4)
+        forecast.learn("0", 2, -2)
+        assert forecast.left(3, 4, [1, 0, 6, 0, 0]) == 12 - 4
 
 
 @pytest.fixture

@@ -1,35 +1,88 @@
 """A forecast of how many schedules there are up to each cost, from what a search has seen.
 
-Before anything is known, the perturbations of the nominal run are counted as if a fault changed nothing that follows: each
-combination of them, at most one at a call. Faults add and remove calls, and equal states merge schedules. So the forecast of
-later costs is scaled by what the last complete cost really took.
+A schedule has at most one fault at a call of the nominal run, and what is offered there does not depend on the faults before.
+What a single fault was seen to do is taken to be what it does in every schedule: it makes the agent call again, where as much
+is offered as at the call of the fault, or it makes the agent leave out the calls that follow. A fault that was not executed yet
+changes nothing. Faults of faults and equal states are not foreseen, so the forecast of later costs is scaled by what the last
+complete cost really took.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+
+@dataclass(slots=True)
+class _Call:
+    """What is offered at one call, by cost, and what is known of how faults change the number of calls that follow."""
+
+    offered: Counter[int]
+    changes: Counter[tuple[int, int]] = field(default_factory=Counter)
+    """By cost and change, how many faults are known."""
 
 
 class Forecast:
-    """Schedules by cost, up to `budget`. `costs_by_call`: what each perturbation costs, call by call of the nominal run."""
+    """Schedules by cost, up to `budget`. `costs_by_call`: what each fault costs, by the calls of the nominal run in order."""
 
-    def __init__(self, costs_by_call: Iterable[Sequence[int]], budget: int) -> None:
-        counted = [1] + [0] * budget
-        for costs in costs_by_call:
-            offered = [cost for cost in costs if 0 < cost <= budget]
-            for total in range(budget, 0, -1):
-                counted[total] += sum(counted[total - cost] for cost in offered if cost <= total)
-        self._counted = counted
+    def __init__(self, costs_by_call: Mapping[str, Sequence[int]], budget: int) -> None:
+        self._budget = budget
+        self._calls = {
+            site: _Call(Counter(cost for cost in costs if 0 < cost <= budget)) for site, costs in costs_by_call.items()
+        }
+        self._counted: list[int] = []
+        self._counted_at = -1
+
+    def learn(self, site: str, cost: int, change: int) -> None:
+        """What a single fault did: by how much it changed the number of calls."""
+        if site in self._calls:
+            self._calls[site].changes[cost, change] += 1
 
     def left(self, bound: int, limit: int, done: Sequence[int]) -> int:
         """How many executions the costs above `bound` will take, up to `limit`. `done`: executions by cost so far."""
+        if bound != self._counted_at:  # single faults belong to early costs, so little is learned within one
+            self._counted, self._counted_at = self._count(), bound
         numerator, denominator = self._scale(bound, done)
-        known = range(bound + 1, min(limit, len(self._counted) - 1) + 1)
+        known = range(bound + 1, min(limit, self._budget) + 1)
         return sum(max(0, self._counted[cost] * numerator // denominator - done[cost]) for cost in known)
 
     def _scale(self, bound: int, done: Sequence[int]) -> tuple[int, int]:
         """The ratio between executions and count at the dearest complete cost that had any."""
-        for cost in range(min(bound, len(self._counted) - 1), 0, -1):
+        for cost in range(min(bound, self._budget), 0, -1):
             if self._counted[cost]:
                 return max(1, done[cost]), self._counted[cost]
         return 1, 1
+
+    def _count(self) -> list[int]:
+        """The schedules by cost, as polynomials in the cost of what is left, from the last call to the first."""
+        none = [1] + [0] * self._budget
+        after = [none]  # of the calls after the last one, the last two, and so on
+        for call in reversed(self._calls.values()):
+            counted = list(after[-1])
+            for (cost, change), number in _known(call).items():
+                rest = after[max(0, len(after) - 1 + min(0, change))]
+                for _ in range(min(change, self._budget)):
+                    rest = self._with_call(rest, call)
+                for total in range(cost, self._budget + 1):
+                    counted[total] += number * rest[total - cost]
+            after.append(counted)
+        return after[-1]
+
+    def _with_call(self, counted: Sequence[int], call: _Call) -> list[int]:
+        """The schedules if there is one more call, which is like this one."""
+        more = list(counted)
+        for cost, number in call.offered.items():
+            for total in range(cost, self._budget + 1):
+                more[total] += number * counted[total - cost]
+        return more
+
+
+def _known(call: _Call) -> Counter[tuple[int, int]]:
+    """The faults of a call by cost and change; those that were not executed change nothing."""
+    found = Counter(call.changes)
+    for cost, number in call.offered.items():
+        known = sum(count for (of, _), count in call.changes.items() if of == cost)
+        if number > known:
+            found[cost, 0] += number - known
+    return found

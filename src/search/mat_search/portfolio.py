@@ -26,6 +26,7 @@ from random import Random
 from typing import Final, Literal, TypeAlias
 
 from mat.core.adversary import Choose
+from mat.core.run import Run
 from mat.core.spec import NO_SCHEDULE, Schedule
 from mat_search.campaign import Layer
 from mat_search.chase import Chase, Chasing
@@ -172,6 +173,7 @@ class _Guesses:
         own = replace(plan, stream=Random(plan.stream.getrandbits(64)))  # its grid notes no assumptions of the proof
         singles = list(edges(run, NO_SCHEDULE, -1, own.grid, nominal.states, budget=plan.budget))
         self.forecast = Forecast(_costs_by_call(singles), plan.budget)
+        self._nominal_calls = _calls(run)
         self._vocabulary = Vocabulary(own.grid, plan.budget)
         self._vocabulary.learn_edges(singles)
         self._vocabulary.learn(run)
@@ -305,6 +307,7 @@ class _Guesses:
             self.since += 1
         if lane in ("proof", "single") and edge.size == 1:
             self.singles_left -= 1
+            self.forecast.learn(edge.site, edge.cost, _calls(outcome.run) - self._nominal_calls)
         self._vocabulary.learn(outcome.run)
         if lane == "reduction":
             self._answer = outcome
@@ -346,11 +349,15 @@ class _Guesses:
             self._reductions.append((reduction, reduction.steps(asked.edge.schedule, outcome)))
 
 
-def _costs_by_call(singles: Sequence[Edge]) -> list[list[int]]:
+def _costs_by_call(singles: Sequence[Edge]) -> dict[str, list[int]]:
     by_call: dict[str, list[int]] = {}
     for edge in singles:
         by_call.setdefault(edge.site, []).append(edge.cost)
-    return list(by_call.values())
+    return by_call
+
+
+def _calls(run: Run) -> int:
+    return sum(record.action.boundary != "" for record in run.records)
 
 
 def _extremes_first(singles: Sequence[Edge], stream: Random) -> list[Edge]:
