@@ -71,6 +71,12 @@ def test_an_order_with_the_step_before_that_has_no_answer_leaves_the_state_of_ot
     assert unjudged(keyed, SMALL, TEXT, SMALL) == [(1, True), (2, False)]
 
 
+def test_a_promise_that_no_step_could_ask_blames_the_first() -> None:
+    promise = temporal.eventually(AMOUNT <= 2)
+    assert unjudged(promise, TEXT, TEXT, TEXT) == [(0, True), (0, False)]
+    assert unjudged(promise, TEXT, SMALL, SMALL) == [(0, True), (1, False)]
+
+
 def test_a_promise_asks_its_parts_about_a_record_together() -> None:
     late = predicate(lambda record: bool(record.action.arguments["order"]))
     formula = always((PAID & late & temporal.eventually(LISTED)) | ~PAID | temporal.next(LISTED))

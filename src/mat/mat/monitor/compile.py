@@ -141,7 +141,12 @@ class _Finish:
 
     def __call__(self, state: CompiledState) -> Violated | None:
         open_ones = sorted(program_of((self.formula,)).open(state), key=_age)
-        return _merge([self.formula.texts[item.goal].closed(item.key, item.since) for item in open_ones if not item.met])
+        return _merge([self._closed(item) for item in open_ones if not item.met])
+
+    def _closed(self, item: OpenObligation) -> Violated:
+        violated = self.formula.texts[item.goal].closed(item.key, item.since)
+        asked_nowhere = item.since is None and self.formula.goals[item.goal].when == "first"
+        return replace(violated, step=0) if asked_nowhere else violated  # no step of the trace could be judged
 
 
 @dataclass(frozen=True, slots=True)
