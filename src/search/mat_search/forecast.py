@@ -12,6 +12,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Final
+
+_AGAIN: Final = 8
+"""Schedules are counted again when one in this many more single faults is known."""
 
 
 @dataclass(slots=True)
@@ -31,18 +35,19 @@ class Forecast:
         self._calls = {
             site: _Call(Counter(cost for cost in costs if 0 < cost <= budget)) for site, costs in costs_by_call.items()
         }
-        self._counted: list[int] = []
-        self._counted_at = -1
+        self._learned = self._known = 0
+        self._counted = self._count()
 
     def learn(self, site: str, cost: int, change: int) -> None:
         """What a single fault did: by how much it changed the number of calls."""
         if site in self._calls:
             self._calls[site].changes[cost, change] += 1
+            self._learned += 1
 
     def left(self, bound: int, limit: int, done: Sequence[int]) -> int:
         """How many executions the costs above `bound` will take, up to `limit`. `done`: executions by cost so far."""
-        if bound != self._counted_at:  # single faults belong to early costs, so little is learned within one
-            self._counted, self._counted_at = self._count(), bound
+        if self._learned * _AGAIN >= self._known * (_AGAIN + 1) and self._learned > self._known:
+            self._counted, self._known = self._count(), self._learned
         numerator, denominator = self._scale(bound, done)
         known = range(bound + 1, min(limit, self._budget) + 1)
         return sum(max(0, self._counted[cost] * numerator // denominator - done[cost]) for cost in known)

@@ -56,6 +56,10 @@ _LEAST: Final = 10
 """Guessing may take one in this many of the executions, however many single faults there are."""
 _ALONE: Final = 2
 """The proof is alone where it is expected to take at most one in this many of the executions."""
+_DOUBT: Final = 20
+"""One in this many of the executions that the proof is expected to take may come on top."""
+_EARLY_DOUBT: Final = 5
+"""The same while single faults are left: what they do decides how many schedules there are."""
 _PATIENCE: Final = 600
 """Guesses without anything cheaper, once every contract is broken, after which the proof is alone."""
 _ATTEMPTS: Final = 200
@@ -89,7 +93,8 @@ class Portfolio:
         self._asked = None
         if guesses is not None:
             limit = guesses.limit if most is None else min(guesses.limit, most)
-            self._asked = guesses.ask(limit, self._guesses_left(guesses, limit))
+            left, reduces = self._guesses_left(guesses, limit)
+            self._asked = guesses.ask(limit, left, reduces=reduces)
             if self._asked is None and not self._completes_next(guesses):
                 self._asked = guesses.next_single(limit)
         if self._asked is not None:
@@ -99,21 +104,26 @@ class Portfolio:
             self._asked = _Asked(lane="proof", edge=edge)
         return edge
 
-    def _guesses_left(self, guesses: _Guesses, limit: int) -> int:
-        """How many more guesses may be made; 0 or less if it is the proof's turn alone."""
+    def _guesses_left(self, guesses: _Guesses, limit: int) -> tuple[int, bool]:
+        """How many more guesses may be made; 0 or less if it is the proof's turn alone. And whether what failed is reduced:
+        not where the proof can just be completed, because it finds everything itself.
+        """
         most, made, proof = self._plan.max_runs, guesses.made, sum(self._proof.executed)
         if limit <= self._proof.bound or (limit < self._plan.budget and guesses.since >= _PATIENCE):
-            return 0
-        expected = proof + guesses.forecast.left(self._proof.bound, limit, self._proof.executed)
+            return 0, True
+        left = guesses.forecast.left(self._proof.bound, limit, self._proof.executed)
+        expected = proof + left
         if expected <= most // _ALONE:
-            return 0
+            return 0, True
         share = most // _SHARE
         if expected <= most:
-            return min(share, most - expected) - made
+            doubt = left // (_EARLY_DOUBT if guesses.singles_left else _DOUBT)
+            may = min(share, most - expected - doubt) - made
+            return may, may > 0 or expected + made > most
         if guesses.has_singles:
             room = most - proof - guesses.singles_left
-            return max(most // _LEAST, min(share, room)) - made
-        return share - made if self._completes_next(guesses) else most
+            return max(most // _LEAST, min(share, room)) - made, True
+        return share - made if self._completes_next(guesses) else most, True
 
     def _completes_next(self, guesses: _Guesses) -> bool:
         """Whether the executions that are left are expected to complete the next cost."""
@@ -209,9 +219,9 @@ class _Guesses:
 
     # -- asking -----------------------------------------------------------------------------------------------------
 
-    def ask(self, limit: int, left: int) -> _Asked | None:
+    def ask(self, limit: int, left: int, *, reduces: bool) -> _Asked | None:
         """The next edge of any lane but the proof; None if it is the proof's turn. `left`: guesses that may still be made."""
-        asked = self._next_of_reduction()
+        asked = self._next_of_reduction() if reduces else None
         if asked is not None:
             return asked
         if left <= 0:
