@@ -95,6 +95,23 @@ def two_apart(first, second, steps):
     return fresh
 
 
+def harmless():
+    return lambda step, what: None
+
+
+def fragile():
+    """Seven failures do harm together."""
+    failed = set()
+
+    def body(step, what):
+        failed.add(step)
+        if len(failed) == 7:
+            mat.state(harmed=True)
+            mat.claim("harm")
+
+    return body
+
+
 @pytest.fixture
 def large(lab):
     """40 calls: far more schedules than any search here executes."""
@@ -200,9 +217,10 @@ class TestWhereItDoesNot:
         assert 100 <= guessed <= 450
 
     @pytest.mark.full
-    @pytest.mark.parametrize("room", [1.4, 1.9])
-    def test_where_the_proof_can_end_at_most_a_third_are_guesses(self, lab, room):
-        safe = lab(reading(lambda step, what: None, 12), [never_harmed], (), extra=[FAILS, OFF])
+    @pytest.mark.parametrize(("body", "room"), [(harmless, 1.1), (harmless, 1.9), (fragile, 1.1), (fragile, 1.3)])
+    def test_where_the_proof_can_end_at_most_a_third_are_guesses(self, lab, body, room):
+        """Whatever the guesses meet beyond the budget."""
+        safe = lab(lambda: reading(body(), 12)(), [never_harmed], (), extra=[FAILS, OFF])
         proof = {schedule for schedule, _ in drive(safe, Exhaustive(plan(safe, budget=6)), most=3_000)[0]}
         most = int(len(proof) * room)
         asked, _ = drive(safe, Portfolio(plan(safe, budget=6, max_runs=most)), most=most)

@@ -58,7 +58,7 @@ _ALONE: Final = 2
 """The proof is alone where it is expected to take at most one in this many of the executions."""
 _DOUBT: Final = 20
 """One in this many of the executions that the proof is expected to take may come on top."""
-_EARLY_DOUBT: Final = 5
+_EARLY_DOUBT: Final = 3
 """The same while single faults are left: what they do decides how many schedules there are."""
 _PATIENCE: Final = 600
 """Guesses without anything cheaper, once every contract is broken, after which the proof is alone."""
