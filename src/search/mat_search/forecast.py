@@ -65,10 +65,11 @@ class Forecast:
         after = [none]  # of the calls after the last one, the last two, and so on
         for call in reversed(self._calls.values()):
             counted = list(after[-1])
-            for (cost, change), number in _known(call).items():
-                rest = after[max(0, len(after) - 1 + min(0, change))]
-                for _ in range(min(change, self._budget)):
-                    rest = self._with_call(rest, call)
+            longer = [after[-1]]  # with no call like this one before it, with one, and so on
+            for (cost, change), number in sorted(_known(call).items()):
+                while len(longer) <= min(change, self._budget):
+                    longer.append(self._with_call(longer[-1], call))
+                rest = after[max(0, len(after) - 1 + change)] if change < 0 else longer[min(change, self._budget)]
                 for total in range(cost, self._budget + 1):
                     counted[total] += number * rest[total - cost]
             after.append(counted)

@@ -46,9 +46,9 @@ _NESTED: Final = 3
 _BETWEEN: Final = "\x01"
 _VALUE: Final = "\x02"
 """Marks the beginning of a value that a format delimits."""
-_REMEMBERED: Final = 1_024
+_REMEMBERED: Final = 256
 """Readings, and artifacts, that are remembered: the executions of a search meet the same texts again."""
-_REMEMBERED_CHARS: Final = 4_096
+_REMEMBERED_CHARS: Final = 1_024
 """Characters of the longest of these."""
 _START: Final = 4
 """Characters at the beginning of an artifact that must be together; otherwise a blank between two words would count as a line
