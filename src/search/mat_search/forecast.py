@@ -36,7 +36,7 @@ class Forecast:
             site: _Call(Counter(cost for cost in costs if 0 < cost <= budget)) for site, costs in costs_by_call.items()
         }
         self._learned = self._known = 0
-        self._counted = self._count()
+        self._counted = self._schedules_by_cost()
 
     def learn(self, site: str, cost: int, change: int) -> None:
         """What a single fault did: by how much it changed the number of calls."""
@@ -47,7 +47,7 @@ class Forecast:
     def left(self, bound: int, limit: int, done: Sequence[int]) -> int:
         """How many executions the costs above `bound` will take, up to `limit`. `done`: executions by cost so far."""
         if self._learned * _AGAIN >= self._known * (_AGAIN + 1) and self._learned > self._known:
-            self._counted, self._known = self._count(), self._learned
+            self._counted, self._known = self._schedules_by_cost(), self._learned
         numerator, denominator = self._scale(bound, done)
         known = range(bound + 1, min(limit, self._budget) + 1)
         return sum(max(0, self._counted[cost] * numerator // denominator - done[cost]) for cost in known)
@@ -59,7 +59,7 @@ class Forecast:
                 return max(1, done[cost]), self._counted[cost]
         return 1, 1
 
-    def _count(self) -> list[int]:
+    def _schedules_by_cost(self) -> list[int]:
         """The schedules by cost, as polynomials in the cost of what is left, from the last call to the first."""
         none = [1] + [0] * self._budget
         after = [none]  # of the calls after the last one, the last two, and so on
