@@ -339,7 +339,7 @@ class Retrying:
 
 def taught(agent: Retrying, costs: Sequence[Sequence[int]], budget: int) -> Forecast:
     """A forecast that has seen every single fault."""
-    forecast = Forecast({str(call): offered for call, offered in enumerate(costs)}, budget)
+    forecast = Forecast(sites(costs), budget)
     for call, offered in enumerate(costs):
         for cost in offered:
             forecast.learn(str(call), cost, agent.calls(call) - agent.calls(None))
