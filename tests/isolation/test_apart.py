@@ -266,3 +266,15 @@ def test_a_fixture_that_leads_to_another_tests_module_has_it_compared(pair: Pair
     isolation.execute(other.remember)
     assert other.LAST == {}
     assert isolation.found
+
+
+def test_what_is_compared_already_is_found_once_and_with_its_own_remedy(pair: Pair, tmp_path: Path) -> None:
+    """The module of the item itself is among those of all tests."""
+    other, own = pair("import mmap\nPAGE = mmap.mmap(-1, 8)")
+    isolation = Isolation([str(tmp_path)])
+    isolation.start({}, apart=ApartState([other, own]), root=own)
+    isolation.execute(lambda: own.PAGE.__setitem__(0, 1), leave=True)
+    isolation.look_apart()
+    assert not isolation.found
+    isolation.restore()
+    assert [each.remedy for each in isolation.found] == ["none"]

@@ -252,6 +252,24 @@ PUT_BACK = {
         "hasattr(json, 'loaded')",
         "json.loaded",
     ),
+    "library that a function imports": (
+        "def spoil():\n    import json\n    json.loaded = 1",
+        "spoil()",
+        "hasattr(__import__('json'), 'loaded')",
+        "json.loaded",
+    ),
+    "library in a table": (
+        "import json\nTOOLS = {'json': json}\ndel json\ndef spoil(): TOOLS['json'].loaded = 1",
+        "spoil()",
+        "hasattr(TOOLS['json'], 'loaded')",
+        "json.loaded",
+    ),
+    "frozen dataclass with slots": (
+        "from dataclasses import dataclass\n@dataclass(frozen=True, slots=True)\nclass Rate: held: dict\nRATE = Rate({})",
+        "object.__setattr__(RATE, 'held', {'a': 1})",
+        "RATE.held",
+        "RATE.held",
+    ),
     "annotations": (
         "def seen(): pass\ndef spoil(): seen.__annotations__['a'] = 1",
         "spoil()",
@@ -393,6 +411,15 @@ def test_the_values_of_fixtures_belong_to_the_state(tmp_path: Path) -> None:
     db["rows"].append(2)
     assert [each.name for each in state.restore()] == ["fixture db"]
     assert db == {"rows": [1]}
+
+
+def test_what_a_fixture_gives_to_a_module_leads_to_nothing_of_the_interpreters(load: Import, tmp_path: Path) -> None:
+    module = load("ORDERS = {}")
+    state = ProcessState(Ownership([str(tmp_path)]), {})
+    size = state.size
+    with state.settling():
+        module.ORDERS["A17"] = module.PLACED = []
+    assert state.size == size + 1
 
 
 def test_a_module_that_a_run_imports_stays_as_it_was_right_after_its_import(load: Import, tmp_path: Path) -> None:

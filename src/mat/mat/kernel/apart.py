@@ -74,7 +74,7 @@ class ApartState:
         began_s = real_monotonic()
         nodes, found = self._reach.nodes, []
         for index in self._comparison.differing():
-            if id(getattr(nodes[index], "_held", None)) in known:
+            if self._reach.held(index) in known:
                 continue
             changes = nodes[index].changes()
             found += [(self._reach.name(index, change.label), change) for change in changes]

@@ -77,6 +77,7 @@ _METHOD_WRAPPER: Final = type([].__len__)
 _LRU: Final = type(functools.lru_cache(lambda: None))
 
 _STORE_ATTR: Final = dis.opmap["STORE_ATTR"]
+_IMPORT_NAME: Final = dis.opmap["IMPORT_NAME"]
 _EXTENDED: Final = dis.opmap["EXTENDED_ARG"]
 
 
@@ -112,6 +113,7 @@ class Reached:
         self.unreadable: dict[str, None] = {}
         self.files: set[int] = set()  # the descriptors of file objects that were met
         self._places: list[int] = []  # of each node, its place in `_trail`
+        self._natives: dict[int, int] = {}  # the id of the object that a node is of, where the node does not hold it
         self._trail: list[tuple[int, str]] = []  # of each place, where it was reached from, and by what name
         self._seen: dict[int, object] = {}  # by id; holding the object keeps its id its own
         self._todo: deque[tuple[Any, int]] = deque()
@@ -119,6 +121,7 @@ class Reached:
         self._bare: list[tuple[dict[str, Any], int]] = []  # the empty dicts of functions
         self._functions: list[tuple[types.FunctionType, int]] = []  # the user's
         self._classes: list[tuple[type, int]] = []
+        self._libraries: list[types.ModuleType] = []  # the modules that something refers to; the user's among them
         self.stored: set[str] = set()
 
     # -- from outside -----------------------------------------------------------------------------------------------
@@ -171,8 +174,10 @@ class Reached:
         node, at = self.nodes[index], self._places[index]
         held: Any = getattr(node, "_held", None)
         if isinstance(node, DictNode) and node.attributes:
+            skipped = _INTERPRETERS if "__spec__" in held else ()  # of a module
             for name, value in list(held.items()):
-                self._push(value, at, name)
+                if name not in skipped:
+                    self._push(value, at, name)
         elif isinstance(held, type):
             for name, value in list(vars(held).items()):
                 if not name.startswith("__"):
@@ -188,6 +193,10 @@ class Reached:
     def seen(self) -> Mapping[int, object]:
         """The objects that were met, by id."""
         return self._seen
+
+    def held(self, index: int) -> int:
+        """The id of the object that a node is of."""
+        return self._natives.get(index) or id(getattr(self.nodes[index], "_held", None))
 
     def name(self, index: int, label: str = "") -> str:
         """What a user calls a member of a node: `desk.LAST`, whatever is nested in it."""
@@ -227,9 +236,11 @@ class Reached:
         kind = type(held)
         if self._apart:
             self._meet(held, kind)
-        if issubclass(kind, types.ModuleType) or kind in _WEAK:
+        if kind in _WEAK:
             return
-        if issubclass(kind, type):
+        if issubclass(kind, types.ModuleType):
+            self._libraries.append(held)
+        elif issubclass(kind, type):
             self._visit_class(held, at)
         elif kind is types.FunctionType:
             self._visit_function(held, at)
@@ -264,6 +275,7 @@ class Reached:
         if node is None and compared:
             node = native_node(held)
         if node is not None:
+            self._natives[len(self.nodes)] = id(held)
             self._add_node(node, at)
         members = self._members(held, at, compared=compared)
         if node is None and not members and compared and kind.__module__ not in self.own:
@@ -308,9 +320,9 @@ class Reached:
         if slots:
             read = True
             node = SlotsNode(held, slots)
-            if compared and not _is_frozen(kind):
-                self._add_node(node, at)
             own = self._is_own(kind)
+            if compared and (own or not _is_frozen(kind)):
+                self._add_node(node, at)
             for name, value in node.members():
                 self._push(value, at, name if own else "")
         return read
@@ -460,6 +472,9 @@ class Reached:
             module = sys.modules.get(name)
             for held in list(vars(module).values()) if module is not None else ():
                 self._watch(held, names)
+        imported = {name for function, _ in self._functions for name in imported_names(function.__code__)}
+        for library in (*self._libraries, *filter(None, map(sys.modules.get, sorted(imported)))):
+            self._watch(library, names)
         self._watch(sys.modules["builtins"], names)
 
     def _watch(self, held: Any, names: frozenset[str]) -> None:
@@ -613,15 +628,26 @@ def _asks_for(code: types.CodeType, name: str) -> bool:
 @functools.cache
 def stored_names(code: types.CodeType) -> frozenset[str]:
     """The attributes that a function's code may set on objects: those it names, and with `setattr` any text in it."""
-    found: set[str] = set()
-    extended = 0
-    for operation, argument in zip(code.co_code[::2], code.co_code[1::2], strict=True):
-        if operation == _STORE_ATTR:
-            found.add(code.co_names[extended | argument])
-        extended = (extended | argument) << 8 if operation == _EXTENDED else 0
+    found = {*_names_of(code, _STORE_ATTR)}
     if "setattr" in code.co_names or "__dict__" in code.co_names:
         found.update(each for each in code.co_consts if isinstance(each, str) and each.isidentifier())
     for inner in code.co_consts:
         if isinstance(inner, types.CodeType):
             found |= stored_names(inner)
     return frozenset(found)
+
+
+@functools.cache
+def imported_names(code: types.CodeType) -> frozenset[str]:
+    """The modules that a function's code, or that of a function in it, imports."""
+    inner = (imported_names(each) for each in code.co_consts if isinstance(each, types.CodeType))
+    return frozenset(_names_of(code, _IMPORT_NAME)).union(*inner)
+
+
+def _names_of(code: types.CodeType, wanted: int) -> Iterator[str]:
+    """The names that instructions of one kind have in a function's code."""
+    extended = 0
+    for operation, argument in zip(code.co_code[::2], code.co_code[1::2], strict=True):
+        if operation == wanted:
+            yield code.co_names[extended | argument]
+        extended = (extended | argument) << 8 if operation == _EXTENDED else 0
