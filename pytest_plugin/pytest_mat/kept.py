@@ -50,28 +50,36 @@ class _Read:
 
 
 class KeptFixtures:
-    """The contract fixtures of one item that are made once. `lend` gives them to an execution, `learn` takes them from one."""
+    """The contract fixtures of one item that are made once. `lend` gives them to an execution, `learn` takes them from one.
 
-    def __init__(self, item: pytest.Function) -> None:
-        self._item = item
+    `handle` is called at each execution for the value of `mat_run`, so that pytest need not make a `request` for it.
+    """
+
+    def __init__(self, item: pytest.Function, handle: Callable[[], object]) -> None:
+        self._item, self._handle = item, handle
         self._examined: set[int] = set()
         """The fixtures that were looked at; a test may also ask for one by its name, in a run (`request.getfixturevalue`)."""
         self._pure: dict[str, _PureFixture] = {}
         self._values: dict[str, tuple[Any, Any]] = {}
         """By name, the value of each fixture and the key under which pytest caches it."""
+        self._runs: list[tuple[Any, Any]] = []
+        """The fixture `mat_run`, unless it is somebody else's, and that key."""
 
     def lend(self) -> list[Any]:
         """Give the values to the next execution, before its fixtures are made; returns the fixtures to `take_back`."""
         self._forget_changed()
         request: Any = self._item._request
+        found = [(self._pure[name].fixture, value, key) for name, (value, key) in self._values.items()]
+        found += [(fixture, self._handle(), key) for fixture, key in self._runs]
         lent = []
-        for name, (value, key) in self._values.items():
-            fixture = self._pure[name].fixture
+        if self._runs:  # it requests `request`, for which pytest would make a fixture first
+            self._item.funcargs["request"] = request
+        for fixture, value, key in found:
             if fixture.cached_result is None:  # pytest gives what is cached to whoever asks for the fixture
                 fixture.cached_result = (list(value) if isinstance(value, list) else value, key, None)
                 lent.append(fixture)
-                if name in self._item.fixturenames:  # somebody will
-                    request._fixture_defs[name] = fixture
+                if fixture.argname in self._item.fixturenames:  # somebody will
+                    request._fixture_defs[fixture.argname] = fixture
         return lent
 
     def learn(self) -> None:
@@ -92,6 +100,9 @@ class KeptFixtures:
         self._examined.update(map(id, made.values()))
         if any(_hooked(self._item, name) for name in ("pytest_fixture_setup", "pytest_fixture_post_finalizer")):
             return
+        run = made.get("mat_run")
+        if run is not None and run.func.__module__ == "pytest_mat" and run.cached_result is not None:
+            self._runs.append((run, run.cached_result[1]))
         while True:
             added = {
                 name: pure

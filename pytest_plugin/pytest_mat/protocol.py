@@ -18,6 +18,7 @@ from _pytest.skipping import xfailed_key
 from _pytest.tmpdir import tmppath_result_key
 from _pytest.unittest import TestCaseFunction
 
+from pytest_mat.execution import handle_of
 from pytest_mat.kept import KeptFixtures
 
 Reports: TypeAlias = list[pytest.TestReport]
@@ -76,7 +77,7 @@ class SlimProtocol:
         self._hooks: dict[Phase, Any] = {
             when: plugins.subset_hook_caller(f"pytest_runtest_{when}", left_out) for when in ("setup", "call", "teardown")
         }
-        self._kept = KeptFixtures(item)
+        self._kept = KeptFixtures(item, partial(handle_of, item))
 
     def execute(self) -> Reports:
         """Execute the item once; the reports of all phases if one of them did not simply pass, else none."""

@@ -15,7 +15,7 @@ from mat.core.packed import pack
 from mat.core.spec import Schedule, perturbation
 from mat_study.evaluation import Evaluated, Plan
 from pytest_mat import collector, evaluators
-from pytest_mat.execution import live_calls
+from pytest_mat.execution import RunHandle, live_calls
 from pytest_mat.options import settings_of
 from pytest_mat.protocol import why_in_full
 
@@ -497,6 +497,55 @@ def test_contracts_are_made_once_where_their_fixtures_do_nothing_else(pytester: 
     assert lists[0][0] is lists[1][0]
     assert "most.5" in keeping.names[2]
     assert "most.6" in keeping.names[3]
+
+
+RUNS = """
+import pytest
+
+ORDERS = [0]
+MADE = []
+
+@pytest.fixture
+def schedule(mat_run): return lambda: mat_run.spec.schedule
+OWN
+def test_run(REQUESTED, schedule):
+    MADE.append((mat_run, schedule(), request.node.name, request.fixturename))
+"""
+
+
+class Runs:
+    """Executes the item four times."""
+
+    def __init__(self) -> None:
+        self.made: list[tuple[Any, ...]] = []
+        self.handles: list[bool] = []
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtestloop(self, session: pytest.Session) -> bool:
+        (item,) = session.items
+        settings = settings_of(item)
+        evaluator = evaluators.ItemEvaluator(item, settings, live_calls(item, settings))
+        module: Any = item.getparent(pytest.Module).obj  # type: ignore[union-attr]
+        for _ in range(4):
+            given = evaluator.here(Plan(mode="search"))
+            assert isinstance(given, Evaluated), given
+            self.handles.append(isinstance(module.MADE[-1][0], RunHandle))
+        self.made = module.MADE
+        return True
+
+
+@pytest.mark.parametrize("requested", ["mat_run, request", "request, mat_run"])
+@pytest.mark.parametrize("own", ["", "@pytest.fixture\ndef mat_run(mat_run, request): return [mat_run]\n"])
+def test_each_execution_has_its_own_run_and_request(requested: str, own: str, pytester: pytest.Pytester) -> None:
+    text = RUNS.replace("REQUESTED", requested).replace("OWN", own)
+    if own:
+        text = text.replace("mat_run.spec", "mat_run[0].spec")
+    pytester.makepyfile(test_runs=text)
+    runs = Runs()
+    pytester.inline_run("-q", "-p", "no:cacheprovider", plugins=[runs])
+    assert len({id(handle) for handle, *_ in runs.made}) == 4
+    assert runs.handles == [not own] * 4
+    assert {(len(schedule), node, name) for _, schedule, node, name in runs.made} == {(0, "test_run", None)}
 
 
 # -- the garbage collector ----------------------------------------------------------------------------------------------
