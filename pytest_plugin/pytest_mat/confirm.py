@@ -61,13 +61,27 @@ def confirmer(
     """
 
     def confirm(schedules: Sequence[Schedule]) -> Iterator[Run | str]:
-        plans = [Plan(mode="search", schedule=schedule, variant=variant) for schedule in schedules]
+        plans = _plans(variant, schedules)
         found = processes.execute(fresh_item(item, recorded=recorded), plans, hash_seed=hash_seed, runs_only=True)
         for answer in found:
             why = (each.partition("\n")[0] for each in (answer.why, answer.detail) if each)
             yield answer.run or ": ".join(why)
 
     return confirm
+
+
+def begin(
+    item: pytest.Item, processes: FreshProcesses, variant: str, batches: Sequence[tuple[HashSeed, Sequence[Schedule]]], *,
+    recorded: bool,
+) -> bool:  # fmt: skip
+    """Begin what such functions will be asked for next; returns whether that is done at the same time."""
+    return processes.begin_batches(
+        fresh_item(item, recorded=recorded), [(seed, _plans(variant, schedules)) for seed, schedules in batches]
+    )
+
+
+def _plans(variant: str, schedules: Sequence[Schedule]) -> list[Plan]:
+    return [Plan(mode="search", schedule=schedule, variant=variant) for schedule in schedules]
 
 
 def requested_settings(item: pytest.Item, settings: ItemSettings) -> ItemSettings:

@@ -113,6 +113,10 @@ class ItemEvaluator:
         if self._isolated is not None:
             self._isolated.put_back()
 
+    def shares(self) -> bool:
+        """Whether executions at the same time could meet: by what they write, where they listen, or whom they call."""
+        return self._isolated is None or self._isolated.shares
+
     def look_apart(self) -> tuple[OutlivedState, ...]:
         """What the last executions have changed in the modules of other tests."""
         return () if self._isolated is None else self._isolated.look_apart()

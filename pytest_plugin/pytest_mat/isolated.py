@@ -79,6 +79,11 @@ class IsolatedItem:
             self._isolation.restore()
             self._isolation.look_apart()
 
+    @property
+    def shares(self) -> bool:
+        """Whether an execution has used anything that another one at the same time would use as well."""
+        return self._isolation.shares
+
     def look_apart(self) -> tuple[OutlivedState, ...]:
         """What the last executions have changed in the modules of other tests."""
         before = len(self._isolation.found)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import Executor
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
@@ -17,9 +17,11 @@ from mat.core.codec import encode
 from mat.core.errors import MatError, plural
 from mat.core.operator import OperatorSpec
 from mat.core.redact import cleaned
+from mat.core.spec import Schedule
 from mat.evidence import replay_file
 from mat.kernel.clock import real_monotonic
 from mat_study.evaluation import Lost, Plan
+from mat_study.fresh import HashSeed
 from mat_study.item import Asked, ItemStudy, study
 from mat_study.means import Means, PlanOf, Receive, Subject, Tell
 from mat_study.replay import moved_text, plan_of
@@ -140,6 +142,7 @@ class _Running:
             confirm=lambda variant, hash_seed: confirm.confirmer(
                 item, self._session.fresh, variant, hash_seed, recorded=self._live.recorded
             ),
+            begin_confirming=self._begin_confirming,
             replays=item.path.parent / replay_file.FOLDER,
             typed=lambda path: replays.typed(item, path),
             root=item.config.rootpath,
@@ -181,6 +184,10 @@ class _Running:
         """In a worker: leave the terminal alone, and make no live calls, because only one process makes them."""
         _silence(self._item.config)
         self._live.serve_only()
+
+    def _begin_confirming(self, variant: str, batches: Sequence[tuple[HashSeed, Sequence[Schedule]]]) -> bool:
+        together = () if self.evaluate.shares() else batches
+        return confirm.begin(self._item, self._session.fresh, variant, together, recorded=self._live.recorded)
 
     def _searching(self) -> None:
         """The reported run is over: a timeout of another plugin does not apply to what follows."""

@@ -44,8 +44,8 @@ def _warm(session: pytest.Session) -> None:
     from pytest_mat.session import session_of
 
     Ownership([str(session.config.rootpath)]).modules()
-    rebind()
     session_of(session.config).catalog  # noqa: B018  # a cached property
+    rebind()  # last: it looks through all modules whenever there is a new one
 
 
 def _collect(arguments: tuple[str, ...], run: Callable[[ExecuteBatch], None]) -> None:

@@ -66,6 +66,7 @@ class SessionState:
             [sys.executable, "-m", "pytest_mat.pristine"],
             self._config.invocation_params.dir,
             clean_environment(environment_at_start(self._config)),
+            at_once=_at_once(self._config),
         )
 
     def close(self) -> None:
@@ -91,6 +92,14 @@ class SessionState:
         return real_monotonic()
 
 
+def _at_once(config: pytest.Config) -> int:
+    """How many fresh processes may execute at the same time: the workers of pytest-xdist share the processors."""
+    available = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    sessions: int = getattr(config, "workerinput", {}).get("workercount", 1)
+    return max(1, min(_MOST_AT_ONCE, available // sessions))
+
+
+_MOST_AT_ONCE: Final = 4
 _STATE: Final = pytest.StashKey[SessionState]()
 
 

@@ -51,8 +51,16 @@ def collect(arguments, run):
 
 def execute(batch, plans, files, send):
     for plan in plans:
+        note("executes", plan.seed)
+        if Path("forks").exists():
+            os.fork()
+        while Path("waiting", f"plan-{plan.seed}").exists():
+            time.sleep(0.01)
+        lost = Path("lost", str(plan.seed))
+        run = None if lost.exists() else f"run of {plan.seed}"
+        lost.unlink(missing_ok=True)
         note("executed", f"{arguments(batch)}/{SEED}")
-        send(FreshFrame(kind="answer", answer=FreshAnswer(why="done")))
+        send(FreshFrame(kind="answer", answer=FreshAnswer(run=run, why="done")))
 
 
 def arguments(batch):
@@ -63,21 +71,36 @@ serve(sys.argv[-2:], collect)
 '''
 
 
+ITEM = FreshItem(node="test_a.py::test_pay", arguments=("test_a.py",))
+
+
 class Session:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        for name in ("waiting", "broken"):
+        for name in ("waiting", "broken", "lost"):
             (folder / name).mkdir()
         (folder / "served.py").write_text(SERVED)
         environment = {"PATH": os.environ["PATH"], "PYTHONPYCACHEPREFIX": os.environ.get("PYTHONPYCACHEPREFIX", "")}
         command = (sys.executable, str(folder / "served.py"))
-        self.processes = FreshProcesses(command, folder, environment, session=str(folder))
+        self.processes = FreshProcesses(command, folder, environment, session=str(folder), at_once=2)
         self.processes.begin((1, 2))
 
     def execute(self, module: str, *, hash_seed: int = 1, plans: int = 1) -> list[str]:
         item = FreshItem(node=f"{module}::test_pay", arguments=(module,))
         asked = [Plan(mode="search", seed=seed) for seed in range(plans)]
         return [each.why for each in self.processes.execute(item, asked, hash_seed=hash_seed)]
+
+    def begin(self, *batches: tuple[int, ...]) -> None:
+        """Say that plans with these seeds will be asked for."""
+        self.processes.begin_batches(ITEM, [(1, [Plan(mode="search", seed=seed) for seed in seeds]) for seeds in batches])
+
+    def runs(self, *seeds: int) -> list[object]:
+        plans = [Plan(mode="search", seed=seed) for seed in seeds]
+        return [each.run for each in self.processes.execute(ITEM, plans, hash_seed=1, runs_only=True)]
+
+    def executed(self, seed: int) -> list[int]:
+        """The processes that have begun to execute a plan."""
+        return [process for what, which, process in self.log() if (what, which) == ("executes", str(seed))]
 
     def log(self) -> list[tuple[str, str, int]]:
         path = self.folder / "log"
@@ -150,6 +173,52 @@ def test_a_session_keeps_the_processes_of_few_modules(session: Session) -> None:
     until(lambda: not any(map(_is_alive, old)))
     assert all(_is_alive(process) for process in collected.values() if process not in old)
     assert session.execute("test_0.py") == ["done"], "it is collected again"
+
+
+def test_as_many_batches_as_are_allowed_go_on_at_the_same_time(session: Session) -> None:
+    for seed in (1, 2, 3):
+        (session.folder / "waiting" / f"plan-{seed}").touch()
+    session.begin((1,), (2,), (3,))
+    until(lambda: session.executed(1) and session.executed(2))
+    time.sleep(0.2)
+    assert not session.executed(3)
+    for seed in (1, 2, 3):
+        (session.folder / "waiting" / f"plan-{seed}").unlink()
+    assert [session.runs(seed) for seed in (1, 2, 3)] == [["run of 1"], ["run of 2"], ["run of 3"]]
+    assert [len(session.executed(seed)) for seed in (1, 2, 3)] == [1, 1, 1], "nothing is executed twice"
+
+
+def test_a_batch_that_nobody_expected_is_executed_as_ever(session: Session) -> None:
+    session.begin((1,))
+    assert session.runs(4, 5) == ["run of 4", "run of 5"]
+    assert session.runs(1) == ["run of 1"]
+
+
+def test_a_lost_execution_ends_no_other(session: Session) -> None:
+    (session.folder / "lost" / "2").touch()
+    session.begin((1, 2, 3), (4,))
+    assert session.runs(1, 2, 3) == ["run of 1", None, "run of 3"]
+    assert session.runs(4) == ["run of 4"]
+
+
+def test_what_was_begun_in_a_process_that_is_gone_is_executed_anew(session: Session) -> None:
+    (session.folder / "threads").touch()  # so it serves one batch and ends
+    session.begin((1,), (2,), (3,))
+    assert [session.runs(seed) for seed in (1, 2, 3)] == [["run of 1"], ["run of 2"], ["run of 3"]]
+
+
+def test_an_agent_that_forks_answers_once(session: Session) -> None:
+    (session.folder / "forks").touch()
+    assert session.runs(1, 2)[0] == "run of 1"
+    assert len(session.runs(3, 4)) == 2
+
+
+def test_what_is_not_asked_for_is_ended(session: Session) -> None:
+    (session.folder / "waiting" / "plan-1").touch()
+    session.begin((1,))
+    until(lambda: session.executed(1))
+    session.begin()
+    until(lambda: not any(map(_is_alive, session.executed(1))))
 
 
 def _is_alive(process: int) -> bool:

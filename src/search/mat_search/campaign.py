@@ -20,6 +20,9 @@ from mat_search.hits import JudgeRun
 
 Confirm: TypeAlias = Callable[[Sequence[Schedule]], Sequence[Run | str | None]]
 """Execute schedules in a fresh process; for a schedule without a run, why there is none, or None."""
+BeginConfirming: TypeAlias = Callable[[Sequence[tuple[bool, Sequence[Schedule]]]], bool]
+"""Is told what fresh processes will be asked for next, in this order (whether by `confirm_again`, and the schedules), and that
+nothing of what it was told before will be. Returns whether some of that is executed at the same time."""
 Progress: TypeAlias = Callable[[int, int | None, int], None]
 """(executions, cheapest cost found or None, bound proven so far)."""
 EndExploring: TypeAlias = Callable[[int], str]

@@ -30,7 +30,17 @@ from mat.kernel.entropy import Entropy
 from mat_search.adversary import AdversarySearch
 from mat_search.anytime import Anytime
 from mat_search.beam import Beam
-from mat_search.campaign import Campaign, CampaignResult, Confirm, EndExploring, Progress, SearchStopped, ShowLayer, Unanswered
+from mat_search.campaign import (
+    BeginConfirming,
+    Campaign,
+    CampaignResult,
+    Confirm,
+    EndExploring,
+    Progress,
+    SearchStopped,
+    ShowLayer,
+    Unanswered,
+)
 from mat_search.checks import Checks, SearchClaim, WithdrawnError, words
 from mat_search.coverage import CoverageTally
 from mat_search.covering import digest_assumptions
@@ -71,6 +81,7 @@ def search(
     *,
     confirm: Confirm | None = None,
     confirm_again: Confirm | None = None,
+    begin_confirming: BeginConfirming | None = None,
     progress: Progress | None = None,
     layers: ShowLayer | None = None,
     vary: Evaluate | None = None,
@@ -84,17 +95,20 @@ def search(
 
     `nominal` is the run that was reported; the search begins by reproducing it. `confirm` executes schedules in a fresh
     process, `confirm_again` in another one, under another hash seed; without them, counterexamples are re-executed in this
-    process only, and a proof is not compared with other processes. `vary` executes what the strategy asks for and reports
-    `Run.equivalence_classes`; without it, `evaluate` executes. `adapt` executes an adversary's runs. `executor` executes
-    probable next schedules in advance; the result does not depend on it. `journal` keeps finished executions. `note` is
-    called with every execution, once, in order, whoever made it. `enough` may end exploring early, so that time is left for
-    the checks. `layers` is called now and then with an estimate of what is left at the next cost.
+    process only, and a proof is not compared with other processes. `begin_confirming` may begin what both will be asked for.
+    `vary` executes what the strategy asks for and reports `Run.equivalence_classes`; without it, `evaluate` executes. `adapt`
+    executes an adversary's runs. `executor` executes probable next schedules in advance; the result does not depend on it.
+    `journal` keeps finished executions. `note` is called with every execution, once, in order, whoever made it. `enough` may
+    end exploring early, so that time is left for the checks. `layers` is called now and then with an estimate of what is left
+    at the next cost.
     KeyboardInterrupt propagates as long as nothing was found; later it ends the current phase, and the findings are kept.
 
     - `evaluate`, `vary`: functions that execute a `mat.spec.RunSpec` and return its `mat.Run`. `adapt` gets a function that
       chooses perturbations, too.
     - `confirm`, `confirm_again`: functions of a sequence of schedules that return a sequence of as many Runs; in the place of
       one that was not executed is why it was not, or None.
+    - `begin_confirming(batches)` gets pairs: whether `confirm_again` will be asked, and for which schedules. It returns whether
+      some of them are executed at the same time.
     - `campaign`: the settings. `progress(executions, cheapest, proven)` is called now and then, with the cost of the
       cheapest counterexample (or None) and the cost up to which all is proven.
     - `enough(runs)` gets the number of executions that the checks will take, and returns why exploring ends now, or "".
@@ -127,7 +141,9 @@ def search(
     try:
         if campaign.strategy == "statistical":
             return replace(sample(nominal, executions, campaign, progress), covered=notes.covered)
-        result = _Search(nominal, executions, campaign, (confirm, confirm_again), progress, layers, enough).run()
+        result = _Search(
+            nominal, executions, campaign, (confirm, confirm_again), begin_confirming, progress, layers, enough
+        ).run()  # fmt: skip
         return notes.completed(result, executions)
     finally:
         executions.close()
@@ -195,6 +211,7 @@ class _Search:
         executions: Executions,
         campaign: Campaign,
         confirm: tuple[Confirm | None, Confirm | None],
+        begin_confirming: BeginConfirming | None,
         progress: Progress | None,
         layers: ShowLayer | None,
         enough: EndExploring | None,
@@ -202,11 +219,13 @@ class _Search:
         entropy = Entropy.of(nominal.spec)
         self._enough = enough
         self._campaign, self._executions = campaign, executions
-        (self._confirm, self._confirm_again), self._progress, self._layers = confirm, progress, layers
+        (self._confirm, self._confirm_again), self._begin_confirming = confirm, begin_confirming
+        self._progress, self._layers = progress, layers
         self._plan = _plan(campaign, entropy)
         self._strategy = STRATEGIES[campaign.strategy](self._plan)
         self._checks = Checks(nominal, executions, campaign.judge, entropy)
         self._hits = Hits(campaign.judge, nominal)
+        self._together = False  # whether fresh processes have executed at the same time
         self._checked: set[str] = set()
         self._searched = self._shrinking = 0
         self._first: int | None = None
@@ -469,7 +488,7 @@ class _Search:
         """
         seen: list[Counterexample] = []
         never: list[Counterexample] = []
-        outside, differs, other = self._execute_fresh([item.run.spec.schedule for item in found], nominal_too=nominal_too)
+        outside, differs, other = self._execute_fresh(found, nominal_too=nominal_too)
         for index, item in enumerate(found):
             runs: list[Run | None] = [outside[index]] if outside else []
             if outside or self._confirm is None:
@@ -489,8 +508,29 @@ class _Search:
             (seen if item.stability.stable else never).append(item)
         return distinct(seen), tuple(never), differs
 
-    def _execute_fresh(self, schedules: Sequence[Schedule], *, nominal_too: bool) -> tuple[list[Run | None], str, Run | None]:
+    def _execute_fresh(
+        self, found: Sequence[Counterexample], *, nominal_too: bool
+    ) -> tuple[list[Run | None], str, Run | None]:  # fmt: skip
         """The runs of a fresh process, how it differs from this one, and the run that shows it.
+
+        Where processes that execute at the same time say anything else than this one, they may have met. What counts then is
+        what they say one after another.
+        """
+        schedules = [item.run.spec.schedule for item in found]
+        if self._begin_confirming is not None and self._confirm is not None:
+            fresh, unexecuted = self._checks.counts["fresh"], self._checks.unexecuted
+            runs, differs, other = self._fresh_runs(schedules, nominal_too=nominal_too, begin=self._begin_confirming)
+            shown = [run is not None and self._shows(run, item.verdict) for run, item in zip(runs, found, strict=False)]
+            as_here = not differs and len(shown) == len(found) and all(shown)
+            if as_here or self._interrupted or not self._together:
+                return runs, differs, other
+            self._checks.counts["fresh"], self._checks.unexecuted = fresh, unexecuted
+        return self._fresh_runs(schedules, nominal_too=nominal_too)
+
+    def _fresh_runs(
+        self, schedules: Sequence[Schedule], *, nominal_too: bool, begin: BeginConfirming | None = None
+    ) -> tuple[list[Run | None], str, Run | None]:
+        """The runs, how they differ, and the run that shows it. `begin`: they are executed at the same time.
 
         There are no runs without `confirm` or after an interrupt. Each schedule is executed in a process of its own. A
         certificate is worthless if runs of another process differ: for one, the cheapest schedules that were executed here are
@@ -500,11 +540,15 @@ class _Search:
         if self._confirm is None or not (schedules or nominal_too):
             return [], "", None
         sample = self._checks.fresh_sample(without=schedules) if nominal_too else []
+        alone = [*schedules, *sample[: limits.FRESH_CHEAPEST]]
+        backwards = sample[limits.FRESH_CHEAPEST :][::-1]
         try:
-            alone = [*schedules, *sample[: limits.FRESH_CHEAPEST]]
+            if begin is not None:
+                again = [(True, [*sample, NO_SCHEDULE])] if nominal_too and self._confirm_again is not None else []
+                batches = [*((False, [each]) for each in alone), (False, [*backwards, NO_SCHEDULE]), *again]
+                self._together = begin(batches)
             first = [run for schedule in alone for run in self._elsewhere(self._confirm, [schedule])]
             found, cheapest = first[: len(schedules)], zip(sample, first[len(schedules) :], strict=False)
-            backwards = sample[limits.FRESH_CHEAPEST :][::-1]
             *runs, nominal = self._elsewhere(self._confirm, [*backwards, NO_SCHEDULE])
             compared = [*cheapest, *zip(backwards, runs, strict=True)]
             differs, other = self._checks.fresh(nominal, compared, len(schedules))
@@ -516,6 +560,9 @@ class _Search:
             return [], "", None
         except SearchStopped as stopped:
             return [], str(stopped), None
+        finally:
+            if begin is not None:
+                begin([])
         return found, differs, other
 
     def _elsewhere(self, confirm: Confirm, schedules: Sequence[Schedule]) -> Iterator[Run | None]:

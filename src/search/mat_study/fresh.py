@@ -23,6 +23,7 @@ import subprocess
 import sys
 import tempfile
 import zlib
+from collections import deque
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -181,11 +182,12 @@ class FreshProcesses:
     are collected in `folder` and with `environment`, that of the start of the session. `roots`: the user's entries of sys.path,
     by default those of this process. `answer_s`: how long one execution may take. `forks`: False executes each batch in an
     interpreter of its own. `session`: a name that separates the modules from those of sessions that go on at the same time.
+    `at_once`: how many batches are executed at the same time, of those that `begin_batches` is told of.
     """
 
     def __init__(
         self, command: Sequence[str], folder: Path, environment: Mapping[str, str], *, roots: tuple[str, ...] | None = None,
-        answer_s: float = ANSWER_S, forks: bool = FORKS, session: str = "",
+        answer_s: float = ANSWER_S, forks: bool = FORKS, session: str = "", at_once: int = 1,
     ) -> None:  # fmt: skip
         self._session = session
         self._command, self._folder, self._environment = tuple(command), folder, dict(environment)
@@ -193,6 +195,9 @@ class FreshProcesses:
         self._processes: dict[HashSeed, _Collected] = {}
         self._recent: list[FreshItem] = []  # one of each module, the latest last
         self._roots = roots
+        self._at_once = at_once if forks else 1
+        self._expected: deque[tuple[HashSeed, FreshBatch]] = deque()
+        self._begun: list[tuple[HashSeed, FreshBatch, Connection]] = []
         SHARED.hold()
 
     @property
@@ -218,6 +223,38 @@ class FreshProcesses:
             for hash_seed in hash_seeds:
                 self._process(hash_seed)
 
+    def begin_batches(self, item: FreshItem, batches: Sequence[tuple[HashSeed, Sequence[Plan]]]) -> bool:
+        """Begin what `execute` will be asked for next, in this order and with `runs_only`; forget what it did not ask for.
+        Returns whether some of it is executed at the same time.
+        """
+        for *_, connection in self._begun:
+            connection.close()  # which ends its process
+        self._begun.clear()
+        self._expected.clear()
+        if self._at_once > 1:
+            self._expected.extend((seed, FreshBatch(item=item, plans=tuple(plans), runs_only=True)) for seed, plans in batches)
+            self._begin_next()
+        return len(self._begun) > 1
+
+    def _begin_next(self) -> None:
+        """Begin as many of the expected batches as may go on at the same time."""
+        while self._expected and len(self._begun) < self._at_once:
+            hash_seed, batch = self._expected.popleft()
+            process = self._process(hash_seed)
+            self._collect(batch.item, process)
+            connection = process.connect(batch.item)
+            if connection is not None:
+                with suppress(OSError):  # who takes the connection finds that it is closed
+                    connection.send_bytes(pickle.dumps(batch))
+                self._begun.append((hash_seed, batch, connection))
+
+    def _take_begun(self, batch: FreshBatch, hash_seed: HashSeed) -> Connection | None:
+        found = next((each for each in self._begun if each[:2] == (hash_seed, batch)), None)
+        if found is None:
+            return None
+        self._begun.remove(found)
+        return found[2]
+
     def execute(
         self, item: FreshItem, plans: Sequence[Plan], *, hash_seed: HashSeed, runs_only: bool = False
     ) -> Iterator[FreshAnswer]:
@@ -231,20 +268,22 @@ class FreshProcesses:
         """
         left = list(plans)
         while left:
-            answered = 0
-            for answer in self._batch(FreshBatch(item=item, plans=tuple(left), runs_only=runs_only), hash_seed):
-                answered += 1
-                yield answer
+            answered, batch = 0, FreshBatch(item=item, plans=tuple(left), runs_only=runs_only)
+            for answer in self._batch(batch, hash_seed, self._take_begun(batch, hash_seed)):
+                if answered < len(left):  # what an agent has forked may answer as well
+                    answered += 1
+                    yield answer
             left = left[answered:]
+            self._begin_next()
 
-    def _batch(self, batch: FreshBatch, hash_seed: HashSeed) -> Iterator[FreshAnswer]:
-        """At least one answer: that of a process which ended without any says so."""
+    def _batch(self, batch: FreshBatch, hash_seed: HashSeed, connection: Connection | None) -> Iterator[FreshAnswer]:
+        """At least one answer: that of a process which ended without any says so. `connection`: the batch was sent there."""
         output = "it ended without a message"
         failures = 0
         for _ in range(_TURNS):
             begun, process = False, self._process(hash_seed)
             self._collect(batch.item, process)
-            for frame in self._frames(batch, process):
+            for frame in self._frames(batch, process, begun=connection):
                 begun = True
                 if frame.kind == "failed":
                     raise _no_answer(frame.text, batch.item)
@@ -254,6 +293,7 @@ class FreshProcesses:
                     yield frame.answer
             if begun:
                 return
+            connection = None
             output = process.output(batch.item) or output
             process.wait_for(batch.item)
             failures += not process.has_collected(batch.item)  # one that has threads serves a single batch, perhaps another's
@@ -278,16 +318,18 @@ class FreshProcesses:
         del self._recent[:-MODULES_KEPT]
 
     def _frames(
-        self, batch: FreshBatch, process: _Collected, *, connected: Callable[[Connection], None] | None = None
-    ) -> Generator[FreshFrame, Plan | None, None]:
+        self, batch: FreshBatch, process: _Collected, *, begun: Connection | None = None,
+        connected: Callable[[Connection], None] | None = None,
+    ) -> Generator[FreshFrame, Plan | None, None]:  # fmt: skip
         """The frames of one process; none if it did not begin. The last is `finished` or `ended`.
 
-        With `more`, a plan that is sent into the generator is executed next. `connected` is called with the connection.
+        With `more`, a plan that is sent into the generator is executed next. `begun`: the connection through which the batch
+        was sent. `connected` is called with the connection.
         """
         if not self._forks:
             yield from self._interpreter(batch, process)
             return
-        connection = process.connect(batch.item)
+        connection = begun or process.connect(batch.item)
         if connection is None:
             return
         running = 0
@@ -295,7 +337,8 @@ class FreshProcesses:
             if connected is not None:
                 connected(connection)
             try:
-                connection.send_bytes(pickle.dumps(batch))
+                if begun is None:
+                    connection.send_bytes(pickle.dumps(batch))
                 while True:
                     if not connection.poll(self._answer_s):
                         yield FreshFrame(kind="ended", text=f"gave no answer within {self._answer_s:.0f} s and was killed")
@@ -348,6 +391,9 @@ class FreshProcesses:
 
     def close(self) -> None:
         """End the processes of this session's modules, and the pristine ones if nobody else shares them."""
+        for *_, connection in self._begun:
+            connection.close()
+        self._begun.clear()
         for process in self._processes.values():
             process.close()
         self._processes.clear()

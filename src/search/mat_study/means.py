@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,7 +10,7 @@ from typing import Any, Protocol, TypeAlias
 
 from mat.core.operator import OperatorSpec
 from mat.core.run import Run
-from mat.core.spec import RunSpec
+from mat.core.spec import RunSpec, Schedule
 from mat.kernel.isolation import OutlivedState
 from mat.kernel.reads import Read
 from mat_search.declarations import DeclarationSaving
@@ -77,8 +77,9 @@ class Means:
 
     - To execute: `evaluate` executes a plan. `forked` makes, given an execution of the item, an evaluator that executes each
       plan in a new process (adversary: a fork). `confirm` makes, for a governance variant and a value of PYTHONHASHSEED, a
-      function that executes schedules in a fresh process. `operators` returns the chosen operators; MatError for an unknown
-      name. `workers` is the number of processes that search at the same time.
+      function that executes schedules in a fresh process; `begin_confirming` is told, for a variant, what such functions will
+      be asked for, and returns whether they execute at the same time. `operators` returns the chosen operators; MatError for
+      an unknown name. `workers` is the number of processes that search at the same time.
     - Called by the study: `put_back`, before a worker is forked, restores what the last execution changed in this process.
       `look_apart`, at the end of a search, returns what executions have changed that is compared only now and then; `looks` is
       how often that was found unchanged, None if there is nothing like that.
@@ -111,6 +112,7 @@ class Means:
     look_apart: Callable[[], tuple[OutlivedState, ...]] = tuple
     looks: Callable[[], int | None] = lambda: None
     prepare: Callable[[], None] = lambda: None
+    begin_confirming: Callable[[str, Sequence[tuple[HashSeed, Sequence[Schedule]]]], bool] | None = None
     searching: Callable[[], None] = lambda: None
     interrupted: Callable[[Notice], Any] = lambda notice: None
     store: ItemRuns | None = None

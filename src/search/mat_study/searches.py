@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Executor
 from contextlib import contextmanager
 from dataclasses import dataclass, fields, replace
@@ -236,8 +236,9 @@ class Searches:
         with self._workers(evaluate, vary, journal, forked=forked) as executor:
             result = search(
                 nominal.run, evaluate, campaign,
-                confirm=journal.confirming(means.confirm(nominal.variant, HASH_SEEDS[0]), "fresh"),
-                confirm_again=journal.confirming(means.confirm(nominal.variant, HASH_SEEDS[1]), "fresh again"),
+                confirm=journal.confirming(means.confirm(nominal.variant, HASH_SEEDS[0]), _FRESH[0]),
+                confirm_again=journal.confirming(means.confirm(nominal.variant, HASH_SEEDS[1]), _FRESH[1]),
+                begin_confirming=None if forked or executor else partial(self._begin_confirming, nominal.variant, journal),
                 progress=shown.show if shown else None, layers=shown.learn if shown else None, vary=vary,
                 adapt=evaluate.adapt, executor=executor, journal=journal, note=lambda run: note(evaluate.taken(run)),
                 enough=evaluate.enough,
@@ -248,6 +249,18 @@ class Searches:
         cut = self.limit is not None and self.limit.text in evaluate.reasons
         self.complete = max(0, result.complete) if cut and result.limited else None
         return result, evaluate
+
+    def _begin_confirming(
+        self, variant: str, journal: SearchJournal, batches: Sequence[tuple[bool, Sequence[Schedule]]]
+    ) -> bool:  # fmt: skip
+        """Begin what is not kept yet of what fresh processes will be asked for."""
+        if self._means.begin_confirming is None:
+            return False
+        missing = [
+            (HASH_SEEDS[again], [each for each in schedules if not journal.holds(_FRESH[again], each)])
+            for again, schedules in batches
+        ]
+        return self._means.begin_confirming(variant, [each for each in missing if each[1]])
 
     def _looked_apart(self, result: CampaignResult, evaluate: SearchEvaluator, journal: SearchJournal) -> CampaignResult:
         """The result of a search in this process, if no execution began from what another one had left.
@@ -346,6 +359,8 @@ class Searches:
             journal.close()
 
 
+_FRESH: Final = ("fresh", "fresh again")
+"""What the journal calls the executions in fresh processes, by the place of their hash seed."""
 HASH_SEEDS: Final = (1, 2)
 """The hash seeds of the fresh processes that a search compares with this one."""
 

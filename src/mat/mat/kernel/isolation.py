@@ -294,6 +294,11 @@ class Isolation:
             if not leave:
                 self.restore()
 
+    @property
+    def shares(self) -> bool:
+        """Whether an execution has used anything that another one at the same time would use as well."""
+        return self._writes.shares
+
     def restore(self) -> None:
         """Put back what differs by now."""
         self.note(self.state.restore())

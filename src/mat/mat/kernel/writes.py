@@ -39,6 +39,7 @@ class WriteWatch:
 
     `kept_folder`: where pytest keeps temporary folders; what it does there with folders is no run's. `roots`: the user's
     folders; a project that itself is below the folder for temporary files is none.
+    `shares`: whether a run has used anything that another run at the same time would use as well.
     """
 
     def __init__(self, *, shown: Callable[[str], str] = str, kept_folder: str = "", roots: Iterable[str] = ()) -> None:
@@ -53,6 +54,7 @@ class WriteWatch:
         self._own: set[str] = set()
         self._databases: dict[str, tuple[object, ...]] = {}
         self.names: dict[str, None] = {}
+        self.shares = False
 
     @contextmanager
     def watching(self) -> Iterator[None]:
@@ -70,6 +72,7 @@ class WriteWatch:
     def take(self) -> tuple[str, ...]:
         """The names noted since they were last taken."""
         found, self.names = tuple(self.names), {}
+        self.shares = self.shares or bool(found)
         return found
 
     # -- events -----------------------------------------------------------------------------------------------------
@@ -109,12 +112,14 @@ class WriteWatch:
     def made_folder(self, path: Any, mode: Any = 0, folder: Any = -1) -> None:
         place = _absolute(path, folder)
         if self._is_temporary(place):
+            self.shares = self.shares or not (self._kept_folder and place.startswith(self._kept_folder))
             if not os.path.lexists(place):
                 self._own.add(place)
         elif place and not os.path.isdir(place) and not self._is_own(place):
             self.names.setdefault(self._shown(place))
 
     def made_temporary(self, path: Any) -> None:
+        self.shares = True  # runs draw the same names
         self._own.add(_absolute(path))
 
     def connected(self, database: Any) -> None:
@@ -124,15 +129,24 @@ class WriteWatch:
         if text and text != ":memory:":
             place = _absolute(text)
             if not self._is_own(place):
+                self.shares = True
                 self._databases.setdefault(place, _stamp(place))
 
     def called(self, connection: Any, address: Any) -> None:
+        self.shares = True
         if isinstance(address, tuple) and len(address) >= 2:
             if network.is_allowed(address[0]):
                 return
             self.names.setdefault(f"{address[0]}:{address[1]}")
         elif isinstance(address, str | bytes) and address:
             self.names.setdefault(os.fsdecode(address))
+
+    def met(self, *arguments: Any) -> None:
+        """Something that others can use at the same time, and that keeps nothing: a port, a lock."""
+        self.shares = True
+
+    def mapped(self, file: Any, *others: Any) -> None:
+        self.shares = self.shares or file != -1  # else it is memory of this process
 
     def started(self, executable: Any, *others: Any) -> None:
         if isinstance(executable, str | bytes | os.PathLike):
@@ -217,6 +231,10 @@ _EVENTS: Final[dict[str, Callable[..., None]]] = {
     "tempfile.mkstemp": WriteWatch.made_temporary,
     "sqlite3.connect": WriteWatch.connected,
     "socket.connect": WriteWatch.called,
+    "socket.bind": WriteWatch.met,
+    "fcntl.flock": WriteWatch.met,
+    "fcntl.lockf": WriteWatch.met,
+    "mmap.__new__": WriteWatch.mapped,
     "subprocess.Popen": WriteWatch.started,
     "os.posix_spawn": WriteWatch.started,
     "os.system": WriteWatch.started,
