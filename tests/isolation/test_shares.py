@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import fcntl
 import mmap
 import os
 import socket
@@ -18,6 +17,7 @@ import pytest
 
 from mat.kernel.isolation import Isolation
 
+fcntl = pytest.importorskip("fcntl", reason="the locks are those of POSIX")
 Way = Callable[[Path], object]
 
 

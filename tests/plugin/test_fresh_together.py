@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from mat_study.fresh import FORKS, FreshProcesses
+from pytest_mat.session import session_of
 
 pytestmark = pytest.mark.skipif(not FORKS, reason="the processes are forks")
 
@@ -106,3 +107,23 @@ def test_a_test_whose_executions_meet_is_judged_as_if_they_did_not(
     shop.tests(MEETING + test)
     session = shop.stress()
     assert {item["proven"] for item in session.items.values()} == {True}, session.text
+
+
+@pytest.mark.parametrize(("processors", "workers", "at_once"), [(1, 1, 1), (2, 1, 2), (2, 2, 1), (8, 2, 4), (16, 1, 4)])
+def test_workers_of_xdist_share_the_processors(
+    processors: int, workers: int, at_once: int, pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda process: set(range(processors)), raising=False)
+    found: list[int] = []
+
+    class Loop:
+        @pytest.hookimpl(tryfirst=True)
+        def pytest_runtestloop(self, session: pytest.Session) -> bool:
+            if workers > 1:
+                session.config.workerinput = {"workercount": workers}  # type: ignore[attr-defined]
+            found.append(session_of(session.config).fresh._at_once)
+            return True
+
+    pytester.makepyfile("def test_one(): pass")
+    pytester.inline_run("-q", "-p", "no:cacheprovider", "-p", "no:xdist", plugins=[Loop()])
+    assert found == [at_once]

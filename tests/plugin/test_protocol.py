@@ -462,6 +462,14 @@ def test_all(mat_run, template, formula, decorated, of_constant, several, drawin
 PURE = {"template", "formula", "decorated", "of_constant"}
 
 
+def only_item(session: pytest.Session) -> tuple[Any, evaluators.ItemEvaluator]:
+    """The module of the only item of a session, and the item's evaluator."""
+    (item,) = session.items
+    assert isinstance(item, pytest.Function)
+    settings = settings_of(item)
+    return item.module, evaluators.ItemEvaluator(item, settings, live_calls(item, settings))
+
+
 class Keeping:
     """Executes the item three times, then with another value of the constant."""
 
@@ -471,10 +479,7 @@ class Keeping:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtestloop(self, session: pytest.Session) -> bool:
-        (item,) = session.items
-        settings = settings_of(item)
-        evaluator = evaluators.ItemEvaluator(item, settings, live_calls(item, settings))
-        module: Any = item.getparent(pytest.Module).obj  # type: ignore[union-attr]
+        module, evaluator = only_item(session)
         for limit in (5, 5, 5, 6):
             module.LIMIT = limit
             given = evaluator.here(Plan(mode="search"))
@@ -502,7 +507,6 @@ def test_contracts_are_made_once_where_their_fixtures_do_nothing_else(pytester: 
 RUNS = """
 import pytest
 
-ORDERS = [0]
 MADE = []
 
 @pytest.fixture
@@ -522,10 +526,7 @@ class Runs:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtestloop(self, session: pytest.Session) -> bool:
-        (item,) = session.items
-        settings = settings_of(item)
-        evaluator = evaluators.ItemEvaluator(item, settings, live_calls(item, settings))
-        module: Any = item.getparent(pytest.Module).obj  # type: ignore[union-attr]
+        module, evaluator = only_item(session)
         for _ in range(4):
             given = evaluator.here(Plan(mode="search"))
             assert isinstance(given, Evaluated), given

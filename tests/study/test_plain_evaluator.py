@@ -19,8 +19,10 @@ import pytest
 from mat.evidence import replay_file
 from mat.measure.workload import Workload
 from mat_study.evaluation import Evaluated, Lost, Plan
-from mat_study.item import Asked
+from mat_study.item import Asked, study
+from mat_study.means import Subject
 from mat_study.replay import plan_of
+from mat_study.settings import ItemSettings
 
 PATH = Path(__file__).with_name("plain.py")
 _spec = importlib.util.spec_from_file_location("plain_study", PATH)
@@ -267,6 +269,24 @@ def test_a_search_that_is_interrupted_anywhere_ends_as_one_that_was_not_and_repe
         assert resumed.result == expected, at
         assert notice.recalled == len(first.plans) - 2, at  # the reported one is executed again, and the one that was cut off
         assert len(second.plans) == len(whole.plans) - notice.recalled, at
+
+
+def test_what_may_have_met_before_an_interruption_is_executed_once_more(tmp_path: Path) -> None:
+    """Nobody knows how an execution took place that is kept: its session was ended before it had repeated it alone."""
+    expected = Plain(retries).study(tmp_path / "whole", STRESS).result
+
+    def meets(plan: Plan) -> None:
+        if len(first.confirmed) == 2:
+            raise KeyboardInterrupt
+        (gives_up if first.confirmed else retries)(plan)
+
+    first = Plain(meets)
+    assert first.study(tmp_path / "cut", STRESS).interrupted
+    second = Plain(retries)
+    subject = Subject(id=plain.ITEM, task=plain.ITEM, name="test_pay", settings=ItemSettings(budget=4))
+    means = second.means(tmp_path / "cut", begin_confirming=lambda variant, batches: False)
+    assert study(subject, means, STRESS).result == expected
+    assert len(second.confirmed) > len(first.confirmed), "it was used, and not believed"
 
 
 def test_an_evaluation_that_is_interrupted_goes_on_with_its_next_part(tmp_path: Path) -> None:

@@ -182,7 +182,7 @@ class FreshProcesses:
     are collected in `folder` and with `environment`, that of the start of the session. `roots`: the user's entries of sys.path,
     by default those of this process. `answer_s`: how long one execution may take. `forks`: False executes each batch in an
     interpreter of its own. `session`: a name that separates the modules from those of sessions that go on at the same time.
-    `at_once`: how many batches are executed at the same time, of those that `begin_batches` is told of.
+    `at_once`: how many of the batches that `begin_batches` gets are executed at the same time.
     """
 
     def __init__(
@@ -227,14 +227,18 @@ class FreshProcesses:
         """Begin what `execute` will be asked for next, in this order and with `runs_only`; forget what it did not ask for.
         Returns whether some of it is executed at the same time.
         """
-        for *_, connection in self._begun:
-            connection.close()  # which ends its process
-        self._begun.clear()
-        self._expected.clear()
+        self._end_begun()
         if self._at_once > 1:
             self._expected.extend((seed, FreshBatch(item=item, plans=tuple(plans), runs_only=True)) for seed, plans in batches)
             self._begin_next()
         return len(self._begun) > 1
+
+    def _end_begun(self) -> None:
+        """End the processes that were begun, by closing their connections, and expect nothing any more."""
+        for *_, connection in self._begun:
+            connection.close()
+        self._begun.clear()
+        self._expected.clear()
 
     def _begin_next(self) -> None:
         """Begin as many of the expected batches as may go on at the same time."""
@@ -391,9 +395,7 @@ class FreshProcesses:
 
     def close(self) -> None:
         """End the processes of this session's modules, and the pristine ones if nobody else shares them."""
-        for *_, connection in self._begun:
-            connection.close()
-        self._begun.clear()
+        self._end_begun()
         for process in self._processes.values():
             process.close()
         self._processes.clear()

@@ -77,8 +77,8 @@ class Means:
 
     - To execute: `evaluate` executes a plan. `forked` makes, given an execution of the item, an evaluator that executes each
       plan in a new process (adversary: a fork). `confirm` makes, for a governance variant and a value of PYTHONHASHSEED, a
-      function that executes schedules in a fresh process; `begin_confirming` is told, for a variant, what such functions will
-      be asked for, and returns whether they execute at the same time. `operators` returns the chosen operators; MatError for
+      function that executes schedules in a fresh process; `begin_confirming` gets, for a variant, what these functions will be
+      asked for, and returns whether they execute it at the same time. `operators` returns the chosen operators; MatError for
       an unknown name. `workers` is the number of processes that search at the same time.
     - Called by the study: `put_back`, before a worker is forked, restores what the last execution changed in this process.
       `look_apart`, at the end of a search, returns what executions have changed that is compared only now and then; `looks` is

@@ -253,14 +253,17 @@ class Searches:
     def _begin_confirming(
         self, variant: str, journal: SearchJournal, batches: Sequence[tuple[bool, Sequence[Schedule]]]
     ) -> bool:  # fmt: skip
-        """Begin what is not kept yet of what fresh processes will be asked for."""
+        """Begin what is not kept yet of what fresh processes will be asked for. What is kept of an interrupted search may have
+        been executed at the same time.
+        """
         if self._means.begin_confirming is None:
             return False
         missing = [
             (HASH_SEEDS[again], [each for each in schedules if not journal.holds(_FRESH[again], each)])
             for again, schedules in batches
         ]
-        return self._means.begin_confirming(variant, [each for each in missing if each[1]])
+        kept = sum(len(schedules) for _, schedules in batches) > sum(len(schedules) for _, schedules in missing)
+        return self._means.begin_confirming(variant, [each for each in missing if each[1]]) or kept
 
     def _looked_apart(self, result: CampaignResult, evaluate: SearchEvaluator, journal: SearchJournal) -> CampaignResult:
         """The result of a search in this process, if no execution began from what another one had left.
