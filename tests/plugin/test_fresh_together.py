@@ -58,7 +58,7 @@ import _posixshmem
 import os
 import time
 
-NAME = f"/mat-{os.getuid()}-{os.path.basename(os.getcwd())}"
+NAME = "/mat" + os.getcwd().replace("/", "-")
 spent = time.process_time
 
 

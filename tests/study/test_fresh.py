@@ -213,12 +213,22 @@ def test_an_agent_that_forks_answers_once(session: Session) -> None:
     assert len(session.runs(3, 4)) == 2
 
 
-def test_what_is_not_asked_for_is_ended(session: Session) -> None:
+def test_what_is_not_asked_for_is_waited_for_but_not_at_the_end_of_the_session(session: Session) -> None:
     (session.folder / "waiting" / "plan-1").touch()
     session.begin((1,))
     until(lambda: session.executed(1))
-    session.begin()
-    until(lambda: not any(map(_is_alive, session.executed(1))))
+    with ThreadPoolExecutor(1) as threads:
+        ended = threads.submit(session.begin)
+        time.sleep(0.2)
+        assert not ended.done()
+        (session.folder / "waiting" / "plan-1").unlink()
+        ended.result(30)
+    assert "executed test_a.py/1" in session.noted()
+    (session.folder / "waiting" / "plan-2").touch()
+    session.begin((2,))
+    until(lambda: session.executed(2))
+    session.processes.close()
+    until(lambda: not any(map(_is_alive, session.executed(2))))
 
 
 def _is_alive(process: int) -> bool:

@@ -561,7 +561,7 @@ class _Search:
         except SearchStopped as stopped:
             return [], str(stopped), None
         finally:
-            if begin is not None:
+            if begin is not None and not self._interrupted:  # else nobody waits for what was begun
                 begin([])
         return found, differs, other
 

@@ -226,19 +226,18 @@ class FreshProcesses:
     def begin_batches(self, item: FreshItem, batches: Sequence[tuple[HashSeed, Sequence[Plan]]]) -> bool:
         """Begin what `execute` will be asked for next, in this order and with `runs_only`; forget what it did not ask for.
         Returns whether some of it is executed at the same time.
+
+        What was begun before is waited for: an execution that is killed leaves behind what it has taken.
         """
-        self._end_begun()
+        self._expected.clear()
+        while self._begun:
+            hash_seed, batch, connection = self._begun.pop()
+            for _ in self._frames(batch, self._process(hash_seed), begun=connection):
+                pass
         if self._at_once > 1:
             self._expected.extend((seed, FreshBatch(item=item, plans=tuple(plans), runs_only=True)) for seed, plans in batches)
             self._begin_next()
         return len(self._begun) > 1
-
-    def _end_begun(self) -> None:
-        """End the processes that were begun, by closing their connections, and expect nothing any more."""
-        for *_, connection in self._begun:
-            connection.close()
-        self._begun.clear()
-        self._expected.clear()
 
     def _begin_next(self) -> None:
         """Begin as many of the expected batches as may go on at the same time."""
@@ -395,7 +394,9 @@ class FreshProcesses:
 
     def close(self) -> None:
         """End the processes of this session's modules, and the pristine ones if nobody else shares them."""
-        self._end_begun()
+        for *_, connection in self._begun:
+            connection.close()  # which ends its process
+        self._begun.clear()
         for process in self._processes.values():
             process.close()
         self._processes.clear()
